@@ -1,0 +1,22 @@
+"""The command ``toolkit``: a thin skin; each command parses, calls one function, prints."""
+
+from __future__ import annotations
+
+import typer
+
+from toolkit.cli import demo, ingest, live, report, simulate, train
+
+app = typer.Typer(
+    name="toolkit",
+    help="Turn tensor-program tuning logs into datasets, predictors, replays and winners.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+for group in (ingest, train, simulate, live, report, demo):
+    group.register(app)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

@@ -1,0 +1,9 @@
+"""``toolkit features``, ``train`` and ``evaluate``."""
+
+from __future__ import annotations
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands."""

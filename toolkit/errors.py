@@ -1,0 +1,74 @@
+"""One tree of errors; each says what was wrong, where, and what would cure it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class ToolkitError(Exception):
+    """A user's mistake or an input's fault, told without a traceback.
+
+    Parameters
+    ----------
+    what
+        What was wrong, in one sentence.
+    where
+        File (and line or field), where there is one.
+    cure
+        What would put it right.
+    """
+
+    def __init__(
+        self, what: str, *, where: str | Path | None = None, cure: str | None = None
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = None if where is None else str(where)
+        self.cure = cure
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{text} ({self.cure})" if self.cure else text
+
+
+class LogError(ToolkitError):
+    """A log could not be read at all."""
+
+
+class DatasetError(ToolkitError):
+    """A dataset is absent, of another schema version, or lacks what was asked for."""
+
+
+class RecipeError(ToolkitError):
+    """A training recipe or a replay scenario does not fit its model."""
+
+
+class ModelError(ToolkitError):
+    """A trained model is absent, damaged, or made for other features."""
+
+
+class LeakError(ToolkitError):
+    """A model was trained on a task that it is judged on (honesty rule 4)."""
+
+
+class SearchError(ToolkitError):
+    """A strategy or a space was used against its contract."""
+
+
+class LiveError(ToolkitError):
+    """The device phase could not start or continue."""
+
+
+class UnknownNameError(ToolkitError):
+    """A name that no registry knows."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a cure that names the nearest known names, or lists all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if near:
+        return "did you mean " + " or ".join(repr(n) for n in near) + "?"
+    return "known: " + ", ".join(names) if names else "none are known"

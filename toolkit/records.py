@@ -1,0 +1,245 @@
+"""The vocabulary: what a tuning log says, in immutable objects that every layer shares.
+
+A *task* is one workload on one target (and machine). A *sketch* is a schedule with its
+decisions removed. A *knob* is one decision of a sketch. A *candidate* is a sketch and a value
+for each knob. A *mutation direction* is (rule, knob, way). Two candidates are *neighbours*
+when exactly one decision differs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal
+
+import orjson
+
+KnobKind = Literal[
+    "tile",  # an ordered factorisation of a loop extent, outermost factor first
+    "unroll",  # maximal step of automatic unrolling, or an explicit unroll switch
+    "vectorize",  # vector length, or maximal vectorised extent
+    "parallel",  # number of fused loops, or maximal parallel extent
+    "compute_location",  # the loop at which a stage is computed (-1 root, -2 inlined)
+    "thread_binding",  # extent or index of a bound thread axis
+    "categorical",  # any other choice: numbers as they are, words as a stable code
+]
+
+
+class TrialState(str, Enum):
+    """What became of a measurement; only ``OK`` has a latency.
+
+    Codes 0 to 8 are the error numbers that AutoTVM (``measure.py``, ``MeasureErrorNo``) and
+    Ansor (``auto_scheduler/measure.py``, ``MeasureErrorNo``) share.
+    """
+
+    OK = "ok"
+    INSTANTIATION = "instantiation"
+    COMPILE = "compile"
+    RUNTIME = "runtime"
+    WRONG_ANSWER = "wrong_answer"
+    BUILD_TIMEOUT = "build_timeout"
+    RUN_TIMEOUT = "run_timeout"
+    UNKNOWN = "unknown"
+
+
+ERROR_NUMBER_STATES: dict[int, TrialState] = {
+    0: TrialState.OK,
+    1: TrialState.INSTANTIATION,
+    2: TrialState.COMPILE,
+    3: TrialState.COMPILE,
+    4: TrialState.RUNTIME,
+    5: TrialState.WRONG_ANSWER,
+    6: TrialState.BUILD_TIMEOUT,
+    7: TrialState.RUN_TIMEOUT,
+    8: TrialState.UNKNOWN,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Knob:
+    """One decision of a sketch, and where its value lies in the flat decision vector.
+
+    Attributes
+    ----------
+    name
+        Stable inside a sketch and meaningful across tasks (``tile_oc``, ``SP:s3:i0``).
+    kind
+        What is decided; also the mutation rule that changes it.
+    offset, width
+        The knob's parts are ``decisions[offset:offset + width]``. A tile knob has one part a
+        level, outermost first. The outermost part follows from the loop extent (it is 0 where
+        the log does not say it), so two tile values are the same decision when all parts but
+        the first agree.
+    choices
+        The values that can be taken, where the log names them (ascending is not implied).
+    labels
+        Words behind coded values of a categorical knob, as (code, word) pairs.
+    """
+
+    name: str
+    kind: KnobKind
+    offset: int
+    width: int
+    choices: tuple[int, ...] | None = None
+    labels: tuple[tuple[int, str], ...] = ()
+
+    @property
+    def free(self) -> slice:
+        """The parts that are chosen: all of them, but for a tile's outermost factor."""
+        first = self.offset + 1 if self.kind == "tile" and self.width > 1 else self.offset
+        return slice(first, self.offset + self.width)
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """A schedule with its decisions removed; shared by all tasks with the same skeleton."""
+
+    sketch_id: str
+    format: str
+    skeleton: str
+    knobs: tuple[Knob, ...]
+
+    @property
+    def width(self) -> int:
+        """Length of the flat decision vector."""
+        return sum(knob.width for knob in self.knobs)
+
+    def knob(self, name: str) -> Knob:
+        """Return the knob of that name; raise ``KeyError`` when there is none."""
+        for knob in self.knobs:
+            if knob.name == name:
+                return knob
+        raise KeyError(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One workload on one target and machine.
+
+    ``arguments`` is the workload's own argument list (AutoTVM task arguments, Ansor workload
+    key arguments, MetaSchedule ``args_info``); ``hardware`` holds Ansor's hardware parameters
+    or the target's own attributes; ``extents`` are loop extents read from the schedules;
+    ``blob`` is what rebuilding needs beyond that (MetaSchedule: the workload's JSON line).
+    """
+
+    task_id: str
+    format: str
+    workload: str
+    arguments: Any
+    target: str
+    target_kind: str
+    hardware: dict[str, Any] = field(default_factory=dict)
+    machine: str | None = None
+    extents: tuple[int, ...] = ()
+    blob: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A sketch and a value for each knob; equal when the decisions are."""
+
+    candidate_id: str
+    sketch_id: str
+    decisions: tuple[int, ...]
+
+    def __hash__(self) -> int:
+        return hash(self.candidate_id)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Candidate) and self.candidate_id == other.candidate_id
+
+
+@dataclass(frozen=True, slots=True)
+class Direction:
+    """A mutation direction: which rule, on which knob, and which way where the rule has one."""
+
+    rule: KnobKind
+    knob: str | None = None
+    way: Literal["up", "down"] | None = None
+
+    def __str__(self) -> str:
+        return ":".join(part for part in (self.rule, self.knob, self.way) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One measurement of a candidate: a value or an error, never a sentinel.
+
+    ``elapsed_s`` is what the measurement cost (build and run) in seconds.
+    """
+
+    candidate: Candidate
+    state: TrialState
+    run_times_s: tuple[float, ...] = ()
+    elapsed_s: float = 0.0
+    timestamp: float | None = None
+    error: str | None = None
+
+    @property
+    def latency_s(self) -> float | None:
+        """Arithmetic mean of the repeats (what TVM ranks by); ``None`` unless ok."""
+        if self.state is not TrialState.OK or not self.run_times_s:
+            return None
+        return sum(self.run_times_s) / len(self.run_times_s)
+
+
+@dataclass(frozen=True, slots=True)
+class TuningRecord:
+    """One line of a log, read: everything the dataset keeps of it."""
+
+    record_id: str
+    candidate_id: str
+    task: Task
+    sketch: Sketch
+    decisions: tuple[int, ...]
+    schedule: str
+    line: int
+    format: str
+    format_version: str
+    tvm_version: str | None
+    state: TrialState
+    error_number: int | None
+    run_times_s: tuple[float, ...]
+    elapsed_s: float | None
+    timestamp: float | None
+
+    @property
+    def latency_s(self) -> float | None:
+        """Arithmetic mean of the repeats in seconds; ``None`` unless ok."""
+        if self.state is not TrialState.OK or not self.run_times_s:
+            return None
+        return sum(self.run_times_s) / len(self.run_times_s)
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedLine:
+    """A line that is not a record: where it stands, why, and its bytes (cut at 4 KiB)."""
+
+    line: int
+    byte_offset: int
+    reason: str
+    content: bytes
+
+
+def canonical_json(value: Any) -> bytes:
+    """Encode with sorted keys and no spaces, so that equal values have equal bytes."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
+
+
+def content_id(*parts: bytes | str) -> str:
+    """Hash parts into a 16-digit hexadecimal id (blake2b, 64 bits)."""
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        raw = part.encode() if isinstance(part, str) else part
+        digest.update(len(raw).to_bytes(8, "little"))
+        digest.update(raw)
+    return digest.hexdigest()
+
+
+def iter_ways(knob: Knob) -> Iterator[Literal["up", "down"]]:
+    """Ways a knob can be mutated in: ordered knobs up and down, categorical ones neither."""
+    if knob.kind not in ("categorical", "compute_location", "thread_binding"):
+        yield "up"
+        yield "down"

@@ -1,0 +1,48 @@
+"""Names → plug-ins, imported only when asked for; others add theirs by entry points.
+
+A plug-in is an attribute ``"module:attr"``. Packages add their own under the entry point group
+``tvm_tuning_toolkit.<role>``; a name that is taken by the toolkit stays the toolkit's.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from toolkit.errors import UnknownNameError, did_you_mean
+
+
+class Registry:
+    """The plug-ins of one role (``strategy``, ``reader``, ``extractor``, ``model``, ...)."""
+
+    def __init__(self, role: str, builtin: dict[str, str]) -> None:
+        self.role = role
+        self._paths = dict(builtin)
+        self._scanned = False
+
+    def _scan(self) -> None:
+        if self._scanned:
+            return
+        self._scanned = True
+        for point in entry_points(group=f"tvm_tuning_toolkit.{self.role}"):
+            self._paths.setdefault(point.name, point.value)
+
+    def add(self, name: str, path: str) -> None:
+        """Register ``module:attr`` under a name (for tests and notebooks)."""
+        self._paths[name] = path
+
+    def names(self) -> list[str]:
+        """All known names, sorted."""
+        self._scan()
+        return sorted(self._paths)
+
+    def get(self, name: str) -> Any:
+        """Import and return the plug-in; raise ``UnknownNameError`` with near names."""
+        self._scan()
+        if name not in self._paths:
+            raise UnknownNameError(
+                f"no {self.role} is called {name!r}", cure=did_you_mean(name, self._paths)
+            )
+        module, _, attribute = self._paths[name].partition(":")
+        return getattr(import_module(module), attribute)

@@ -1,0 +1,51 @@
+"""Where each command leaves its work, so that the next one finds it without options."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The folder ``tuning/`` of a working directory (every part has its own option)."""
+
+    root: Path = Path("tuning")
+
+    @property
+    def dataset(self) -> Path:
+        """The Parquet dataset."""
+        return self.root / "dataset"
+
+    def model(self, kind: str) -> Path:
+        """The model of a kind: ``throughput`` or ``mutation``."""
+        return self.root / "models" / kind
+
+    def simulation(self, scenario: str) -> Path:
+        """Results of a replay scenario."""
+        return self.root / "simulations" / scenario
+
+    @property
+    def collected(self) -> Path:
+        """Logs measured on this machine."""
+        return self.root / "collected"
+
+    @property
+    def validation(self) -> Path:
+        """Live verdicts."""
+        return self.root / "validation"
+
+    @property
+    def report(self) -> Path:
+        """The HTML report."""
+        return self.root / "report.html"
+
+
+def bundled(kind: str) -> Path:
+    """Folder of the bundled ``datasets``, ``training`` recipes or ``replay`` scenarios.
+
+    In a checkout they lie at the top level; in a wheel under ``toolkit/_bundled``.
+    """
+    package = Path(__file__).resolve().parent
+    installed = package / "_bundled" / kind
+    return installed if installed.is_dir() else package.parent / kind
