@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.records import Candidate, Direction, Sketch, Task, Trial
+from toolkit.search.graph import NeighbourGraph
 
 
 @runtime_checkable
@@ -52,6 +53,41 @@ class Space(Protocol):
 
     def features(self, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
         """Feature matrix ``(n, d)`` for an online cost model; d is constant in a space."""
+        ...
+
+
+@runtime_checkable
+class Composes(Protocol):
+    """A space that builds a candidate from decisions: crossover, droplet and beam use it.
+
+    The only way out of a record: what ``compose`` returns need not have been recorded, and the
+    oracle then reports a miss (honesty rule 2).
+    """
+
+    def compose(self, sketch_id: str, decisions: Sequence[int]) -> Candidate | None:
+        """Return the candidate with these decisions; ``None`` where the space has none such.
+
+        ``decisions`` is as long as ``Sketch.width``; the outermost part of a tile is ignored.
+        """
+        ...
+
+
+@runtime_checkable
+class Indexed(Protocol):
+    """A finite space whose candidates are numbered 0 to size - 1 in the order of ``candidates``.
+
+    Strategies that would ask for thousands of neighbours work on these arrays instead of objects;
+    they see decisions and neighbours, never a measurement.
+    """
+
+    graph: NeighbourGraph
+
+    def index_of(self, candidates: Sequence[Candidate]) -> NDArray[np.int64]:
+        """Number of each candidate, -1 where it is not of this space."""
+        ...
+
+    def grid_order(self) -> NDArray[np.int64]:
+        """All numbers in the order of the configuration index, first knob fastest."""
         ...
 
 

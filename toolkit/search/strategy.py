@@ -1,0 +1,164 @@
+"""What the strategies of this package share: options, bookkeeping, the order of construction."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from toolkit.errors import SearchError, did_you_mean
+from toolkit.records import Candidate, Trial, TrialState
+from toolkit.search.base import DirectionScorer, Scorer, Space
+
+
+class StrategyOptions(BaseModel):
+    """Options of a strategy: the one table behind validation, scenarios and documentation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class BaseStrategy(ABC):
+    """Ask and tell with the bookkeeping done: a subclass says only what to propose next.
+
+    Parameters
+    ----------
+    space
+        The candidates of one task.
+    options
+        ``Options`` of the class, a mapping that becomes one, or ``None`` for the defaults.
+    rng
+        The only source of randomness.
+    scorer, direction_scorer
+        Models trained on other tasks, for the strategies that need one.
+
+    Attributes
+    ----------
+    source
+        The paper or the file that the strategy follows.
+    repeats
+        Whether it may propose a candidate again (only tuners that do so in TVM).
+    """
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+    Options: ClassVar[type[StrategyOptions]] = StrategyOptions
+    repeats: bool = False
+    needs_finite: ClassVar[bool] = False
+    needs_scorer: ClassVar[bool] = False
+    needs_direction_scorer: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        space: Space,
+        options: StrategyOptions | Mapping[str, Any] | None = None,
+        rng: np.random.Generator | None = None,
+        *,
+        scorer: Scorer | None = None,
+        direction_scorer: DirectionScorer | None = None,
+    ) -> None:
+        self.space = space
+        self.options = self._parse(options)
+        self.rng = rng if rng is not None else np.random.default_rng(0)
+        self.scorer = scorer
+        self.direction_scorer = direction_scorer
+        self.seen: set[str] = set()
+        if self.needs_finite and space.size is None:
+            raise SearchError(
+                f"{self.name!r} lists all candidates, and this space cannot be listed",
+                cure="take a strategy that samples, such as 'random' or 'evolutionary'",
+            )
+        if self.needs_scorer and scorer is None:
+            raise SearchError(
+                f"{self.name!r} needs a throughput model trained on other tasks",
+                cure="run 'toolkit train throughput' first, or name one with --model",
+            )
+        if self.needs_direction_scorer and direction_scorer is None:
+            raise SearchError(
+                f"{self.name!r} needs a mutation model trained on other tasks",
+                cure="run 'toolkit train mutation' first, or name one with --model",
+            )
+        self.setup()
+
+    @classmethod
+    def _parse(cls, options: StrategyOptions | Mapping[str, Any] | None) -> StrategyOptions:
+        if isinstance(options, cls.Options):
+            return options
+        given = options.model_dump() if isinstance(options, StrategyOptions) else options or {}
+        try:
+            return cls.Options.model_validate(dict(given))
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(str(part) for part in first["loc"])
+            cure = (
+                did_you_mean(field, cls.Options.model_fields)
+                if first["type"] == "extra_forbidden"
+                else f"given: {first.get('input')!r}"
+            )
+            raise SearchError(
+                f"option {field!r} of strategy {cls.name!r}: {first['msg']}", cure=cure
+            ) from None
+
+    def setup(self) -> None:
+        """Prepare; called once at the end of construction."""
+        return
+
+    @abstractmethod
+    def propose(self, n: int) -> Iterable[Candidate]:
+        """Return up to n candidates; what was proposed before is left out by ``ask``."""
+
+    def learn(self, trials: Sequence[Trial]) -> None:
+        """Take in measurements; nothing by default."""
+        return
+
+    def ask(self, n: int) -> list[Candidate]:
+        """Propose up to n candidates, none proposed before; ``[]`` when exhausted."""
+        fresh: list[Candidate] = []
+        seen = self.seen
+        for candidate in self.propose(n):
+            key = candidate.candidate_id
+            if self.repeats or key not in seen:
+                seen.add(key)
+                fresh.append(candidate)
+        return fresh
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Learn the measurements of what was asked, failures included."""
+        self.learn(trials)
+
+
+def sample_unseen(
+    space: Space,
+    rng: np.random.Generator,
+    n: int,
+    seen: set[str],
+    *,
+    sketch_id: str | None = None,
+    attempts: int = 8,
+) -> list[Candidate]:
+    """Draw up to n distinct candidates outside ``seen``; fewer when the space gives no more.
+
+    Oversamples a little more each time, so that a space that is nearly used up still yields its
+    last candidates in a few attempts.
+    """
+    found: dict[str, Candidate] = {}
+    size = n
+    for _ in range(attempts):
+        drawn = space.sample(rng, size, sketch_id)
+        for candidate in drawn:
+            if candidate.candidate_id not in seen and len(found) < n:
+                found.setdefault(candidate.candidate_id, candidate)
+        if len(found) >= n or (space.size is not None and len(drawn) < size):
+            break
+        size *= 2
+    return list(found.values())
+
+
+def throughput(trial: Trial) -> float:
+    """Return 1 / latency of a trial in 1/s; 0 for a failure (higher is better)."""
+    if trial.state is not TrialState.OK:
+        return 0.0
+    latency = trial.latency_s
+    return 0.0 if latency is None or latency <= 0 else 1.0 / latency
