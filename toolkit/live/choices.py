@@ -1,0 +1,136 @@
+"""The decisions of a MetaSchedule trace and what else each could be.
+
+Works on traces as JSON (``[instructions, decisions]``). Tile sizes and categories are listed
+here; compute locations and parallel extents depend on the loops that exist when they are
+decided, so TVM's own mutators propose those (``mutate_compute_location.cc``,
+``mutate_parallel.cc``). As in ``mutate_tile_size.cc``, a tile is mutated by moving a factor from
+one level to another; the whole list of factorisations serves enumeration.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from toolkit.records import KnobKind
+
+Trace = list[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One decision: where it stands in the trace, its kind, its value as the trace has it."""
+
+    position: int
+    kind: KnobKind
+    value: Any
+    limits: tuple[int, ...] = ()
+
+
+def choices(trace: Trace) -> list[Choice]:
+    """Decisions of a trace in the order in which they are made, postprocessors left out."""
+    instructions, decisions = trace
+    decided = {int(position): value for position, value in decisions}
+    found = []
+    for position, (kind, inputs, attributes, outputs) in enumerate(instructions):
+        if kind == "EnterPostproc":
+            break
+        if kind == "SamplePerfectTile":
+            limits = (int(attributes[0]), int(attributes[1]))
+            found.append(Choice(position, "tile", decided[position], limits))
+        elif kind == "SampleCategorical":
+            values = tuple(int(value) for value in attributes[0])
+            role = _categorical_role(instructions, outputs[0])
+            found.append(Choice(position, role, decided[position], values))
+        elif kind == "SampleComputeLocation":
+            found.append(Choice(position, "compute_location", decided[position]))
+        elif kind == "Annotate" and attributes == ["meta_schedule.parallel"]:
+            found.append(Choice(position, "parallel", inputs[1]))
+    return found
+
+
+def _categorical_role(instructions: list[Any], variable: str) -> KnobKind:
+    for kind, inputs, attributes, _ in instructions:
+        if kind == "Annotate" and inputs[1] == variable:
+            if "unroll" in attributes[0]:
+                return "unroll"
+            if attributes[0] == "meta_schedule.cooperative_fetch":
+                return "vectorize"
+    return "categorical"
+
+
+@lru_cache(maxsize=4096)
+def factorisations(extent: int, levels: int, max_innermost: int) -> tuple[tuple[int, ...], ...]:
+    """All ordered factorisations, outermost first, the innermost not above its limit."""
+    if levels == 1:
+        return ((extent,),) if extent <= max_innermost else ()
+    found: list[tuple[int, ...]] = []
+    for first in _divisors(extent):
+        if levels == 2:
+            if extent // first <= max_innermost:
+                found.append((first, extent // first))
+        else:
+            rest = factorisations(extent // first, levels - 1, max_innermost)
+            found.extend((first, *tail) for tail in rest)
+    return tuple(found)
+
+
+@lru_cache(maxsize=4096)
+def _divisors(number: int) -> tuple[int, ...]:
+    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return tuple(sorted({*small, *(number // d for d in small)}))
+
+
+def all_values(choice: Choice) -> Iterator[Any]:
+    """Every value of a tile or a category; compute locations as far as a loop nest can go."""
+    if choice.kind == "tile":
+        extent = 1
+        for factor in choice.value:
+            extent *= factor
+        for factors in factorisations(extent, choice.limits[0], choice.limits[1]):
+            yield list(factors)
+    elif choice.kind == "compute_location":
+        yield from range(-2, 24)
+    elif choice.kind == "parallel":
+        yield choice.value
+    else:
+        yield from range(len(choice.limits))
+
+
+def moved_factors(choice: Choice) -> list[list[int]]:
+    """Tile values one move away: a divisor of one level multiplied onto another level."""
+    found = []
+    for source, factor in enumerate(choice.value):
+        for divisor in _divisors(factor)[1:]:
+            for target in range(len(choice.value)):
+                if target == source:
+                    continue
+                moved = list(choice.value)
+                moved[source] //= divisor
+                moved[target] *= divisor
+                if moved[-1] <= choice.limits[1]:
+                    found.append(moved)
+    return found
+
+
+def with_value(trace: Trace, choice: Choice, value: Any) -> Trace:
+    """A copy of the trace with one decision changed, postprocessors cut off."""
+    instructions, decisions = without_postprocessors(trace)
+    if choice.kind == "parallel":
+        instructions = copy.deepcopy(instructions)
+        instructions[choice.position][1][1] = value
+        return [instructions, decisions]
+    changed = [[p, value if p == choice.position else v] for p, v in decisions]
+    return [instructions, changed]
+
+
+def without_postprocessors(trace: Trace) -> Trace:
+    """The trace up to ``EnterPostproc``: what was chosen."""
+    instructions, decisions = trace
+    for position, instruction in enumerate(instructions):
+        if instruction[0] == "EnterPostproc":
+            return [instructions[:position], [d for d in decisions if d[0] < position]]
+    return [list(instructions), list(decisions)]

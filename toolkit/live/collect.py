@@ -1,0 +1,206 @@
+"""Measures new logs on this machine: random programs, whole small spaces, all mutations."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toolkit.live.choices import choices, without_postprocessors
+from toolkit.live.database import DatabaseWriter
+from toolkit.live.design import DesignSpace, design_key
+from toolkit.live.device import Device
+from toolkit.live.machine import describe_machine
+from toolkit.live.programs import entry_arguments, timed_program, trace_json
+from toolkit.live.protocol import Protocol
+from toolkit.live.workloads import Workload
+from toolkit.progress import SILENT, Progress, Step
+from toolkit.records import TrialState
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to measure of each workload.
+
+    Attributes
+    ----------
+    trials
+        Distinct random programs (sketches drawn uniformly); 0 for none.
+    mutated
+        How many of them are also mutated in every direction, each mutant measured once (Han et
+        al. 2025, section 3.2: collection of labels).
+    enumerate_up_to
+        A space of at most so many programs is measured whole instead; 0: never.
+    occasions
+        How often each program is measured, in separate passes, each in an order of its own.
+    seed
+        Of everything that is drawn.
+    """
+
+    trials: int = 64
+    mutated: int = 0
+    enumerate_up_to: int = 0
+    occasions: int = 1
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class _Job:
+    sketch: int
+    chosen: list[Any]
+    occasion: int = 0
+    parent: bytes | None = None
+    direction: str | None = None
+
+    @property
+    def key(self) -> bytes:
+        return design_key(self.sketch, self.chosen)
+
+
+def folder_name(name: str) -> str:
+    """A workload's name as a folder's."""
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-")
+
+
+def collect(
+    workloads: Sequence[Workload],
+    out: Path,
+    *,
+    target: str,
+    protocol: Protocol,
+    plan: Plan,
+    machine: str | None = None,
+    progress: Progress = SILENT,
+) -> dict[str, Any]:
+    """Measure workloads into one MetaSchedule database each, below ``out``.
+
+    Goes on where an earlier run with the same plan stopped. Returns counts (JSON-ready).
+    """
+    summary: dict[str, Any] = {"out": str(out), "target": target, "workloads": []}
+    with Device(target, protocol) as device:
+        for workload in workloads:
+            folder = out / folder_name(workload.name)
+            space = DesignSpace(workload.module, target, seed=plan.seed + 1)
+            with DatabaseWriter(folder, target) as writer:
+                collector = _Collector(workload, space, writer, device)
+                with progress.step(workload.name) as step:
+                    counts = collector.run(plan, step)
+                facts = describe_machine()
+                writer.describe(
+                    {
+                        "machine": machine or facts["cpu"],
+                        "hardware": facts,
+                        "target": target,
+                        "protocol": protocol.to_dict(),
+                        "plan": asdict(plan),
+                        "tasks": [
+                            {
+                                "workload_index": collector.index,
+                                "name": workload.name,
+                                "space_size": counts["space_size"],
+                            }
+                        ],
+                    }
+                )
+            summary["workloads"].append({"name": workload.name, "folder": str(folder), **counts})
+    summary["records"] = sum(entry["records"] for entry in summary["workloads"])
+    summary["failed"] = sum(entry["failed"] for entry in summary["workloads"])
+    return summary
+
+
+class _Collector:
+    """One workload's measurements."""
+
+    def __init__(
+        self, workload: Workload, space: DesignSpace, writer: DatabaseWriter, device: Device
+    ) -> None:
+        self.space = space
+        self.writer = writer
+        self.device = device
+        self.index = writer.workload_index(workload.module)
+        # (program, occasion) → position of its record: what need not be measured again, and
+        # the parent that a mutant names.
+        self.done: dict[tuple[bytes, int], int] = {}
+        sketches = {self._skeleton(base): i for i, base in enumerate(space.bases)}
+        for position, (record, trial) in enumerate(zip(writer.records, writer.trials, strict=True)):
+            chosen = without_postprocessors(record[1][0])
+            sketch = sketches.get(self._skeleton(chosen))
+            if sketch is not None:
+                self.done[design_key(sketch, chosen), trial["occasion"]] = position
+
+    @staticmethod
+    def _skeleton(trace: list[Any]) -> str:
+        mutable = {c.position for c in choices(trace) if c.kind == "parallel"}
+        kept = [i if p not in mutable else [i[0], i[2]] for p, i in enumerate(trace[0])]
+        return repr(kept)
+
+    def run(self, plan: Plan, step: Step) -> dict[str, Any]:
+        rng = np.random.default_rng(plan.seed)
+        whole = self.space.enumerate(plan.enumerate_up_to) if plan.enumerate_up_to else None
+        if whole is None:
+            designs = self._sampled(plan.trials, rng)
+        else:
+            designs = [(design.sketch, design.chosen) for design in whole]
+        jobs = list(self._jobs(designs, plan, rng))
+        for count, job in enumerate(jobs):
+            if (job.key, job.occasion) not in self.done:
+                self._measure(job)
+            step.advance(note=f"{count + 1} of {len(jobs)}")
+        failed = sum(trial["state"] != TrialState.OK.value for trial in self.writer.trials)
+        return {
+            "records": len(self.writer.records),
+            "failed": failed,
+            "space_size": None if whole is None else len(whole),
+        }
+
+    def _sampled(self, trials: int, rng: np.random.Generator) -> list[tuple[int, list[Any]]]:
+        found: dict[bytes, tuple[int, list[Any]]] = {}
+        for _ in range(trials * 20):
+            if len(found) >= trials:
+                break
+            design = self.space.sample(rng)
+            if design is not None:
+                found.setdefault(design.key, (design.sketch, design.chosen))
+        return list(found.values())
+
+    def _jobs(
+        self, designs: list[tuple[int, list[Any]]], plan: Plan, rng: np.random.Generator
+    ) -> Iterator[_Job]:
+        for occasion in range(plan.occasions):
+            for index in rng.permutation(len(designs)):
+                sketch, chosen = designs[index]
+                yield _Job(sketch, chosen, occasion)
+        seen = {design_key(*design) for design in designs}
+        for sketch, chosen in designs[: plan.mutated]:
+            parent = design_key(sketch, chosen)
+            for choice in choices(chosen):
+                mutant = self.space.mutate(sketch, chosen, choice.position, rng)
+                if mutant is None or mutant.key in seen:
+                    continue
+                seen.add(mutant.key)
+                direction = f"{choice.kind}:{choice.position}"
+                yield _Job(sketch, mutant.chosen, parent=parent, direction=direction)
+
+    def _measure(self, job: _Job) -> None:
+        design = self.space.realise(job.sketch, job.chosen)
+        if design is None:
+            # A mutated parallel extent is no decision of the trace; TVM may refuse it later.
+            return
+        program = timed_program(design.schedule, self.space.inputs)
+        reading = self.device.measure(program)
+        parent = None if job.parent is None else self.done.get((job.parent, 0))
+        position = self.writer.add(
+            self.index,
+            trace_json(design.schedule.trace),
+            entry_arguments(design.schedule.mod, as_timed=True),
+            reading,
+            occasion=job.occasion,
+            parent=parent,
+            direction=job.direction,
+            threads=self.device.protocol.threads,
+        )
+        self.done[job.key, job.occasion] = position

@@ -1,0 +1,150 @@
+"""Writes measurements as a MetaSchedule database, one line at a time, and what TVM leaves out.
+
+``database_workload.json`` and ``database_tuning_record.json`` are TVM's own format
+(``meta_schedule/database/json_database.cc``). A record of TVM has no state, no elapsed time and
+no time stamp: line i of ``database_trials.jsonl`` has them for record i. ``collection.json``
+says how it was all measured. Whatever was finished survives a kill: every line is flushed.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+import orjson
+import tvm
+from tvm.s_tir import meta_schedule as ms
+
+from toolkit.errors import LiveError
+from toolkit.live.device import Reading
+from toolkit.live.programs import plain
+from toolkit.records import TrialState
+
+# What TVM writes for a failed run (``meta_schedule/database/database_utils.cc``).
+FAILED_RUN_SECS = [1e10]
+
+
+class DatabaseWriter:
+    """Appends to the database in a folder; a context manager.
+
+    Opening a folder that holds a database goes on with it: ``counts`` tells how many records
+    each workload has, ``seen`` which schedules were measured how often.
+    """
+
+    def __init__(self, folder: Path, target: str) -> None:
+        self.folder = folder
+        self._target = tvm.target.Target(
+            orjson.loads(target) if target.lstrip()[:1] == "{" else target
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        self._paths = [
+            folder / "database_workload.json",
+            folder / "database_tuning_record.json",
+            folder / "database_trials.jsonl",
+        ]
+        self.workload_lines = self._lines(self._paths[0])
+        records = self._lines(self._paths[1])
+        trials = self._lines(self._paths[2])
+        self._cut(records, trials)
+        self.records = [orjson.loads(line) for line in records[: len(trials)]]
+        self.trials = [orjson.loads(line) for line in trials[: len(records)]]
+        self._files: list[TextIO] = [path.open("a", encoding="utf-8") for path in self._paths]
+        self._indices: dict[str, int] = {
+            str(orjson.loads(line)[0]): index for index, line in enumerate(self.workload_lines)
+        }
+
+    def __enter__(self) -> DatabaseWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files:
+            file.close()
+
+    @staticmethod
+    def _lines(path: Path) -> list[str]:
+        if not path.is_file():
+            return []
+        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+    def _cut(self, records: list[str], trials: list[str]) -> None:
+        """Bring both files to the same length again after a kill between two writes."""
+        whole = min(len(records), len(trials))
+        for path, lines in ((self._paths[1], records), (self._paths[2], trials)):
+            if len(lines) > whole:
+                path.write_text("".join(f"{line}\n" for line in lines[:whole]), encoding="utf-8")
+
+    def workload_index(self, module: tvm.IRModule) -> int:
+        """Position of a workload, which is added when it is new."""
+        line = workload_line(module)
+        key = str(orjson.loads(line)[0])
+        if key not in self._indices:
+            self._indices[key] = len(self._indices)
+            self.workload_lines.append(line)
+            self._write(0, line)
+        return self._indices[key]
+
+    def add(
+        self,
+        workload: int,
+        trace: list[Any],
+        arguments: list[Any],
+        reading: Reading,
+        **more: Any,
+    ) -> int:
+        """Append one measurement; return its position.
+
+        ``trace`` is ``[instructions, decisions]``; ``more`` goes into the line beside it
+        (``occasion``, ``parent``, ``direction``).
+        """
+        ok = reading.state is TrialState.OK
+        run_secs = list(reading.run_times_s) if ok else FAILED_RUN_SECS
+        target = plain_target(self._target)
+        record = [workload, [trace, run_secs, target, arguments]]
+        trial = {
+            "elapsed_s": reading.build_s + reading.run_s,
+            "timestamp": time.time(),
+            "state": reading.state.value,
+            "error": reading.error,
+            "build_s": reading.build_s,
+            "foreign_share": round(reading.foreign_share, 4),
+            "retries": reading.retries,
+            "occasion": 0,
+            "parent": None,
+            "direction": None,
+            **more,
+        }
+        self._write(1, orjson.dumps(record).decode())
+        self._write(2, orjson.dumps(trial).decode())
+        self.records.append(record)
+        self.trials.append(trial)
+        return len(self.records) - 1
+
+    def _write(self, which: int, line: str) -> None:
+        try:
+            self._files[which].write(line + "\n")
+            self._files[which].flush()
+        except OSError as error:
+            raise LiveError(
+                f"could not write: {error.strerror}",
+                where=self._paths[which],
+                cure="free some space and run the same command again: it goes on from here",
+            ) from None
+
+    def describe(self, collection: dict[str, Any]) -> None:
+        """Write ``collection.json``: machine, protocol, and what is known of each task."""
+        path = self.folder / "collection.json"
+        temporary = path.with_suffix(".json.part")
+        temporary.write_bytes(orjson.dumps(collection, option=orjson.OPT_INDENT_2))
+        temporary.replace(path)
+
+
+def workload_line(module: tvm.IRModule) -> str:
+    """A workload as its line of the database: ``["hash", "base64 of its graph"]``."""
+    return orjson.dumps(plain(ms.database.Workload(module).as_json())).decode()
+
+
+def plain_target(target: tvm.target.Target) -> dict[str, Any]:
+    """A target as the JSON object that TVM writes into records."""
+    exported: dict[str, Any] = orjson.loads(str(target))
+    return exported

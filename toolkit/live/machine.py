@@ -1,0 +1,102 @@
+"""What machine this is, what to compile for, and whether it is quiet enough to measure on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psutil
+
+from toolkit.errors import LiveError
+
+
+def cpu_model() -> str:
+    """The processor's name as the system gives it."""
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def physical_cores() -> int:
+    """Cores that this process may use, hyper-threads not counted twice."""
+    cores = psutil.cpu_count(logical=False) or 1
+    if hasattr(os, "sched_getaffinity"):
+        cores = min(cores, len(os.sched_getaffinity(0)))
+    return max(1, cores)
+
+
+def default_target(threads: int) -> str:
+    """LLVM for exactly this processor (JSON): several times faster than the bare target."""
+    from tvm.target import codegen
+
+    return orjson.dumps(
+        {"kind": "llvm", "mcpu": str(codegen.llvm_get_system_cpu()), "num-cores": threads},
+        option=orjson.OPT_SORT_KEYS,
+    ).decode()
+
+
+def parse_target(text: str) -> str:
+    """Check a target with TVM and return its JSON; raise ``LiveError`` when TVM refuses it."""
+    import tvm
+
+    try:
+        target = tvm.target.Target(orjson.loads(text) if text.lstrip()[:1] == "{" else text)
+    except Exception as error:
+        raise LiveError(
+            f"TVM does not accept the target {text!r}: {str(error).splitlines()[-1][:200]}",
+            cure='example: --target \'{"kind": "llvm", "mcpu": "znver4", "num-cores": 2}\'',
+        ) from None
+    return str(target)
+
+
+def target_threads(target: str) -> int:
+    """Threads that a program for a CPU target is meant for (its ``num-cores``)."""
+    if target.lstrip()[:1] != "{":
+        return physical_cores()
+    cores = orjson.loads(target).get("num-cores")
+    return int(cores) if cores and int(cores) > 0 else physical_cores()
+
+
+def describe_machine() -> dict[str, Any]:
+    """Facts that belong beside every measurement (JSON-ready)."""
+    import tvm
+
+    memory = psutil.virtual_memory().total
+    return {
+        "cpu": cpu_model(),
+        "cores": physical_cores(),
+        "memory_gib": round(memory / 2**30, 1),
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "tvm": tvm.__version__,
+    }
+
+
+def noise_warnings(threads: int) -> list[str]:
+    """Reasons why this machine may measure badly now, each with its cure."""
+    warnings = []
+    busy = psutil.cpu_percent(interval=0.3, percpu=True)
+    free = sum(1 for share in busy if share < 30)
+    if free < threads:
+        warnings.append(
+            f"{len(busy) - free} of {len(busy)} cores are busy, {threads} are measured on: "
+            "stop other programs"
+        )
+    governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    if governor.is_file() and governor.read_text(encoding="ascii").strip() != "performance":
+        warnings.append(
+            "the clock is not held (cpufreq governor is not 'performance'): "
+            "cpupower frequency-set -g performance"
+        )
+    temperatures: dict[str, Any] = getattr(psutil, "sensors_temperatures", dict)()
+    for name, sensors in temperatures.items():
+        for sensor in sensors:
+            if sensor.high and sensor.current >= sensor.high:
+                warnings.append(f"{name} is at {sensor.current:.0f} C, its limit: let it cool")
+    return warnings

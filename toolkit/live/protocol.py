@@ -1,0 +1,44 @@
+"""How a measurement is made; only measurements of one protocol may be compared (honesty rule 7)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """Settings of TVM's time evaluator, of the worker around it, and its limits.
+
+    Attributes
+    ----------
+    number, repeat, min_repeat_ms
+        As in ``time_evaluator``: calls averaged in one repeat (raised until a repeat lasts
+        ``min_repeat_ms`` milliseconds), and how many repeats are kept.
+    cache_flush
+        Flush the CPU cache before each repeat.
+    threads
+        Threads of the measured program.
+    cores
+        Processors that the worker is pinned to; empty: wherever the system puts it.
+    build_timeout_s, run_timeout_s
+        After these many seconds the worker is killed and the trial has failed.
+    max_foreign_share
+        A reading is taken again (up to ``max_retries`` times) when other processes used more
+        than this share of the worker's cores meanwhile.
+    """
+
+    number: int = 1
+    repeat: int = 3
+    min_repeat_ms: int = 20
+    cache_flush: bool = False
+    threads: int = 1
+    cores: tuple[int, ...] = ()
+    build_timeout_s: float = 20.0
+    run_timeout_s: float = 10.0
+    max_foreign_share: float = 0.2
+    max_retries: int = 3
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form, stored beside every log."""
+        return asdict(self)

@@ -1,0 +1,207 @@
+"""TVM's design spaces as a Space: what replays search in a record, this searches on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from toolkit.errors import SearchError
+from toolkit.features.base import CandidateGroup
+from toolkit.live.choices import choices, moved_factors, with_value, without_postprocessors
+from toolkit.live.database import workload_line
+from toolkit.live.design import Design, DesignSpace
+from toolkit.live.programs import entry_arguments
+from toolkit.logs.metaschedule import Database, MetaScheduleReader
+from toolkit.logs.metaschedule_trace import read_skeleton
+from toolkit.logs.metaschedule_workload import read_workload
+from toolkit.records import Candidate, Direction, Sketch, Task, candidate_id
+
+GroupFeatures = Callable[[Sequence[CandidateGroup]], NDArray[np.float32]]
+
+# Kinds that TVM's mutators or this module can change; limits of vectorisation are not decided.
+_MUTABLE = ("tile", "unroll", "vectorize", "parallel", "compute_location", "categorical")
+
+
+class MetaScheduleSpace:
+    """The candidates of a workload as TVM generates them.
+
+    Sketches are TVM's design spaces, directions its mutators, validity its postprocessors.
+    Candidates, sketches and the task have the ids that the same programs have in a dataset, so
+    that models and records carry over.
+
+    Parameters
+    ----------
+    design
+        The workload's design spaces.
+    machine
+        As in the dataset whose records are of this machine.
+    features
+        Turns groups (one a sketch, in the order of ``sketches``) into rows of one matrix; needed
+        by strategies with an online model.
+    """
+
+    def __init__(
+        self,
+        design: DesignSpace,
+        *,
+        machine: str | None = None,
+        features: GroupFeatures | None = None,
+    ) -> None:
+        self.design = design
+        self.size: int | None = None
+        self._features = features
+        self._arguments = entry_arguments(design.module, as_timed=False)
+        workload = read_workload(workload_line(design.module).encode())
+        self._reader = MetaScheduleReader(Database(workloads=(workload,), machine=machine))
+        self._target: dict[str, Any] = orjson.loads(str(design.target))
+        self._chosen: dict[str, tuple[int, list[Any]]] = {}
+        readings = [self._read(base) for base in design.bases]
+        self.task: Task = readings[0].task
+        self.sketches: tuple[Sketch, ...] = tuple(reading.sketch for reading in readings)
+        self._positions = [
+            {
+                knob.name: slot.instruction
+                for knob, slot in zip(
+                    reading.sketch.knobs, read_skeleton(base[0]).slots, strict=True
+                )
+            }
+            for reading, base in zip(readings, design.bases, strict=True)
+        ]
+        self._index = {sketch.sketch_id: i for i, sketch in enumerate(self.sketches)}
+
+    def _read(self, chosen: list[Any]) -> Any:
+        entry = [0, [chosen, [1.0], self._target, self._arguments]]
+        return self._reader.interpret(entry, 0)
+
+    def _candidate(self, design: Design) -> Candidate:
+        reading = self._read(design.chosen)
+        identity = candidate_id(self.task.task_id, reading.sketch, reading.decisions)
+        self._chosen[identity] = (design.sketch, design.chosen)
+        return Candidate(identity, reading.sketch.sketch_id, tuple(reading.decisions))
+
+    def adopt(self, schedule: str) -> Candidate | None:
+        """Take in a recorded schedule (JSON); ``None`` when it is not in this space."""
+        chosen = without_postprocessors(orjson.loads(schedule))
+        sketch_id = read_skeleton(chosen[0]).sketch.sketch_id
+        if sketch_id not in self._index:
+            return None
+        design = self.design.realise(self._index[sketch_id], chosen)
+        return None if design is None else self._candidate(design)
+
+    def realise(self, candidate: Candidate) -> Design:
+        """The scheduled program of a candidate of this space; raise ``SearchError`` else."""
+        known = self._chosen.get(candidate.candidate_id)
+        design = None if known is None else self.design.realise(*known)
+        if design is None:
+            raise SearchError(
+                f"candidate {candidate.candidate_id} is not of this space",
+                cure="candidates come from sample, neighbours, mutate or adopt",
+            )
+        return design
+
+    def candidates(self) -> Sequence[Candidate]:
+        """Not listed: the space is too large."""
+        raise SearchError(
+            "a live space cannot be listed", cure="take a strategy that samples, or enumerate"
+        )
+
+    def enumerate(self, limit: int) -> list[Candidate] | None:
+        """All candidates of a small space; ``None`` when there are more than ``limit``."""
+        designs = self.design.enumerate(limit)
+        return None if designs is None else [self._candidate(design) for design in designs]
+
+    def sample(
+        self, rng: np.random.Generator, n: int, sketch_id: str | None = None
+    ) -> list[Candidate]:
+        """Draw up to n distinct candidates; invalid draws are drawn again."""
+        sketch = None if sketch_id is None else self._index[sketch_id]
+        found: dict[str, Candidate] = {}
+        for _ in range(4 * n + 16):
+            if len(found) >= n:
+                break
+            design = self.design.sample(rng, sketch)
+            if design is not None:
+                candidate = self._candidate(design)
+                found.setdefault(candidate.candidate_id, candidate)
+        return list(found.values())
+
+    def directions(self, candidate: Candidate) -> list[Direction]:
+        """One direction a knob that can be changed."""
+        sketch = self.sketches[self._index[candidate.sketch_id]]
+        sketch_index, chosen = self._known(candidate)
+        decided = {choice.position for choice in choices(chosen)}
+        positions = self._positions[sketch_index]
+        return [
+            Direction(knob.kind, knob.name)
+            for knob in sketch.knobs
+            if knob.kind in _MUTABLE and positions[knob.name] in decided
+        ]
+
+    def _known(self, candidate: Candidate) -> tuple[int, list[Any]]:
+        known = self._chosen.get(candidate.candidate_id)
+        if known is None:
+            raise SearchError(f"candidate {candidate.candidate_id} is not of this space")
+        return known
+
+    def mutate(
+        self, candidate: Candidate, direction: Direction, rng: np.random.Generator
+    ) -> Candidate | None:
+        """Change the direction's knob (or any of its rule); ``None`` when TVM refuses all."""
+        sketch, chosen = self._known(candidate)
+        knob = direction.knob
+        if knob is None:
+            names = [d.knob for d in self.directions(candidate) if d.rule == direction.rule]
+            if not names:
+                return None
+            knob = names[int(rng.integers(len(names)))]
+        assert knob is not None
+        design = self.design.mutate(sketch, chosen, self._positions[sketch][knob], rng)
+        return None if design is None else self._candidate(design)
+
+    def neighbours(self, candidate: Candidate, knob: str | None = None) -> list[Candidate]:
+        """Candidates one move away: a factor moved, or the next value of a category.
+
+        Compute locations and parallel extents have no order that a step could follow; they
+        change by ``mutate``.
+        """
+        sketch, chosen = self._known(candidate)
+        wanted = None if knob is None else self._positions[sketch][knob]
+        found: dict[str, Candidate] = {}
+        for choice in choices(chosen):
+            if wanted is not None and choice.position != wanted:
+                continue
+            if choice.kind == "tile":
+                values: list[Any] = moved_factors(choice)
+            elif choice.kind in ("unroll", "vectorize", "categorical"):
+                values = [v for v in (choice.value - 1, choice.value + 1) if v >= 0]
+                values = [v for v in values if v < len(choice.limits)]
+            else:
+                continue
+            for value in values:
+                design = self.design.realise(sketch, with_value(chosen, choice, value))
+                if design is not None:
+                    neighbour = self._candidate(design)
+                    found[neighbour.candidate_id] = neighbour
+        found.pop(candidate.candidate_id, None)
+        return list(found.values())
+
+    def features(self, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
+        """Feature matrix ``(n, d)`` in the candidates' order."""
+        if self._features is None:
+            raise SearchError("this space was opened without features")
+        groups, order = [], []
+        for sketch in self.sketches:
+            rows = [i for i, c in enumerate(candidates) if c.sketch_id == sketch.sketch_id]
+            decisions = np.array([candidates[i].decisions for i in rows], dtype=np.int64)
+            groups.append(
+                CandidateGroup(self.task, sketch, decisions.reshape(len(rows), sketch.width))
+            )
+            order.extend(rows)
+        matrix = self._features(groups)
+        result = np.empty_like(matrix)
+        result[order] = matrix
+        return result
