@@ -9,7 +9,8 @@ when exactly one decision differs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
@@ -236,6 +237,15 @@ def content_id(*parts: bytes | str) -> str:
         digest.update(len(raw).to_bytes(8, "little"))
         digest.update(raw)
     return digest.hexdigest()
+
+
+def candidate_id(task_id: str, sketch: Sketch, decisions: Sequence[int]) -> str:
+    """Hash task, sketch and the free decisions; recorded and live candidates share this id.
+
+    ``decisions`` is the whole flat vector; a tile's outermost factor does not enter.
+    """
+    free = [part for knob in sketch.knobs for part in decisions[knob.free]]
+    return content_id(task_id, sketch.sketch_id, struct.pack(f"<{len(free)}q", *free))
 
 
 def iter_ways(knob: Knob) -> Iterator[Literal["up", "down"]]:

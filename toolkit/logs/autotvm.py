@@ -1,0 +1,204 @@
+"""AutoTVM logs, 0.1 and 0.2 (TVM ``python/tvm/autotvm/record.py``), read without TVM.
+
+0.2 (2019 on)::
+
+    {"input": [target, task name, args, kwargs],
+     "config": {"index": n, "code_hash": null, "entity": [[name, kind, value], ...]},
+     "result": [[costs], error number, all cost, timestamp], "version": 0.2, "tvm_version": "..."}
+
+0.1 (2018)::
+
+    {"i": [target, task name, args, kwargs, workload,
+           {"i": n, "t": template, "c": code hash, "e": entities}],
+     "r": [...], "v": 0.1}
+
+Entities: ``sp`` a split (factors, outermost first; -1 follows from the axis), ``re`` a reorder
+(permutation), ``an`` annotations (words), ``ot`` any other value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from toolkit.logs.autotvm_extents import axis_extents
+from toolkit.logs.base import (
+    BadLine,
+    Reading,
+    integer,
+    outcome_of,
+    seconds,
+    target_kind,
+    word_code,
+)
+from toolkit.logs.identity import Interner, KnobList, learn_labels, make_sketch, make_task
+from toolkit.records import KnobKind, Sketch, Task, canonical_json
+
+FORMAT = "autotvm"
+
+
+def knob_kind(name: str, entity_kind: str) -> KnobKind:
+    """Say what an AutoTVM knob decides: by its entity, and by its name where that is ``ot``."""
+    if entity_kind == "sp":
+        return "tile"
+    if entity_kind == "ot":
+        if "unroll" in name:
+            return "unroll"
+        if name.startswith("vec"):
+            return "vectorize"
+    return "categorical"
+
+
+class AutoTVMReader:
+    """Reads AutoTVM lines of both versions into readings."""
+
+    format = FORMAT
+
+    def __init__(self, machine: str | None = None) -> None:
+        self._machine = machine
+        self._tasks = Interner()
+        self._sketches = Interner()
+
+    def read(self, line: bytes, index: int) -> Reading:
+        """Read one line (see the module's text for the layouts)."""
+        del index
+        try:
+            entry = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise BadLine(f"not JSON: {error}") from None
+        return self.interpret(entry)
+
+    def interpret(self, entry: Any) -> Reading:
+        """Interpret a line that has been decoded."""
+        if not isinstance(entry, dict):
+            raise BadLine("an AutoTVM line is a JSON object")
+        if "input" in entry:
+            inputs, config, result = entry["input"], entry.get("config"), entry.get("result")
+            version, tvm_version = entry.get("version"), entry.get("tvm_version")
+            if not isinstance(inputs, list) or len(inputs) < 4:
+                raise BadLine("'input' has less than 4 items")
+            if isinstance(config, dict) and "entity" in config:
+                config = {
+                    "index": config.get("index"),
+                    "code_hash": config.get("code_hash"),
+                    "entity": config["entity"],
+                }
+            template = ""
+        else:
+            inputs, result = entry.get("i"), entry.get("r")
+            version, tvm_version = entry.get("v"), None
+            if not isinstance(inputs, list) or len(inputs) < 6:
+                raise BadLine("'i' has less than 6 items")
+            old = inputs[5]
+            if not isinstance(old, dict):
+                raise BadLine("the configuration is not an object")
+            template = old.get("t") or ""
+            config = {
+                "index": old.get("i"),
+                "code_hash": old.get("c"),
+                "entity": old.get("e"),
+            }
+            if template:
+                config["template"] = template
+        if not isinstance(config, dict) or not isinstance(config.get("entity"), list):
+            raise BadLine("the configuration has no entities")
+        if not isinstance(result, list) or len(result) != 4:
+            raise BadLine("the result has not 4 items")
+        integer(config["index"], "the configuration's index")
+        state, run_times = outcome_of(result[0], result[1])
+        task = self._task(inputs, template)
+        sketch, decisions = self._decide(task, inputs, config["entity"], template)
+        return Reading(
+            task=task,
+            sketch=sketch,
+            decisions=decisions,
+            schedule=canonical_json(config).decode(),
+            format_version=str(version),
+            tvm_version=tvm_version if isinstance(tvm_version, str) else None,
+            state=state,
+            error_number=result[1],
+            run_times_s=run_times,
+            elapsed_s=seconds(result[2], "cost of the measurement"),
+            timestamp=seconds(result[3], "timestamp"),
+        )
+
+    def _task(self, inputs: list[Any], template: str) -> Task:
+        target, name, arguments, options = inputs[:4]
+        if not isinstance(target, str) or not isinstance(name, str):
+            raise BadLine("target and task name are not strings")
+        if not isinstance(arguments, list):
+            raise BadLine("the task's arguments are not a list")
+        workload = f"{name}/{template}" if template else name
+        key = canonical_json([target, workload, arguments, options])
+
+        def make() -> Task:
+            given = [*arguments, options] if options else arguments
+            return make_task(
+                format=FORMAT,
+                workload=workload,
+                arguments=given,
+                target=target,
+                target_kind=target_kind(target),
+                machine=self._machine,
+                extents=tuple(sorted(set(axis_extents(name, arguments).values()))),
+            )
+
+        task: Task = self._tasks.get(key, make)
+        return task
+
+    def _decide(
+        self, task: Task, inputs: list[Any], entities: list[Any], template: str
+    ) -> tuple[Sketch, tuple[int, ...]]:
+        extents = axis_extents(inputs[1], inputs[2])
+        shape: list[Any] = []
+        decisions: list[int] = []
+        words: list[tuple[tuple[int, str], ...]] = []
+        for entity in entities:
+            if not isinstance(entity, list) or len(entity) != 3:
+                raise BadLine("an entity is not [name, kind, value]")
+            name, kind, value = entity
+            if not isinstance(name, str):
+                raise BadLine("an entity's name is not a string")
+            if kind == "sp":
+                if not isinstance(value, list) or not value:
+                    raise BadLine(f"the split {name} is not a list of factors")
+                parts = [integer(part, f"a factor of {name}") for part in value]
+                if parts[0] < 0:
+                    parts[0] = _outermost(extents.get(name), parts[1:])
+                decisions.extend(parts)
+                shape.append([name, kind, len(parts)])
+                words.append(())
+            elif kind in ("ot", "re", "an"):
+                if isinstance(value, dict):
+                    raise BadLine(f"the value of {name} is an object")
+                code = word_code(value)
+                decisions.append(code)
+                shape.append([name, kind, 1])
+                numeric = type(value) is int
+                words.append(() if numeric else ((code, canonical_json(value).decode()),))
+            else:
+                raise BadLine(f"the entity kind {kind!r} is none of sp, ot, re, an")
+
+        def make() -> Sketch:
+            knobs = KnobList()
+            for (name, kind, width), labels in zip(shape, words, strict=True):
+                knobs.add(name, knob_kind(name, kind), width, labels=labels)
+            return make_sketch(FORMAT, [task.workload, *shape], knobs.knobs)
+
+        key = canonical_json([task.workload, shape])
+        sketch: Sketch = self._sketches.get(key, make)
+        named = learn_labels(sketch, words)
+        if named is not sketch:
+            self._sketches.replace(key, named)
+        return named, tuple(decisions)
+
+
+def _outermost(extent: int | None, inner: list[int]) -> int:
+    """Factor that completes a split of a known extent; 0 where it is unknown or does not fit."""
+    product = 1
+    for part in inner:
+        product *= part
+    if extent is None or product <= 0 or extent % product:
+        return 0
+    return extent // product

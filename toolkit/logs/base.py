@@ -1,0 +1,169 @@
+"""The reader's role: the bytes of one line → what it says, or the reason why it is no record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from toolkit.records import (
+    ERROR_NUMBER_STATES,
+    Sketch,
+    Task,
+    TrialState,
+    candidate_id,
+    canonical_json,
+    content_id,
+)
+
+INT64_MAX = 2**63 - 1
+
+SENTINEL_S = 1e9
+"""Costs from here on stand for a failure (AutoTVM writes 1e9, Ansor and MetaSchedule 1e10)."""
+
+
+class BadLine(Exception):
+    """A line is no record; the message is the reason kept with it."""
+
+
+class Reading(NamedTuple):
+    """What one line says, before it is given a place in a dataset."""
+
+    task: Task
+    sketch: Sketch
+    decisions: tuple[int, ...]
+    schedule: str
+    format_version: str
+    tvm_version: str | None
+    state: TrialState
+    error_number: int | None
+    run_times_s: tuple[float, ...]
+    elapsed_s: float | None
+    timestamp: float | None
+
+    @property
+    def latency_s(self) -> float | None:
+        """Arithmetic mean of the repeats in seconds; ``None`` unless ok."""
+        return math.fsum(self.run_times_s) / len(self.run_times_s) if self.run_times_s else None
+
+    @property
+    def candidate_id(self) -> str:
+        """Identity of task and free decisions: repeats share it."""
+        return candidate_id(self.task.task_id, self.sketch, self.decisions)
+
+    @property
+    def record_id(self) -> str:
+        """Identity of the measurement: equal for exact duplicates only."""
+        return record_id(
+            self.task.task_id,
+            self.schedule,
+            self.state,
+            self.error_number,
+            self.run_times_s,
+            self.elapsed_s,
+            self.timestamp,
+        )
+
+
+class LineReader(Protocol):
+    """Reads the lines of one source of one format."""
+
+    format: str
+
+    def read(self, line: bytes, index: int) -> Reading:
+        """Read one line; ``index`` counts the source's lines of this format from 0.
+
+        Raises
+        ------
+        BadLine
+            When the line is no record of this format.
+        """
+        ...
+
+
+def record_id(
+    task_id: str,
+    schedule: str,
+    state: TrialState,
+    error_number: int | None,
+    run_times_s: Sequence[float],
+    elapsed_s: float | None,
+    timestamp: float | None,
+) -> str:
+    """Hash what was measured, on what, when; format and TVM versions do not enter.
+
+    A record that is exported in another version of its format and read again keeps its id.
+    """
+    outcome = [state.value, error_number, list(run_times_s), elapsed_s, timestamp]
+    return content_id(task_id, schedule, canonical_json(outcome))
+
+
+def outcome_of(costs: Any, error_number: Any) -> tuple[TrialState, tuple[float, ...]]:
+    """Translate logged costs and an error number into a state and run times in seconds.
+
+    A failed trial has no run times. Costs that no program can have (a sentinel, zero, a negative
+    number) make a trial ``UNKNOWN`` even where the error number says that all went well.
+
+    Raises
+    ------
+    BadLine
+        When the costs are no list of numbers or the error number is none that TVM knows.
+    """
+    if not isinstance(costs, list):
+        raise BadLine("the measured costs are not a list")
+    for cost in costs:
+        if type(cost) is not float and type(cost) is not int:
+            raise BadLine("a measured cost is not a number")
+    if error_number is None:
+        state = TrialState.OK
+    else:
+        found = ERROR_NUMBER_STATES.get(error_number) if type(error_number) is int else None
+        if found is None:
+            raise BadLine("the error number is none of 0 to 8")
+        state = found
+    if state is not TrialState.OK:
+        return state, ()
+    if not costs or any(not 0.0 < cost < SENTINEL_S for cost in costs):
+        return TrialState.UNKNOWN, ()
+    return state, tuple(map(float, costs))
+
+
+def seconds(value: Any, what: str) -> float | None:
+    """Return a finite number as float, ``None`` as it is; raise ``BadLine`` for anything else."""
+    if value is None:
+        return None
+    if (type(value) is float or type(value) is int) and math.isfinite(value):
+        return float(value)
+    raise BadLine(f"the {what} is not a number")
+
+
+def integer(value: Any, what: str) -> int:
+    """Return a 64-bit integer; raise ``BadLine`` for anything else."""
+    if type(value) is int and -INT64_MAX <= value <= INT64_MAX:
+        return value
+    raise BadLine(f"{what} is not a 64-bit integer")
+
+
+def target_kind(target: str) -> str:
+    """First word of a target string, or the ``kind`` of a target written as JSON."""
+    text = target.strip()
+    if text.startswith("{"):
+        import orjson
+
+        try:
+            kind = orjson.loads(text).get("kind")
+        except (orjson.JSONDecodeError, AttributeError):
+            return "unknown"
+        return kind if isinstance(kind, str) else "unknown"
+    return text.split(" ", 1)[0] or "unknown"
+
+
+def word_code(word: Any) -> int:
+    """Stable code of a categorical value: integers as they are, all else by CRC-32."""
+    import zlib
+
+    if type(word) is int and -INT64_MAX <= word <= INT64_MAX:
+        return word
+    if type(word) is bool:
+        return int(word)
+    return zlib.crc32(canonical_json(word)) & 0x7FFFFFFF

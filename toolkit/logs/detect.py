@@ -1,0 +1,91 @@
+"""What a file is, told by its content."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+import orjson
+
+from toolkit.logs.files import BOM
+
+
+class Kind(str, Enum):
+    """What a file was recognised as."""
+
+    AUTOTVM = "autotvm"
+    ANSOR = "ansor"
+    METASCHEDULE = "metaschedule"
+    METASCHEDULE_WORKLOAD = "metaschedule-workload"
+    SIDECAR = "sidecar"
+    EMPTY = "empty"
+    TEXT_LOG = "metaschedule-text-log"
+    PICKLE = "pickle"
+    FOREIGN = "foreign"
+
+
+LINE_FORMATS = frozenset({Kind.AUTOTVM, Kind.ANSOR, Kind.METASCHEDULE, Kind.METASCHEDULE_WORKLOAD})
+
+WHY_NOT = {
+    Kind.TEXT_LOG: "a MetaSchedule text log: it holds no configurations, so it cannot be learned "
+    "from; the database beside it (database_tuning_record.json) can be read",
+    Kind.PICKLE: "a pickle (or AutoTVM's pickle protocol): reading it would run what it holds; "
+    "convert it with `python -m tvm.autotvm.record --mode convert` in the TVM that wrote it",
+    Kind.FOREIGN: "no tuning log that the toolkit knows",
+    Kind.EMPTY: "the file is empty",
+}
+
+_TEXT_LOG = re.compile(rb"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)? +(\[?[A-Z]+\]?|[\w.]+:\d+)", re.M)
+_PICKLE_LINE = re.compile(rb"^gA[NRSV][A-Za-z0-9+/=]+\t")
+
+
+def kind_of_line(line: bytes) -> Kind | None:
+    """Recognise one line of a log; ``None`` where it is of no known format."""
+    text = line.strip()
+    if text.startswith(b"{"):
+        try:
+            entry = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            return None
+        return kind_of_object(entry)
+    if text.startswith(b"["):
+        if re.match(rb'\[\s*"\d+"\s*,\s*"', text):
+            return Kind.METASCHEDULE_WORKLOAD
+        if re.match(rb"\[\s*\d+\s*,\s*\[\s*\[\s*\[", text):
+            return Kind.METASCHEDULE
+    return None
+
+
+def kind_of_object(entry: object) -> Kind | None:
+    """Recognise a decoded line."""
+    if not isinstance(entry, dict):
+        return None
+    if "input" in entry and "config" in entry:
+        return Kind.AUTOTVM
+    inputs = entry.get("i")
+    if isinstance(inputs, list) and "r" in entry:
+        return Kind.ANSOR if inputs and isinstance(inputs[0], list) else Kind.AUTOTVM
+    return None
+
+
+def detect(head: bytes, name: str = "") -> Kind:
+    """Recognise a file by its first bytes (decompressed, some hundred KiB).
+
+    The name decides only what the content cannot: the collector's own sidecar files.
+    """
+    if head.startswith(BOM):
+        head = head[len(BOM) :]
+    if not head.strip():
+        return Kind.EMPTY
+    if re.match(r"(database_trials\.jsonl|collection\.json)(\.(gz|xz|zst))?$", name):
+        return Kind.SIDECAR
+    lines = head.split(b"\n")
+    for line in lines:
+        kind = kind_of_line(line)
+        if kind is not None:
+            return kind
+    if (head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05") or _PICKLE_LINE.match(head):
+        return Kind.PICKLE
+    if _TEXT_LOG.search(head[:8192]):
+        return Kind.TEXT_LOG
+    return Kind.FOREIGN

@@ -1,0 +1,166 @@
+"""Log files as byte streams: found in folders, decompressed by content, cut into lines."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, NamedTuple, cast
+
+import zstandard
+
+from toolkit.errors import LogError
+
+MAX_LINE_BYTES = 32 * 2**20
+"""Lines beyond this are rejected unread: the largest real ones (workloads) have a few MiB."""
+
+BLOCK_BYTES = 4 * 2**20
+
+BOM = b"\xef\xbb\xbf"
+
+DecompressionErrors = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError)
+
+
+class Line(NamedTuple):
+    """One line without its end; ``data`` is cut at 4 KiB where the line is ``oversize``."""
+
+    number: int
+    offset: int
+    data: bytes
+    oversize: bool = False
+
+
+class Block(NamedTuple):
+    """Consecutive lines of a source.
+
+    ``end`` is the byte offset behind the last; ``complete`` is false for a last line that has no
+    newline behind it (it comes in a block of its own).
+    """
+
+    lines: list[Line]
+    end: int
+    complete: bool = True
+
+
+def find_logs(paths: Iterable[str | Path]) -> list[Path]:
+    """List the files that paths name, folders walked, each file once, in a stable order.
+
+    Raises
+    ------
+    LogError
+        When a path does not exist.
+    """
+    found: dict[Path, None] = {}
+    for given in paths:
+        path = Path(given)
+        if path.is_dir():
+            for file in sorted(path.rglob("*")):
+                hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
+                if file.is_file() and not hidden:
+                    found.setdefault(file)
+        elif path.exists():
+            found.setdefault(path)
+        else:
+            raise LogError("no such file or folder", where=path, cure="check the path")
+    return list(found)
+
+
+@contextmanager
+def open_log(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for reading; gzip, Zstandard and xz are recognised by their first bytes.
+
+    Raises
+    ------
+    LogError
+        When the file cannot be opened.
+    """
+    try:
+        raw = path.open("rb")
+    except OSError as error:
+        raise LogError(f"cannot be read: {error.strerror or error}", where=path) from None
+    with raw:
+        head = raw.read(6)
+        raw.seek(0)
+        if head[:2] == b"\x1f\x8b":
+            with gzip.GzipFile(fileobj=raw) as stream:
+                yield cast("IO[bytes]", stream)
+        elif head[:4] == b"\x28\xb5\x2f\xfd":
+            reader = zstandard.ZstdDecompressor(max_window_size=2**27)
+            with reader.stream_reader(raw, read_across_frames=True) as zst:
+                yield cast("IO[bytes]", zst)
+        elif head == b"\xfd7zXZ\x00":
+            with lzma.open(raw) as stream:
+                yield cast("IO[bytes]", stream)
+        else:
+            yield raw
+
+
+def read_blocks(
+    stream: IO[bytes],
+    *,
+    number: int = 0,
+    offset: int = 0,
+    tap: Callable[[bytes], object] = lambda taken: None,
+) -> Iterator[Block]:
+    """Cut a stream into blocks of lines, in memory bounded by block and line limits.
+
+    Parameters
+    ----------
+    number, offset
+        Lines and bytes of the source that lie before the stream's position.
+    tap
+        Is given all bytes in order; whenever a block is given, exactly those up to its end.
+
+    Raises
+    ------
+    LogError
+        Where compressed data is damaged; all lines before were given.
+    """
+    rest = head = b""
+    skipped = 0  # bytes of an oversize line that were given to tap already
+    while True:
+        damage: Exception | None = None
+        try:
+            chunk = stream.read(BLOCK_BYTES)
+        except DecompressionErrors as error:
+            damage, chunk = error, b""
+        if not chunk:
+            tap(rest)
+            if rest or skipped:
+                line = Line(number + 1, offset, head if skipped else rest, skipped > 0)
+                yield Block([line], offset + skipped + len(rest), complete=False)
+            if damage is not None:
+                raise LogError(f"the compressed data is damaged: {damage}")
+            return
+        text = rest + chunk
+        if offset == 0 and not skipped and text.startswith(BOM):
+            tap(BOM)
+            offset, text = len(BOM), text[len(BOM) :]
+        lines: list[Line] = []
+        if skipped:
+            cut = text.find(b"\n") + 1
+            tap(text[: cut or len(text)])
+            skipped += cut or len(text)
+            rest = b""
+            if not cut:
+                continue
+            number += 1
+            lines.append(Line(number, offset, head, True))
+            offset, skipped, text = offset + skipped, 0, text[cut:]
+        cut = text.rfind(b"\n") + 1
+        body, rest = text[:cut], text[cut:]
+        tap(body)
+        for piece in body.split(b"\n")[:-1]:
+            number += 1
+            long = len(piece) > MAX_LINE_BYTES
+            lines.append(Line(number, offset, piece[:4096] if long else piece, long))
+            offset += len(piece) + 1
+        if lines:
+            yield Block(lines, offset)
+        if len(rest) > MAX_LINE_BYTES:
+            # Too long to be a line of any log: its head is kept, the rest only counted.
+            tap(rest)
+            head, skipped, rest = rest[:4096], len(rest), b""

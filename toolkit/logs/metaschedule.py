@@ -1,0 +1,168 @@
+"""MetaSchedule databases (``ms.database.JSONDatabase``) of any TVM version, read without TVM.
+
+A database is two files. A line of ``database_tuning_record.json`` is
+``[workload index, [[instructions, decisions], run times, target, arguments]]``; line *i* of
+``database_workload.json`` is workload *i*. A failed record has one run time that stands for the
+failure (``[1e10]``, ``[1e9]`` or the integer ``10000000000``); there is no error number.
+
+Beside them ``toolkit collect`` writes ``database_trials.jsonl`` (one line a record: elapsed
+time, timestamp, state) and ``collection.json`` (machine, protocol, names of the tasks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from toolkit.logs.base import BadLine, Reading, outcome_of, seconds
+from toolkit.logs.identity import Interner, make_task
+from toolkit.logs.metaschedule_trace import FORMAT, Skeleton, read_skeleton
+from toolkit.logs.metaschedule_workload import Workload
+from toolkit.records import Task, TrialState, canonical_json
+
+
+@dataclass(frozen=True)
+class Database:
+    """What stands beside the records of a database.
+
+    Attributes
+    ----------
+    workloads
+        By index; ``None`` where the line is damaged.
+    trials
+        Objects of ``database_trials.jsonl`` in record order (may be shorter than the log).
+    names
+        Task names by workload index, from ``collection.json``; ``space_sizes`` likewise.
+    """
+
+    workloads: Sequence[Workload | None] = ()
+    trials: Sequence[Any] | Callable[[int], Any] = ()
+    names: Mapping[int, str] = field(default_factory=dict)
+    space_sizes: Mapping[int, int] = field(default_factory=dict)
+    machine: str | None = None
+
+    def trial(self, index: int) -> dict[str, Any]:
+        """What the sidecar says of the record with this index; empty where it says nothing."""
+        if callable(self.trials):
+            found = self.trials(index)
+        else:
+            found = self.trials[index] if index < len(self.trials) else None
+        return found if isinstance(found, dict) else {}
+
+
+class MetaScheduleReader:
+    """Reads tuning records of one database into readings."""
+
+    format = FORMAT
+
+    def __init__(self, database: Database, machine: str | None = None) -> None:
+        self._database = database
+        self._machine = machine or database.machine
+        self.workloads: dict[str, int] = {}
+        self._tasks = Interner()
+        self._skeletons = Interner()
+
+    def read(self, line: bytes, index: int) -> Reading:
+        """Read one line; ``index`` is the record's place, by which the sidecar describes it."""
+        try:
+            entry = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise BadLine(f"not JSON: {error}") from None
+        return self.interpret(entry, index)
+
+    def interpret(self, entry: Any, index: int) -> Reading:
+        """Interpret a line that has been decoded."""
+        if not (
+            isinstance(entry, list)
+            and len(entry) == 2
+            and type(entry[0]) is int
+            and isinstance(entry[1], list)
+            and len(entry[1]) == 4
+        ):
+            raise BadLine("a tuning record is [workload, [trace, run times, target, arguments]]")
+        which, (trace, costs, target, arguments) = entry
+        if not isinstance(trace, list) or len(trace) != 2:
+            raise BadLine("the trace is not [instructions, decisions]")
+        skeleton = self._skeleton(trace[0])
+        decisions = skeleton.decide(trace[1])
+        state, run_times = outcome_of([] if costs is None else costs, None)
+        described = self._database.trial(index)
+        if described and not run_times:
+            state = _state(described.get("state"))
+        task, tvm_version = self._task(which, target, arguments)
+        return Reading(
+            task=task,
+            sketch=skeleton.sketch,
+            decisions=decisions,
+            schedule=canonical_json(trace).decode(),
+            format_version="1",
+            tvm_version=tvm_version,
+            state=state,
+            error_number=None,
+            run_times_s=run_times,
+            elapsed_s=seconds(described.get("elapsed_s"), "elapsed time in the sidecar"),
+            timestamp=seconds(described.get("timestamp"), "timestamp in the sidecar"),
+        )
+
+    def _skeleton(self, instructions: Any) -> Skeleton:
+        if not isinstance(instructions, list):
+            raise BadLine("the instructions are not a list")
+        chosen = instructions
+        for at, instruction in enumerate(instructions):
+            if isinstance(instruction, list) and instruction[:1] == ["EnterPostproc"]:
+                chosen = instructions[:at]
+                break
+        skeleton: Skeleton = self._skeletons.get(
+            canonical_json(chosen), lambda: read_skeleton(chosen)
+        )
+        return skeleton
+
+    def _task(self, which: int, target: Any, arguments: Any) -> tuple[Task, str | None]:
+        key = canonical_json([which, target, arguments])
+        kept: tuple[Task, str | None] = self._tasks.get(
+            key, lambda: self._make_task(which, target, arguments)
+        )
+        return kept
+
+    def _make_task(self, which: int, target: Any, arguments: Any) -> tuple[Task, str | None]:
+        workloads = self._database.workloads
+        if not workloads:
+            raise BadLine("the database's workload file is missing")
+        workload = workloads[which] if 0 <= which < len(workloads) else None
+        if workload is None:
+            raise BadLine(f"workload {which} is missing or damaged")
+        if isinstance(target, dict):
+            kind = target.get("kind")
+            text = canonical_json(target).decode()
+            hardware = {k: v for k, v in target.items() if k not in ("kind", "keys", "tag")}
+        elif isinstance(target, str):
+            kind, text, hardware = target.split(" ", 1)[0], target, {}
+        else:
+            raise BadLine("the target is neither an object nor a string")
+        task = make_task(
+            format=FORMAT,
+            workload=self._database.names.get(which) or workload.name,
+            arguments=arguments,
+            target=text,
+            target_kind=kind if isinstance(kind, str) else "unknown",
+            hardware=hardware,
+            machine=self._machine,
+            extents=workload.extents,
+            blob=workload.line,
+            identity=workload.structural_hash,
+            named=False,
+        )
+        self.workloads[task.task_id] = which
+        return task, workload.tvm_version
+
+
+def _state(word: Any) -> TrialState:
+    """State of a failed record as the sidecar names it."""
+    try:
+        state = TrialState(word)
+    except ValueError:
+        return TrialState.UNKNOWN
+    return TrialState.UNKNOWN if state is TrialState.OK else state

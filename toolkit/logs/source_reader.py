@@ -1,0 +1,82 @@
+"""Lines of one source → readings or reasons; each line goes to the reader of its format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from toolkit.logs.ansor import AnsorReader
+from toolkit.logs.autotvm import AutoTVMReader
+from toolkit.logs.base import BadLine, Reading
+from toolkit.logs.detect import Kind, kind_of_object
+from toolkit.logs.metaschedule import Database, MetaScheduleReader
+from toolkit.logs.metaschedule_workload import read_workload
+
+COMMENT = "a comment"
+BLANK = "a blank line"
+WORKLOAD = "a workload (kept with its task)"
+TOO_LONG = "longer than a line of any log"
+NOT_FOR_RECORDS = frozenset({COMMENT, BLANK, WORKLOAD})
+"""Reasons of lines that were never meant to be records: no cause for concern."""
+
+
+class SourceReader:
+    """Reads the lines of one source, whose format was recognised by its first lines."""
+
+    def __init__(self, kind: Kind, machine: str | None, database: Database | None = None) -> None:
+        self.kind = kind
+        self._autotvm = AutoTVMReader(machine)
+        self._ansor = AnsorReader(machine)
+        self._metaschedule = MetaScheduleReader(database or Database(), machine)
+
+    @property
+    def workloads(self) -> dict[str, int]:
+        """Workload index by task id, of the MetaSchedule tasks met so far."""
+        return self._metaschedule.workloads
+
+    def read(self, data: bytes, index: int) -> Reading:
+        """Read one line; ``index`` counts the source's lines that are neither blank nor comment.
+
+        Raises
+        ------
+        BadLine
+            With the reason why the line is no record.
+        """
+        text = data.strip()
+        if not text:
+            raise BadLine(BLANK)
+        if text.startswith(b"#"):
+            raise BadLine(COMMENT)
+        if self.kind is Kind.METASCHEDULE_WORKLOAD:
+            read_workload(text)
+            raise BadLine(WORKLOAD)
+        try:
+            entry: Any = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
+            raise BadLine(_why_not_json(text, error)) from None
+        try:
+            return self._interpret(entry, index)
+        except RecursionError:
+            raise BadLine("nested too deeply") from None
+
+    def _interpret(self, entry: Any, index: int) -> Reading:
+        if isinstance(entry, list):
+            return self._metaschedule.interpret(entry, index)
+        kind = kind_of_object(entry)
+        if kind is Kind.AUTOTVM:
+            return self._autotvm.interpret(entry)
+        if kind is Kind.ANSOR:
+            return self._ansor.interpret(entry)
+        raise BadLine("JSON, but not a tuning record")
+
+
+def _why_not_json(text: bytes, error: orjson.JSONDecodeError) -> str:
+    try:
+        text.decode()
+    except UnicodeDecodeError as wrong:
+        return f"damaged bytes: not UTF-8 at byte {wrong.start}"
+    message = str(error).split(":", 1)[0]
+    if b"NaN" in text or b"Infinity" in text:
+        return f"not JSON (NaN or Infinity): {message}"
+    return f"not JSON: {message}"
