@@ -12,7 +12,7 @@ time, timestamp, state) and ``collection.json`` (machine, protocol, names of the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -121,7 +121,8 @@ class MetaScheduleReader:
         return skeleton
 
     def _task(self, which: int, target: Any, arguments: Any) -> tuple[Task, str | None]:
-        key = canonical_json([which, target, arguments])
+        # Arguments are no part of it: a layout rewrite gives weights another shape a candidate.
+        key = canonical_json([which, target])
         kept: tuple[Task, str | None] = self._tasks.get(
             key, lambda: self._make_task(which, target, arguments)
         )
@@ -145,7 +146,7 @@ class MetaScheduleReader:
         task = make_task(
             format=FORMAT,
             workload=self._database.names.get(which) or workload.name,
-            arguments=arguments,
+            arguments=[],
             target=text,
             target_kind=kind if isinstance(kind, str) else "unknown",
             hardware=hardware,
@@ -156,7 +157,7 @@ class MetaScheduleReader:
             named=False,
         )
         self.workloads[task.task_id] = which
-        return task, workload.tvm_version
+        return replace(task, arguments=arguments), workload.tvm_version
 
 
 def _state(word: Any) -> TrialState:

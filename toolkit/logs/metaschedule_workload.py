@@ -118,7 +118,11 @@ class _Graph:
 
     def extent(self, index: int) -> int:
         if self.kind(index) == "IntImm":
-            return self.field(index, "value")
+            value = self.field(index, "value")
+            # TVM 0.27 gives an immediate its type as a node and its value as another one.
+            if not self._old and "ty" in self._nodes[index]["data"]:
+                return int(self._nodes[value]["data"])
+            return value
         node = self._nodes[index]
         if not self._old and node.get("type") == "int":
             return int(node["data"])
