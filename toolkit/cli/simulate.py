@@ -2,8 +2,109 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
 import typer
+
+from toolkit.cli.common import BarProgress, DatasetDir, Json, command, err, out, print_json
+from toolkit.workspace import Workspace
+
+EXAMPLE = """Replay search strategies against recorded measurements.
+
+[dim]Example:[/] toolkit simulate --scenario enumerated --model tuning/models/throughput --seeds 25
+"""
+
+
+def default_models(workspace: Workspace) -> list[Path]:
+    """Models that 'toolkit train' left, of either kind."""
+    folders = [workspace.model(kind) for kind in ("throughput", "mutation")]
+    return [folder for folder in folders if (folder / "manifest.json").is_file()]
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
+    app.command(help=EXAMPLE)(simulate)
+
+
+@command
+def simulate(
+    dataset: DatasetDir = None,
+    scenario: Annotated[
+        str, typer.Option(help="Name of a bundled scenario, or a TOML file.")
+    ] = "quick",
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder of a trained model (default: those in tuning/models)."),
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Seeds, in place of the scenario's.")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Processes (default: one a core).")
+    ] = None,
+    out_dir: Annotated[
+        Path | None,
+        typer.Option("--out", help="Results (default: tuning/simulations/SCENARIO)."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Replay search strategies against recorded measurements."""
+    from toolkit.replay import load_scenario
+    from toolkit.replay import simulate as replay
+
+    workspace = Workspace()
+    chosen = load_scenario(scenario)
+    folder = out_dir or workspace.simulation(chosen.name)
+    summary = replay(
+        dataset or workspace.dataset,
+        chosen,
+        models=default_models(workspace) if model is None else model,
+        seeds=seeds,
+        workers=workers or os.cpu_count() or 1,
+        out=folder,
+        progress=BarProgress(),
+    )
+    if json:
+        print_json({**summary, "out": str(folder)})
+        return
+    print_table(summary)
+    err.print(f"written to {folder}", highlight=False)
+
+
+def print_table(summary: dict[str, Any]) -> None:
+    """Draw one row a strategy: evaluations and seconds to within 1 %, share reached, coverage."""
+    from rich.table import Table
+
+    tasks, seeds = len(summary["tasks"]), summary["seeds"]
+    enumerated = sum(task["enumerated"] for task in summary["tasks"].values())
+    table = Table(
+        title=f"{tasks} tasks ({enumerated} enumerated), {seeds} seeds: to within 1 % of the "
+        f"best recorded",
+        caption="median over all runs [95 % interval]; - : not reached",
+    )
+    for name in ("strategy", "evaluations", "seconds", "reached", "coverage", "rank"):
+        table.add_column(name, justify="left" if name == "strategy" else "right")
+    ranks = {row["strategy"]: row["rank"] for row in summary["comparisons"]["ranking"]}
+    for label in sorted(summary["strategies"], key=lambda one: ranks[one]):
+        row = summary["strategies"][label]
+        table.add_row(
+            label,
+            _with_interval(row, "median_evaluations_to_1pct"),
+            _with_interval(row, "median_seconds_to_1pct"),
+            f"{row['reached_share']:.0%}",
+            f"{row['coverage']:.0%}",
+            str(ranks[label]),
+        )
+    out.print(table)
+    for missing in summary["left_out"]:
+        err.print(f"left out: {missing['strategy']} ({missing['reason']})", highlight=False)
+
+
+def _with_interval(row: dict[str, Any], key: str) -> str:
+    def show(value: float | None) -> str:
+        return "-" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
+
+    low, high = row[f"{key}_interval"]
+    return f"{show(row[key])} \\[{show(low)}, {show(high)}]"

@@ -1,0 +1,113 @@
+"""A whole simulation: same bytes whatever the workers, resumed where it stopped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from toy_tables import ToyDataset
+
+from toolkit.errors import DatasetError
+from toolkit.replay import Scenario, jobs, parse_scenario, simulate
+
+FILES = ("runs.parquet", "results.parquet", "summary.json")
+
+
+def scenario(**other: Any) -> Scenario:
+    content = {
+        "name": "toy",
+        "tasks": {"minimum_candidates": 10},
+        "strategy": [{"name": "random"}, {"name": "grid"}],
+        "batch_size": 8,
+        "seeds": 4,
+        "resamples": 100,
+    }
+    return parse_scenario(content | other)
+
+
+def test_results_say_what_was_measured(tmp_path: Path) -> None:
+    summary = simulate(ToyDataset(2), scenario(), out=tmp_path)
+    runs = pl.read_parquet(tmp_path / "runs.parquet")
+    results = pl.read_parquet(tmp_path / "results.parquet")
+    assert set(summary["strategies"]) == {"random", "grid"}
+    assert len(results) == 2 * 2 * 4
+    reached = results.filter(strategy="random")["evaluations_to_1pct"]
+    assert summary["strategies"]["random"]["median_evaluations_to_1pct"] == reached.median()
+    assert summary["strategies"]["random"]["reached_share"] == 1.0
+    best = runs.group_by("task_id").agg(pl.col("value_s").min())
+    for task_id, value in best.iter_rows():
+        assert summary["tasks"][task_id]["best_s"] == value
+    failed = runs.filter(pl.col("state") == "compile")
+    assert len(failed) > 0
+    assert failed["latency_s"].null_count() == failed["value_s"].null_count() == len(failed)
+
+
+def test_one_or_two_workers_give_the_same_bytes(tmp_path: Path) -> None:
+    for workers in (1, 2):
+        simulate(ToyDataset(3), scenario(), out=tmp_path / str(workers), workers=workers)
+    for name in FILES:
+        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+
+
+def test_an_interrupted_simulation_goes_on_to_the_same_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate(ToyDataset(2), scenario(), out=tmp_path / "whole")
+    real, calls = jobs.replay_once, [0]
+
+    def killed(*args: Any, **kwargs: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 6:  # in the middle of the second strategy of the first task
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(jobs, "replay_once", killed)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(ToyDataset(2), scenario(), out=tmp_path / "cut")
+    monkeypatch.setattr(jobs, "replay_once", counting := Counting(real))
+    simulate(ToyDataset(2), scenario(), out=tmp_path / "cut")
+    assert counting.calls == 12  # the first strategy's four runs were kept
+    for name in FILES:
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes()
+    assert not (tmp_path / "cut" / "parts").exists()
+
+
+class Counting:
+    def __init__(self, function: Any) -> None:
+        self.function, self.calls = function, 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls += 1
+        return self.function(*args, **kwargs)
+
+
+def test_pieces_of_other_settings_are_not_mixed_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = jobs.replay_once
+    monkeypatch.setattr(jobs, "replay_once", failing := FailsAfter(real, 8))
+    with pytest.raises(KeyboardInterrupt):
+        simulate(ToyDataset(2), scenario(), out=tmp_path)
+    assert failing.calls == 9
+    monkeypatch.setattr(jobs, "replay_once", counting := Counting(real))
+    simulate(ToyDataset(2), scenario(batch_size=4), out=tmp_path)
+    assert counting.calls == 16
+
+
+class FailsAfter(Counting):
+    def __init__(self, function: Any, allowed: int) -> None:
+        super().__init__(function)
+        self.allowed = allowed
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.calls == self.allowed:
+            self.calls += 1
+            raise KeyboardInterrupt
+        return super().__call__(*args, **kwargs)
+
+
+def test_a_scenario_that_no_task_fits_says_so() -> None:
+    with pytest.raises(DatasetError, match="none of 2 tasks"):
+        simulate(ToyDataset(2), scenario(tasks={"minimum_candidates": 1000}))

@@ -1,0 +1,128 @@
+"""Models that guide strategies in a replay, and the proof that they never saw the judged task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from toolkit.errors import LeakError, ModelError
+from toolkit.records import Candidate, Direction, content_id
+from toolkit.replay.space import RecordedSpace
+from toolkit.search.base import DirectionScorer, Scorer, Space
+
+
+def check_no_leak(model: Scorer | DirectionScorer, task_id: str, *, what: str) -> None:
+    """Raise ``LeakError`` when the model was trained on the task, or does not say on which.
+
+    Honesty rule 4: a replay proves that no model was trained on the task that it is judged on.
+    """
+    trained_on = getattr(model, "training_task_ids", None)
+    if trained_on is None:
+        raise LeakError(
+            f"the {what} does not say which tasks it was trained on",
+            cure="give it 'training_task_ids', or train it with 'toolkit train'",
+        )
+    if task_id in trained_on:
+        raise LeakError(
+            f"the {what} was trained on task {task_id}, on which it is judged",
+            cure="train with cross-fitted members ('toolkit train'), or leave the task out",
+        )
+
+
+class TableScorer:
+    """Scores of all candidates of one recorded space, computed once and looked up afterwards."""
+
+    def __init__(self, scorer: Scorer, space: RecordedSpace) -> None:
+        self.training_task_ids = scorer.training_task_ids
+        self._scorer = scorer
+        self._space = space
+        self._scores: NDArray[np.float64] = np.asarray(
+            scorer.score(space, space.candidates()), dtype=np.float64
+        )
+
+    def score(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+        """Look recorded candidates up; ask the model for any other."""
+        if space is not self._space:
+            return self._scorer.score(space, candidates)
+        index = self._space.index_of(candidates)
+        out = self._scores[index]
+        outside = np.flatnonzero(index < 0)
+        if len(outside):
+            out[outside] = self._scorer.score(space, [candidates[i] for i in outside.tolist()])
+        return out
+
+
+class TableDirectionScorer:
+    """Gains of the directions of recorded candidates, kept once they were computed."""
+
+    def __init__(self, scorer: DirectionScorer) -> None:
+        self.training_task_ids = scorer.training_task_ids
+        self._scorer = scorer
+        self._kept: dict[tuple[str, tuple[Direction, ...]], NDArray[np.float64]] = {}
+
+    def gains(
+        self, space: Space, candidate: Candidate, directions: Sequence[Direction]
+    ) -> NDArray[np.float64]:
+        """Expected gain of each direction (log latency before minus after)."""
+        key = (candidate.candidate_id, tuple(directions))
+        if key not in self._kept:
+            self._kept[key] = np.asarray(self._scorer.gains(space, candidate, directions))
+        return self._kept[key]
+
+
+@dataclass(frozen=True)
+class ModelSet:
+    """The models of a replay: at most one throughput and one mutation model.
+
+    Each is what ``toolkit.training`` loads: ``for_task(task_id)`` gives a member that never saw
+    the task.
+    """
+
+    throughput: Any = None
+    mutation: Any = None
+    fingerprint: str = ""
+
+    def scorer(self, space: RecordedSpace) -> Scorer | None:
+        """Return the throughput model for a task, proven not to have seen it."""
+        if self.throughput is None:
+            return None
+        scorer = self.throughput.for_task(space.task.task_id)
+        check_no_leak(scorer, space.task.task_id, what="throughput model")
+        return TableScorer(scorer, space)
+
+    def direction_scorer(self, space: RecordedSpace) -> DirectionScorer | None:
+        """Return the mutation model for a task, proven not to have seen it."""
+        if self.mutation is None:
+            return None
+        scorer = self.mutation.for_task(space.task.task_id)
+        check_no_leak(scorer, space.task.task_id, what="mutation model")
+        return TableDirectionScorer(scorer)
+
+
+def load_models(directories: Sequence[Path]) -> ModelSet:
+    """Load trained models from their folders; the manifest says of which kind each is."""
+    if not directories:
+        return ModelSet()
+    from toolkit import training
+
+    found: dict[str, Any] = {}
+    parts: list[bytes] = []
+    for directory in directories:
+        manifest = directory / "manifest.json"
+        if not manifest.is_file():
+            raise ModelError("no trained model here", where=directory, cure="see 'toolkit train'")
+        content = manifest.read_bytes()
+        kind = orjson.loads(content).get("kind")
+        if kind not in ("throughput", "mutation"):
+            raise ModelError(f"a model of unknown kind {kind!r}", where=manifest)
+        if kind in found:
+            raise ModelError(f"two {kind} models", where=directory, cure="give one of each kind")
+        found[kind] = getattr(training, f"load_{kind}")(directory)
+        parts.append(content)
+    return ModelSet(found.get("throughput"), found.get("mutation"), content_id(*sorted(parts)))

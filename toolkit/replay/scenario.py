@@ -1,0 +1,158 @@
+"""What is compared: a scenario in one TOML file, checked before anything runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from toolkit.errors import RecipeError, did_you_mean
+from toolkit.records import content_id
+from toolkit.replay.cost import CostModel
+from toolkit.search import STRATEGIES
+from toolkit.workspace import bundled
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TaskChoice(_Part):
+    """Which tasks of the dataset are replayed."""
+
+    ids: tuple[str, ...] = Field(default=(), description="Task ids; all that fit when empty.")
+    enumerated_only: bool = Field(default=False, description="Only completely enumerated tasks.")
+    minimum_candidates: int = Field(
+        default=30, ge=1, description="Distinct good candidates that a task needs."
+    )
+    largest: int | None = Field(
+        default=None, ge=1, description="Only so many tasks, those with most candidates."
+    )
+
+
+class BudgetChoice(_Part):
+    """What a run may spend; the whole record when neither is given."""
+
+    evaluations: int | None = Field(default=None, ge=1)
+    seconds: float | None = Field(default=None, gt=0)
+
+
+class StrategyChoice(_Part):
+    """One line of the comparison: a strategy and its options."""
+
+    name: str
+    label: str = Field(default="", description="Name in the results; the strategy's by default.")
+    options: dict[str, Any] = Field(default_factory=dict)
+    batch_size: int | None = Field(default=None, ge=1, description="In place of the scenario's.")
+
+    @model_validator(mode="after")
+    def _known(self) -> StrategyChoice:
+        if self.name not in STRATEGIES.names():
+            near = did_you_mean(self.name, STRATEGIES.names())
+            raise ValueError(f"no strategy is called {self.name!r}: {near}")
+        if not self.label:
+            object.__setattr__(self, "label", self.name)
+        return self
+
+
+class Scenario(_Part):
+    """A replay in one file: tasks, strategies, budget, seeds, and what happens to misses."""
+
+    name: str
+    description: str = ""
+    tasks: TaskChoice = TaskChoice()
+    strategies: tuple[StrategyChoice, ...] = Field(alias="strategy")
+    budget: BudgetChoice = BudgetChoice()
+    batch_size: int = Field(default=64, ge=1)
+    seeds: int = Field(default=5, ge=1, description="Seeds 0 to n - 1; paired across strategies.")
+    baseline: str = Field(default="random", description="Label that the others are compared with.")
+    missing: Literal["skip", "error", "nearest"] = "skip"
+    measuring_workers: int = Field(default=1, ge=1)
+    count_strategy_time: bool = False
+    stop_at_best: bool = Field(
+        default=True,
+        description="End a run once it measured the best recorded candidate: nothing can change.",
+    )
+    cost: CostModel = CostModel()
+    resamples: int = Field(default=1000, ge=100, description="Bootstrap resamples.")
+    confidence: float = Field(default=0.95, gt=0.5, lt=1.0)
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Scenario:
+        labels = [choice.label for choice in self.strategies]
+        if not labels:
+            raise ValueError("a scenario needs at least one [[strategy]]")
+        double = {label for label in labels if labels.count(label) > 1}
+        if double:
+            raise ValueError(f"two strategies are labelled {sorted(double)[0]!r}: give 'label'")
+        return self
+
+    @property
+    def labels(self) -> list[str]:
+        """Labels of the strategies, in the file's order."""
+        return [choice.label for choice in self.strategies]
+
+    def fingerprint(self) -> str:
+        """Hash of everything that the numbers depend on (not name and description)."""
+        content = self.model_dump_json(exclude={"name", "description"}, by_alias=True)
+        return content_id(content)
+
+
+def load_scenario(name_or_file: str | Path) -> Scenario:
+    """Read a bundled scenario by name, or any by its path.
+
+    Raises
+    ------
+    RecipeError
+        When there is none, or it does not fit; says the field and what would be right.
+    """
+    path = Path(name_or_file)
+    if path.suffix != ".toml":
+        folder = bundled("replay")
+        path = folder / f"{name_or_file}.toml"
+        if not path.is_file():
+            known = [p.stem for p in folder.glob("*.toml")]
+            raise RecipeError(
+                f"no scenario is called {str(name_or_file)!r}",
+                cure=did_you_mean(str(name_or_file), known) + " A file's name ends in .toml",
+            )
+    if not path.is_file():
+        raise RecipeError("no such scenario file", where=path)
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecipeError(f"not TOML: {error}", where=path) from None
+    return parse_scenario({"name": path.stem, **content}, where=path)
+
+
+def parse_scenario(content: dict[str, Any], *, where: str | Path | None = None) -> Scenario:
+    """Check a scenario given as a mapping; raise ``RecipeError`` naming the first wrong field."""
+    try:
+        return Scenario.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        cure = None
+        if first["type"] == "extra_forbidden":
+            cure = did_you_mean(str(first["loc"][-1]), _fields_at(first["loc"][:-1]))
+        raise RecipeError(
+            f"{field}: {first['msg']}" if field else first["msg"], where=where, cure=cure
+        ) from None
+
+
+def _fields_at(path: tuple[int | str, ...]) -> list[str]:
+    parts: dict[str, type[BaseModel]] = {
+        "tasks": TaskChoice,
+        "budget": BudgetChoice,
+        "strategy": StrategyChoice,
+        "cost": CostModel,
+    }
+    model = parts.get(str(path[0]), Scenario) if path else Scenario
+    return [field.alias or name for name, field in model.model_fields.items()]

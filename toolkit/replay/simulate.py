@@ -1,0 +1,192 @@
+"""Replay strategies against a dataset's record: many tasks, many seeds, one summary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import orjson
+
+from toolkit import __version__
+from toolkit.errors import DatasetError
+from toolkit.progress import SILENT, Progress
+from toolkit.records import content_id
+from toolkit.replay.jobs import Job, run_jobs
+from toolkit.replay.models import ModelSet, load_models
+from toolkit.replay.parts import Parts, write_results
+from toolkit.replay.scenario import Scenario, load_scenario
+from toolkit.replay.statistics import Resamples
+from toolkit.replay.summary import (
+    Matrices,
+    comparison_rows,
+    curve_rows,
+    strategy_summary,
+    task_facts,
+    task_rows,
+)
+from toolkit.replay.table import RecordedTable, load_tables
+from toolkit.search import STRATEGIES
+
+SUMMARY_VERSION = 1
+CURVE_POINTS = 40
+
+
+def simulate(
+    dataset: Any,
+    scenario: str | Path | Scenario = "quick",
+    *,
+    models: ModelSet | Sequence[str | Path] = (),
+    seeds: int | None = None,
+    workers: int = 1,
+    out: str | Path | None = None,
+    progress: Progress = SILENT,
+) -> dict[str, Any]:
+    """Replay a scenario and return its summary.
+
+    Parameters
+    ----------
+    dataset
+        Folder of a dataset, or an opened one.
+    scenario
+        Name of a bundled scenario, path of a TOML file, or a ``Scenario``.
+    models
+        Folders of trained models (one of each kind), or a ``ModelSet``. Strategies that need a
+        model which is not there are left out, and listed in the summary.
+    seeds
+        In place of the scenario's number of seeds.
+    workers
+        Processes; any number gives the same bytes. (A script that asks for more than one needs
+        the usual ``if __name__ == "__main__"``.)
+    out
+        Folder for ``runs.parquet``, ``results.parquet`` and ``summary.json``; a simulation that
+        was interrupted goes on where it stopped.
+
+    Raises
+    ------
+    DatasetError
+        When no task fits the scenario.
+    RecipeError
+        When the scenario does not fit its model.
+    LeakError
+        When a model was trained on a task that it would be judged on.
+    """
+    if isinstance(dataset, (str, Path)):
+        from toolkit.datasets import open_dataset
+
+        dataset = open_dataset(Path(dataset))
+    if not isinstance(scenario, Scenario):
+        scenario = load_scenario(scenario)
+    if seeds is not None:
+        scenario = scenario.model_copy(update={"seeds": seeds})
+    folders = [] if isinstance(models, ModelSet) else [Path(m) for m in models]
+    model_set = models if isinstance(models, ModelSet) else load_models(folders)
+    kept, left_out = _usable(scenario, model_set)
+    scenario = scenario.model_copy(update={"strategies": tuple(kept)})
+    tables = _choose(load_tables(dataset, scenario.tasks.ids or None, cost=scenario.cost), scenario)
+    key = content_id(
+        __version__, scenario.fingerprint(), dataset.fingerprint(), model_set.fingerprint
+    )
+    grids = _grids(tables, scenario)
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary) if out is None else Path(out)
+        parts = Parts(folder, key)
+        jobs = [Job(table, grids) for table in tables.values()]
+        run_jobs(jobs, scenario, folders or model_set, workers, parts, progress)
+        rows = {(t, label): parts.metrics(t, label) for t in tables for label in scenario.labels}
+        summary = _summarise(rows, tables, scenario, grids)
+        summary["dataset"] = {"fingerprint": dataset.fingerprint()}
+        summary["models"] = {"fingerprint": model_set.fingerprint}
+        summary["left_out"] = left_out
+        if out is not None:
+            parts.assemble(list(rows), folder / "runs.parquet")
+            write_results(rows, scenario, folder / "results.parquet")
+            content = orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
+            (folder / "summary.json").write_bytes(content)
+            parts.remove()
+    return summary
+
+
+def _usable(scenario: Scenario, models: ModelSet) -> tuple[list[Any], list[dict[str, str]]]:
+    """Split the scenario's strategies into those whose models are there, and the others."""
+    kept, left_out = [], []
+    for choice in scenario.strategies:
+        plugin = STRATEGIES.get(choice.name)
+        needs = [
+            kind
+            for kind, needed, model in (
+                ("throughput", plugin.needs_scorer, models.throughput),
+                ("mutation", plugin.needs_direction_scorer, models.mutation),
+            )
+            if needed and model is None
+        ]
+        if needs:
+            reason = f"needs a {needs[0]} model: run 'toolkit train {needs[0]}'"
+            left_out.append({"strategy": choice.label, "reason": reason})
+        else:
+            kept.append(choice)
+    if not kept:
+        raise DatasetError(
+            "every strategy of the scenario needs a model", cure="run 'toolkit train' first"
+        )
+    return kept, left_out
+
+
+def _choose(tables: dict[str, RecordedTable], scenario: Scenario) -> dict[str, RecordedTable]:
+    """Keep the tasks that the scenario asks for."""
+    choice = scenario.tasks
+    good = {task_id: int(np.isfinite(t.value_s).sum()) for task_id, t in tables.items()}
+    kept = [
+        task_id
+        for task_id, table in tables.items()
+        if good[task_id] >= choice.minimum_candidates
+        and (table.enumerated or not choice.enumerated_only)
+    ]
+    if choice.largest is not None:
+        kept = sorted(kept, key=lambda task_id: (-good[task_id], task_id))[: choice.largest]
+    if not kept:
+        most = max(good.values(), default=0)
+        raise DatasetError(
+            f"none of {len(tables)} tasks fits scenario {scenario.name!r} "
+            f"(the largest has {most} good candidates)",
+            cure="lower tasks.minimum_candidates or drop tasks.enumerated_only in a scenario file",
+        )
+    return {task_id: tables[task_id] for task_id in sorted(kept)}
+
+
+def _grids(tables: Mapping[str, RecordedTable], scenario: Scenario) -> dict[str, list[float]]:
+    """Points at which curves are drawn: evenly spaced in the logarithm."""
+    most = max(scenario.budget.evaluations or len(t) for t in tables.values())
+    evaluations = np.unique(np.geomspace(1, most, CURVE_POINTS).round())
+    longest = max(float(t.elapsed_s.sum()) for t in tables.values())
+    shortest = min(float(t.elapsed_s.min()) for t in tables.values())
+    if scenario.budget.seconds is not None:
+        longest = min(longest, scenario.budget.seconds)
+    seconds = np.geomspace(max(shortest, longest / 1e5), longest, CURVE_POINTS)
+    return {"evaluations": evaluations.tolist(), "seconds": [float(f"{s:.6g}") for s in seconds]}
+
+
+def _summarise(
+    rows: Mapping[tuple[str, str], list[dict[str, Any]]],
+    tables: Mapping[str, RecordedTable],
+    scenario: Scenario,
+    grids: Mapping[str, Sequence[float]],
+) -> dict[str, Any]:
+    """Put the summary together; see ``docs/explanation/replay.md`` for every key."""
+    matrices = Matrices(rows, list(tables), scenario.seeds)
+    resamples = Resamples.draw(len(tables), scenario.seeds, scenario.resamples)
+    labels = scenario.labels
+    return {
+        "schema": SUMMARY_VERSION,
+        "scenario": scenario.model_dump(mode="json", by_alias=True),
+        "seeds": scenario.seeds,
+        "strategies": {
+            label: strategy_summary(matrices, label, resamples, scenario) for label in labels
+        },
+        "tasks": {task_id: task_facts(table) for task_id, table in tables.items()},
+        "per_task": task_rows(matrices, labels),
+        "comparisons": comparison_rows(matrices, labels, resamples, scenario),
+        "curves": curve_rows(matrices, labels, grids, resamples, scenario),
+    }

@@ -1,0 +1,206 @@
+"""Intervals, comparisons and rankings of many runs, paired by task and then by seed.
+
+Values come as ``(tasks, seeds)`` matrices, one a strategy; entry (t, s) of every strategy was made
+with the same seed on the same task, and is resampled together with the others (honesty rule 5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+FloatArray = NDArray[np.float64]
+Statistic = Callable[[FloatArray], FloatArray]
+
+
+def mean(values: FloatArray) -> FloatArray:
+    """Mean over the last axis."""
+    return np.asarray(values.mean(axis=-1))
+
+
+def median(values: FloatArray) -> FloatArray:
+    """Median over the last axis; infinite where half or more are."""
+    n = values.shape[-1]
+    # Not np.median: with an infinite upper middle value the result is infinite, never NaN.
+    part = np.partition(values, [(n - 1) // 2, n // 2], axis=-1)
+    low, high = part[..., (n - 1) // 2], part[..., n // 2]
+    reached = np.isfinite(high)
+    return np.where(reached, (np.where(reached, low, 0) + np.where(reached, high, 0)) / 2, np.inf)
+
+
+def maximum(values: FloatArray) -> FloatArray:
+    """Maximum over the last axis."""
+    return np.asarray(values.max(axis=-1))
+
+
+@dataclass(frozen=True)
+class Resamples:
+    """Indices of a hierarchical bootstrap: tasks with replacement, then seeds within each.
+
+    Attributes
+    ----------
+    tasks
+        ``(resamples, tasks)``.
+    seeds
+        ``(resamples, tasks, seeds)``.
+    """
+
+    tasks: NDArray[np.int64]
+    seeds: NDArray[np.int64]
+
+    @classmethod
+    def draw(cls, tasks: int, seeds: int, resamples: int, seed: int = 0) -> Resamples:
+        """Draw indices; the same for every strategy, so that pairs stay pairs."""
+        rng = np.random.default_rng([0xB007, seed])
+        return cls(
+            rng.integers(tasks, size=(resamples, tasks)),
+            rng.integers(seeds, size=(resamples, tasks, seeds)),
+        )
+
+    def apply(self, values: FloatArray) -> FloatArray:
+        """Resample a ``(tasks, seeds)`` matrix to ``(resamples, tasks * seeds)``."""
+        taken = values[self.tasks[:, :, None], self.seeds]
+        return taken.reshape(len(taken), -1)
+
+
+def interval(
+    values: FloatArray, statistic: Statistic, resamples: Resamples, confidence: float = 0.95
+) -> tuple[float, float]:
+    """Percentile interval of a statistic, with the levels widened for few units.
+
+    The percentile bootstrap of n units is too narrow, as if sqrt((n - 1) / n) and normal
+    quantiles were right; levels are taken at Phi(sqrt(n / (n - 1)) t) instead (Hesterberg 2015,
+    "What teachers should know about the bootstrap", section 4.1.2, "expanded percentile"). Units
+    are tasks, or seeds where there is but one task.
+    """
+    tasks, seeds = values.shape
+    units = tasks if tasks > 1 else seeds
+    drawn = np.sort(statistic(resamples.apply(values)))
+    tail = (1.0 - confidence) / 2.0
+    if units > 1:
+        widened = np.sqrt(units / (units - 1)) * stats.t.ppf(tail, units - 1)
+        tail = float(stats.norm.cdf(widened))
+    low = int(np.floor(tail * (len(drawn) - 1)))
+    return float(drawn[low]), float(drawn[len(drawn) - 1 - low])
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjust p-values for the number of comparisons (Holm 1979, step-down)."""
+    order = np.argsort(p_values, kind="stable")
+    adjusted = np.empty(len(p_values))
+    running = 0.0
+    for rank, i in enumerate(order.tolist()):
+        running = max(running, min(1.0, (len(p_values) - rank) * p_values[i]))
+        adjusted[i] = running
+    return [float(p) for p in adjusted]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Mean difference of two strategies, first minus second, paired by task and seed."""
+
+    first: str
+    second: str
+    difference: float
+    interval: tuple[float, float]
+    p_value: float
+    p_holm: float
+
+    def verdict(self, level: float) -> str:
+        """``better`` or ``worse`` (first against second; higher is better), or ``tied``."""
+        if self.p_holm > level:
+            return "tied"
+        return "better" if self.difference > 0 else "worse"
+
+
+def paired_p_value(differences: FloatArray) -> float:
+    """Two-sided p-value of "the mean over tasks of the seeds' mean difference is 0".
+
+    The sign of whole tasks is flipped (each task's mean difference is as likely positive as
+    negative when neither strategy is better); seeds carry no information on other tasks, so that
+    they are averaged first. With few tasks all sign patterns are enumerated, so that p cannot be
+    smaller than they allow. With one task the seeds are flipped.
+    """
+    units = differences.mean(axis=1) if len(differences) > 1 else differences[0]
+    n = len(units)
+    observed = abs(float(units.mean()))
+    if n <= 12:
+        patterns = np.array(np.meshgrid(*[[1.0, -1.0]] * n, indexing="ij")).reshape(n, -1).T
+    else:
+        rng = np.random.default_rng(0x5167)
+        patterns = rng.choice([1.0, -1.0], size=(4999, n))
+        patterns = np.vstack([np.ones(n), patterns])
+    means = np.abs(patterns @ units / n)
+    return float((means >= observed * (1 - 1e-12)).mean())
+
+
+def compare(
+    values: dict[str, FloatArray], resamples: Resamples, confidence: float = 0.95
+) -> list[Comparison]:
+    """Compare every pair of strategies; p-values are Holm-adjusted over all pairs."""
+    labels = list(values)
+    pairs = [(a, b) for i, a in enumerate(labels) for b in labels[i + 1 :]]
+    raw = [paired_p_value(values[a] - values[b]) for a, b in pairs]
+    adjusted = holm(raw)
+    return [
+        Comparison(
+            a,
+            b,
+            float((values[a] - values[b]).mean()),
+            interval(values[a] - values[b], mean, resamples, confidence),
+            p,
+            q,
+        )
+        for (a, b), p, q in zip(pairs, raw, adjusted, strict=True)
+    ]
+
+
+def ranking(
+    values: dict[str, FloatArray], comparisons: Sequence[Comparison], level: float = 0.05
+) -> list[dict[str, object]]:
+    """Order strategies by their mean, best first, and say which cannot be told apart.
+
+    Two neighbours share a rank when they are tied; a strategy is ``tied_with`` all those from which
+    the comparisons do not separate it.
+    """
+    tied: dict[str, set[str]] = {label: set() for label in values}
+    for c in comparisons:
+        if c.verdict(level) == "tied":
+            tied[c.first].add(c.second)
+            tied[c.second].add(c.first)
+    ordered = sorted(values, key=lambda label: (-float(values[label].mean()), label))
+    out: list[dict[str, object]] = []
+    rank = 0
+    for place, label in enumerate(ordered):
+        if place == 0 or ordered[place - 1] not in tied[label]:
+            rank = place + 1
+        out.append(
+            {
+                "strategy": label,
+                "rank": rank,
+                "mean": float(values[label].mean()),
+                "tied_with": [other for other in ordered if other in tied[label]],
+            }
+        )
+    return out
+
+
+def effective_sample_size(values: FloatArray) -> float:
+    """Number of independent runs that n seeds on each of k tasks are worth.
+
+    k n / (1 + (n - 1) ICC), with the intraclass correlation of runs on one task (one-way analysis
+    of variance): seeds that always give the same result are worth one run.
+    """
+    tasks, seeds = values.shape
+    if seeds == 1 or tasks == 1:
+        return float(tasks * seeds) if np.ptp(values) > 0 else float(tasks)
+    between = seeds * values.mean(axis=1).var(ddof=1)
+    within = values.var(axis=1, ddof=1).mean()
+    if between == 0 and within == 0:
+        return float(tasks)
+    icc = max(0.0, float((between - within) / (between + (seeds - 1) * within)))
+    return float(tasks * seeds / (1 + (seeds - 1) * icc))

@@ -1,0 +1,74 @@
+"""Decisions as numbers for a cost model that learns within one space.
+
+Only what the decisions themselves say: no workload, no hardware. Models that carry over to other
+tasks have their own features (``toolkit.features``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.records import Knob, Sketch
+
+
+def _knob_columns(knob: Knob) -> list[tuple[str, int]]:
+    parts = range(knob.free.start - knob.offset, knob.width)
+    columns = [(knob.name, part) for part in parts]
+    return [*columns, (knob.name, -1)] if knob.kind == "tile" and len(columns) > 1 else columns
+
+
+def _knob_matrix(knob: Knob, decisions: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Tile parts as log2 and, for several, their product; choices by place; others as they are."""
+    parts = decisions[:, knob.free].astype(np.float64)
+    if knob.kind == "tile":
+        logs = np.log2(np.maximum(parts, 1.0))
+        return np.column_stack([logs, logs.sum(axis=1)]) if parts.shape[1] > 1 else logs
+    if knob.kind in ("unroll", "vectorize", "parallel", "thread_binding"):
+        return np.where(parts > 0, np.log2(np.maximum(parts, 0.0) + 1.0), parts)
+    if knob.labels:
+        codes = sorted(code for code, _ in knob.labels)
+        return np.searchsorted(np.array(codes, dtype=np.int64), decisions[:, knob.free]).astype(
+            np.float64
+        )
+    return parts
+
+
+class KnobEncoder:
+    """Maps decisions of any of a space's sketches to one set of columns.
+
+    Knobs of the same name share columns across sketches; a knob that a sketch does not have is
+    NaN, which boosted trees take as missing. With several sketches the first column is the
+    sketch's number.
+    """
+
+    def __init__(self, sketches: Sequence[Sketch]) -> None:
+        self.sketches = {sketch.sketch_id: (s, sketch) for s, sketch in enumerate(sketches)}
+        columns: dict[tuple[str, int], int] = {}
+        if len(sketches) > 1:
+            columns["sketch", 0] = 0
+        for sketch in sketches:
+            for knob in sketch.knobs:
+                for column in _knob_columns(knob):
+                    columns.setdefault(column, len(columns))
+        self._columns = columns
+
+    @property
+    def width(self) -> int:
+        """Number of columns (at least 1)."""
+        return max(1, len(self._columns))
+
+    def encode(self, sketch_id: str, decisions: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Encode candidates of one sketch: ``(n, width)`` float32."""
+        number, sketch = self.sketches[sketch_id]
+        out = np.full((len(decisions), self.width), np.nan, dtype=np.float32)
+        if not self._columns:
+            out[:] = 0.0
+        if ("sketch", 0) in self._columns:
+            out[:, 0] = number
+        for knob in sketch.knobs:
+            places = [self._columns[column] for column in _knob_columns(knob)]
+            out[:, places] = _knob_matrix(knob, decisions)
+        return out
