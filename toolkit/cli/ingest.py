@@ -2,8 +2,144 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
 import typer
+
+from toolkit.cli.common import BarProgress, DatasetDir, Json, command, err, out, print_json
+from toolkit.workspace import Workspace
+
+if TYPE_CHECKING:
+    from toolkit.datasets.report import IngestReport
+
+TASKS_SHOWN = 20
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
+    app.command("ingest")(ingest)
+    app.command("describe")(describe)
+
+
+@command
+def ingest(
+    logs: Annotated[list[Path], typer.Argument(help="Log files, or folders that hold them.")],
+    dataset: DatasetDir = None,
+    machine: Annotated[
+        str | None, typer.Option(help="Name of the machine that was measured.")
+    ] = None,
+    path_rule: Annotated[
+        str | None,
+        typer.Option(help="Regular expression on paths; named groups become labels."),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Read tuning logs into the dataset.
+
+    AutoTVM, Ansor and MetaSchedule logs are recognised by their content; .gz, .zst and .xz are
+    read as they are, folders are walked. Ingesting again adds only what is new.
+
+    Example: toolkit ingest logs/ --machine "Ryzen 3700X"
+    """
+    from toolkit.datasets import ingest as run
+
+    folder = dataset or Workspace().dataset
+    report = run(logs, folder, machine=machine, path_rule=path_rule, progress=BarProgress())
+    if json:
+        print_json(report.to_dict())
+    else:
+        _show_ingest(report)
+
+
+@command
+def describe(dataset: DatasetDir = None, json: Json = False) -> None:
+    """Say what the dataset holds: sources, tasks, hardware, failures, best latencies.
+
+    Example: toolkit describe --json
+    """
+    from toolkit.datasets import describe as run
+    from toolkit.datasets import open_dataset
+
+    summary = run(open_dataset(dataset or Workspace().dataset))
+    if json:
+        print_json(summary)
+    else:
+        _show_description(summary)
+
+
+def _show_ingest(report: IngestReport) -> None:
+    from rich.table import Table
+
+    table = Table("format", "files", "lines", "records", "duplicates", "rejected", box=None)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    read = [source for source in report.per_source if source.outcome != "skipped"]
+    for name in sorted({source.format for source in read}):
+        group = [source for source in read if source.format == name]
+        numbers = [
+            sum(getattr(source, key) for source in group)
+            for key in ("lines", "records", "duplicates", "rejected")
+        ]
+        table.add_row(name, f"{len(group):,}", *(f"{number:,}" for number in numbers))
+    out.print(table)
+    if report.unchanged:
+        out.print(f"{report.unchanged:,} files were ingested before and have not changed")
+    for reason, count in report.reasons.items():
+        out.print(f"rejected {count:,}: {reason}", highlight=False, markup=False, soft_wrap=True)
+    for source in report.per_source:
+        if source.outcome == "damaged":
+            _warn(f"{source.path}: {source.message}; what stands before it was kept")
+    skipped = report.skipped
+    for source in skipped[:5]:
+        _warn(f"not read: {source.path}: {source.message}")
+    if len(skipped) > 5:
+        _warn(f"not read: {len(skipped) - 5:,} more files (--json lists them)")
+    out.print(
+        f"{report.records:,} records added in {report.seconds:.1f} s; the dataset "
+        f"{report.dataset} holds {report.total_records:,} records of {report.total_tasks:,} tasks"
+    )
+    if report.machines_unknown:
+        out.print(
+            f"the machine of {report.machines_unknown:,} tasks is unknown: "
+            "name it with --machine or --path-rule"
+        )
+    out.print("next: toolkit describe", style="bold")
+
+
+def _warn(text: str) -> None:
+    err.print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)
+
+
+def _show_description(summary: dict[str, Any]) -> None:
+    from rich.table import Table
+
+    out.print(
+        f"{summary['records']:,} records of {summary['candidates']:,} candidates, "
+        f"{len(summary['tasks']):,} tasks, {len(summary['sources']):,} files; "
+        f"{summary['failed']:,} records failed, {summary['duplicates']:,} exact duplicates, "
+        f"{summary['rejected']:,} lines rejected"
+    )
+    machines = Table("machine", "target", "tasks", "records", box=None)
+    for entry in summary["machines"]:
+        name = entry["machine"] or "unknown"
+        machines.add_row(name, entry["target_kind"], f"{entry['tasks']:,}", f"{entry['records']:,}")
+    out.print(machines)
+    columns = ("task", "workload", "records", "candidates", "failed", "best", "enumerated")
+    tasks = Table(*columns, box=None)
+    for task in summary["tasks"][:TASKS_SHOWN]:
+        best = task["best_latency_s"]
+        tasks.add_row(
+            task["task_id"][:8],
+            task["name"][:60],
+            f"{task['records']:,}",
+            f"{task['candidates']:,}",
+            f"{100 * task['failed'] / task['records']:.0f} %",
+            "none" if best is None else f"{best * 1e6:,.1f} µs",
+            "yes" if task["enumerated"] else "",
+        )
+    out.print(tasks)
+    rest = len(summary["tasks"]) - TASKS_SHOWN
+    if rest > 0:
+        out.print(f"and {rest:,} more tasks (--json lists them)")
+    out.print("next: toolkit train throughput", style="bold")

@@ -78,6 +78,7 @@ def ingest(
     report.peak_rss_bytes = peak_rss_bytes()
     report.total_records = sum(part.rows for part in store.manifest.records)
     report.total_tasks = len(store.tasks)
+    report.machines_unknown = sum(task.machine is None for task in store.tasks.values())
     if report.sources == 0:
         raise nothing_read(report, paths)
     return report

@@ -122,5 +122,6 @@ class IngestReport:
             "skipped": [{"path": s.path, "reason": s.message} for s in self.skipped],
             "total_records": self.total_records,
             "total_tasks": self.total_tasks,
+            "machines_unknown": self.machines_unknown,
             "per_source": [source.to_dict() for source in self.per_source],
         }

@@ -195,10 +195,10 @@ class AutoTVMReader:
 
 
 def _outermost(extent: int | None, inner: list[int]) -> int:
-    """Factor that completes a split of a known extent; 0 where it is unknown or does not fit."""
+    """Factor that completes a split of a known extent, rounded up as TVM's split does; else 0."""
     product = 1
     for part in inner:
         product *= part
-    if extent is None or product <= 0 or extent % product:
+    if extent is None or product <= 0:
         return 0
-    return extent // product
+    return -(-extent // product)
