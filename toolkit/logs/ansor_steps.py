@@ -182,6 +182,8 @@ class StepReader:
             stage -= 1
         self._shifts = {s + (s > stage): v for s, v in self._shifts.items()}
         self._reshaped = {s + (s > stage) for s in self._reshaped}
+        if step[0] == "CHR":  # how much is cached follows from the schedule
+            self._reshaped.add(stage + 1)
 
 
 _HANDLERS: dict[str, Callable[[StepReader, list[Any]], None]] = {
