@@ -90,7 +90,11 @@ class Device:
         return self._ask(program, "check", tolerance=tolerance)
 
     def close(self) -> None:
-        """End the process."""
+        """End the process; the device is done with."""
+        self._stop()
+        self._log.close()
+
+    def _stop(self) -> None:
         process, self._process = self._process, None
         if process is None:
             return
@@ -108,7 +112,7 @@ class Device:
     def _start(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._builds < self.max_builds:
             return self._process
-        self.close()
+        self._stop()
         environment = dict(os.environ, TVM_NUM_THREADS=str(self.protocol.threads))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "toolkit.live.worker"],
@@ -138,7 +142,7 @@ class Device:
         if self._process is not None:
             self._process.kill()
             self.restarts += 1
-        self.close()
+        self._stop()
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self._process is not None and self._process.stdin is not None

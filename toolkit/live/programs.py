@@ -13,6 +13,7 @@ from tvm.s_tir import SBlock, Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
 
+from toolkit.errors import LiveError
 from toolkit.live.device import Program
 from toolkit.records import content_id
 
@@ -61,6 +62,22 @@ def count_inputs(module: tvm.IRModule) -> int:
         if any(parameter.same_as(variable) for variable in written):
             return position
     return len(function.params)
+
+
+def load_workload(line: str) -> tvm.IRModule:
+    """The module behind a line of ``database_workload.json``.
+
+    Raises ``LiveError`` when this TVM cannot load it.
+    """
+    try:
+        module: tvm.IRModule = ms.database.Workload.from_json(orjson.loads(line)).mod
+    except Exception as error:
+        raise LiveError(
+            f"TVM {tvm.__version__} cannot load this workload: "
+            f"{str(error).strip().splitlines()[-1][:160]}",
+            cure="databases of TVM 0.18 and older can be read and replayed, but not rebuilt here",
+        ) from None
+    return module
 
 
 def replay_trace(module: tvm.IRModule, schedule: str | list[Any]) -> Schedule | None:

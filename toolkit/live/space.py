@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import orjson
 from numpy.typing import NDArray
 
 from toolkit.errors import SearchError
+from toolkit.features import best_extractor_for
 from toolkit.features.base import CandidateGroup
 from toolkit.live.choices import choices, moved_factors, with_value, without_postprocessors
 from toolkit.live.database import workload_line
@@ -19,8 +20,7 @@ from toolkit.logs.metaschedule import Database, MetaScheduleReader
 from toolkit.logs.metaschedule_trace import read_skeleton
 from toolkit.logs.metaschedule_workload import read_workload
 from toolkit.records import Candidate, Direction, Sketch, Task, candidate_id
-
-GroupFeatures = Callable[[Sequence[CandidateGroup]], NDArray[np.float32]]
+from toolkit.training.scorer import candidate_features
 
 # Kinds that TVM's mutators or this module can change; limits of vectorisation are not decided.
 _MUTABLE = ("tile", "unroll", "vectorize", "parallel", "compute_location", "categorical")
@@ -39,9 +39,6 @@ class MetaScheduleSpace:
         The workload's design spaces.
     machine
         As in the dataset whose records are of this machine.
-    features
-        Turns groups (one a sketch, in the order of ``sketches``) into rows of one matrix; needed
-        by strategies with an online model.
     """
 
     def __init__(
@@ -49,11 +46,9 @@ class MetaScheduleSpace:
         design: DesignSpace,
         *,
         machine: str | None = None,
-        features: GroupFeatures | None = None,
     ) -> None:
         self.design = design
         self.size: int | None = None
-        self._features = features
         self._arguments = entry_arguments(design.module, as_timed=False)
         workload = read_workload(workload_line(design.module).encode())
         self._reader = MetaScheduleReader(Database(workloads=(workload,), machine=machine))
@@ -71,6 +66,8 @@ class MetaScheduleSpace:
             }
             for reading, base in zip(readings, design.bases, strict=True)
         ]
+        self._extractor = best_extractor_for(self.task)
+        self._columns: list[str] | None = None
         self._index = {sketch.sketch_id: i for i, sketch in enumerate(self.sketches)}
 
     def _read(self, chosen: list[Any]) -> Any:
@@ -190,18 +187,17 @@ class MetaScheduleSpace:
         return list(found.values())
 
     def features(self, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
-        """Feature matrix ``(n, d)`` in the candidates' order."""
-        if self._features is None:
-            raise SearchError("this space was opened without features")
-        groups, order = [], []
-        for sketch in self.sketches:
-            rows = [i for i, c in enumerate(candidates) if c.sketch_id == sketch.sketch_id]
-            decisions = np.array([candidates[i].decisions for i in rows], dtype=np.int64)
-            groups.append(
-                CandidateGroup(self.task, sketch, decisions.reshape(len(rows), sketch.width))
-            )
-            order.extend(rows)
-        matrix = self._features(groups)
-        result = np.empty_like(matrix)
-        result[order] = matrix
-        return result
+        """Features ``(n, d)`` in the candidates' order: the columns that this task's formats have.
+
+        The same extractor serves recorded candidates, so offline models and online ones agree.
+        """
+        if self._columns is None:
+            found: set[str] = set()
+            for sketch, base in zip(self.sketches, self.design.bases, strict=True):
+                decisions = np.array([self._read(base).decisions], dtype=np.int64)
+                group = CandidateGroup(self.task, sketch, decisions)
+                found.update(self._extractor.extract(group).columns)
+            self._columns = sorted(found)
+        return candidate_features(
+            self.task, self.sketches, candidates, self._extractor, self._columns
+        )

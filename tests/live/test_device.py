@@ -1,0 +1,91 @@
+"""The measuring process: readings, failures by cause, and life after a crash."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from tvm import te
+
+from toolkit.errors import LiveError
+from toolkit.live.design import DesignSpace
+from toolkit.live.device import Device, Program
+from toolkit.live.programs import checked_program, timed_program
+from toolkit.live.protocol import Protocol
+from toolkit.live.workloads import as_module
+from toolkit.records import TrialState
+
+
+def _program(design: DesignSpace, seed: int = 0) -> Program:
+    drawn = next(d for d in (design.sample(np.random.default_rng(seed + i)) for i in range(9)) if d)
+    return timed_program(drawn.schedule, design.inputs)
+
+
+def test_a_program_is_built_and_timed(design: DesignSpace, device: Device) -> None:
+    reading = device.measure(_program(design))
+    assert reading.state is TrialState.OK
+    assert len(reading.run_times_s) == device.protocol.repeat
+    assert all(0 < seconds < 1 for seconds in reading.run_times_s)
+    assert reading.build_s > 0 and reading.run_s > 0
+
+
+def test_outputs_are_compared_with_the_unscheduled_program(
+    design: DesignSpace, device: Device
+) -> None:
+    assert device.set_reference(checked_program(design.module, design.inputs)).error is None
+    right = next(d for d in (design.sample(np.random.default_rng(i)) for i in range(9)) if d)
+    same = checked_program(right.schedule.mod, design.inputs)
+    assert device.check(same).state is TrialState.OK
+    other = te.placeholder((8, 16), name="A"), te.placeholder((16, 12), name="B")
+    k = te.reduce_axis((0, 16), "k")
+    wrong = te.compute(
+        (8, 12), lambda i, j: te.sum(other[0][i, k] * other[1][k, j] * 2.0, axis=k), name="C"
+    )
+    doubled = checked_program(as_module([*other, wrong]), 2)
+    answer = device.check(doubled)
+    assert answer.state is TrialState.WRONG_ANSWER
+    assert answer.error is not None and "differ" in answer.error
+
+
+def test_a_program_that_cannot_be_built_is_a_compile_failure(device: Device) -> None:
+    reading = device.measure(Program("x", '{"no": "module"}', [], 0))
+    assert reading.state is TrialState.COMPILE
+    assert reading.error
+    assert reading.run_times_s == ()
+
+
+def test_a_program_that_takes_too_long_is_stopped_and_the_next_one_runs(
+    design: DesignSpace, target: str
+) -> None:
+    n = 1 << 14
+    rows, columns = te.placeholder((n, 1), name="A"), te.placeholder((1, n), name="B")
+    k = te.reduce_axis((0, n), "k")
+    slow = te.compute(
+        (1,),
+        lambda _: te.sum(tvm.tirx.exp(rows[k, 0] + columns[0, k]), axis=k),
+        name="C",
+    )
+    program = checked_program(as_module([rows, columns, slow]), 2)
+    protocol = Protocol(repeat=1000, min_repeat_ms=200, run_timeout_s=0.5, max_retries=0)
+    with Device(target, protocol) as device:
+        reading = device.measure(program)
+        assert reading.state is TrialState.RUN_TIMEOUT
+        assert device.restarts == 1
+    with Device(target, Protocol(repeat=1, min_repeat_ms=1, build_timeout_s=1e-4)) as device:
+        assert device.measure(program).state is TrialState.BUILD_TIMEOUT
+
+
+def test_a_dead_process_costs_one_trial(design: DesignSpace, device: Device) -> None:
+    first = device.measure(_program(design))
+    assert first.state is TrialState.OK
+    process = device._process
+    assert process is not None
+    process.kill()
+    process.wait()
+    assert device.measure(_program(design, 20)).state is not TrialState.OK
+    assert device.measure(_program(design, 40)).state is TrialState.OK
+
+
+def test_a_process_that_cannot_start_is_a_named_error() -> None:
+    with Device('{"kind": "no-such-kind"}', Protocol()) as device, pytest.raises(LiveError):
+        device.measure(Program("x", "", [], 0))

@@ -1,0 +1,143 @@
+"""Is it faster, and would a sceptic believe it? Blocks, an A/A arm, intervals, verdicts.
+
+A *block* measures every arm once, in random order, each in a fresh process with a fresh build:
+what differs between two blocks (addresses, page colours, clock, neighbours on the machine) is
+what the interval has to cover. One arm repeats the incumbent under another name: whatever its
+ratio to itself turns out to be is the floor below which no claim stands.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+Verdict = Literal["better", "not better", "undecided"]
+
+INCUMBENT = "incumbent"
+TWIN = "incumbent again"
+
+# Numbers of blocks after which the verdict is looked at; the error rate is shared among them.
+LOOKS = (6, 9, 13, 18, 25, 36)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """When a claim stands.
+
+    Attributes
+    ----------
+    error_rate
+        Chance of any false "better" in one validation, over all challengers and looks.
+    least_gain
+        Gains below this share of latency do not interest: a challenger that is shown to gain
+        less is "not better".
+    looks
+        Block counts at which measuring may stop.
+    """
+
+    error_rate: float = 0.05
+    least_gain: float = 0.01
+    looks: tuple[int, ...] = LOOKS
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What is claimed of one challenger.
+
+    ``ratio`` is its latency over the incumbent's (below 1 is faster), the geometric mean over
+    blocks; ``interval`` its confidence interval after all corrections; ``floor`` the largest
+    ratio that the incumbent may have to itself, at the same confidence.
+    """
+
+    challenger: str
+    verdict: Verdict
+    ratio: float
+    interval: tuple[float, float]
+    floor: float
+    blocks: int
+    confidence: float
+
+
+def mean_interval(values: NDArray[np.float64], level: float) -> tuple[float, float]:
+    """Student's two-sided confidence interval of a mean."""
+    count = len(values)
+    if count < 2:
+        return -math.inf, math.inf
+    half = float(
+        stats.t.ppf(0.5 + level / 2, count - 1) * np.std(values, ddof=1) / math.sqrt(count)
+    )
+    centre = float(np.mean(values))
+    return centre - half, centre + half
+
+
+def judge(
+    readings: Mapping[str, Sequence[float]], rules: Rules, challengers: Sequence[str]
+) -> list[Judgement]:
+    """Judge challengers from paired readings.
+
+    Parameters
+    ----------
+    readings
+        Latency in seconds by arm, one value a block, in the order of the blocks; the arms
+        ``INCUMBENT`` and ``TWIN`` among them.
+    rules, challengers
+        The level is ``1 - error_rate / (challengers * looks)``: Bonferroni over having picked
+        the best of several and over having looked several times.
+
+    Returns
+    -------
+    One judgement a challenger. "better": the whole interval lies below the floor's reciprocal.
+    "not better": the whole interval lies above ``1 - least_gain``. Else "undecided".
+    """
+    incumbent = np.log(np.asarray(readings[INCUMBENT], dtype=np.float64))
+    twin = np.log(np.asarray(readings[TWIN], dtype=np.float64))
+    tests = max(1, len(challengers)) * len(rules.looks)
+    level = 1.0 - rules.error_rate / tests
+    low, high = mean_interval(twin - incumbent, level)
+    floor = max(abs(low), abs(high))
+    judged = []
+    for name in challengers:
+        # Both arms of the incumbent are the same program: their mean is its better estimate.
+        difference = np.log(np.asarray(readings[name], dtype=np.float64)) - (incumbent + twin) / 2
+        low, high = mean_interval(difference, level)
+        verdict: Verdict = "undecided"
+        if high < -floor:
+            verdict = "better"
+        elif low > math.log1p(-rules.least_gain):
+            verdict = "not better"
+        judged.append(
+            Judgement(
+                challenger=name,
+                verdict=verdict,
+                ratio=math.exp(float(np.mean(difference))),
+                interval=(math.exp(low), math.exp(high)),
+                floor=math.exp(floor),
+                blocks=len(incumbent),
+                confidence=level,
+            )
+        )
+    return judged
+
+
+def may_stop(judgements: Sequence[Judgement], blocks: int, rules: Rules) -> bool:
+    """Whether measuring can end: at a look, when more blocks could not change the answer."""
+    if blocks not in rules.looks:
+        return False
+    if blocks >= rules.looks[-1]:
+        return True
+    open_ratios = [j.ratio for j in judgements if j.verdict == "undecided"]
+    better = [j.ratio for j in judgements if j.verdict == "better"]
+    return not open_ratios or (bool(better) and min(better) <= min(open_ratios))
+
+
+def overall(judgements: Sequence[Judgement]) -> Judgement | None:
+    """The judgement to report: the fastest proven challenger, else the most promising one."""
+    better = [judgement for judgement in judgements if judgement.verdict == "better"]
+    pool = better or [j for j in judgements if j.verdict == "undecided"] or list(judgements)
+    return min(pool, key=lambda judgement: judgement.ratio, default=None)

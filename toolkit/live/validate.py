@@ -1,0 +1,342 @@
+"""Rebuilds what the record holds to be fast, refines it on the device, and proves the winner."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import polars as pl
+
+from toolkit.datasets import Dataset
+from toolkit.errors import DatasetError, LiveError, did_you_mean
+from toolkit.live.blocks import Confirmation, confirm
+from toolkit.live.confirm import Rules, overall
+from toolkit.live.database import DatabaseWriter
+from toolkit.live.design import DesignSpace
+from toolkit.live.device import Device, Program
+from toolkit.live.guides import Guides
+from toolkit.live.machine import describe_machine, noise_warnings
+from toolkit.live.oracle import DeviceOracle
+from toolkit.live.programs import checked_program, load_workload, timed_program
+from toolkit.live.protocol import Protocol
+from toolkit.live.refine import refine
+from toolkit.live.space import MetaScheduleSpace
+from toolkit.progress import SILENT, Progress, Step
+from toolkit.records import Candidate, Task, Trial, TrialState
+
+# How a task's time is shared out; screening takes what it takes.
+REFINE_SHARE = 0.4
+UNSCHEDULED = "the unscheduled program"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to validate and how.
+
+    Attributes
+    ----------
+    top
+        Recorded candidates rebuilt and screened a task, best first.
+    challengers
+        How many of the fastest go into the confirmation against the incumbent.
+    seconds
+        Time a task may take, refinement and confirmation together.
+    strategy
+        Search strategy of the refinement (any of ``toolkit.search``).
+    """
+
+    top: int = 5
+    challengers: int = 2
+    seconds: float = 60.0
+    strategy: str = "evolutionary"
+    seed: int = 0
+    rules: Rules = field(default_factory=Rules)
+
+
+@dataclass
+class _Screened:
+    """What the first look at a task gave: trials by candidate, and what failed and why."""
+
+    trials: list[Trial] = field(default_factory=list)
+    failed: list[dict[str, str]] = field(default_factory=list)
+    wrong: set[str] = field(default_factory=set)
+
+
+def choose_tasks(dataset: Dataset, wanted: Sequence[str], count: int) -> list[Task]:
+    """Tasks to validate: those named (by id or its beginning), else the most recorded ones.
+
+    Only MetaSchedule tasks can be rebuilt; raises ``DatasetError`` when none is left.
+    """
+    tasks = dataset.tasks()
+    if wanted:
+        chosen = []
+        for name in wanted:
+            found = [task for key, task in tasks.items() if key.startswith(name)]
+            if not found:
+                raise DatasetError(
+                    f"no task is called {name!r}",
+                    where=dataset.path,
+                    cure=did_you_mean(name, tasks) + " ('toolkit describe' lists them)",
+                )
+            chosen += found
+    else:
+        counts = dataset.records(["task_id", "state"]).filter(pl.col("state") == "ok")
+        order = counts.group_by("task_id").len().sort("len", "task_id", descending=True).collect()
+        chosen = [tasks[key] for key in order["task_id"]]
+    usable = [task for task in chosen if task.format == "metaschedule" and task.blob]
+    if not usable:
+        raise DatasetError(
+            "there is no task that can be rebuilt here",
+            where=dataset.path,
+            cure="only MetaSchedule databases hold their workloads; 'toolkit collect' makes one",
+        )
+    return usable if wanted else usable[:count]
+
+
+def validate(
+    dataset: Dataset,
+    tasks: Sequence[Task],
+    out: Path,
+    *,
+    target_of: dict[str, str],
+    protocol: Protocol,
+    settings: Settings,
+    guides: Guides,
+    progress: Progress = SILENT,
+) -> dict[str, Any]:
+    """Validate tasks one after the other; write ``verdicts.json`` and the new measurements.
+
+    ``target_of`` gives the target for each task id. Returns what ``verdicts.json`` holds.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    started = time.perf_counter()
+    warnings = noise_warnings(protocol.threads)
+    verdicts = []
+    for task in tasks:
+        with progress.step(f"validate {task.workload}", settings.seconds) as step:
+            one = _Validation(dataset, task, target_of[task.task_id], protocol, settings, guides)
+            verdicts.append(one.run(out, step))
+    result = {
+        "verdicts": verdicts,
+        "better": sum(v["verdict"] == "better" for v in verdicts),
+        "not_better": sum(v["verdict"] == "not better" for v in verdicts),
+        "undecided": sum(v["verdict"] == "undecided" for v in verdicts),
+        "warnings": warnings,
+        "machine": describe_machine(),
+        "protocol": protocol.to_dict(),
+        "settings": asdict(settings),
+        "dataset": dataset.fingerprint(),
+        "seconds": round(time.perf_counter() - started, 2),
+    }
+    temporary = out / "verdicts.json.part"
+    temporary.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+    temporary.replace(out / "verdicts.json")
+    return result
+
+
+class _Validation:
+    """One task: screen, refine, confirm."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        task: Task,
+        target: str,
+        protocol: Protocol,
+        settings: Settings,
+        guides: Guides,
+    ) -> None:
+        self.task = task
+        self.target = target
+        self.protocol = protocol
+        self.settings = settings
+        self.guides = guides
+        self.rng = np.random.default_rng(settings.seed)
+        assert task.blob is not None
+        self.module = load_workload(task.blob)
+        self.space = MetaScheduleSpace(
+            DesignSpace(self.module, target, seed=settings.seed + 1),
+            machine=task.machine,
+        )
+        recorded = dataset.candidates([task.task_id]).filter(pl.col("state") == "ok")
+        self.recorded = recorded.sort("latency_s", "candidate_id")
+
+    def run(self, out: Path, step: Step) -> dict[str, Any]:
+        started = time.perf_counter()
+        folder = out / "measured" / self.task.task_id
+        with Device(self.target, self.protocol) as device, DatabaseWriter(folder, self.target) as w:
+            oracle = DeviceOracle(self.space, device, w)
+            self._describe(w)
+            device.set_reference(checked_program(self.module, self.space.design.inputs))
+            incumbent, name = self._incumbent()
+            screened = self._screen(oracle, device, step)
+            refined = self._refine(oracle, screened, step, started)
+            ranked = self._ranked([*screened.trials, *refined], incumbent)
+            challengers = self._checked(ranked, device, screened)
+        left = max(5.0, self.settings.seconds - (time.perf_counter() - started))
+        result = confirm(
+            self._incumbent_program(incumbent),
+            {c.candidate_id: self._program(c) for c in challengers},
+            target=self.target,
+            protocol=self.protocol,
+            rules=self.settings.rules,
+            seconds=left,
+            rng=self.rng,
+            step=step,
+        )
+        return self._verdict(result, name, incumbent, screened, refined, started)
+
+    def _describe(self, writer: DatabaseWriter) -> None:
+        task = {"workload_index": 0, "name": self.task.workload, "space_size": None}
+        writer.describe(
+            {
+                "machine": self.task.machine,
+                "target": self.target,
+                "protocol": self.protocol.to_dict(),
+                "tasks": [task],
+            }
+        )
+
+    def _program(self, candidate: Candidate) -> Program:
+        design = self.space.realise(candidate)
+        return timed_program(design.schedule, self.space.design.inputs)
+
+    def _incumbent(self) -> tuple[Candidate | None, str]:
+        """The best recorded candidate that this TVM can rebuild, else the unscheduled program."""
+        for schedule in self.recorded["schedule"].head(20):
+            candidate = self.space.adopt(schedule)
+            if candidate is not None:
+                return candidate, "best recorded"
+        return None, UNSCHEDULED
+
+    def _incumbent_program(self, incumbent: Candidate | None) -> Program:
+        if incumbent is not None:
+            return self._program(incumbent)
+        program = checked_program(self.module, self.space.design.inputs)
+        return Program(program.key + "-timed", program.text, program.arguments, program.inputs)
+
+    def _screen(self, oracle: DeviceOracle, device: Device, step: Step) -> _Screened:
+        """Rebuild the recorded top, compare outputs, take one reading of each."""
+        screened = _Screened()
+        began = time.perf_counter()
+        for schedule in self.recorded["schedule"].head(self.settings.top):
+            candidate = self.space.adopt(schedule)
+            if candidate is None:
+                screened.failed.append({"candidate": "", "error": "TVM refuses its schedule"})
+                continue
+            if self._wrong(candidate, device, screened):
+                continue
+            screened.trials += oracle.measure([candidate])
+        step.advance(time.perf_counter() - began, note="rebuilt the recorded best")
+        return screened
+
+    def _wrong(self, candidate: Candidate, device: Device, screened: _Screened) -> bool:
+        design = self.space.realise(candidate)
+        answer = device.check(checked_program(design.schedule.mod, self.space.design.inputs))
+        if answer.state is TrialState.OK:
+            return False
+        screened.wrong.add(candidate.candidate_id)
+        screened.failed.append(
+            {"candidate": candidate.candidate_id, "error": answer.error or answer.state.value}
+        )
+        return True
+
+    def _refine(
+        self, oracle: DeviceOracle, screened: _Screened, step: Step, started: float
+    ) -> list[Trial]:
+        budget = REFINE_SHARE * self.settings.seconds
+        spent = time.perf_counter() - started
+        if budget <= spent:
+            return []
+        return refine(
+            self.space,
+            oracle,
+            strategy=self.settings.strategy,
+            known=screened.trials,
+            seconds=budget,
+            rng=self.rng,
+            guides=self.guides,
+            judged_task=self.task.task_id,
+            step=step,
+        )
+
+    @staticmethod
+    def _ranked(trials: list[Trial], incumbent: Candidate | None) -> list[Candidate]:
+        """Candidates by their one reading, fastest first, the incumbent left out."""
+        timed = [(t.latency_s, t.candidate) for t in trials if t.latency_s is not None]
+        timed.sort(key=lambda pair: pair[0])
+        ranked = {c.candidate_id: c for _, c in timed}
+        if incumbent is not None:
+            ranked.pop(incumbent.candidate_id, None)
+        return list(ranked.values())
+
+    def _checked(
+        self, ranked: list[Candidate], device: Device, screened: _Screened
+    ) -> list[Candidate]:
+        """The fastest whose outputs are right."""
+        chosen: list[Candidate] = []
+        known = {trial.candidate.candidate_id for trial in screened.trials}
+        for candidate in ranked:
+            if len(chosen) == self.settings.challengers:
+                break
+            if candidate.candidate_id in known or not self._wrong(candidate, device, screened):
+                chosen.append(candidate)
+        return chosen
+
+    def _verdict(
+        self,
+        result: Confirmation,
+        name: str,
+        incumbent: Candidate | None,
+        screened: _Screened,
+        refined: list[Trial],
+        started: float,
+    ) -> dict[str, Any]:
+        if not result.readings["incumbent"]:
+            raise LiveError(
+                f"no challenger of task {self.task.task_id} could be measured",
+                cure="see 'rejected' in verdicts.json; a longer --seconds refines more",
+            )
+        judgement = overall(result.judgements)
+        latency = {
+            arm: statistics.geometric_mean(values)
+            for arm, values in result.readings.items()
+            if values
+        }
+        base = {
+            "task_id": self.task.task_id,
+            "name": self.task.workload,
+            "arguments": self.task.arguments,
+            "target": self.target,
+            "incumbent": name,
+            "incumbent_id": None if incumbent is None else incumbent.candidate_id,
+            "incumbent_latency_s": latency["incumbent"],
+            "screened": len(screened.trials),
+            "refined": len(refined),
+            "rejected": screened.failed,
+            "dropped": result.dropped,
+            "readings_s": result.readings,
+            "seconds": round(time.perf_counter() - started, 2),
+        }
+        if judgement is None:
+            return {**base, "verdict": "not better", "ratio": None, "interval": None}
+        recorded = {trial.candidate.candidate_id for trial in screened.trials}
+        return {
+            **base,
+            "verdict": judgement.verdict,
+            "ratio": judgement.ratio,
+            "interval": list(judgement.interval),
+            "aa_interval": [1.0 / judgement.floor, judgement.floor],
+            "confidence": judgement.confidence,
+            "blocks": judgement.blocks,
+            "winner_id": judgement.challenger,
+            "winner_latency_s": latency[judgement.challenger],
+            "winner_from": "record" if judgement.challenger in recorded else "refinement",
+            "challengers": [asdict(j) for j in result.judgements],
+        }
