@@ -159,7 +159,7 @@ def test_failures_keep_their_kind():
 def test_steps_that_are_none_are_refused(steps):
     entry = loglines.ansor()
     entry["i"][1][1] = steps
-    with pytest.raises(BadLine, match="."):
+    with pytest.raises(BadLine, match=r"\w{3}"):
         read(entry)
 
 
@@ -177,5 +177,5 @@ def test_steps_that_are_none_are_refused(steps):
     ],
 )
 def test_what_is_no_record_is_refused(change):
-    with pytest.raises(BadLine, match="."):
+    with pytest.raises(BadLine, match=r"\w{3}"):
         read({**loglines.ansor(), **change})

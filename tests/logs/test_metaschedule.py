@@ -166,7 +166,7 @@ def test_a_target_may_be_a_string():
     ],
 )
 def test_what_is_no_record_is_refused(entry):
-    with pytest.raises(BadLine, match="."):
+    with pytest.raises(BadLine, match=r"\w{3}"):
         read(entry)
 
 
@@ -190,5 +190,5 @@ def test_without_workloads_records_are_refused_for_that():
     ],
 )
 def test_damaged_workloads_are_refused(line):
-    with pytest.raises(BadLine, match="."):
+    with pytest.raises(BadLine, match=r"\w{3}"):
         read_workload(line)

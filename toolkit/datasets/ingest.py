@@ -109,16 +109,17 @@ class _Run:
         if source.finished and source.sha256 == sha256 and source.context == context:
             return SourceReport(path, source.format, "unchanged")
         entry = SourceReport(path, file.kind.value, "read")
-        before = _counts(source)
         if source.context != context:
-            before = self._anew(source)
+            self._store.forget(source)
         source.format, source.context = file.kind.value, context
         source.machine, source.labels = machine, file.labels
+        before = _counts(source)
         reading = _Reading(self._store, source, SourceReader(file.kind, machine, database), entry)
         try:
             with open_log(file.path) as stream:
                 if not reading.resume(stream):
-                    before = self._anew(source)
+                    self._store.forget(source)
+            before = _counts(source)
             with open_log(file.path) as stream:
                 reading.run(stream)
         except LogError as error:
@@ -130,11 +131,6 @@ class _Run:
         )
         self._learn_sizes(reading, database)
         return entry
-
-    def _anew(self, source: Source) -> tuple[int, int, int, int]:
-        if source.lines:
-            self._store.forget(source)
-        return _counts(source)
 
     def _learn_sizes(self, reading: _Reading, database: Database) -> None:
         """Keep the sizes of spaces that a collector stated, by task."""

@@ -173,6 +173,8 @@ class Store:
 
     def forget(self, source: Source) -> None:
         """Take a source's rows out: it changed and is read anew. Committed with what follows."""
+        if not source.lines:
+            return
         self.commit()
         for attribute in ("records", "rejected"):
             self._drop(attribute, source, pl.lit(True))
