@@ -1,9 +1,145 @@
-"""``toolkit features``, ``train`` and ``evaluate``."""
+"""``toolkit features``, ``toolkit train`` and ``toolkit evaluate``."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated, Any
+
 import typer
+
+from toolkit.cli.common import BarProgress, DatasetDir, Json, command, out, print_json
+from toolkit.workspace import Workspace
+
+Recipe = Annotated[
+    str | None,
+    typer.Option("--recipe", help="Name of a bundled recipe, or a TOML file (default: the kind)."),
+]
+Out = Annotated[
+    Path | None, typer.Option("--out", help="Model folder (default: tuning/models/<kind>).")
+]
+Threads = Annotated[
+    int | None, typer.Option("--threads", min=1, help="Processors to use (default: all allowed).")
+]
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
+    app.command("features")(features)
+    group = typer.Typer(help="Train a model on the dataset's tasks.", no_args_is_help=True)
+    group.command("throughput")(throughput)
+    app.add_typer(group, name="train")
+    app.command("evaluate")(evaluate)
+
+
+@command
+def features(
+    dataset: DatasetDir = None,
+    extractor: Annotated[
+        str,
+        typer.Option(
+            "--extractor", help="knobs, primitives, per-store, or auto: each format's best."
+        ),
+    ] = "auto",
+    as_json: Json = False,
+) -> None:
+    """Compute features and keep them in the dataset.
+
+    Example: toolkit features --extractor primitives
+    """
+    from toolkit.datasets import open_dataset
+    from toolkit.features import EXTRACTORS, best_extractor_for, extract
+
+    data = open_dataset(dataset or Workspace().dataset)
+    tasks = data.tasks()
+    names: dict[str, list[str]] = {}
+    if extractor == "auto":
+        for task in tasks.values():
+            names.setdefault(best_extractor_for(task).name, []).append(task.task_id)
+    else:
+        found = EXTRACTORS.get(extractor)()
+        names[extractor] = [t.task_id for t in tasks.values() if found.supports(t)]
+    results = [
+        extract(data, EXTRACTORS.get(name)(), own, progress=BarProgress())
+        for name, own in sorted(names.items())
+    ]
+    if as_json:
+        print_json({"extractors": results})
+        return
+    for result in results:
+        out.print(
+            f"{result['extractor']} v{result['version']}: {result['candidates']} candidates of "
+            f"{result['tasks']} tasks, {len(result['columns'])} columns",
+            highlight=False,
+        )
+
+
+@command
+def throughput(
+    dataset: DatasetDir = None,
+    recipe: Recipe = None,
+    out_dir: Out = None,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Train a throughput model and judge it on tasks that it never saw.
+
+    Example: toolkit train throughput --recipe throughput-xgboost
+    """
+    from toolkit.datasets import open_dataset
+    from toolkit.training import load_recipe, train_throughput
+
+    chosen = load_recipe(recipe or "throughput")
+    folder = out_dir or Workspace().model("throughput")
+    data = open_dataset(dataset or Workspace().dataset)
+    result = train_throughput(data, chosen, folder, threads=threads, progress=BarProgress())
+    if as_json:
+        print_json(result)
+        return
+    show_throughput(result)
+    out.print(f"model: {folder}", highlight=False)
+
+
+@command
+def evaluate(
+    model: Annotated[Path, typer.Argument(help="Model folder.")],
+    dataset: DatasetDir = None,
+    as_json: Json = False,
+) -> None:
+    """Judge a trained model on a dataset, each task by a member that never saw it.
+
+    Example: toolkit evaluate tuning/models/throughput --dataset tuning/dataset
+    """
+    from toolkit.datasets import open_dataset
+    from toolkit.training import evaluate_model
+
+    data = open_dataset(dataset or Workspace().dataset)
+    result = evaluate_model(model, data, progress=BarProgress())
+    if as_json:
+        print_json(result)
+        return
+    show_throughput(result)
+
+
+def show_throughput(result: dict[str, Any]) -> None:
+    """Print a short table of metrics beside the constant predictor's and the noise ceiling's."""
+    from rich.table import Table
+
+    constant = result.get("baseline_constant", {})
+    ceiling = result.get("noise_ceiling", {})
+    table = Table(title=f"{result['n_test_tasks']} tasks never seen in training")
+    for heading in ("metric", "model", "95 % interval", "constant", "noise ceiling"):
+        table.add_column(heading, justify="left" if heading == "metric" else "right")
+    for name in ("top1", "top5", "pairwise", "spearman", "median_to_1pct"):
+        low, high = result.get(f"{name}_interval", (None, None))
+        table.add_row(
+            name,
+            _number(result.get(name)),
+            "" if low is None else f"{_number(low)} to {_number(high)}",
+            _number(constant.get(name)),
+            _number(ceiling.get(name)),
+        )
+    out.print(table)
+
+
+def _number(value: Any) -> str:
+    return f"{value:.3f}" if isinstance(value, float) else ""

@@ -1,1 +1,39 @@
+"""Records → matrices: named columns, one feature space across formats."""
 
+from __future__ import annotations
+
+from toolkit.errors import DatasetError
+from toolkit.features.base import Extractor
+from toolkit.features.cache import cached_blocks, extract
+from toolkit.records import Task
+from toolkit.registry import Registry
+
+EXTRACTORS = Registry(
+    "extractor",
+    {
+        "knobs": "toolkit.features.knobs:KnobsExtractor",
+    },
+)
+
+__all__ = ["EXTRACTORS", "best_extractor_for", "cached_blocks", "extract"]
+
+_BEST = {"autotvm": "knobs"}
+
+
+def best_extractor_for(task: Task) -> Extractor:
+    """Return the extractor that serves a task's format best without TVM.
+
+    Raises
+    ------
+    DatasetError
+        When none reads the format.
+    """
+    name = _BEST.get(task.format)
+    if name is None:
+        for other in EXTRACTORS.names():
+            extractor: Extractor = EXTRACTORS.get(other)()
+            if extractor.supports(task):
+                return extractor
+        raise DatasetError(f"no extractor reads candidates of the format {task.format!r}")
+    best: Extractor = EXTRACTORS.get(name)()
+    return best

@@ -1,0 +1,88 @@
+"""``toolkit features``, ``train`` and ``evaluate`` as a user calls them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from made_autotvm import SHAPES, write_autotvm
+from typer.testing import CliRunner
+
+from toolkit.cli.main import app
+
+QUICK = """
+kind = "throughput"
+[data]
+min_records = 20
+judged_records = 50
+[[models]]
+library = "lightgbm"
+rounds = 30
+"""
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with logs and a quick recipe."""
+    monkeypatch.chdir(tmp_path)
+    write_autotvm(tmp_path / "logs" / "log.json")
+    (tmp_path / "quick.toml").write_text(QUICK)
+    assert CliRunner().invoke(app, ["ingest", "logs"]).exit_code == 0
+    return tmp_path
+
+
+def json_of(*arguments: str) -> dict[str, Any]:
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    content: dict[str, Any] = orjson.loads(result.stdout)
+    return content
+
+
+def test_each_command_finds_what_the_one_before_left(workplace: Path) -> None:
+    features = json_of("features")
+    assert features["extractors"][0]["extractor"] == "knobs"
+    assert features["extractors"][0]["tasks"] == len(SHAPES)
+
+    trained = json_of("train", "throughput", "--recipe", "quick.toml")
+    for key in ("top1", "top5", "pairwise", "n_train_tasks", "n_test_tasks", "seconds"):
+        assert isinstance(trained[key], int | float), key
+    for key in ("top1_interval", "top5_interval", "pairwise_interval"):
+        low, high = trained[key]
+        assert low <= trained[key.removesuffix("_interval")] <= high
+
+    judged = json_of("evaluate", "tuning/models/throughput")
+    assert judged["top1"] == pytest.approx(trained["top1"])
+
+
+def test_without_json_it_prints_a_table(workplace: Path) -> None:
+    result = CliRunner().invoke(app, ["train", "throughput", "--recipe", "quick.toml"])
+    assert result.exit_code == 0, result.output
+    assert "top1" in result.output
+    assert "constant" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["train", "throughput", "--recipe", "throughputt"], "did you mean 'throughput'"),
+        (["train", "throughput", "--dataset", "nowhere"], "there is no dataset"),
+        (["features", "--extractor", "knob"], "did you mean 'knobs'"),
+        (["evaluate", "nowhere"], "there is no model"),
+    ],
+)
+def test_mistakes_are_named_and_have_a_cure(
+    workplace: Path, arguments: list[str], told: str
+) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 1
+    assert told in " ".join(result.stderr.split())
+    assert "Traceback" not in result.output
+
+
+def test_a_wrong_field_of_a_recipe_is_named(workplace: Path) -> None:
+    (workplace / "bad.toml").write_text('kind = "throughput"\n[[models]]\nlibrary = 3\n')
+    result = CliRunner().invoke(app, ["train", "throughput", "--recipe", "bad.toml"])
+    assert result.exit_code == 1
+    assert "models.0.library" in result.stderr

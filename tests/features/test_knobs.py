@@ -1,0 +1,134 @@
+"""Knob features against values worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from toolkit.features.autotvm_operation import autotvm_operation
+from toolkit.features.base import CandidateGroup
+from toolkit.features.knobs import KnobsExtractor
+from toolkit.records import Knob, Sketch, Task
+
+
+def conv_task(name: str = "conv2d_NCHWc.x86", stride: int = 2) -> Task:
+    arguments = [
+        ["TENSOR", [1, 64, 56, 56], "float32"],
+        ["TENSOR", [128, 64, 3, 3], "float32"],
+        [stride, stride],
+        [1, 1, 1, 1],
+        [1, 1],
+        "NCHW",
+        "NCHW",
+        "float32",
+    ]
+    return Task("t", "autotvm", name, arguments, "llvm -mcpu=core-avx2", "llvm")
+
+
+SKETCH = Sketch(
+    "s",
+    "autotvm",
+    "[]",
+    (
+        Knob("tile_ic", "tile", 0, 2),
+        Knob("tile_oc", "tile", 2, 2),
+        Knob("tile_ow", "tile", 4, 2),
+        Knob("unroll_kw", "categorical", 6, 1),
+    ),
+)
+
+
+def test_a_convolution_in_numbers() -> None:
+    operation = autotvm_operation(conv_task())
+    assert operation.family == "conv"
+    assert dict(operation.extents) == {
+        "n": 1,
+        "co": 128,
+        "h": 28,
+        "w": 28,
+        "ci": 64,
+        "kh": 3,
+        "kw": 3,
+    }
+    assert operation.flops == 2 * 128 * 28 * 28 * 64 * 9
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "extents"),
+    [
+        (
+            "dense_pack.x86",
+            [["TENSOR", [1, 768], "float32"], ["TENSOR", [3072, 768], "float32"], None, "float32"],
+            {"w": 1, "co": 3072, "ci": 768},
+        ),
+        (
+            "batch_matmul.x86",
+            [["TENSOR", [12, 128, 64], "float32"], ["TENSOR", [12, 96, 64], "float32"]],
+            {"n": 12, "w": 128, "co": 96, "ci": 64},
+        ),
+        (
+            "conv2d_nchw.cuda",
+            [
+                ["TENSOR", [128, 3, 230, 230], "float32"],
+                ["TENSOR", [64, 3, 7, 7], "float32"],
+                2,
+                "VALID",
+                1,
+                "float32",
+            ],
+            {"n": 128, "co": 64, "h": 112, "w": 112, "ci": 3, "kh": 7, "kw": 7},
+        ),
+        (
+            "depthwise_conv2d_nchw.cuda",
+            [
+                ["TENSOR", [1, 96, 14, 14], "float32"],
+                ["TENSOR", [96, 1, 5, 5], "float32"],
+                1,
+                "SAME",
+                1,
+                "float32",
+            ],
+            {"n": 1, "co": 96, "h": 14, "w": 14, "ci": 1, "kh": 5, "kw": 5},
+        ),
+    ],
+)
+def test_operations_by_template(
+    name: str, arguments: list[object], extents: dict[str, int]
+) -> None:
+    task = Task("t", "autotvm", name, arguments, "llvm", "llvm")
+    assert dict(autotvm_operation(task).extents) == extents
+
+
+def test_an_unknown_template_is_no_error() -> None:
+    task = Task("t", "autotvm", "my_own", [1, "x", None], "llvm", "llvm")
+    sketch = Sketch("s", "autotvm", "[]", (Knob("tile_q", "tile", 0, 2),))
+    group = CandidateGroup(task, sketch, np.array([[0, 8], [0, 3]]))
+    block = KnobsExtractor().extract(group)
+    values = dict(zip(block.columns, block.values.T, strict=True))
+    assert values["knob_tile_q_l1"].tolist() == [8, 3]
+    assert values["inner_volume"].tolist() == [8, 3]
+    assert values["share_of_powers"].tolist() == [1, 0]
+
+
+def test_footprints_of_a_register_tile() -> None:
+    decisions = np.array([[4, 16, 0, 32, 0, 7, 1]])
+    block = KnobsExtractor().extract(CandidateGroup(conv_task(), SKETCH, decisions))
+    values = {name: float(v) for name, v in zip(block.columns, block.values[0], strict=True)}
+    assert values["tile_co_l0"] == 4  # derived: 128 / 32
+    assert values["tile_w_reg"] == 7
+    assert values["reg_accumulators"] == 4 * 7  # 32 channels are four vectors of 8 floats
+    assert values["reg_out_bytes"] == 32 * 7 * 4
+    # inner: 16 input channels, the whole 3 x 3 kernel has one level and lies outside of it
+    assert values["inner_data_bytes"] == 16 * 1 * (6 * 2 + 1) * 4
+    assert values["inner_weight_bytes"] == 32 * 16 * 4
+    assert values["unroll_body"] == 3
+    assert values["flops"] == 2 * 128 * 28 * 28 * 64 * 9
+
+
+def test_it_is_a_pure_function_of_each_candidate() -> None:
+    rng = np.random.default_rng(0)
+    decisions = np.stack([rng.integers(1, 9, 20) for _ in range(7)], axis=1)
+    whole = KnobsExtractor().extract(CandidateGroup(conv_task(), SKETCH, decisions))
+    half = KnobsExtractor().extract(CandidateGroup(conv_task(), SKETCH, decisions[10:]))
+    assert whole.columns == half.columns
+    assert np.array_equal(whole.values[10:], half.values, equal_nan=True)

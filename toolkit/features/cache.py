@@ -1,0 +1,107 @@
+"""Features of a dataset, computed once: one Parquet file a task and extractor version.
+
+The files lie in the dataset under ``features/<extractor>-v<version>/``. A file is used again only
+if it was made for the same candidates in the same order; else it is made anew. Nothing measured
+enters them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from toolkit.features.base import CandidateGroup, Extractor, FeatureBlock
+from toolkit.progress import SILENT, Progress
+from toolkit.records import content_id
+
+if TYPE_CHECKING:
+    from toolkit.datasets import Dataset
+
+_KEY = "candidate_id"
+
+
+def cached_blocks(
+    dataset: Dataset,
+    extractor: Extractor,
+    task_ids: Iterable[str] | None = None,
+) -> Iterator[tuple[CandidateGroup, pl.DataFrame, FeatureBlock]]:
+    """Give each group of a dataset with its rows and features, from the cache where it holds them.
+
+    Groups that the extractor does not support are left out.
+    """
+    folder = dataset.path / "features" / f"{extractor.name}-v{extractor.version}"
+    for group, rows in dataset.groups(task_ids):
+        if not extractor.supports(group.task):
+            continue
+        name = content_id(group.task.task_id, group.sketch.sketch_id)
+        path = folder / f"{name}.parquet"
+        block = _read(path, rows)
+        if block is None:
+            block = extractor.extract(group)
+            _write(path, rows, block)
+        yield group, rows, block
+
+
+def extract(
+    dataset: Dataset,
+    extractor: Extractor,
+    task_ids: Iterable[str] | None = None,
+    *,
+    progress: Progress = SILENT,
+) -> dict[str, Any]:
+    """Fill the cache; returns counts of tasks, groups, candidates and columns."""
+    columns: set[str] = set()
+    tasks: set[str] = set()
+    groups = candidates = 0
+    wanted = list(dataset.tasks() if task_ids is None else task_ids)
+    with progress.step(f"features {extractor.name}", total=len(wanted)) as step:
+        for group, _, block in cached_blocks(dataset, extractor, wanted):
+            groups += 1
+            candidates += len(group)
+            columns.update(block.columns)
+            if group.task.task_id not in tasks:
+                tasks.add(group.task.task_id)
+                step.advance()
+    return {
+        "extractor": extractor.name,
+        "version": extractor.version,
+        "tasks": len(tasks),
+        "groups": groups,
+        "candidates": candidates,
+        "columns": sorted(columns),
+    }
+
+
+def _read(path: Path, rows: pl.DataFrame) -> FeatureBlock | None:
+    if not path.is_file():
+        return None
+    try:
+        frame = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError):
+        return None
+    if _KEY not in frame.columns or not frame[_KEY].equals(rows[_KEY]):
+        return None
+    names = tuple(name for name in frame.columns if name != _KEY)
+    values = frame.select(names).to_numpy() if names else np.zeros((len(frame), 0))
+    return FeatureBlock(names, np.ascontiguousarray(values, dtype=np.float32))
+
+
+def _write(path: Path, rows: pl.DataFrame, block: FeatureBlock) -> None:
+    """Write beside the place, then put it there in one step; a full or read-only disk is no harm.
+
+    The features are then computed again the next time.
+    """
+    data = [rows[_KEY]]
+    data.extend(pl.Series(name, block.values[:, i]) for i, name in enumerate(block.columns))
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pl.DataFrame(data).write_parquet(temporary)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,73 @@
+"""What the target and the hardware parameters say of the machine, as feature columns."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from toolkit.records import Task
+
+_GPU_KINDS = ("cuda", "rocm", "opencl", "vulkan", "metal", "webgpu", "nvptx")
+_OPTION = re.compile(r"-{1,2}([A-Za-z0-9_-]+)[= ]([^ ]+)")
+
+# Widest vector registers by -mcpu; the names are LLVM's.
+_AVX512 = ("skylake-avx512", "cascadelake", "icelake", "sapphirerapids", "znver4", "znver5", "knl")
+_SSE = ("nehalem", "westmere", "penryn", "core2", "x86-64")
+
+
+def is_gpu(task: Task) -> bool:
+    """Whether the task's target runs blocks of threads."""
+    return task.target_kind in _GPU_KINDS
+
+
+def target_options(task: Task) -> dict[str, Any]:
+    """Options of the target as written, and the recorded hardware parameters over them."""
+    options: dict[str, Any] = {}
+    if not task.target.lstrip().startswith("{"):
+        options = {key.replace("-", "_"): value for key, value in _OPTION.findall(task.target)}
+    return {**options, **{k.replace("-", "_"): v for k, v in task.hardware.items()}}
+
+
+def vector_bytes(task: Task) -> float:
+    """Bytes of a vector register: recorded, else by the named processor, else by its kind."""
+    options = target_options(task)
+    recorded = _number(options.get("vector_unit_bytes"))
+    cpu = str(options.get("mcpu", ""))
+    if is_gpu(task):
+        return recorded if recorded > 0 else 16.0
+    if cpu.startswith(_AVX512) or "avx512" in str(options.get("mattr", "")):
+        return 64.0
+    if cpu in _SSE:
+        return 16.0
+    if any(mark in task.target for mark in ("arm", "aarch64", "neon")):
+        return 16.0
+    return recorded if recorded > 0 else 32.0
+
+
+def hardware_columns(task: Task) -> dict[str, float]:
+    """Feature columns of the machine; NaN where nothing says."""
+    options = target_options(task)
+    threads = options.get("max_threads_per_block", options.get("max_num_threads"))
+    return {
+        "hw_gpu": float(is_gpu(task)),
+        "hw_cores": _positive(options.get("num_cores")),
+        "hw_vector_bytes": vector_bytes(task),
+        "hw_shared_bytes": _positive(
+            options.get("max_shared_memory_per_block", options.get("shared_memory_per_block"))
+        ),
+        "hw_threads_per_block": _positive(threads),
+        "hw_warp": _positive(options.get("warp_size", options.get("thread_warp_size"))),
+    }
+
+
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
+
+
+def _positive(value: Any) -> float:
+    number = _number(value)
+    return number if 0 < number < 2**31 - 1 else math.nan

@@ -1,0 +1,119 @@
+"""Extractor ``knobs``: AutoTVM's knob values and what they mean for the operation's loops.
+
+The templates of TVM's ``topi`` call their split knobs after axes. The names are translated to
+loop roles (``operation.py``), so that a tile of output channels is the same column in every
+template; what has no role keeps a column under its own name.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.features.autotvm_operation import autotvm_operation
+from toolkit.features.base import CandidateGroup, FeatureBlock
+from toolkit.features.generic import generic_columns
+from toolkit.features.hardware import hardware_columns, is_gpu, vector_bytes
+from toolkit.features.operation import Operation
+from toolkit.features.tiling import Tiling, complete
+from toolkit.records import Knob, Task
+
+Floats = NDArray[np.float64]
+
+_CONV_ROLES = {
+    "tile_f": "co",
+    "tile_oc": "co",
+    "tile_co": "co",
+    "tile_n": "n",
+    "tile_oh": "h",
+    "tile_y": "h",
+    "tile_ow": "w",
+    "tile_x": "w",
+    "tile_ic": "ci",
+    "tile_rc": "ci",
+    "tile_ci": "ci",
+    "tile_ry": "kh",
+    "tile_rx": "kw",
+}
+_MATRIX_ROLES = {"tile_y": "w", "tile_x": "co", "tile_k": "ci", "tile_b": "n"}
+
+
+def knob_role(operation: Operation, name: str) -> str | None:
+    """Loop role of a split knob, ``None`` where the name tells none."""
+    if operation.family in ("matmul", "batch_matmul"):
+        return _MATRIX_ROLES.get(name)
+    if operation.family in ("conv", "depthwise"):
+        role = _CONV_ROLES.get(name)
+        # A depthwise template splits its channels under either name.
+        return "co" if operation.family == "depthwise" and role == "co" else role
+    return None
+
+
+class KnobsExtractor:
+    """AutoTVM knobs → columns."""
+
+    name = "knobs"
+    version = 1
+
+    def supports(self, task: Task) -> bool:
+        """AutoTVM tasks."""
+        return task.format == "autotvm"
+
+    def extract(self, group: CandidateGroup) -> FeatureBlock:
+        """Compute all columns of a group."""
+        task, rows = group.task, len(group)
+        operation = autotvm_operation(task)
+        columns: dict[str, Floats] = {}
+        factors: dict[str, list[Floats]] = {}
+        for knob in group.sketch.knobs:
+            parts = group.decisions[:, knob.offset : knob.offset + knob.width].astype(np.float64)
+            role = knob_role(operation, knob.name) if knob.kind == "tile" else None
+            if role is not None and role not in factors:
+                levels = [parts[:, level] for level in range(knob.width)]
+                factors[role] = complete(levels, operation.extents.get(role))
+            else:
+                columns.update(_own_columns(knob, parts))
+        _template_columns(group, operation, factors, columns)
+        for role, extent in operation.extents.items():
+            factors.setdefault(role, [np.full(rows, float(extent))])
+        tiling = Tiling(operation, factors, is_gpu(task), rows)
+        columns.update(tiling.columns(vector_bytes(task)))
+        columns.update(generic_columns(group))
+        for name, value in {**operation.columns(), **hardware_columns(task)}.items():
+            columns[name] = np.full(rows, value)
+        return as_block(columns, rows)
+
+
+def as_block(columns: dict[str, Floats], rows: int) -> FeatureBlock:
+    """Stack named columns into a block, in order of their names."""
+    names = tuple(sorted(columns))
+    values = np.empty((rows, len(names)), dtype=np.float32)
+    with np.errstate(over="ignore"):
+        for place, name in enumerate(names):
+            values[:, place] = columns[name]
+    values[~np.isfinite(values)] = np.nan
+    return FeatureBlock(names, values)
+
+
+def _own_columns(knob: Knob, parts: Floats) -> dict[str, Floats]:
+    if knob.width == 1:
+        return {f"knob_{knob.name}": parts[:, 0]}
+    return {f"knob_{knob.name}_l{level}": parts[:, level] for level in range(1, knob.width)}
+
+
+def _template_columns(
+    group: CandidateGroup,
+    operation: Operation,
+    factors: dict[str, list[Floats]],
+    columns: dict[str, Floats],
+) -> None:
+    """Columns of knobs whose meaning is known by their name: unrolling and row splits."""
+    for knob in group.sketch.knobs:
+        values = group.decisions[:, knob.offset].astype(np.float64)
+        if knob.name == "auto_unroll_max_step":
+            columns["unroll_step"] = values
+        elif knob.name == "unroll_kw":
+            columns["unroll_body"] = np.where(values > 0, float(operation.extent("kw")), 1.0)
+        elif knob.name == "tile_oh" and knob.kind != "tile":
+            extent = operation.extents.get("h")
+            factors.setdefault("h", complete([np.zeros(len(group)), values], extent))

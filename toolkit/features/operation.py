@@ -1,0 +1,133 @@
+"""What a task computes, in numbers that mean the same in every format.
+
+Convolutions and matrix products share one space of loop roles::
+
+    out[n, co, h, w] += data[n, ci, h * stride + kh, w * stride + kw] * weight[co, ci, kh, kw]
+
+A matrix product is a 1x1 convolution: its rows are ``w``, its columns ``co``, its depth ``ci``; a
+batch is ``n``. Depthwise convolutions and pooling have ``ci`` 1 and read one channel for each they
+write. So an Ansor log of a matrix product can help a MetaSchedule task that is a convolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+SPATIAL = ("n", "co", "h", "w")
+REDUCTION = ("ci", "kh", "kw")
+ROLES = SPATIAL + REDUCTION
+
+FAMILIES = (
+    "other",
+    "elementwise",
+    "reduction",
+    "pool",
+    "depthwise",
+    "matmul",
+    "batch_matmul",
+    "conv",
+)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A loop nest's roles and extents.
+
+    Attributes
+    ----------
+    family
+        One of ``FAMILIES``.
+    extents
+        Loop extents by role; a role that is absent has extent 1.
+    stride, dilation
+        Along h and w.
+    element_bytes
+        Bytes of one input element.
+    """
+
+    family: str
+    extents: Mapping[str, int] = field(default_factory=dict)
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    element_bytes: float = 4.0
+
+    def extent(self, role: str) -> int:
+        """Extent of a role, 1 where it is absent."""
+        return self.extents.get(role, 1)
+
+    def elements(self, tile: Mapping[str, Floats | float]) -> tuple[Floats, Floats, Floats]:
+        """Elements of input, weights and output that a tile of the loops touches.
+
+        ``tile`` gives the size of each role inside the tile, one value a candidate.
+        """
+        one = np.float64(1.0)
+        n, co, h, w, ci, kh, kw = (np.asarray(tile.get(role, one), np.float64) for role in ROLES)
+        rows = (h - 1) * self.stride[0] + (kh - 1) * self.dilation[0] + 1
+        columns = (w - 1) * self.stride[1] + (kw - 1) * self.dilation[1] + 1
+        channels = co if self.family in ("depthwise", "pool", "elementwise") else ci
+        data = n * channels * rows * columns
+        weight = co * ci * kh * kw
+        if self.family == "batch_matmul":
+            weight = weight * n
+        elif self.family in ("pool", "elementwise", "reduction"):
+            weight = weight * 0.0
+        return data, weight, n * co * h * w
+
+    def whole(self) -> dict[str, float]:
+        """The tile that is the whole operation."""
+        return {role: float(self.extent(role)) for role in ROLES}
+
+    @property
+    def flops(self) -> float:
+        """Floating-point operations: two a point where weights are multiplied, else one."""
+        points = float(np.prod([float(self.extent(role)) for role in ROLES]))
+        return points * (1.0 if self.family in ("pool", "elementwise", "reduction") else 2.0)
+
+    def columns(self) -> dict[str, float]:
+        """Feature columns that are the same for every candidate of the task."""
+        data, weight, out = (float(x) for x in self.elements(self.whole()))
+        total = (data + weight + out) * self.element_bytes
+        extents = self.whole()
+        depth = extents["ci"] * extents["kh"] * extents["kw"]
+        return {
+            **{f"op_{role}": extent for role, extent in extents.items()},
+            "op_family": float(FAMILIES.index(self.family)),
+            "op_stride": float(self.stride[1]),
+            "op_dilation": float(self.dilation[1]),
+            "op_element_bytes": self.element_bytes,
+            "flops": self.flops,
+            "op_data_bytes": data * self.element_bytes,
+            "op_weight_bytes": weight * self.element_bytes,
+            "op_out_bytes": out * self.element_bytes,
+            "op_intensity": self.flops / total,
+            "op_points": out,
+            "op_depth": depth,
+            "op_points_per_depth": out / depth,
+            "op_w_odd": extents["w"] / _two_power(extents["w"]),
+            "op_co_odd": extents["co"] / _two_power(extents["co"]),
+            "op_ci_odd": extents["ci"] / _two_power(extents["ci"]),
+        }
+
+
+def _two_power(extent: float) -> float:
+    """Largest power of two that divides an extent."""
+    whole = int(extent)
+    return float(whole & -whole) if whole > 0 else 1.0
+
+
+_BITS = {"float64": 64, "int64": 64, "float32": 32, "int32": 32, "float16": 16, "bfloat16": 16}
+
+
+def dtype_bytes(name: object) -> float:
+    """Bytes of one element of a TVM data type (``float32``, ``int8``, ``uint8``)."""
+    text = str(name)
+    if text in _BITS:
+        return _BITS[text] / 8
+    digits = "".join(c for c in text if c.isdigit())
+    return int(digits) / 8 if digits else 4.0

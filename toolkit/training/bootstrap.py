@@ -1,0 +1,48 @@
+"""Percentile intervals by resampling tasks: the task is the unit, its candidates go with it."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+RESAMPLES = 2000
+LEVEL = 0.95
+
+Floats = NDArray[np.float64]
+
+
+def _draws(n: int, seed: int) -> NDArray[np.int64]:
+    return np.random.default_rng(seed).integers(0, n, size=(RESAMPLES, n))
+
+
+def _quantiles(values: Floats) -> tuple[float, float]:
+    tail = (1 - LEVEL) / 2
+    low, high = np.nanquantile(values, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def mean_interval(values: Floats, *, seed: int = 0) -> tuple[float, float, float]:
+    """Mean over tasks and its 95 % interval; tasks without a value (NaN) do not count."""
+    values = values[np.isfinite(values)]
+    if len(values) == 0:
+        return float("nan"), float("nan"), float("nan")
+    means = values[_draws(len(values), seed)].mean(axis=1)
+    return float(values.mean()), *_quantiles(means)
+
+
+def ratio_interval(
+    numerator: Floats, denominator: Floats, *, seed: int = 0
+) -> tuple[float, float, float]:
+    """Ratio of two sums over tasks and its 95 % interval; both sums use the same tasks."""
+    if len(numerator) == 0 or denominator.sum() == 0:
+        return float("nan"), float("nan"), float("nan")
+    drawn = _draws(len(numerator), seed)
+    below = denominator[drawn].sum(axis=1)
+    usable = below != 0
+    ratios = numerator[drawn].sum(axis=1)[usable] / below[usable]
+    return float(numerator.sum() / denominator.sum()), *_quantiles(ratios)
+
+
+def difference_interval(a: Floats, b: Floats, *, seed: int = 0) -> tuple[float, float, float]:
+    """Mean paired difference a - b over tasks and its 95 % interval."""
+    return mean_interval(a - b, seed=seed)

@@ -1,0 +1,139 @@
+"""Cross-fitted members: for every task there is one that never saw it, and one saw all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.errors import DatasetError, LeakError
+from toolkit.progress import SILENT, Progress
+from toolkit.records import Task
+from toolkit.training.ensemble import Ensemble, fit_ensemble
+from toolkit.training.folds import assign_folds
+from toolkit.training.recipe import Recipe
+from toolkit.training.table import Table, workload_key
+
+Floats = NDArray[np.float64]
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One ensemble and what it was trained on.
+
+    ``workloads`` are the workloads of its training tasks (``workload_key``); empty where a split
+    by machine allows the same workload on another machine.
+    """
+
+    name: str
+    ensemble: Ensemble
+    training_task_ids: frozenset[str]
+    workloads: frozenset[str]
+
+    def saw(self, task: Task) -> bool:
+        """Whether the task, or its workload elsewhere, was trained on."""
+        return task.task_id in self.training_task_ids or workload_key(task) in self.workloads
+
+
+def pick_member(members: Mapping[str, Member], task: Task) -> Member:
+    """Return the member that knows most but never saw the task.
+
+    Raises
+    ------
+    LeakError
+        When every member saw it.
+    """
+    unseen = [member for member in members.values() if not member.saw(task)]
+    if not unseen:
+        raise LeakError(
+            f"every member of the model was trained on task {task.task_id} or its workload",
+            cure="train with a split that leaves this task out",
+        )
+    return max(unseen, key=lambda member: len(member.training_task_ids))
+
+
+@dataclass(frozen=True)
+class CrossFit:
+    """Members by name, and what each fold's member predicts of the tasks it never saw.
+
+    ``predictions`` has one value a row of the table, NaN where no member could judge it.
+    ``folds`` gives the fold of each task by number.
+    """
+
+    columns: tuple[str, ...]
+    members: dict[str, Member]
+    predictions: Floats
+    folds: NDArray[np.int64]
+
+
+def available_threads() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
+def cross_fit(
+    table: Table,
+    recipe: Recipe,
+    *,
+    networks: tuple[tuple[str, ...], ...] = (),
+    keep_all: bool = True,
+    threads: int | None = None,
+    progress: Progress = SILENT,
+) -> CrossFit:
+    """Train one member a fold and, with ``keep_all``, one on every task.
+
+    Members are fitted to candidates that ran, of tasks with enough of them; they predict all.
+
+    Raises
+    ------
+    DatasetError
+        When fewer than two workloads have enough good candidates.
+    """
+    threads = threads or available_threads()
+    enough = table.good_counts() >= recipe.data.min_records
+    trainable = np.flatnonzero(table.good & enough[table.task])
+    if len({table.workloads[t] for t in np.unique(table.task[trainable])}) < 2:
+        raise DatasetError(
+            f"fewer than two workloads have {recipe.data.min_records} good candidates or more",
+            cure="ingest more logs, or lower data.min_records in a recipe of your own",
+        )
+    folds = assign_folds(table, recipe.split, recipe.seed, networks)
+    judged = enough & (table.good_counts() > 0)
+    numbers = [int(f) for f in np.unique(folds[judged])]
+    predictions = np.full(len(table), np.nan)
+    members: dict[str, Member] = {}
+    fold_of_row = folds[table.task]
+    with progress.step("training", total=len(numbers) + int(keep_all)) as step:
+        for number in numbers:
+            rows = trainable[fold_of_row[trainable] != number]
+            if len(rows) == 0:
+                continue
+            member = _member(f"fold-{number}", table, rows, recipe, threads)
+            members[member.name] = member
+            held_out = np.flatnonzero(fold_of_row == number)
+            predictions[held_out] = member.ensemble.predict(table.features[held_out])
+            step.advance(note=member.name)
+        if keep_all:
+            members[ALL] = _member(ALL, table, trainable, recipe, threads)
+            step.advance(note=ALL)
+    return CrossFit(table.columns, members, predictions, folds)
+
+
+def _member(
+    name: str, table: Table, rows: NDArray[np.int64], recipe: Recipe, threads: int
+) -> Member:
+    tasks = np.unique(table.task[rows])
+    across = recipe.split.by == "machine"
+    return Member(
+        name=name,
+        ensemble=fit_ensemble(table, rows, recipe, threads=threads),
+        training_task_ids=frozenset(table.task_ids[t] for t in tasks),
+        workloads=frozenset(() if across else (table.workloads[t] for t in tasks)),
+    )

@@ -1,0 +1,164 @@
+"""Several models as one: each is brought to log relative throughput, then they are averaged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.training.models import MODELS
+from toolkit.training.models.base import Model, Rows
+from toolkit.training.recipe import ModelOptions, Recipe
+from toolkit.training.table import Table, sample_rows
+
+Floats = NDArray[np.float64]
+
+SLOWEST = -7.0
+"""Predictions of relative throughput are cut here before the logarithm (1/1000 of the best)."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    model: Model
+    target: str
+    weight: float
+    slope: float
+    intercept: float
+
+    def log_speed(self, features: NDArray[np.float32]) -> Floats:
+        raw = self.model.predict(features)
+        if self.target == "speed":
+            raw = np.log(np.maximum(raw, np.exp(SLOWEST)))
+        return np.asarray(self.intercept + self.slope * raw)
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Fitted models of one set of tasks.
+
+    ``predict`` gives log relative throughput: 0 is the task's best, lower is slower.
+    """
+
+    parts: tuple[_Part, ...]
+
+    def predict(self, features: NDArray[np.float32]) -> Floats:
+        """Weighted mean of the members' predictions, one a row."""
+        if len(features) == 0:
+            return np.zeros(0)
+        total = sum(part.weight for part in self.parts)
+        summed = np.zeros(len(features))
+        for part in self.parts:
+            summed += part.weight * part.log_speed(features)
+        return summed / total
+
+    def spread(self, features: NDArray[np.float32]) -> Floats:
+        """Standard deviation between members: how far they disagree; 0 with one member."""
+        if len(features) == 0:
+            return np.zeros(0)
+        return np.asarray(np.std([part.log_speed(features) for part in self.parts], axis=0))
+
+    def importance(self) -> Floats:
+        """Mean share of each column in what the members gained."""
+        shares = [part.model.importance() for part in self.parts]
+        return np.asarray(np.mean(shares, axis=0))
+
+    def save(self, folder: Path) -> list[dict[str, Any]]:
+        """Write each model in its library's format; returns what the manifest needs to load."""
+        folder.mkdir(parents=True, exist_ok=True)
+        written = []
+        for number, part in enumerate(self.parts):
+            name = f"{number}-{part.model.library}{part.model.suffix}"
+            part.model.save(folder / name)
+            written.append(
+                {
+                    "file": name,
+                    "library": part.model.library,
+                    "target": part.target,
+                    "weight": part.weight,
+                    "slope": part.slope,
+                    "intercept": part.intercept,
+                }
+            )
+        return written
+
+    @classmethod
+    def load(cls, folder: Path, written: list[dict[str, Any]]) -> Ensemble:
+        """Read what ``save`` wrote."""
+        return cls(
+            tuple(
+                _Part(
+                    MODELS.get(entry["library"]).load(folder / entry["file"]),
+                    entry["target"],
+                    entry["weight"],
+                    entry["slope"],
+                    entry["intercept"],
+                )
+                for entry in written
+            )
+        )
+
+
+def fit_ensemble(
+    table: Table, rows: NDArray[np.int64], recipe: Recipe, *, threads: int
+) -> Ensemble:
+    """Fit a recipe's models to some rows (good candidates) of a table."""
+    data = recipe.data
+    chosen, weight = sample_rows(table, rows, data.rows_per_task, data.max_rows, recipe.seed)
+    features = table.features[chosen]
+    group = table.task[chosen]
+    log_speed = table.log_speed()[chosen]
+    # A task with many records counts more than one with few, but not in proportion.
+    sums = np.bincount(group, weights=weight, minlength=len(table.task_ids))
+    weight = weight / np.sqrt(sums[group])
+    weight = weight / weight.mean() if len(weight) else weight
+    parts: list[_Part] = []
+    for options in recipe.models:
+        emphasis = np.exp(options.emphasis * log_speed)
+        own = weight * emphasis / max(float(np.mean(weight * emphasis)), 1e-12)
+        rows_ = Rows(features, _target(log_speed, group, options), own, group)
+        for number in range(options.seeds):
+            model = MODELS.get(options.library).fit(
+                rows_,
+                options,
+                seed=recipe.seed + 1000 * number,
+                threads=threads,
+                device=recipe.device if options.library == "xgboost" else "cpu",
+            )
+            slope, intercept = _calibrate(model, options, features, log_speed)
+            parts.append(
+                _Part(model, options.target, options.weight / options.seeds, slope, intercept)
+            )
+    return Ensemble(tuple(parts))
+
+
+def _target(log_speed: Floats, group: NDArray[np.int64], options: ModelOptions) -> Floats:
+    if options.target == "speed":
+        return np.exp(log_speed)
+    if options.target == "log_speed":
+        return np.maximum(log_speed, SLOWEST)
+    rank = np.empty(len(log_speed))
+    for number in np.unique(group):
+        own = np.flatnonzero(group == number)
+        order = np.argsort(log_speed[own], kind="stable")
+        rank[own[order]] = (np.arange(len(own)) + 1) / len(own)
+    return rank
+
+
+def _calibrate(
+    model: Model, options: ModelOptions, features: NDArray[np.float32], log_speed: Floats
+) -> tuple[float, float]:
+    """Slope and intercept from a model's output to log relative throughput, on training rows."""
+    if options.target == "log_speed" and options.objective == "squared":
+        return 1.0, 0.0
+    raw = model.predict(features)
+    if options.target == "speed":
+        return 1.0, 0.0
+    truth = np.maximum(log_speed, SLOWEST)
+    spread = float(np.var(raw))
+    if spread == 0:
+        return 0.0, float(truth.mean())
+    slope = float(np.mean((raw - raw.mean()) * (truth - truth.mean()))) / spread
+    return slope, float(truth.mean() - slope * raw.mean())

@@ -1,0 +1,12 @@
+"""Regressors and rankers of several libraries behind one interface."""
+
+from toolkit.registry import Registry
+
+MODELS = Registry(
+    "model",
+    {
+        "lightgbm": "toolkit.training.models.lightgbm_model:LightGBMModel",
+        "xgboost": "toolkit.training.models.xgboost_model:XGBoostModel",
+        "ridge": "toolkit.training.models.ridge_model:RidgeModel",
+    },
+)

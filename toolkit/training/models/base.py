@@ -1,0 +1,105 @@
+"""The model's role: rows of features with a target, grouped by task → a predictor on disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.errors import ModelError
+from toolkit.training.recipe import ModelOptions
+
+Matrix = NDArray[np.float32]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What a model is fitted to.
+
+    Attributes
+    ----------
+    features
+        float32 ``(n, d)``, NaN where a quantity does not exist.
+    target
+        Higher is faster; its unit is ``ModelOptions.target``.
+    weight
+        One positive weight a row.
+    group
+        Task number of each row, ascending: rows of a task lie together (rankers need it).
+    """
+
+    features: Matrix
+    target: Floats
+    weight: Floats
+    group: NDArray[np.int64]
+
+    def group_sizes(self) -> NDArray[np.int64]:
+        """Number of rows of each task, in order."""
+        edges = np.flatnonzero(np.diff(self.group)) + 1
+        return np.diff(np.concatenate(([0], edges, [len(self.group)])))
+
+
+@runtime_checkable
+class Model(Protocol):
+    """A fitted predictor; deterministic given rows, options and seed."""
+
+    library: str
+    suffix: str
+
+    @classmethod
+    def fit(
+        cls, rows: Rows, options: ModelOptions, *, seed: int, threads: int, device: str
+    ) -> Model:
+        """Fit to rows."""
+        ...
+
+    @classmethod
+    def load(cls, path: Path) -> Model:
+        """Read what ``save`` wrote; raise ``ModelError`` where that is impossible."""
+        ...
+
+    def save(self, path: Path) -> None:
+        """Write in the library's own format."""
+        ...
+
+    def predict(self, features: Matrix) -> Floats:
+        """One raw output a row; higher is faster."""
+        ...
+
+    def importance(self) -> Floats:
+        """Total gain of each column (or what the library has instead); sums to 1 or 0."""
+        ...
+
+
+def normalised(values: NDArray[np.floating]) -> Floats:
+    """Scale non-negative values to the sum 1, where there is any."""
+    result = np.asarray(values, dtype=np.float64)
+    total = float(result.sum())
+    return result / total if total > 0 else result
+
+
+def grades(target: Floats, group: NDArray[np.int64], levels: int = 31) -> NDArray[np.int32]:
+    """Relevance grades 0 to ``levels - 1`` for LambdaRank: the target's quantile in its task.
+
+    The fastest candidates of a task get grades of their own: the steps are geometric, so that half
+    of the grades are spent on the fastest tenth.
+    """
+    result = np.empty(len(target), dtype=np.int32)
+    for number in np.unique(group):
+        rows = np.flatnonzero(group == number)
+        rank = np.empty(len(rows))
+        rank[np.argsort(-target[rows], kind="stable")] = np.arange(1, len(rows) + 1)
+        depth = np.log(rank) / np.log(max(len(rows), 2))
+        result[rows] = np.round((levels - 1) * (1 - depth)).astype(np.int32)
+    return result
+
+
+def unreadable(path: Path, error: Exception) -> ModelError:
+    """Return the error for a member's file that its library cannot read."""
+    return ModelError(
+        f"a member of the model cannot be read: {error}", where=path, cure="train it again"
+    )

@@ -1,0 +1,88 @@
+"""LightGBM: squared error or LambdaRank; kept as LightGBM's text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lightgbm
+import numpy as np
+
+from toolkit.errors import RecipeError
+from toolkit.training.models.base import Floats, Matrix, Rows, grades, normalised, unreadable
+from toolkit.training.recipe import ModelOptions
+
+DEFAULTS: dict[str, Any] = {
+    "learning_rate": 0.08,
+    "num_leaves": 31,
+    "min_data_in_leaf": 20,
+    "feature_fraction": 0.7,
+    "bagging_fraction": 0.8,
+    "bagging_freq": 1,
+}
+
+
+class LightGBMModel:
+    """A LightGBM booster."""
+
+    library = "lightgbm"
+    suffix = ".txt"
+
+    def __init__(self, booster: lightgbm.Booster) -> None:
+        self._booster = booster
+
+    @classmethod
+    def fit(
+        cls, rows: Rows, options: ModelOptions, *, seed: int, threads: int, device: str
+    ) -> LightGBMModel:
+        """Fit on the processor; trees are the same for any number of threads."""
+        if device != "cpu":
+            raise RecipeError("LightGBM is trained on the cpu here", cure="use library = 'xgboost'")
+        parameters = {
+            **DEFAULTS,
+            **options.params,
+            "objective": "regression" if options.objective == "squared" else "lambdarank",
+            "num_threads": threads,
+            "seed": seed,
+            "deterministic": True,
+            "force_row_wise": True,
+            "verbosity": -1,
+        }
+        label: Any = rows.target
+        data_options: dict[str, Any] = {}
+        if options.objective != "squared":
+            label = grades(rows.target, rows.group)
+            data_options["group"] = rows.group_sizes()
+            parameters.setdefault("lambdarank_truncation_level", 20)
+        data = lightgbm.Dataset(
+            rows.features, label=label, weight=rows.weight, params=parameters, **data_options
+        )
+        return cls(lightgbm.train(parameters, data, num_boost_round=options.rounds))
+
+    @classmethod
+    def load(cls, path: Path) -> LightGBMModel:
+        """Read LightGBM's text."""
+        try:
+            return cls(lightgbm.Booster(model_str=path.read_text(encoding="utf-8")))
+        except (OSError, UnicodeDecodeError, lightgbm.basic.LightGBMError) as error:
+            raise unreadable(path, error) from None
+
+    def save(self, path: Path) -> None:
+        """Write LightGBM's text."""
+        path.write_text(self._booster.model_to_string(), encoding="utf-8")
+
+    def predict(self, features: Matrix) -> Floats:
+        """Sum of the trees."""
+        return np.asarray(
+            self._booster.predict(features, num_threads=1, predict_disable_shape_check=True),
+            dtype=np.float64,
+        )
+
+    def leaves(self, features: Matrix) -> np.ndarray[Any, np.dtype[np.int32]]:
+        """Leaf of each tree that a row falls into, ``(n, trees)``."""
+        found = self._booster.predict(features, pred_leaf=True, num_threads=1)
+        return np.asarray(found, dtype=np.int32).reshape(len(features), -1)
+
+    def importance(self) -> Floats:
+        """Share of the total gain."""
+        return normalised(self._booster.feature_importance("gain"))

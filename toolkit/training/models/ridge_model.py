@@ -1,0 +1,81 @@
+"""A scikit-learn baseline: ridge regression on signed logarithms of the features.
+
+Kept as one ``.npz`` of its coefficients: scikit-learn has no format of its own but pickle.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+from toolkit.errors import RecipeError
+from toolkit.training.models.base import Floats, Matrix, Rows, normalised, unreadable
+from toolkit.training.recipe import ModelOptions
+
+
+def _logs(features: Matrix) -> Floats:
+    values = np.asarray(features, dtype=np.float64)
+    return np.asarray(np.sign(values) * np.log1p(np.abs(values)))
+
+
+class RidgeModel:
+    """Linear in signed logarithms; an absent quantity counts as its mean."""
+
+    library = "ridge"
+    suffix = ".npz"
+
+    def __init__(self, mean: Floats, scale: Floats, slope: Floats, intercept: float) -> None:
+        self._mean, self._scale, self._slope = mean, scale, slope
+        self._intercept = intercept
+
+    @classmethod
+    def fit(
+        cls, rows: Rows, options: ModelOptions, *, seed: int, threads: int, device: str
+    ) -> RidgeModel:
+        """Fit by scikit-learn's ``Ridge``; ``params.alpha`` is the penalty (default 10)."""
+        del seed, threads
+        from sklearn.linear_model import Ridge
+
+        if options.objective != "squared" or device != "cpu":
+            raise RecipeError("ridge knows objective = 'squared' and device = 'cpu' only")
+        values = _logs(rows.features)
+        known = np.isfinite(values)
+        count = np.maximum(known.sum(axis=0), 1)
+        mean = np.where(known, values, 0.0).sum(axis=0) / count
+        centred = np.where(known, values - mean, 0.0)
+        scale = np.sqrt((centred**2).mean(axis=0))
+        scale[scale == 0] = 1.0
+        model = Ridge(alpha=float(options.params.get("alpha", 10.0)))
+        model.fit(centred / scale, rows.target, sample_weight=rows.weight)
+        return cls(mean, scale, np.asarray(model.coef_), float(model.intercept_))
+
+    @classmethod
+    def load(cls, path: Path) -> RidgeModel:
+        """Read the coefficients."""
+        try:
+            with np.load(path, allow_pickle=False) as kept:
+                return cls(kept["mean"], kept["scale"], kept["slope"], float(kept["intercept"]))
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise unreadable(path, error) from None
+
+    def save(self, path: Path) -> None:
+        """Write the coefficients."""
+        np.savez(
+            path,
+            mean=self._mean,
+            scale=self._scale,
+            slope=self._slope,
+            intercept=np.array(self._intercept),
+        )
+
+    def predict(self, features: Matrix) -> Floats:
+        """Linear prediction."""
+        values = _logs(features)
+        centred = np.where(np.isfinite(values), values - self._mean, 0.0) / self._scale
+        return np.asarray(centred @ self._slope + self._intercept)
+
+    def importance(self) -> Floats:
+        """Share of the absolute standardised coefficients."""
+        return normalised(np.abs(self._slope))

@@ -1,0 +1,61 @@
+"""What noise leaves to be had: the score of a predictor that is told one real measurement.
+
+A candidate that was measured on several occasions is predicted by one of them, drawn at random,
+and judged by the median of the others. No model can be expected to beat a measurement by much;
+where a task's candidates were measured once, its noise is unknown and it does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from toolkit.datasets import Dataset
+from toolkit.training.bootstrap import mean_interval
+from toolkit.training.metrics import task_metrics
+
+MIN_REPEATED = 20
+"""A task counts when at least so many of its candidates were measured twice or more."""
+
+NAMES = ("top1", "top5", "pairwise", "spearman")
+
+
+def noise_ceiling(dataset: Dataset, task_ids: Sequence[str], *, seed: int = 0) -> dict[str, Any]:
+    """Metrics of the predictor that is told one occasion, over tasks with repeats.
+
+    ``n_tasks`` is 0, and there are no metrics, where no task has enough repeats. ``spread`` is the
+    median over candidates of the relative standard deviation between occasions.
+    """
+    found: dict[str, list[float]] = {name: [] for name in NAMES}
+    spreads: list[float] = []
+    rng = np.random.default_rng(seed)
+    repeated: dict[str, list[list[float]]] = {}
+    for group, rows in dataset.groups(task_ids):
+        own = repeated.setdefault(group.task.task_id, [])
+        for occasions in rows.filter(pl.col("n_ok") >= 2)["occasions"]:
+            own.append([o["latency_s"] for o in occasions if o["state"] == "ok"])
+    for measured in repeated.values():
+        if len(measured) < MIN_REPEATED:
+            continue
+        told, truth = [], []
+        for values in measured:
+            good = np.array(values)
+            drawn = int(rng.integers(len(good)))
+            told.append(good[drawn])
+            truth.append(float(np.median(np.delete(good, drawn))))
+            spreads.append(float(np.std(good, ddof=1) / np.mean(good)))
+        metrics = task_metrics(np.array(truth), -np.log(np.array(told)))
+        for name in NAMES:
+            found[name].append(getattr(metrics, name))
+    result: dict[str, Any] = {"n_tasks": len(found["top1"])}
+    if not result["n_tasks"]:
+        return result
+    for name in NAMES:
+        mean, low, high = mean_interval(np.array(found[name]), seed=seed)
+        result[name] = mean
+        result[f"{name}_interval"] = [low, high]
+    result["spread"] = float(np.median(spreads))
+    return result

@@ -1,0 +1,118 @@
+"""Training recipes: data, features, model, split and seed in one small TOML file.
+
+A recipe is named (one of those in the folder ``training/``) or a path to a file.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from toolkit.errors import RecipeError, did_you_mean
+from toolkit.workspace import bundled
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class DataOptions(_Strict):
+    """Which candidates are trained and judged on."""
+
+    min_records: int = Field(10, ge=2, description="good candidates a task needs to be trained on")
+    judged_records: int = Field(100, ge=2, description="good candidates a task needs to be judged")
+    rows_per_task: int = Field(
+        1000,
+        ge=10,
+        description="at most this many candidates of a task are trained on: the fastest fifth and "
+        "a random sample of the rest, each weighted by how many it stands for",
+    )
+    max_rows: int = Field(200_000, ge=100, description="at most this many rows in all, likewise")
+
+
+class SplitOptions(_Strict):
+    """How tasks are parted into folds; a workload is never in two folds."""
+
+    by: Literal["task", "network", "machine"] = Field(
+        "task", description="what is left out together"
+    )
+    folds: int | Literal["auto"] = Field(
+        "auto", description="number of folds; auto: leave one out while that is cheap, else 10"
+    )
+    leave_one_out: int = Field(40, ge=0, description="auto leaves one out up to so many workloads")
+    leave_one_out_rows: int = Field(
+        30_000, ge=0, description="auto leaves one out up to so many training rows"
+    )
+
+
+class ModelOptions(_Strict):
+    """One member of the ensemble."""
+
+    library: str = Field(description="lightgbm, xgboost, ridge, or a plug-in's name")
+    target: Literal["log_speed", "speed", "rank"] = Field(
+        "log_speed",
+        description="log of relative throughput, relative throughput, or its rank in the task",
+    )
+    objective: Literal["squared", "pairwise", "lambdarank"] = "squared"
+    rounds: int = Field(300, ge=1, description="boosting rounds")
+    params: dict[str, float | int | str | bool] = Field(
+        default_factory=dict, description="the library's own parameters"
+    )
+    seeds: int = Field(1, ge=1, description="how many fits, with different seeds, are averaged")
+    weight: float = Field(1.0, gt=0)
+    emphasis: float = Field(
+        0.0, ge=0, description="weight of a row is relative throughput to this power"
+    )
+
+
+class Recipe(_Strict):
+    """A whole recipe."""
+
+    kind: Literal["throughput", "mutation"]
+    extractor: str = Field("auto", description="an extractor's name; auto: the task's best one")
+    seed: int = 0
+    device: Literal["cpu", "cuda"] = "cpu"
+    data: DataOptions = DataOptions()  # type: ignore[call-arg]
+    split: SplitOptions = SplitOptions()  # type: ignore[call-arg]
+    models: tuple[ModelOptions, ...] = Field(min_length=1)
+
+
+def recipe_names() -> list[str]:
+    """Names of the bundled recipes."""
+    return sorted(path.stem for path in bundled("training").glob("*.toml"))
+
+
+def load_recipe(name: str | Path) -> Recipe:
+    """Read a bundled recipe by its name, or any by its path; raise ``RecipeError``."""
+    path = Path(name)
+    if path.suffix != ".toml":
+        path = bundled("training") / f"{name}.toml"
+        if not path.is_file():
+            raise RecipeError(
+                f"no training recipe is called {str(name)!r}",
+                cure=did_you_mean(str(name), recipe_names()),
+            )
+    try:
+        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RecipeError(error.strerror or "unreadable", where=path) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise RecipeError(f"not TOML: {error}", where=path) from None
+    try:
+        return Recipe.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise RecipeError(
+            f"{field}: {first['msg']}",
+            where=path,
+            cure="docs/how-to/train.md lists the fields",
+        ) from None

@@ -1,0 +1,64 @@
+"""A trained model as the search sees it: it scores the candidates of any space of one task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.features.base import CandidateGroup, Extractor
+from toolkit.records import Candidate, Sketch, Task
+from toolkit.search.base import Space
+from toolkit.training.crossfit import Member
+from toolkit.training.table import align
+
+
+def candidate_matrix(candidates: Sequence[Candidate], width: int) -> NDArray[np.int64]:
+    """Decisions of candidates of one sketch as a matrix, one row each."""
+    flat = [part for candidate in candidates for part in candidate.decisions]
+    return np.array(flat, dtype=np.int64).reshape(len(candidates), width)
+
+
+def candidate_features(
+    task: Task,
+    sketches: Sequence[Sketch],
+    candidates: Sequence[Candidate],
+    extractor: Extractor,
+    columns: Sequence[str],
+) -> NDArray[np.float32]:
+    """Features of candidates of any of a task's sketches, in their order, in given columns."""
+    known = {sketch.sketch_id: sketch for sketch in sketches}
+    result = np.full((len(candidates), len(columns)), np.nan, dtype=np.float32)
+    places: dict[str, list[int]] = {}
+    for place, candidate in enumerate(candidates):
+        places.setdefault(candidate.sketch_id, []).append(place)
+    for sketch_id, own in places.items():
+        sketch = known[sketch_id]
+        matrix = candidate_matrix([candidates[i] for i in own], sketch.width)
+        block = extractor.extract(CandidateGroup(task, sketch, matrix))
+        result[own] = align(block, columns)
+    return result
+
+
+class ThroughputScorer:
+    """Scores candidates of one task with a member that never saw it (role ``Scorer``).
+
+    Scores are predicted log relative throughput: differences matter, higher is faster.
+    """
+
+    def __init__(self, member: Member, extractor: Extractor, columns: Sequence[str]) -> None:
+        self._member = member
+        self._extractor = extractor
+        self._columns = tuple(columns)
+        self.training_task_ids = member.training_task_ids
+
+    def features(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
+        """The model's own feature matrix ``(n, d)``: what an online correction may build on."""
+        return candidate_features(
+            space.task, space.sketches, candidates, self._extractor, self._columns
+        )
+
+    def score(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+        """Predicted log relative throughput, one value a candidate."""
+        return self._member.ensemble.predict(self.features(space, candidates))

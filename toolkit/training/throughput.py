@@ -1,0 +1,287 @@
+"""Throughput models: trained on other tasks, judged on tasks that they never saw."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.datasets import Dataset
+from toolkit.errors import DatasetError
+from toolkit.features import EXTRACTORS
+from toolkit.features.base import CandidateGroup, Extractor
+from toolkit.progress import SILENT, Progress
+from toolkit.records import Task
+from toolkit.training.crossfit import ALL, Member, cross_fit, pick_member
+from toolkit.training.gather import extractor_for, gather, networks_of
+from toolkit.training.metrics import JudgedTask, summarize, task_metrics, task_rows
+from toolkit.training.noise import noise_ceiling
+from toolkit.training.recipe import Recipe
+from toolkit.training.scorer import ThroughputScorer
+from toolkit.training.store import load_members, read_manifest, save_model, versions
+from toolkit.training.table import Table, align
+
+KIND = "throughput"
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ThroughputModel:
+    """A trained throughput model: members that each left some tasks out, and one that saw all."""
+
+    manifest: Mapping[str, Any]
+    members: Mapping[str, Member]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Feature columns, in the members' order."""
+        return tuple(self.manifest["columns"])
+
+    def extractor(self, task: Task) -> Extractor:
+        """Return the extractor that this model reads a task's candidates with."""
+        found = extractor_for(self.manifest["extractor"], task)
+        if found is None or found.name not in self.manifest["extractor_versions"]:
+            # A model may be asked about a format that it was not trained on: columns are shared.
+            found = found or EXTRACTORS.get(next(iter(self.manifest["extractor_versions"])))()
+        return found
+
+    def for_task(self, task: Task | str) -> ThroughputScorer:
+        """Return a scorer that never saw the task (given itself, or by the id it was trained as).
+
+        Raises
+        ------
+        LeakError
+            When every member saw it.
+        """
+        if isinstance(task, str):
+            task = self._known(task)
+        member = pick_member(self.members, task)
+        return ThroughputScorer(member, self.extractor(task), self.columns)
+
+    def _known(self, task_id: str) -> Task:
+        """Stand-in for a task of which only the id is known.
+
+        Its workload is looked up among the training tasks, so that a twin of it is left out too.
+        """
+        entry = self.manifest["tasks"].get(task_id, {})
+        return Task(
+            task_id=task_id,
+            format=entry.get("format", ""),
+            workload=entry.get("workload", ""),
+            arguments=entry.get("arguments"),
+            target=entry.get("target", ""),
+            target_kind="",
+            extents=tuple(entry.get("extents", ())),
+        )
+
+    def predict(self, groups: Iterable[CandidateGroup], *, unseen: bool = True) -> list[Floats]:
+        """Predict log relative throughput of each group's candidates.
+
+        With ``unseen`` a member that never saw the task judges it; else the one that saw all.
+        """
+        results = []
+        for group in groups:
+            member = pick_member(self.members, group.task) if unseen else self.members[ALL]
+            block = self.extractor(group.task).extract(group)
+            results.append(member.ensemble.predict(align(block, self.columns)))
+        return results
+
+
+def load_throughput(folder: Path | str) -> ThroughputModel:
+    """Read a trained model; raise ``ModelError`` where there is none."""
+    manifest = read_manifest(Path(folder), KIND)
+    return ThroughputModel(manifest, load_members(Path(folder), manifest))
+
+
+def judge(
+    table: Table,
+    predictions: Floats,
+    judged_records: int,
+    networks: Sequence[tuple[str, ...]] = (),
+    enumerated: Mapping[str, bool] | None = None,
+) -> list[JudgedTask]:
+    """Judge every task that has predictions and enough good candidates."""
+    judged = []
+    good = table.good
+    for number, task_id in enumerate(table.task_ids):
+        rows = np.flatnonzero((table.task == number) & good)
+        if len(rows) < judged_records or not np.isfinite(predictions[rows]).all():
+            continue
+        latency = table.latency_s[rows]
+        judged.append(
+            JudgedTask(
+                task_id=task_id,
+                candidates=len(rows),
+                best_s=float(latency.min()),
+                metrics=task_metrics(latency, predictions[rows]),
+                networks=tuple(networks[number]) if networks else (),
+                enumerated=bool(enumerated and enumerated.get(task_id)),
+            )
+        )
+    return judged
+
+
+def report(judged: Sequence[JudgedTask], seed: int) -> dict[str, Any]:
+    """Pooled metrics, the same for enumerated tasks alone, and one row a task."""
+    complete = [task for task in judged if task.enumerated]
+    result: dict[str, Any] = summarize(judged, seed=seed)
+    if complete and len(complete) < len(judged):
+        result["enumerated"] = summarize(complete, seed=seed)
+    result["tasks"] = task_rows(judged)
+    return result
+
+
+def train_throughput(
+    dataset: Dataset,
+    recipe: Recipe,
+    out: Path | None = None,
+    *,
+    task_ids: Iterable[str] | None = None,
+    threads: int | None = None,
+    progress: Progress = SILENT,
+) -> dict[str, Any]:
+    """Train, judge on left-out tasks and, where ``out`` is given, keep the model there.
+
+    Returns the metrics with their intervals, baselines and the noise ceiling beside them, the
+    number of training and test tasks, and the seconds it took.
+    """
+    started = time.perf_counter()
+    table, extractors = gather(dataset, recipe.extractor, task_ids, progress=progress)
+    tasks = dataset.tasks()
+    by_task = networks_of(dataset)
+    networks = tuple(by_task.get(task_id, ()) for task_id in table.task_ids)
+    fitted = cross_fit(
+        table,
+        recipe,
+        networks=networks,
+        keep_all=out is not None,
+        threads=threads,
+        progress=progress,
+    )
+    wanted = recipe.data.judged_records
+    enough = int((table.good_counts() >= wanted).sum())
+    if enough == 0:
+        # Small datasets: rather judge short tasks than none, and say so.
+        wanted = recipe.data.min_records
+    enumerated = dataset.enumerated()
+    judged = judge(table, fitted.predictions, wanted, networks, enumerated)
+    if not judged:
+        raise DatasetError("no task has enough good candidates to be judged")
+    constant = judge(table, np.zeros(len(table)), wanted)
+    metrics = report(judged, recipe.seed)
+    result: dict[str, Any] = {
+        **{key: value for key, value in metrics.items() if key != "tasks"},
+        "n_train_tasks": int((table.good_counts() >= recipe.data.min_records).sum()),
+        "n_folds": len({int(f) for f in fitted.folds}),
+        "split": recipe.split.by,
+        "judged_records": wanted,
+        "candidates": int(table.good.sum()),
+        "columns": len(table.columns),
+        "baseline_constant": summarize(constant, seed=recipe.seed),
+        "noise_ceiling": noise_ceiling(dataset, [t.task_id for t in judged], seed=recipe.seed),
+        "tasks": metrics["tasks"],
+    }
+    if out is not None:
+        importance = fitted.members[ALL].ensemble.importance()
+        order = np.argsort(-importance, kind="stable")
+        manifest = {
+            "kind": KIND,
+            "versions": versions(),
+            "extractor": recipe.extractor,
+            "extractor_versions": extractors,
+            "columns": list(table.columns),
+            "seed": recipe.seed,
+            "dataset": {"path": str(dataset.path), "fingerprint": dataset.fingerprint()},
+            "recipe": recipe.model_dump(mode="json"),
+            "metrics": result,
+            "importance": {
+                table.columns[i]: float(importance[i]) for i in order if importance[i] > 0
+            },
+            "predictions": scatter(table, fitted.predictions, judged),
+            "folds": {t: int(f) for t, f in zip(table.task_ids, fitted.folds, strict=True)},
+            "tasks": {
+                task_id: {
+                    "format": tasks[task_id].format,
+                    "workload": tasks[task_id].workload,
+                    "arguments": tasks[task_id].arguments,
+                    "target": tasks[task_id].target,
+                    "extents": list(tasks[task_id].extents),
+                }
+                for task_id in table.task_ids
+            },
+        }
+        save_model(out, manifest, fitted.members)
+        result["out"] = str(out)
+    result["seconds"] = time.perf_counter() - started
+    return result
+
+
+def scatter(
+    table: Table, predictions: Floats, judged: Sequence[JudgedTask], limit: int = 2000
+) -> dict[str, list[float]]:
+    """Predicted against measured log relative throughput of left-out tasks, a fixed sample."""
+    ids = {task.task_id for task in judged}
+    shown = np.array([task_id in ids for task_id in table.task_ids], dtype=bool)
+    rows = np.flatnonzero(table.good & shown[table.task])
+    if len(rows) > limit:
+        rows = np.sort(np.random.default_rng(0).choice(rows, limit, replace=False))
+    return {
+        "predicted": np.round(predictions[rows], 4).tolist(),
+        "measured": np.round(table.log_speed()[rows], 4).tolist(),
+    }
+
+
+def evaluate_throughput(
+    model: ThroughputModel,
+    dataset: Dataset,
+    *,
+    task_ids: Iterable[str] | None = None,
+    progress: Progress = SILENT,
+) -> dict[str, Any]:
+    """Judge a trained model on a dataset, each task by a member that never saw it.
+
+    Tasks that every member saw are left out and counted as ``n_leaked_tasks``.
+    """
+    from toolkit.errors import LeakError
+
+    started = time.perf_counter()
+    recipe = Recipe.model_validate(model.manifest["recipe"])
+    table, _ = gather(dataset, recipe.extractor, task_ids, progress=progress)
+    tasks = dataset.tasks()
+    place = {name: i for i, name in enumerate(table.columns)}
+    features = np.full((len(table), len(model.columns)), np.nan, dtype=np.float32)
+    for i, name in enumerate(model.columns):
+        if name in place:
+            features[:, i] = table.features[:, place[name]]
+    predictions = np.full(len(table), np.nan)
+    leaked = 0
+    for number, task_id in enumerate(table.task_ids):
+        rows = np.flatnonzero(table.task == number)
+        try:
+            member = pick_member(model.members, tasks[task_id])
+        except LeakError:
+            leaked += 1
+            continue
+        predictions[rows] = member.ensemble.predict(features[rows])
+    by_task = networks_of(dataset)
+    networks = tuple(by_task.get(task_id, ()) for task_id in table.task_ids)
+    wanted = recipe.data.judged_records
+    if int((table.good_counts() >= wanted).sum()) == 0:
+        wanted = recipe.data.min_records
+    judged = judge(table, predictions, wanted, networks, dataset.enumerated())
+    constant = judge(table, np.where(np.isfinite(predictions), 0.0, np.nan), wanted)
+    metrics = report(judged, recipe.seed)
+    return {
+        **metrics,
+        "kind": KIND,
+        "n_leaked_tasks": leaked,
+        "judged_records": wanted,
+        "baseline_constant": summarize(constant, seed=recipe.seed),
+        "seconds": time.perf_counter() - started,
+    }
