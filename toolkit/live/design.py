@@ -29,6 +29,7 @@ from toolkit.live.choices import (
     with_value,
     without_postprocessors,
 )
+from toolkit.live.intrinsics import load_intrinsics
 from toolkit.live.programs import count_inputs, trace_json
 from toolkit.records import KnobKind
 
@@ -74,6 +75,7 @@ class DesignSpace:
             orjson.loads(target) if target.lstrip()[:1] == "{" else target
         )
         self.inputs = count_inputs(module)
+        load_intrinsics()
         self._context = ms.TuneContext(
             mod=module,
             target=self.target,
