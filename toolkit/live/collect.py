@@ -87,29 +87,42 @@ def collect(
             space = DesignSpace(workload.module, target, seed=plan.seed + 1)
             with DatabaseWriter(folder, target) as writer:
                 collector = _Collector(workload, space, writer, device)
+                # Said before the first reading, so that a log that is cut short is not unknown.
+                _describe(writer, workload, collector, plan, machine, None)
                 with progress.step(workload.name) as step:
                     counts = collector.run(plan, step)
-                facts = describe_machine()
-                writer.describe(
-                    {
-                        "machine": machine or facts["cpu"],
-                        "hardware": facts,
-                        "target": target,
-                        "protocol": protocol.to_dict(),
-                        "plan": asdict(plan),
-                        "tasks": [
-                            {
-                                "workload_index": collector.index,
-                                "name": workload.name,
-                                "space_size": counts["space_size"],
-                            }
-                        ],
-                    }
-                )
+                _describe(writer, workload, collector, plan, machine, counts["space_size"])
             summary["workloads"].append({"name": workload.name, "folder": str(folder), **counts})
     summary["records"] = sum(entry["records"] for entry in summary["workloads"])
     summary["failed"] = sum(entry["failed"] for entry in summary["workloads"])
     return summary
+
+
+def _describe(
+    writer: DatabaseWriter,
+    workload: Workload,
+    collector: _Collector,
+    plan: Plan,
+    machine: str | None,
+    space_size: int | None,
+) -> None:
+    facts = describe_machine()
+    writer.describe(
+        {
+            "machine": machine or facts["cpu"],
+            "hardware": facts,
+            "target": str(collector.space.target),
+            "protocol": collector.device.protocol.to_dict(),
+            "plan": asdict(plan),
+            "tasks": [
+                {
+                    "workload_index": collector.index,
+                    "name": workload.name,
+                    "space_size": space_size,
+                }
+            ],
+        }
+    )
 
 
 class _Collector:

@@ -66,7 +66,6 @@ class MetaScheduleSpace:
             }
             for reading, base in zip(readings, design.bases, strict=True)
         ]
-        self._extractor = best_extractor_for(self.task)
         self._columns: list[str] | None = None
         self._index = {sketch.sketch_id: i for i, sketch in enumerate(self.sketches)}
 
@@ -191,13 +190,12 @@ class MetaScheduleSpace:
 
         The same extractor serves recorded candidates, so offline models and online ones agree.
         """
+        extractor = best_extractor_for(self.task)
         if self._columns is None:
             found: set[str] = set()
             for sketch, base in zip(self.sketches, self.design.bases, strict=True):
                 decisions = np.array([self._read(base).decisions], dtype=np.int64)
                 group = CandidateGroup(self.task, sketch, decisions)
-                found.update(self._extractor.extract(group).columns)
+                found.update(extractor.extract(group).columns)
             self._columns = sorted(found)
-        return candidate_features(
-            self.task, self.sketches, candidates, self._extractor, self._columns
-        )
+        return candidate_features(self.task, self.sketches, candidates, extractor, self._columns)
