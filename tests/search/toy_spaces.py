@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from toolkit.errors import SearchError
 from toolkit.records import Candidate, Direction, Knob, Sketch, Task, Trial, TrialState, content_id
-from toolkit.search.base import Space
+from toolkit.search.graph import NeighbourGraph
 
 TASK = Task("t0", "autotvm", "toy", [8, 8], "llvm", "llvm")
 SKETCH = Sketch(
@@ -128,6 +128,70 @@ class FormulaOracle:
         return trials
 
 
-def open_space() -> Space:
-    """A fresh space that cannot be listed."""
-    return OpenSpace()
+SECOND = Sketch("s1", "autotvm", "toy-2", (Knob("tile_x", "tile", 0, 2), *SKETCH.knobs[1:]))
+
+
+class FiniteSpace(OpenSpace):
+    """The same candidates listed and numbered, as a record has them."""
+
+    def __init__(self, sketches: Sequence[Sketch] = (SKETCH,), keep: int | None = None) -> None:
+        super().__init__()
+        rng = np.random.default_rng(7)
+        every = toy_decisions()
+        picks = rng.permutation(len(every))[:keep].tolist()
+        self.sketches = sketches
+        # With two sketches every second candidate belongs to the other one.
+        owner = np.arange(len(picks)) % len(sketches)
+        self._all = [
+            Candidate(toy_candidate(every[i]).candidate_id, sketches[s].sketch_id, every[i])
+            for i, s in zip(picks, owner.tolist(), strict=True)
+        ]
+        self.size = len(self._all)
+        self.complete = True
+        self._number = {c.candidate_id: i for i, c in enumerate(self._all)}
+        vectors = np.array([c.decisions for c in self._all], dtype=np.int64)
+        self.graph = NeighbourGraph(
+            sketches, owner, [vectors[owner == s] for s in range(len(sketches))]
+        )
+
+    def candidates(self) -> Sequence[Candidate]:
+        return self._all
+
+    def index_of(self, candidates: Sequence[Candidate]) -> NDArray[np.int64]:
+        return np.array([self._number.get(c.candidate_id, -1) for c in candidates], dtype=np.int64)
+
+    def grid_order(self) -> NDArray[np.int64]:
+        keys = [self.graph.rank[k] for k in range(self.graph.knobs)]
+        return np.lexsort([*keys, self.graph.sketch_of])
+
+    def sample(
+        self, rng: np.random.Generator, n: int, sketch_id: str | None = None
+    ) -> list[Candidate]:
+        pool = [c for c in self._all if sketch_id in (None, c.sketch_id)]
+        return [pool[i] for i in rng.permutation(len(pool))[:n].tolist()]
+
+    def neighbours(self, candidate: Candidate, knob: str | None = None) -> list[Candidate]:
+        i = self._number[candidate.candidate_id]
+        k = None if knob is None else self.graph.knob_number(i, knob)
+        return [self._all[j] for j in self.graph.neighbours(i, k).tolist()]
+
+    def directions(self, candidate: Candidate) -> list[Direction]:
+        return self.graph.directions(self._number[candidate.candidate_id])
+
+    def mutate(
+        self, candidate: Candidate, direction: Direction, rng: np.random.Generator
+    ) -> Candidate | None:
+        i = self._number[candidate.candidate_id]
+        assert direction.knob is not None
+        pool = self.graph.one_way(i, self.graph.knob_number(i, direction.knob), direction.way)
+        return self._all[int(pool[rng.integers(len(pool))])] if len(pool) else None
+
+
+def finite_space(keep: int | None = None) -> FiniteSpace:
+    """All 75 candidates, or only so many of them."""
+    return FiniteSpace(keep=keep)
+
+
+def two_sketch_space() -> FiniteSpace:
+    """The 75 candidates dealt out to two sketches."""
+    return FiniteSpace((SKETCH, SECOND))

@@ -45,7 +45,8 @@ class RecordedSpace:
         self.table = table
         self.task: Task = table.task
         self.sketches: Sequence[Sketch] = table.sketches
-        self.size: int | None = len(source)
+        self.size: int | None = len(table)
+        self.complete = table.enumerated
         self.graph = NeighbourGraph(table.sketches, table.sketch_of, table.decisions)
         self._candidates = table.candidates
         self._number = {candidate_id: i for i, candidate_id in enumerate(table.candidate_ids)}

@@ -7,6 +7,11 @@ from toolkit.registry import Registry
 STRATEGIES = Registry(
     "strategy",
     {
+        "annealing": "toolkit.search.annealing:Annealing",
+        "droplet": "toolkit.search.droplet:Droplet",
+        "droplet-faithful": "toolkit.search.droplet_faithful:DropletFaithful",
+        "genetic": "toolkit.search.genetic:Genetic",
+        "model-ranked": "toolkit.search.model_ranked:ModelRanked",
         "random": "toolkit.search.random_search:RandomSearch",
         "grid": "toolkit.search.grid:GridSearch",
     },

@@ -78,9 +78,12 @@ class Indexed(Protocol):
 
     Strategies that would ask for thousands of neighbours work on these arrays instead of objects;
     they see decisions and neighbours, never a measurement.
+
+    ``complete`` says that the whole space is listed: what is not listed is no valid candidate.
     """
 
     graph: NeighbourGraph
+    complete: bool
 
     def index_of(self, candidates: Sequence[Candidate]) -> NDArray[np.int64]:
         """Number of each candidate, -1 where it is not of this space."""

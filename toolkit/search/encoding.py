@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.records import Knob, Sketch
+from toolkit.records import Candidate, Knob, Sketch
 
 
 def _knob_columns(knob: Knob) -> list[tuple[str, int]]:
@@ -72,3 +72,20 @@ class KnobEncoder:
             places = [self._columns[column] for column in _knob_columns(knob)]
             out[:, places] = _knob_matrix(knob, decisions)
         return out
+
+
+def value_codes(sketches: Sequence[Sketch], candidates: Sequence[Candidate]) -> NDArray[np.int64]:
+    """Number the knob values of candidates: ``(n, knobs)``, equal numbers are equal values.
+
+    Column k is the k-th knob of a candidate's own sketch; knobs of different sketches never share
+    a number, nor does a knob that a sketch does not have (-1) count as a value of others.
+    """
+    by_id = {sketch.sketch_id: (s, sketch) for s, sketch in enumerate(sketches)}
+    width = max((len(sketch.knobs) for sketch in sketches), default=0)
+    numbers: dict[tuple[int, int, tuple[int, ...]], int] = {}
+    out = np.full((len(candidates), width), -1, dtype=np.int64)
+    for i, candidate in enumerate(candidates):
+        s, sketch = by_id[candidate.sketch_id]
+        for k, knob in enumerate(sketch.knobs):
+            out[i, k] = numbers.setdefault((s, k, candidate.decisions[knob.free]), len(numbers))
+    return out

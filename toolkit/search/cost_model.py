@@ -1,0 +1,136 @@
+"""The cost model that a run trains on its own measurements, again and again."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from toolkit.search.strategy import StrategyOptions
+
+FloatArray = NDArray[np.float64]
+
+
+class CostModelOptions(StrategyOptions):
+    """Boosted trees on a space's features.
+
+    Depth, learning rate and regularisation are AutoTVM's (TVM 0.16, ``xgboost_cost_model.py``).
+    AutoTVM adds trees until its recall stands still for 20 rounds; here their number is fixed.
+    """
+
+    library: Literal["xgboost", "lightgbm"] = "xgboost"
+    loss: Literal["rank", "squared"] = Field(
+        default="rank", description="pairwise rank loss, or squared error of relative throughput"
+    )
+    trees: int = Field(default=40, ge=1)
+    depth: int = Field(default=3, ge=1)
+    learning_rate: float = Field(default=0.3, gt=0)
+    gamma: float = Field(default=1e-4, ge=0, description="least gain of a split")
+    min_child_weight: float = Field(default=1.0, ge=0)
+    reg_lambda: float = Field(default=1.0, ge=0)
+
+
+class OnlineCostModel:
+    """Predicts relative throughput within one space (higher is faster).
+
+    Parameters
+    ----------
+    options
+        Library, loss and size.
+    seed
+        Seed of the library (one thread, so that the same data give the same model).
+    """
+
+    def __init__(self, options: CostModelOptions, seed: int) -> None:
+        self.options = options
+        self.seed = seed
+        self._model: Any = None
+
+    @property
+    def fitted(self) -> bool:
+        """Whether there is a model yet."""
+        return self._model is not None
+
+    def fit(
+        self,
+        features: NDArray[np.float32],
+        throughput: FloatArray,
+        weight: FloatArray | None = None,
+    ) -> None:
+        """Train from scratch on throughput relative to the best (failures are 0)."""
+        top = float(throughput.max(initial=0.0))
+        if top <= 0 or np.ptp(throughput) == 0:
+            return
+        target = throughput / top
+        fit = self._fit_xgboost if self.options.library == "xgboost" else self._fit_lightgbm
+        fit(features, target, weight)
+
+    def _fit_xgboost(
+        self, features: NDArray[np.float32], target: FloatArray, weight: FloatArray | None
+    ) -> None:
+        import xgboost
+
+        o = self.options
+        rank = o.loss == "rank"
+        data = xgboost.DMatrix(features, target, weight=None if rank else weight, nthread=1)
+        if rank:
+            data.set_group([len(target)])
+        parameters = {
+            "objective": "rank:pairwise" if rank else "reg:squarederror",
+            "max_depth": o.depth,
+            "eta": o.learning_rate,
+            "gamma": o.gamma,
+            "min_child_weight": o.min_child_weight,
+            "lambda": o.reg_lambda,
+            "tree_method": "hist",
+            "max_bin": 64,
+            "nthread": 1,
+            "seed": self.seed,
+            "verbosity": 0,
+        }
+        self._model = xgboost.train(parameters, data, num_boost_round=o.trees)
+
+    def _fit_lightgbm(
+        self, features: NDArray[np.float32], target: FloatArray, weight: FloatArray | None
+    ) -> None:
+        import lightgbm
+
+        o = self.options
+        rank = o.loss == "rank"
+        # Rank labels of LightGBM are small whole numbers: 0 (failed or slowest) to 30.
+        label = np.round(30 * target).astype(np.int64) if rank else target
+        data = lightgbm.Dataset(
+            features,
+            label,
+            weight=None if rank else weight,
+            group=[len(target)] if rank else None,
+            params={"verbose": -1, "max_bin": 63, "min_data_in_bin": 1},
+            free_raw_data=True,
+        )
+        parameters = {
+            "objective": "rank_xendcg" if rank else "regression",
+            "num_leaves": 2**o.depth,
+            "max_depth": o.depth,
+            "learning_rate": o.learning_rate,
+            "min_data_in_leaf": 2,
+            "lambda_l2": o.reg_lambda,
+            "num_threads": 1,
+            "seed": self.seed,
+            "objective_seed": self.seed,
+            "deterministic": True,
+            "force_row_wise": True,
+            "verbose": -1,
+        }
+        self._model = lightgbm.train(parameters, data, num_boost_round=o.trees)
+
+    def predict(self, features: NDArray[np.float32]) -> FloatArray:
+        """Predict a score for each row; zeros before the first fit."""
+        if self._model is None:
+            return np.zeros(len(features))
+        if self.options.library == "xgboost":
+            predicted = self._model.inplace_predict(features)
+        else:
+            predicted = self._model.predict(features, num_threads=1)
+        return np.asarray(predicted, dtype=np.float64)

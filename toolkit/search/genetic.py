@@ -1,0 +1,114 @@
+"""AutoTVM's genetic tuner (TVM 0.16, ``autotvm/tuner/ga_tuner.py``), with its defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from toolkit.records import Candidate, Trial
+from toolkit.search.base import Indexed
+from toolkit.search.genes import Genes, LatticeGenes, ObjectGenes
+from toolkit.search.strategy import BaseStrategy, StrategyOptions, throughput
+
+
+class GeneticOptions(StrategyOptions):
+    """Options of the genetic tuner; the defaults are AutoTVM's."""
+
+    population: int = Field(default=100, ge=2)
+    elites: int = Field(default=3, ge=0, description="fastest genes that stay parents")
+    mutation: float = Field(default=0.1, ge=0, le=1, description="probability of each knob")
+    revisit: bool = Field(
+        default=True,
+        description="children may have been measured before and are measured again (TVM 0.11 and "
+        "later); otherwise they are mutated until they are new (TVM 0.10 and older)",
+    )
+    wrap: bool = Field(
+        default=True,
+        description="a batch that goes beyond the generation begins again at its first gene",
+    )
+
+
+class Genetic(BaseStrategy):
+    """One-point crossover of parents drawn by throughput, then mutation of each knob.
+
+    AutoTVM measures a gene again when it comes up again, and its last batch of a generation wraps
+    around to the first genes; both cost evaluations. ``revisit = false`` and ``wrap = false`` stop
+    that.
+    """
+
+    name = "genetic"
+    source = "AutoTVM, GATuner (TVM 0.16, autotvm/tuner/ga_tuner.py)"
+    Options = GeneticOptions
+    options: GeneticOptions
+
+    def setup(self) -> None:
+        """Draw the first generation."""
+        o = self.options
+        self.repeats = o.revisit or o.wrap
+        finite = isinstance(self.space, Indexed)
+        self._genes: Genes = LatticeGenes(self.space) if finite else ObjectGenes(self.space)
+        size = self.space.size
+        self._population = o.population if size is None else min(o.population, size)
+        self._elites: list[tuple[Any, float]] = []
+        self._visited: set[str] = set()
+        self._begin(self._genes.random(self.rng, self._population, set()))
+
+    def _begin(self, genes: Any) -> None:
+        self._generation = genes
+        self._candidates = self._genes.candidates(genes)
+        self._visited.update(c.candidate_id for c in self._candidates)
+        self._asked = 0
+        self._score: dict[str, float] = {}
+
+    def _exhausted(self) -> bool:
+        """Whether every candidate was proposed (``has_next`` in AutoTVM)."""
+        size = self.space.size
+        left = max(len(self._candidates) - self._asked, 0)
+        return size is not None and len(self._visited) - left >= size
+
+    def propose(self, n: int) -> Iterable[Candidate]:
+        """Return the next genes of the generation; breed the next one when all were asked for."""
+        if not self._candidates:
+            return []
+        if self._asked >= len(self._candidates):
+            self._breed()
+        batch: list[Candidate] = []
+        while len(batch) < n and self._candidates and not self._exhausted():
+            if self._asked >= len(self._candidates) and not self.options.wrap:
+                break
+            batch.append(self._candidates[self._asked % len(self._candidates)])
+            self._asked += 1
+        return batch
+
+    def learn(self, trials: Sequence[Trial]) -> None:
+        """Keep the first score of each gene (AutoTVM drops those of a wrapped batch)."""
+        for trial in trials:
+            self._score.setdefault(trial.candidate.candidate_id, throughput(trial))
+
+    def _breed(self) -> None:
+        o, rng, genes = self.options, self.rng, self._genes
+        size = self.space.size
+        if size is not None and len(self._visited) >= size:
+            self._candidates = []
+            return
+        if size is not None and size - len(self._visited) <= self._population:
+            self._begin(genes.rest(self._visited))
+            return
+        # What was not recorded has no score and cannot be a parent.
+        measured = [i for i, c in enumerate(self._candidates) if c.candidate_id in self._score]
+        scores = [self._score[self._candidates[i].candidate_id] for i in measured]
+        parents = genes.join(self._generation, measured, [gene for gene, _ in self._elites])
+        scores += [score for _, score in self._elites]
+        if len(scores) < 2:
+            self._begin(genes.random(rng, self._population, self._visited))
+            return
+        values = np.array(scores)
+        top = np.argsort(values, kind="stable")[len(values) - min(o.elites, len(values)) :]
+        self._elites = [(genes.take(parents, i), float(values[i])) for i in top.tolist()]
+        weights = values + 1e-8 * max(values.max(), 1e-300)
+        weights /= weights.sum()
+        visited = None if o.revisit else self._visited
+        self._begin(genes.breed(rng, parents, weights, self._population, o.mutation, visited))

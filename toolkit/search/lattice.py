@@ -1,0 +1,102 @@
+"""A sketch's candidates as points of a grid: one axis a knob, one step a value.
+
+AutoTVM's tuners think in such points (``ConfigSpace.point2knob``): a gene, a coordinate, a grid
+index. The grid has holes where the record or the template has no candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.records import Candidate
+from toolkit.search.base import Composes, Indexed, Space
+from toolkit.search.graph import IntArray
+
+
+class Lattice:
+    """The grid of one sketch of an indexed space.
+
+    Values of a knob stand in the order in which they first appear along ``grid_order``: in AutoTVM
+    that is the template's own order of a knob's entities.
+
+    Attributes
+    ----------
+    dims
+        Number of values of each knob, ``(knobs,)``.
+    numbers
+        Numbers of the sketch's candidates in the space.
+    points
+        Their points, ``(candidates, knobs)``.
+    """
+
+    def __init__(self, space: Space, sketch: int = 0) -> None:
+        assert isinstance(space, Indexed)
+        self._space = space
+        self._all = space.candidates()
+        self.sketch = space.sketches[sketch]
+        graph = space.graph
+        order = space.grid_order()
+        self.numbers: IntArray = np.flatnonzero(graph.sketch_of == sketch)
+        along = order[graph.sketch_of[order] == sketch]
+        knobs = len(self.sketch.knobs)
+        self.dims = np.array([len(v) for v in graph.values[sketch]], dtype=np.int64)
+        self._values: list[IntArray] = []
+        self.points = np.zeros((len(self.numbers), knobs), dtype=np.int64)
+        for k in range(knobs):
+            ranks = graph.rank[k, along]
+            _, first = np.unique(ranks, return_index=True)
+            by_appearance = ranks[np.sort(first)]
+            place = np.empty(len(by_appearance), dtype=np.int64)
+            place[by_appearance] = np.arange(len(by_appearance))
+            self.points[:, k] = place[graph.rank[k, self.numbers]]
+            self._values.append(graph.values[sketch][k][by_appearance])
+        # Hash of a point: a sum of random numbers, one for each knob and value; no grid is too
+        # large for it, and equal sums of different points do not happen (64 bits).
+        rng = np.random.default_rng(0x1A77)
+        self._codes = [
+            rng.integers(0, 2**64, size=int(d), dtype=np.uint64) for d in self.dims.tolist()
+        ]
+        hashes = self.hashes(self.points)
+        by_hash = np.argsort(hashes)
+        self._hashes, self._hashed = hashes[by_hash], self.numbers[by_hash]
+
+    def hashes(self, points: IntArray) -> NDArray[np.uint64]:
+        """Hash points, ``(n, knobs)`` to ``(n,)``."""
+        total = np.zeros(len(points), dtype=np.uint64)
+        for k, codes in enumerate(self._codes):
+            total += codes[points[:, k]]
+        return total
+
+    def find(self, points: IntArray) -> IntArray:
+        """Number of the candidate at each point, -1 at a hole."""
+        hashes = self.hashes(points)
+        at = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
+        return np.where(self._hashes[at] == hashes, self._hashed[at], -1)
+
+    def point_of(self, number: int) -> IntArray:
+        """Point of a candidate of this sketch."""
+        point: IntArray = self.points[int(np.searchsorted(self.numbers, number))]
+        return point
+
+    def decisions(self, point: Sequence[int]) -> tuple[int, ...]:
+        """Decision vector of a point; outermost tile factors are left open (0)."""
+        vector = [0] * self.sketch.width
+        for knob, values, place in zip(self.sketch.knobs, self._values, point, strict=True):
+            vector[knob.free] = values[place].tolist()
+        return tuple(vector)
+
+    def candidates(self, points: IntArray) -> list[Candidate | None]:
+        """Candidate at each point; at a hole the unrecorded one, ``None`` where it is invalid."""
+        found = self.find(points).tolist()
+        out: list[Candidate | None] = []
+        for number, point in zip(found, points, strict=True):
+            if number >= 0:
+                out.append(self._all[number])
+            elif not self._space.complete and isinstance(self._space, Composes):
+                out.append(self._space.compose(self.sketch.sketch_id, self.decisions(point)))
+            else:
+                out.append(None)
+        return out
