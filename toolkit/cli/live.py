@@ -180,7 +180,7 @@ def _print_verdicts(result: dict[str, Any]) -> None:
     for verdict in result["verdicts"]:
         ratio = "-"
         if verdict["ratio"] is not None:
-            low, high = verdict["interval"]
+            low, high = verdict["interval"] or (0.0, float("inf"))
             ratio = f"{verdict['ratio']:.3f} [{low:.3f}, {high:.3f}]"
         winner = verdict.get("winner_latency_s")
         table.add_row(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Sequence
@@ -331,8 +332,8 @@ class _Validation:
             **base,
             "verdict": judgement.verdict,
             "ratio": judgement.ratio,
-            "interval": list(judgement.interval),
-            "aa_interval": [1.0 / judgement.floor, judgement.floor],
+            "interval": _finite(*judgement.interval),
+            "aa_interval": _finite(1.0 / judgement.floor, judgement.floor),
             "confidence": judgement.confidence,
             "blocks": judgement.blocks,
             "winner_id": judgement.challenger,
@@ -340,3 +341,8 @@ class _Validation:
             "winner_from": "record" if judgement.challenger in recorded else "refinement",
             "challengers": [asdict(j) for j in result.judgements],
         }
+
+
+def _finite(low: float, high: float) -> list[float] | None:
+    """An interval, or ``None`` when one block gave none."""
+    return [low, high] if 0.0 < low <= high < math.inf else None

@@ -1,0 +1,57 @@
+"""``collect`` and ``validate`` as a user runs them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+from typer.testing import CliRunner
+
+from toolkit.cli.main import app
+
+runner = CliRunner()
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("live")
+    arguments = ["collect", "--workload", "matmul:16,16,16", "--trials", "6", "--threads", "1"]
+    result = runner.invoke(app, [*arguments, "--out", str(folder / "collected"), "--json"])
+    assert result.exit_code == 0, result.output
+    printed = orjson.loads(result.stdout)
+    assert printed["records"] == 6
+    assert printed["workloads"][0]["failed"] == 0
+    command = ["ingest", str(folder / "collected"), "--dataset", str(folder / "dataset")]
+    assert runner.invoke(app, command).exit_code == 0
+    return folder
+
+
+def test_validate_gives_a_verdict_that_can_be_read_back(workspace: Path) -> None:
+    arguments = ["validate", "--dataset", str(workspace / "dataset"), "--seconds", "12"]
+    arguments += ["--top", "2", "--strategy", "random", "--out", str(workspace / "validation")]
+    result = runner.invoke(app, [*arguments, "--json"])
+    printed = orjson.loads(result.stdout)
+    assert result.exit_code == (0 if printed["better"] else 3), result.output
+    (verdict,) = printed["verdicts"]
+    assert verdict["verdict"] in ("better", "not better", "undecided")
+    assert verdict["incumbent"] == "best recorded"
+    assert verdict["rejected"] == []
+    assert set(map(len, verdict["readings_s"].values())) == {verdict["blocks"]}
+    assert orjson.loads((workspace / "validation" / "verdicts.json").read_bytes()) == printed
+    again = ["ingest", str(workspace / "validation"), "--dataset", str(workspace / "dataset")]
+    assert runner.invoke(app, again).exit_code == 0, "what was measured is a log like any other"
+
+
+def test_mistakes_end_with_one_line(workspace: Path, tmp_path: Path) -> None:
+    for arguments, word in (
+        (["validate", "--dataset", str(tmp_path / "none")], "dataset"),
+        (["validate", "--dataset", str(workspace / "dataset"), "--task", "zzz"], "no task"),
+        (["collect", "--workload", "matmull:8,8,8"], "did you mean"),
+        (["collect", "--target", "no-such-kind"], "target"),
+    ):
+        result = runner.invoke(app, arguments)
+        assert result.exit_code == 1
+        assert word in " ".join(result.stderr.split())
+        assert "Traceback" not in result.output
+    assert runner.invoke(app, ["collect", "--cores", "a"]).exit_code == 2

@@ -1,0 +1,144 @@
+"""Collection: a database that TVM opens, all mutations, whole spaces, and going on after a stop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+from tvm.s_tir import meta_schedule as ms
+
+from tests.live.conftest import PROTOCOL
+from toolkit.datasets import ingest, open_dataset
+from toolkit.live.choices import choices
+from toolkit.live.collect import Plan, collect, folder_name
+from toolkit.live.database import DatabaseWriter
+from toolkit.live.design import DesignSpace
+from toolkit.live.device import Reading
+from toolkit.live.space import MetaScheduleSpace
+from toolkit.live.workloads import Workload, parse_workload
+from toolkit.records import TrialState
+
+
+@pytest.fixture(scope="module")
+def collected(tmp_path_factory: pytest.TempPathFactory, workload: Workload, target: str) -> Path:
+    out = tmp_path_factory.mktemp("collected")
+    plan = Plan(trials=6, mutated=2, seed=3)
+    collect([workload], out, target=target, protocol=PROTOCOL, plan=plan, machine="bench")
+    return out / folder_name(workload.name)
+
+
+def _lines(path: Path) -> list:
+    return [orjson.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_tvm_opens_what_was_written(collected: Path) -> None:
+    database = ms.database.JSONDatabase(work_dir=str(collected))
+    records = _lines(collected / "database_tuning_record.json")
+    assert len(database) == len(records) > 6
+    best = min(sum(r[1][1]) / len(r[1][1]) for r in records)
+    module = records and database.get_all_tuning_records()[0].workload.mod
+    top = database.get_top_k(database.commit_workload(module), 1)[0]
+    assert sum(float(s) for s in top.run_secs) / len(top.run_secs) == pytest.approx(best)
+
+
+def test_every_record_has_its_line_beside_it(collected: Path) -> None:
+    trials = _lines(collected / "database_trials.jsonl")
+    assert len(trials) == len(_lines(collected / "database_tuning_record.json"))
+    for trial in trials:
+        assert trial["state"] == "ok" and trial["elapsed_s"] > 0 and trial["timestamp"] > 1.7e9
+    times = [trial["timestamp"] for trial in trials]
+    assert times == sorted(times)
+
+
+def test_two_candidates_were_mutated_in_every_direction(collected: Path) -> None:
+    records = _lines(collected / "database_tuning_record.json")
+    trials = _lines(collected / "database_trials.jsonl")
+    parents = {trial["parent"] for trial in trials if trial["parent"] is not None}
+    assert len(parents) == 2
+    for record, trial in zip(records, trials, strict=True):
+        if trial["parent"] is None:
+            continue
+        before = {c.position: c.value for c in choices(records[trial["parent"]][1][0])}
+        after = {c.position: c.value for c in choices(record[1][0])}
+        (changed,) = [p for p in before if before[p] != after[p]]
+        assert trial["direction"].endswith(f":{changed}")
+
+
+def test_the_same_command_again_measures_nothing(
+    collected: Path, workload: Workload, target: str
+) -> None:
+    before = (collected / "database_tuning_record.json").read_bytes()
+    plan = Plan(trials=6, mutated=2, seed=3)
+    collect(
+        [workload], collected.parent, target=target, protocol=PROTOCOL, plan=plan, machine="bench"
+    )
+    assert (collected / "database_tuning_record.json").read_bytes() == before
+
+
+def test_a_log_that_was_cut_is_finished(
+    collected: Path, workload: Workload, target: str, tmp_path: Path
+) -> None:
+    whole = (collected / "database_tuning_record.json").read_text().splitlines()
+    copy = tmp_path / collected.name
+    copy.mkdir()
+    for path in collected.iterdir():
+        (copy / path.name).write_bytes(path.read_bytes())
+    trials = (copy / "database_trials.jsonl").read_text().splitlines()
+    # Killed between a record and the line beside it, in the middle of the run.
+    (copy / "database_tuning_record.json").write_text("\n".join(whole[:4]) + "\n")
+    (copy / "database_trials.jsonl").write_text("\n".join(trials[:3]) + "\n")
+    plan = Plan(trials=6, mutated=2, seed=3)
+    collect([workload], tmp_path, target=target, protocol=PROTOCOL, plan=plan, machine="bench")
+    again = _lines(copy / "database_tuning_record.json")
+    assert len(again) == len(whole)
+    key = [orjson.dumps(choices_of(r)) for r in again]
+    assert sorted(key) == sorted(orjson.dumps(choices_of(orjson.loads(line))) for line in whole)
+
+
+def choices_of(record: list) -> list:
+    """The decisions of a record, as what tells candidates apart."""
+    return [[c.position, c.value] for c in choices(record[1][0])]
+
+
+def test_a_small_space_is_measured_whole_on_every_occasion(target: str, tmp_path: Path) -> None:
+    workload = parse_workload("matmul:1,1,3")[0]
+    plan = Plan(enumerate_up_to=300, occasions=2)
+    result = collect([workload], tmp_path, target=target, protocol=PROTOCOL, plan=plan)
+    size = result["workloads"][0]["space_size"]
+    assert size and result["records"] == 2 * size
+    ingest([tmp_path], tmp_path / "dataset")
+    dataset = open_dataset(tmp_path / "dataset")
+    candidates = dataset.candidates()
+    assert len(candidates) == size
+    assert set(candidates["n_ok"]) == {2}
+    assert list(dataset.enumerated().values()) == [True]
+
+
+def test_the_dataset_and_the_live_space_agree_on_who_is_who(
+    collected: Path, design: DesignSpace, tmp_path: Path
+) -> None:
+    ingest([collected], tmp_path / "dataset")
+    dataset = open_dataset(tmp_path / "dataset")
+    space = MetaScheduleSpace(design, machine="bench")
+    assert list(dataset.tasks()) == [space.task.task_id]
+    rows = dataset.candidates()
+    assert set(rows["sketch_id"]) <= {sketch.sketch_id for sketch in space.sketches}
+    for candidate_id, schedule in zip(rows["candidate_id"], rows["schedule"], strict=True):
+        adopted = space.adopt(schedule)
+        assert adopted is not None and adopted.candidate_id == candidate_id
+
+
+def test_failures_are_recorded_with_their_cause(
+    design: DesignSpace, target: str, tmp_path: Path
+) -> None:
+    with DatabaseWriter(tmp_path / "db", target) as writer:
+        index = writer.workload_index(design.module)
+        reading = Reading(TrialState.RUN_TIMEOUT, build_s=1.0, run_s=2.0, error="too slow")
+        writer.add(index, design.bases[0], [], reading)
+    assert _lines(tmp_path / "db" / "database_tuning_record.json")[0][1][1] == [1e10]
+    ingest([tmp_path / "db"], tmp_path / "dataset")
+    records = open_dataset(tmp_path / "dataset").records().collect()
+    assert records["state"].to_list() == ["run_timeout"]
+    assert records["latency_s"].to_list() == [None]
+    assert records["elapsed_s"].to_list() == [3.0]

@@ -1,0 +1,58 @@
+"""Workloads by name and from a user's file; mistakes are named with their cure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from toolkit.errors import LiveError
+from toolkit.live.programs import count_inputs, entry_arguments
+from toolkit.live.workloads import parse_workload
+
+
+def test_names_sets_and_files(tmp_path: Path) -> None:
+    assert parse_workload("matmul:8,12,16")[0].name == "matmul:8,12,16"
+    assert [w.name for w in parse_workload("GMM:0")] == ["GMM:0"]
+    assert len(parse_workload("GMM")) > 1
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from tvm import te\n"
+        "def relu():\n"
+        "    a = te.placeholder((4, 4), name='A')\n"
+        "    return [a, te.compute((4, 4), lambda i, j: te.max(a[i, j], 0.0), name='B')]\n"
+        "def scale():\n"
+        "    a = te.placeholder((4,), name='A')\n"
+        "    return [a, te.compute((4,), lambda i: a[i] * 2.0, name='B')]\n"
+        "WORKLOADS = {'relu': relu, 'scale': te.create_prim_func(scale())}\n"
+    )
+    assert [w.name for w in parse_workload(str(file))] == ["relu", "scale"]
+    (only,) = parse_workload(f"{file}:scale")
+    assert entry_arguments(only.module, as_timed=True) == [["TENSOR", "float32", [4]]] * 2
+    assert count_inputs(only.module) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "cure"),
+    [
+        ("matmull:8,8,8", "matmul"),
+        ("matmul:8,eight,8", "matmul:128,128,128"),
+        ("matmul:8", "arguments are"),
+        ("GMM:99", ""),
+        ("nowhere.py", ""),
+    ],
+)
+def test_mistakes_are_named_with_their_cure(text: str, cure: str) -> None:
+    with pytest.raises(LiveError) as caught:
+        parse_workload(text)
+    assert cure in str(caught.value)
+
+
+def test_a_file_without_workloads_says_what_to_define(tmp_path: Path) -> None:
+    file = tmp_path / "empty.py"
+    file.write_text("x = 1\n")
+    with pytest.raises(LiveError, match="WORKLOADS"):
+        parse_workload(str(file))
+    file.write_text("raise ValueError('broken')\n")
+    with pytest.raises(LiveError, match="broken"):
+        parse_workload(str(file))

@@ -1,0 +1,122 @@
+"""The whole circle on the bundled logs: ingest, train, simulate, confirm live, report."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from toolkit.datasets import ingest, open_dataset
+from toolkit.errors import ToolkitError
+from toolkit.progress import SILENT, Progress
+from toolkit.records import Task
+from toolkit.workspace import Workspace, bundled
+
+# Live time is shared by this many tasks; the whole stays below two minutes.
+LIVE_TASKS = 2
+LIVE_SECONDS = 45.0
+
+NEXT_COMMANDS = (
+    "toolkit ingest LOGS... --machine NAME",
+    "toolkit train throughput && toolkit train mutation",
+    "toolkit simulate && toolkit validate && toolkit report",
+)
+
+
+def run_demo(
+    out: Path, *, live: bool = True, seed: int = 0, progress: Progress = SILENT
+) -> dict[str, Any]:
+    """Run everything into the workspace ``out``; return a summary (JSON-ready).
+
+    What can be done is done: a live phase that fails (no compiler for this processor, say) is
+    told in ``live_error`` and the report is written without it.
+    """
+    from toolkit.replay import load_scenario, simulate
+    from toolkit.reports import write_report
+    from toolkit.training import load_recipe, train_mutation, train_throughput
+
+    started = time.perf_counter()
+    workspace = Workspace(out)
+    seconds: dict[str, float] = {}
+
+    def lap(name: str, since: float) -> None:
+        seconds[name] = round(time.perf_counter() - since, 1)
+
+    begun = time.perf_counter()
+    report = ingest([bundled("datasets")], workspace.dataset, progress=progress)
+    dataset = open_dataset(workspace.dataset)
+    lap("ingest", begun)
+
+    begun = time.perf_counter()
+    throughput = train_throughput(
+        dataset, load_recipe("throughput"), workspace.model("throughput"), progress=progress
+    )
+    lap("train throughput", begun)
+    begun = time.perf_counter()
+    mutation = train_mutation(
+        dataset, load_recipe("mutation"), workspace.model("mutation"), progress=progress
+    )
+    lap("train mutation", begun)
+
+    begun = time.perf_counter()
+    models = [workspace.model("throughput"), workspace.model("mutation")]
+    scenario = load_scenario("quick")
+    simulation = simulate(
+        workspace.dataset,
+        scenario,
+        models=models,
+        workers=os.cpu_count() or 1,
+        out=workspace.simulation(scenario.name),
+        progress=progress,
+    )
+    lap("simulate", begun)
+
+    begun = time.perf_counter()
+    verdicts: list[dict[str, Any]] = []
+    live_error = None
+    if live:
+        from toolkit.live.session import validate_dataset
+
+        try:
+            verdicts = validate_dataset(
+                workspace.dataset,
+                task_names=_live_tasks(list(dataset.tasks().values())),
+                seconds=LIVE_SECONDS,
+                models=models,
+                seed=seed,
+                out=workspace.validation,
+                progress=progress,
+            )["verdicts"]
+        except ToolkitError as error:
+            live_error = str(error)
+        lap("live", begun)
+
+    begun = time.perf_counter()
+    write_report(workspace, progress=progress)
+    lap("report", begun)
+    return {
+        "out": str(out),
+        "records": report.total_records,
+        "tasks": len(dataset.tasks()),
+        "throughput": {key: throughput[key] for key in ("top1", "top5", "pairwise")},
+        "mutation": {key: mutation[key] for key in ("accuracy", "gain_share")},
+        "strategies": simulation["strategies"],
+        "ranking": simulation["comparisons"]["ranking"],
+        "verdicts": verdicts,
+        "live_error": live_error,
+        "report": str(workspace.report),
+        "seconds": {**seconds, "all": round(time.perf_counter() - started, 1)},
+        "next": list(NEXT_COMMANDS),
+    }
+
+
+def _live_tasks(tasks: list[Task]) -> list[str]:
+    """Two tasks of different kinds: a matrix multiplication and a convolution where there are."""
+    usable = [task for task in tasks if task.format == "metaschedule" and task.blob]
+    chosen: dict[str, str] = {}
+    for task in sorted(usable, key=lambda one: (one.workload, one.task_id)):
+        chosen.setdefault(task.workload.partition(":")[0], task.task_id)
+    wanted = [chosen[kind] for kind in ("matmul", "conv2d_nhwc") if kind in chosen]
+    rest = [task_id for task_id in chosen.values() if task_id not in wanted]
+    return [*wanted, *rest][:LIVE_TASKS]
