@@ -14,7 +14,7 @@ def _values(chosen: list) -> dict:
 
 
 def test_samples_are_valid_and_repeatable(design: DesignSpace) -> None:
-    drawn = [[design.sample(np.random.default_rng(7)) for _ in range(1)][0] for _ in range(2)]
+    drawn = [design.sample(np.random.default_rng(7)) for _ in range(2)]
     assert drawn[0] is not None and drawn[1] is not None
     assert drawn[0].key == drawn[1].key
     again = design.realise(drawn[0].sketch, drawn[0].chosen)

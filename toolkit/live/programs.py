@@ -75,7 +75,7 @@ def load_workload(line: str) -> tvm.IRModule:
         raise LiveError(
             f"TVM {tvm.__version__} cannot load this workload: "
             f"{str(error).strip().splitlines()[-1][:160]}",
-            cure="databases of TVM 0.18 and older can be read and replayed, but not rebuilt here",
+            cure="it can be read, trained on and replayed; rebuilding takes the TVM that wrote it",
         ) from None
     return module
 
