@@ -29,15 +29,16 @@ class DropletOptions(StrategyOptions):
         default="first", description="the lowest value of every knob (as published), or a sample"
     )
     together: int = Field(
-        default=4, ge=1, description="knobs that are changed at once at most, by the same step"
+        default=2, ge=1, description="knobs that are changed at once at most, each up or down"
     )
 
 
 class Droplet(BaseStrategy):
     """From the best so far measure the neighbours; move when one is significantly better.
 
-    On success the step is one again, otherwise it grows by one; the search ends when the step
-    leads out of every knob. A measurement without repeats is taken at its word.
+    On success the step is one again, otherwise it grows by one. When the step leads out of every
+    knob, neighbours of earlier places that were not measured have their turn; the search ends when
+    none of them wins either. A measurement without repeats is taken at its word.
     """
 
     name = "droplet"
@@ -50,6 +51,7 @@ class Droplet(BaseStrategy):
         self._stepper = Stepper(self.space)
         self._best: Trial | None = None
         self._queue = self._first()
+        self._left: dict[str, Candidate] = {}
         self._step = 0
 
     def _first(self) -> list[Candidate]:
@@ -60,7 +62,7 @@ class Droplet(BaseStrategy):
 
     def begin(self, trial: Trial) -> None:
         """Begin at a candidate that was measured before, with that measurement."""
-        self._best, self._queue, self._step = trial, [], 0
+        self._best, self._queue, self._left, self._step = trial, [], {}, 0
 
     def propose(self, n: int) -> Iterable[Candidate]:
         """Return the next neighbours; a larger step when those of this one are used up."""
@@ -74,7 +76,9 @@ class Droplet(BaseStrategy):
             here = self._best.candidate
             self._step += 1
             if self._step > self._stepper.longest(here):
-                return []
+                self._queue = [c for key, c in self._left.items() if key not in self.seen]
+                self._left = {}
+                break
             around = {
                 c.candidate_id: c
                 for c in self._stepper.around(here, self._step, self.options.together)
@@ -88,6 +92,8 @@ class Droplet(BaseStrategy):
         better = [trial for trial in trials if self._beats(trial)]
         if better:
             self._best = min(better, key=lambda trial: trial.latency_s or float("inf"))
+            # Neighbours of the place that was left are measured only when nothing else is.
+            self._left.update((c.candidate_id, c) for c in self._queue)
             self._queue, self._step = [], 0
 
     def _beats(self, trial: Trial) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 from scipy import special
@@ -74,13 +74,13 @@ class Stepper:
         return side[abs(by) - 1] if 0 < abs(by) <= len(side) else None
 
     def around(self, candidate: Candidate, step: int, together: int) -> Iterator[Candidate]:
-        """Candidates ``step`` values away, up or down, in 1 to ``together`` knobs at once."""
+        """Candidates ``step`` values up or down in each of 1 to ``together`` knobs, few first."""
         knobs = self.knobs(candidate)
         for size in range(1, min(together, len(knobs)) + 1):
             for chosen in combinations(knobs, size):
-                for by in (step, -step):
+                for signs in product((step, -step), repeat=size):
                     moved: Candidate | None = candidate
-                    for knob in chosen:
+                    for knob, by in zip(chosen, signs, strict=True):
                         moved = None if moved is None else self.shift(moved, knob, by)
                     if moved is not None:
                         yield moved
