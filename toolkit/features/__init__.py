@@ -12,12 +12,13 @@ EXTRACTORS = Registry(
     "extractor",
     {
         "knobs": "toolkit.features.knobs:KnobsExtractor",
+        "primitives": "toolkit.features.primitives:PrimitivesExtractor",
     },
 )
 
 __all__ = ["EXTRACTORS", "best_extractor_for", "cached_blocks", "extract"]
 
-_BEST = {"autotvm": "knobs"}
+_BEST = {"autotvm": "knobs", "ansor": "primitives", "metaschedule": "primitives"}
 
 
 def best_extractor_for(task: Task) -> Extractor:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from toolkit.features.autotvm_operation import autotvm_operation
 from toolkit.features.base import CandidateGroup, FeatureBlock
+from toolkit.features.blocks import as_block
 from toolkit.features.generic import generic_columns
 from toolkit.features.hardware import hardware_columns, is_gpu, vector_bytes
 from toolkit.features.operation import Operation
@@ -60,7 +61,11 @@ class KnobsExtractor:
         return task.format == "autotvm"
 
     def extract(self, group: CandidateGroup) -> FeatureBlock:
-        """Compute all columns of a group."""
+        """Compute all columns of a group; what follows from an unknown extent is absent."""
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            return self._extract(group)
+
+    def _extract(self, group: CandidateGroup) -> FeatureBlock:
         task, rows = group.task, len(group)
         operation = autotvm_operation(task)
         columns: dict[str, Floats] = {}
@@ -82,17 +87,6 @@ class KnobsExtractor:
         for name, value in {**operation.columns(), **hardware_columns(task)}.items():
             columns[name] = np.full(rows, value)
         return as_block(columns, rows)
-
-
-def as_block(columns: dict[str, Floats], rows: int) -> FeatureBlock:
-    """Stack named columns into a block, in order of their names."""
-    names = tuple(sorted(columns))
-    values = np.empty((rows, len(names)), dtype=np.float32)
-    with np.errstate(over="ignore"):
-        for place, name in enumerate(names):
-            values[:, place] = columns[name]
-    values[~np.isfinite(values)] = np.nan
-    return FeatureBlock(names, values)
 
 
 def _own_columns(knob: Knob, parts: Floats) -> dict[str, Floats]:

@@ -1,0 +1,178 @@
+"""Step and trace features against values worked out by hand."""
+
+from __future__ import annotations
+
+import loglines
+import numpy as np
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolkit.features.ansor_nest import ansor_nest
+from toolkit.features.base import CandidateGroup
+from toolkit.features.nest import bounded_product, running_product
+from toolkit.features.primitives import PrimitivesExtractor
+from toolkit.features.roles import infer_operation
+from toolkit.features.trace_nest import trace_nest
+from toolkit.logs.ansor import AnsorReader
+from toolkit.logs.metaschedule import Database, MetaScheduleReader
+from toolkit.logs.metaschedule_workload import read_workload
+
+GPU_TASK = [
+    '["matmul_layer", 128, 256, 64]',
+    "cuda -keys=cuda,gpu -max_num_threads=1024 -thread_warp_size=32",
+    [-1, 16, 64, 49152, 2147483647, 1024, 8, 32],
+    "",
+    0,
+    [],
+]
+
+
+def gpu_steps(rows: list[int], columns: list[int], depth: list[int], shared: int) -> list[object]:
+    """A tiled matrix product with both inputs staged in shared memory."""
+    return [
+        ["CHW", 2, "local"],
+        ["SP", 2, 0, 128, rows, 1],
+        ["SP", 2, 5, 256, columns, 1],
+        ["SP", 2, 10, 64, depth, 1],
+        ["RE", 2, [0, 5, 1, 6, 2, 7, 10, 11, 3, 8, 12, 4, 9]],
+        ["FSP", 3, 0, 1, 3],
+        ["FSP", 3, 4, 2, 3],
+        ["RE", 3, [0, 4, 1, 5, 2, 6, 3, 7]],
+        ["CA", 2, 3, 5],
+        ["CHR", 1, "shared", [2]],
+        ["CA", 2, 3, 6],
+        ["FU", 4, [0, 1]],
+        ["AN", 4, 0, 5],
+        ["FU", 4, [1, 2]],
+        ["AN", 4, 1, 4],
+        ["FU", 4, [2, 3]],
+        ["AN", 4, 2, 6],
+        ["FU", 2, [0, 1]],
+        ["SP", 2, 0, shared, [2], 1],
+        ["AN", 2, 1, 2],
+        ["FFSP", 2, 0, [2, 1], 1, 1],
+        ["AN", 2, 1, 6],
+        ["PR", 3, 0, "auto_unroll_max_step$512"],
+    ]
+
+
+def ansor_group(*all_steps: list[object], task: list[object] | None = None) -> CandidateGroup:
+    reader = AnsorReader()
+    readings = []
+    for steps in all_steps:
+        entry = loglines.ansor(steps)
+        if task is not None:
+            entry["i"][0] = task
+        readings.append(reader.read(orjson.dumps(entry), 0))
+    assert len({r.sketch.sketch_id for r in readings}) == 1
+    decisions = np.array([r.decisions for r in readings], dtype=np.int64)
+    return CandidateGroup(readings[0].task, readings[0].sketch, decisions)
+
+
+def columns_of(group: CandidateGroup) -> dict[str, list[float]]:
+    block = PrimitivesExtractor().extract(group)
+    return {n: v.tolist() for n, v in zip(block.columns, block.values.T, strict=True)}
+
+
+def test_grid_and_tiles_of_an_ansor_gpu_schedule() -> None:
+    group = ansor_group(
+        gpu_steps([2, 8, 1, 2], [1, 16, 2, 2], [4, 2], 512),
+        gpu_steps([1, 4, 1, 1], [2, 32, 1, 4], [8, 1], 256),
+        task=GPU_TASK,
+    )
+    columns = columns_of(group)
+    # rows: 128 = 4 * 2 * 8 * 1 * 2; columns: 256 = 4 * 1 * 16 * 2 * 2
+    assert columns["block_extent"] == [4 * 4, 32 * 1]
+    assert columns["vthread_extent"] == [2, 2]
+    assert columns["thread_extent"] == [8 * 16, 4 * 32]
+    assert columns["shared_bytes"] == [512 * 4, 256 * 4]
+    assert columns["fetch_vector_0"] == [2, 2]
+    assert columns["unroll_step"] == [512, 512]
+    assert columns["flops"] == [2 * 128 * 256 * 64] * 2
+    # a thread's own tile, without vthreads: rows 1 * 2, columns 2 * 2
+    assert columns["mid_out_bytes"] == [2 * 4 * 4, 1 * 4 * 4]
+    assert columns["stage_rounds"] == [64 / (4 * 2), 64 / (8 * 1)]
+    assert columns["location_1"] == [6, 6]
+
+
+def test_parallel_and_vector_extents_of_an_ansor_cpu_schedule() -> None:
+    one, two = loglines.ansor_steps(fused=1), loglines.ansor_steps(fused=2)
+    nest = ansor_nest(ansor_group(one, two))
+    assert nest.parallel is not None
+    assert nest.vector is not None
+    # rows 64 = 8 * 2 * 1 * 4, columns 96 = 6 * 1 * 2 * 8: the outermost tiles are 8 and 6
+    assert nest.parallel.tolist() == [8, 48]
+    assert nest.vector.tolist() == [16, 16]  # stage 4 follows: 2 * 8 columns are its innermost loop
+    assert [axis.extent for axis in nest.axes] == [64, 96, 32]
+
+
+def metaschedule_group(*traces: list[object]) -> CandidateGroup:
+    line = orjson.dumps(loglines.workload())
+    reader = MetaScheduleReader(Database(workloads=[read_workload(line)]))
+    readings = [
+        reader.read(orjson.dumps(loglines.metaschedule(0, trace)), i)
+        for i, trace in enumerate(traces)
+    ]
+    assert len({r.sketch.sketch_id for r in readings}) == 1
+    decisions = np.array([r.decisions for r in readings], dtype=np.int64)
+    return CandidateGroup(readings[0].task, readings[0].sketch, decisions)
+
+
+def test_a_trace_is_followed_by_names() -> None:
+    group = metaschedule_group(
+        loglines.trace(tile=(8, 4, 2), unroll=1), loglines.trace(tile=(2, 4, 8), unroll=3)
+    )
+    nest = trace_nest(group)
+    assert nest.label == "matmul"
+    assert [level.tolist() for level in nest.axes[0].levels] == [[8, 2], [4, 4], [2, 8]]
+    assert nest.unroll is not None
+    assert nest.unroll.tolist() == [16, 512]
+    assert nest.located[0].tolist() == [-1, -1]
+    columns = columns_of(group)
+    assert columns["unroll_step"] == [16, 512]
+    assert columns["inner_volume"] == [2, 8]
+
+
+@pytest.mark.parametrize(
+    ("spatial", "reduction", "label", "roles"),
+    [
+        ([64, 96], [32], "", {"w": 64, "co": 96, "ci": 32}),
+        ([8, 64, 96], [32], "", {"n": 8, "w": 64, "co": 96, "ci": 32}),
+        ([1, 64, 7, 7], [32, 3, 3], "", {"n": 1, "co": 64, "h": 7, "w": 7, "ci": 32}),
+        ([1, 7, 7, 64], [3, 3, 32], "", {"n": 1, "co": 64, "h": 7, "w": 7, "ci": 32}),
+        ([1, 7, 7, 64], [1, 1, 32], "conv2d_nhwc", {"co": 64, "h": 7, "ci": 32}),
+        ([1, 64, 7, 7], [3, 3], "", {"co": 64, "kh": 3, "kw": 3}),
+        ([4, 4, 128, 196], [128], "bgemm", {"n": 16, "co": 128, "w": 196, "ci": 128}),
+        ([1, 8, 7, 7, 16], [4, 3, 3, 16], "", {"co": 128, "ci": 64, "kh": 3}),
+    ],
+)
+def test_roles_follow_from_order_and_extents(
+    spatial: list[float], reduction: list[float], label: str, roles: dict[str, int]
+) -> None:
+    operation, _, _ = infer_operation(spatial, reduction, label)
+    assert {role: operation.extent(role) for role in roles} == roles
+
+
+@given(st.integers(0, 8), st.integers(0, 6), st.sampled_from(["", "pool", "nhwc", "bgemm", "x"]))
+def test_any_number_of_axes_gets_roles(s: int, r: int, label: str) -> None:
+    operation, s_roles, r_roles = infer_operation([4.0] * s, [3.0] * r, label)
+    assert (len(s_roles), len(r_roles)) == (s, r)
+    assert operation.flops > 0
+
+
+def test_products_that_end_differently_in_each_candidate() -> None:
+    levels = [np.array([2.0, 2.0]), None, np.array([3.0, 3.0])]
+    assert np.array_equal(
+        running_product(levels, np.array([1.0, 2.0]), 2), [2.0, np.nan], equal_nan=True
+    )
+    growing = [np.array([4.0, 4.0]), np.array([4.0, 4.0])]
+    assert bounded_product(growing, np.array([16.0, 15.0]), 2).tolist() == [16.0, 4.0]
+
+
+def test_unknown_extents_are_absent_and_no_error() -> None:
+    steps: list[object] = [["SP", 0, 0, None, [None, 4], 1], ["FSP", 1, 0, 9, 2], ["CI", 3]]
+    columns = columns_of(ansor_group(steps))
+    assert columns["n_inlined"] == [1]
+    assert not any(np.isinf(value[0]) for value in columns.values())

@@ -1,0 +1,187 @@
+"""Ansor's transform steps, replayed on loops whose extents are vectors over candidates.
+
+The compute graph is not in the log, so a stage's loops are unknown until a step names them; what
+is split, fused, followed or bound from then on is known (TVM ``auto_scheduler/transform_step.cc``).
+Iterators are numbered as in the sketch: loops that a decision fuses are still apart there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import orjson
+
+from toolkit.features.base import CandidateGroup
+from toolkit.features.nest import Axis, Floats, Nest, knob_parts, product, running_product
+
+_BLOCKS, _THREADS, _VTHREADS = (5, 7, 9), (6, 8, 10), 4
+_VECTORIZE, _PARALLEL = 2, 3
+
+
+@dataclass
+class _Stage:
+    kind: str = "compute"
+    loops: list[Floats | None] = field(default_factory=list)
+    splits: list[tuple[int, list[Floats]]] = field(default_factory=list)
+
+    def reach(self, last: int) -> None:
+        while len(self.loops) <= last:
+            self.loops.append(None)
+
+
+class _Replay:
+    def __init__(self, group: CandidateGroup) -> None:
+        self.group = group
+        self.rows = len(group)
+        self.nest = Nest(self.rows, label=group.task.workload)
+        self.stages: list[_Stage] = []
+        self.every: list[_Stage] = []
+        self.levels: dict[int, list[Floats]] = {}
+        self._knob = 0
+        self._bound: dict[int, dict[str, list[Floats | None]]] = {}
+
+    def decide(self) -> list[Floats]:
+        """Parts of the next knob, each a vector."""
+        knob = self.group.sketch.knobs[self._knob]
+        self._knob += 1
+        return knob_parts(self.group, knob)
+
+    def stage(self, index: int) -> _Stage:
+        while len(self.stages) <= index:
+            self.stages.append(_Stage())
+            self.every.append(self.stages[-1])
+        return self.stages[index]
+
+    def insert(self, index: int, kind: str) -> None:
+        self.stage(index)
+        fresh = _Stage(kind)
+        self.stages.insert(index, fresh)
+        self.every.append(fresh)
+        self.nest.cached += 1
+
+    def run(self) -> Nest:
+        steps: list[list[Any]] = orjson.loads(self.group.sketch.skeleton)
+        for number, step in enumerate(steps):
+            getattr(self, "_" + step[0].lower(), self._nothing)(number, *step[1:])
+        self._finish()
+        return self.nest
+
+    def _nothing(self, number: int, *rest: Any) -> None:
+        """A step that moves no loop and decides nothing."""
+
+    def _sp(self, number: int, stage: int, at: int, *rest: Any) -> None:
+        own, levels = self.stage(stage), self.decide()
+        own.reach(at)
+        own.splits.append((at, levels))
+        if own.kind == "cache_read" and len(own.splits) == 1:
+            self.nest.shared.append(np.prod(np.stack(levels), axis=0))
+            self.nest.fetch.append(levels[-1])
+        self.levels[number] = levels
+        own.loops[at : at + 1] = levels
+
+    def _fsp(self, number: int, stage: int, at: int, source: int, splits: int) -> None:
+        own, levels = self.stage(stage), self.levels.get(source)
+        own.reach(at)
+        if levels is None:
+            own.loops[at : at + 1] = [None] * (splits + 1)
+            return
+        rest = product(levels[splits:], self.rows)
+        own.loops[at : at + 1] = [*levels[:splits], rest]
+
+    def _ffsp(
+        self, number: int, stage: int, at: int, sources: list[int], level: int, *rest: Any
+    ) -> None:
+        own = self.stage(stage)
+        own.reach(at)
+        parts = [self.levels.get(source) for source in sources]
+        inner: Floats | None = np.ones(self.rows)
+        for levels in parts:
+            known = levels is not None and len(levels) > level + 1 and inner is not None
+            inner = inner * levels[level + 1] if known else None  # type: ignore[index,operator]
+        whole = own.loops[at]
+        outer = np.ceil(whole / inner) if whole is not None and inner is not None else None
+        own.loops[at : at + 1] = [outer, inner]
+
+    def _fu(self, number: int, stage: int, fused: list[int]) -> None:
+        own = self.stage(stage)
+        own.reach(max(fused))
+        first = min(fused)
+        whole = product([own.loops[i] for i in fused], self.rows)
+        own.loops[first : first + len(fused)] = [whole]
+
+    def _re(self, number: int, stage: int, order: list[int]) -> None:
+        own = self.stage(stage)
+        own.reach(max(order, default=-1))
+        own.loops = [own.loops[i] for i in order]
+
+    def _an(self, number: int, stage: int, at: int, kind: int) -> None:
+        own = self.stage(stage)
+        own.reach(at)
+        if kind in (_VECTORIZE, _PARALLEL):
+            count = self.decide()[0]
+            if kind == _PARALLEL:
+                extent = running_product(own.loops[at:], count, self.rows)
+                self.nest.parallel = _widest(self.nest.parallel, extent)
+            elif own.kind != "cache_read":
+                extent = running_product(own.loops[at::-1], count, self.rows)
+                self.nest.vector = _widest(self.nest.vector, extent)
+            return
+        if own.kind == "cache_read":
+            return
+        bound = self._bound.setdefault(id(own), {"block": [], "thread": [], "vthread": []})
+        word = {**dict.fromkeys(_BLOCKS, "block"), **dict.fromkeys(_THREADS, "thread")}.get(
+            kind, "vthread" if kind == _VTHREADS else ""
+        )
+        if word:
+            bound[word].append(own.loops[at])
+
+    def _pr(self, number: int, stage: int, at: int, pragma: str) -> None:
+        if pragma == "auto_unroll_max_step":
+            self.nest.unroll = _widest(self.nest.unroll, self.decide()[0])
+
+    def _ca(self, number: int, stage: int, target: int) -> None:
+        own = self.stage(stage)
+        self.nest.located.append(self.decide()[0])
+        own.loops = [None] * len(own.loops)
+
+    def _ci(self, number: int, stage: int) -> None:
+        self.nest.inlined += 1
+
+    def _chr(self, number: int, stage: int, *rest: Any) -> None:
+        self.insert(stage + 1, "cache_read")
+
+    def _chw(self, number: int, stage: int, *rest: Any) -> None:
+        self.insert(stage, "compute")
+
+    def _rf(self, number: int, stage: int, *rest: Any) -> None:
+        self.insert(stage, "compute")
+
+    def _finish(self) -> None:
+        """Name the main stage and list the kernels, the one with the most bindings first."""
+        able = [stage for stage in self.every if stage.splits and stage.kind == "compute"]
+        if able:
+            main = max(able, key=lambda stage: sum(len(levels) for _, levels in stage.splits))
+            # Later splits lie at higher iterators: their order is that of the stage's axes.
+            self.nest.axes = [Axis(levels) for _, levels in main.splits]
+        unknown = np.full(self.rows, np.nan)
+        kernels = [bound for bound in self._bound.values() if bound["block"] or bound["thread"]]
+        kernels.sort(key=lambda bound: -len(bound["vthread"]))
+        for bound in kernels:
+            for word, found in (
+                ("block", self.nest.blocks),
+                ("thread", self.nest.threads),
+                ("vthread", self.nest.vthreads),
+            ):
+                extent = product(bound[word], self.rows)
+                found.append(unknown if extent is None else extent)
+
+
+def _widest(old: Floats | None, new: Floats) -> Floats:
+    return new if old is None else np.fmax(old, new)
+
+
+def ansor_nest(group: CandidateGroup) -> Nest:
+    """Replay a sketch's steps for all candidates of a group at once."""
+    return _Replay(group).run()

@@ -1,0 +1,117 @@
+"""A schedule's loop nest as both step languages tell it: what ``primitives`` computes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.features.base import CandidateGroup
+from toolkit.records import Knob
+
+Floats = NDArray[np.float64]
+
+
+@dataclass
+class Axis:
+    """One split loop of the main stage: its tile levels, outermost first."""
+
+    levels: list[Floats]
+
+    @property
+    def extent(self) -> float:
+        """Extent of the loop: the product of its levels (their median, should padding differ).
+
+        1 where no candidate tells it.
+        """
+        products = np.prod(np.stack(self.levels), axis=0)
+        known = products[np.isfinite(products)]
+        return float(np.median(known)) if len(known) else 1.0
+
+
+@dataclass
+class Nest:
+    """What the steps or the trace of one sketch say, one value a candidate everywhere.
+
+    Attributes
+    ----------
+    axes
+        Split loops of the stage that does the work, in the order of its iterators.
+    label
+        Name of that stage or of the workload, for a hint at what it computes.
+    blocks, threads, vthreads
+        Extents bound to the grid, of each kernel in program order (GPU).
+    parallel, vector
+        Extent of the loops that run in parallel, and of those that are vectorised (CPU).
+    unroll
+        Largest step of automatic unrolling.
+    shared
+        Elements of each buffer that is staged in shared memory, where the log tells them.
+    fetch
+        Vector length of each staged buffer's copy.
+    located
+        Depth at which each movable stage is attached (-1 root, -2 inlined).
+    inlined, cached
+        How many stages were inlined, and how many cache stages were added.
+    """
+
+    rows: int
+    axes: list[Axis] = field(default_factory=list)
+    label: str = ""
+    blocks: list[Floats] = field(default_factory=list)
+    threads: list[Floats] = field(default_factory=list)
+    vthreads: list[Floats] = field(default_factory=list)
+    parallel: Floats | None = None
+    vector: Floats | None = None
+    unroll: Floats | None = None
+    shared: list[Floats] = field(default_factory=list)
+    fetch: list[Floats] = field(default_factory=list)
+    located: list[Floats] = field(default_factory=list)
+    inlined: int = 0
+    cached: int = 0
+
+
+def knob_parts(group: CandidateGroup, knob: Knob) -> list[Floats]:
+    """Parts of a knob, one vector each; a factor that the log does not tell (0) is NaN."""
+    parts = group.decisions[:, knob.offset : knob.offset + knob.width].astype(np.float64)
+    if knob.kind == "tile":
+        parts[parts <= 0] = np.nan
+    return list(parts.T)
+
+
+def product(levels: Sequence[Floats | None], rows: int) -> Floats | None:
+    """Product of loop extents; ``None`` as soon as one of them is unknown."""
+    result = np.ones(rows)
+    for level in levels:
+        if level is None:
+            return None
+        result = result * level
+    return result
+
+
+def running_product(levels: Sequence[Floats | None], count: Floats, rows: int) -> Floats:
+    """Product of the first ``count`` levels, which differs between candidates; NaN: unknown."""
+    result = np.ones(rows)
+    for place, level in enumerate(levels):
+        inside = count > place
+        factor = np.full(rows, np.nan) if level is None else level
+        result = np.where(inside, result * factor, result)
+    return result
+
+
+def bounded_product(levels: Sequence[Floats | None], limit: Floats, rows: int) -> Floats:
+    """Product of leading levels as long as it stays within a limit (TVM's rule of fusing).
+
+    TVM ``src/meta_schedule/postproc/rewrite_parallel_vectorize_unroll.cc``: loops are fused one
+    by one while the product does not exceed the annotated maximal extent.
+    """
+    result = np.ones(rows)
+    growing = np.ones(rows, dtype=bool)
+    for level in levels:
+        if level is None:
+            break
+        growing &= result * level <= limit
+        result = np.where(growing, result * level, result)
+    return result

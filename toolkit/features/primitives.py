@@ -1,0 +1,142 @@
+"""Extractor ``primitives``: what Ansor steps and MetaSchedule traces say of the loop nest.
+
+Both are replayed without TVM (``ansor_nest.py``, ``trace_nest.py``); the tiles of the stage that
+does the work get loop roles (``roles.py``) and with them footprints, reuse and grain
+(``tiling.py``), in the same columns that AutoTVM's knobs fill.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.features.ansor_nest import ansor_nest
+from toolkit.features.base import CandidateGroup, FeatureBlock
+from toolkit.features.blocks import as_block
+from toolkit.features.generic import generic_columns
+from toolkit.features.gpu import gpu_columns
+from toolkit.features.hardware import hardware_columns, is_gpu, vector_bytes
+from toolkit.features.nest import Axis, Nest
+from toolkit.features.operation import Operation, dtype_bytes
+from toolkit.features.roles import infer_operation
+from toolkit.features.tiling import Tiling
+from toolkit.features.trace_nest import trace_nest, workload_blocks
+from toolkit.records import Task
+
+Floats = NDArray[np.float64]
+
+
+class PrimitivesExtractor:
+    """Ansor steps and MetaSchedule traces → columns."""
+
+    name = "primitives"
+    version = 1
+
+    def supports(self, task: Task) -> bool:
+        """Ansor and MetaSchedule tasks."""
+        return task.format in ("ansor", "metaschedule")
+
+    def extract(self, group: CandidateGroup) -> FeatureBlock:
+        """Compute all columns of a group; what follows from an unknown extent is absent."""
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            return self._extract(group)
+
+    def _extract(self, group: CandidateGroup) -> FeatureBlock:
+        task, rows = group.task, len(group)
+        nest = ansor_nest(group) if task.format == "ansor" else trace_nest(group)
+        operation, factors = _assign(task, nest)
+        gpu = is_gpu(task)
+        tiling = Tiling(operation, factors, gpu, rows)
+        columns: dict[str, Floats] = {}
+        for name, value in {**operation.columns(), **hardware_columns(task)}.items():
+            columns[name] = np.full(rows, value)
+        columns.update(generic_columns(group))
+        columns.update(tiling.columns(vector_bytes(task)))
+        columns.update(_nest_columns(nest, columns))
+        if gpu:
+            columns.update(gpu_columns(nest, tiling, columns, task))
+        return as_block(columns, rows)
+
+
+def split_axes(axes: list[Axis]) -> tuple[list[Axis], list[Axis]]:
+    """Part a stage's axes into spatial and reduction ones.
+
+    Multi-level tiling gives spatial loops more levels than reductions (``SSRSRS``: 4 and 2;
+    ``SSSRRSRS``: 5 and 3); where all have as many, all are spatial.
+    """
+    deepest = max((len(axis.levels) for axis in axes), default=0)
+    spatial = [axis for axis in axes if len(axis.levels) == deepest]
+    return spatial, [axis for axis in axes if len(axis.levels) != deepest]
+
+
+def _assign(task: Task, nest: Nest) -> tuple[Operation, dict[str, list[Floats]]]:
+    """Find the operation and the tile factors by role; axes of one role are multiplied."""
+    spatial, reduction = split_axes(nest.axes)
+    extents = [axis.extent for axis in spatial]
+    label = nest.label
+    if task.format == "metaschedule" and not any(word in label for word in ("conv", "pool")):
+        label = f"{label} {' '.join(block.name for block in workload_blocks(task)[:1])}"
+    operation, s_roles, r_roles = infer_operation(
+        extents, [axis.extent for axis in reduction], label, _element_bytes(task), _stride(task)
+    )
+    factors: dict[str, list[Floats]] = {}
+    for role, axis in zip([*s_roles, *r_roles], [*spatial, *reduction], strict=True):
+        if role in factors:
+            old = factors[role]
+            factors[role] = [a * b for a, b in zip(old, axis.levels, strict=True)]
+        else:
+            factors[role] = axis.levels
+    return operation, factors
+
+
+def _element_bytes(task: Task) -> float:
+    """Bytes of an element, from MetaSchedule's ``["TENSOR", dtype, shape]``; else 4."""
+    arguments = task.arguments if isinstance(task.arguments, list) else []
+    for argument in arguments:
+        if isinstance(argument, list) and len(argument) == 3 and argument[0] == "TENSOR":
+            return dtype_bytes(argument[1])
+    return 4.0
+
+
+def _stride(task: Task) -> int:
+    """Stride of a convolution: input over output extent of the two widest image tensors, else 1."""
+    arguments = task.arguments if isinstance(task.arguments, list) else []
+    shapes = [
+        argument[2]
+        for argument in arguments
+        if isinstance(argument, list)
+        and len(argument) == 3
+        and argument[0] == "TENSOR"
+        and isinstance(argument[2], list)
+        and len(argument[2]) == 4
+    ]
+    if len(shapes) < 2:
+        return 1
+    first, last = shapes[0], shapes[-1]
+    pairs = [(first[axis], last[axis]) for axis in (1, 2, 3)]
+    ratios = [round(a / b) for a, b in pairs if type(a) is int and type(b) is int and b > 0]
+    return max(1, min((ratio for ratio in ratios[1:]), default=1))
+
+
+def _nest_columns(nest: Nest, known: dict[str, Floats]) -> dict[str, Floats]:
+    """Columns of the annotations: parallel grain, vector length, unrolling, attachment."""
+    rows = nest.rows
+    result = {
+        "n_axes": np.full(rows, float(len(nest.axes))),
+        "n_inlined": np.full(rows, float(nest.inlined)),
+        "n_cached": np.full(rows, float(nest.cached)),
+        "n_kernels": np.full(rows, float(len(nest.blocks))),
+    }
+    if nest.parallel is not None:
+        result["parallel_extent"] = nest.parallel
+        result["parallel_grain"] = known["flops"] / nest.parallel
+    if nest.vector is not None:
+        result["vector_extent"] = nest.vector
+    if nest.unroll is not None:
+        result["unroll_step"] = nest.unroll
+        result["unroll_cover"] = nest.unroll / known["mid_volume"]
+    for place, depth in enumerate(nest.located[:4]):
+        result[f"location_{place}"] = depth
+    for place, length in enumerate(nest.fetch[:2]):
+        result[f"fetch_vector_{place}"] = length
+    return result
