@@ -9,7 +9,6 @@ when exactly one decision differs.
 from __future__ import annotations
 
 import hashlib
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -239,13 +238,22 @@ def content_id(*parts: bytes | str) -> str:
     return digest.hexdigest()
 
 
+_WORD = 2**64 - 1
+
+
 def candidate_id(task_id: str, sketch: Sketch, decisions: Sequence[int]) -> str:
     """Hash task, sketch and the free decisions; recorded and live candidates share this id.
 
     ``decisions`` is the whole flat vector; a tile's outermost factor does not enter.
+    ``toolkit.logs.ids.candidate_ids`` does the same for a matrix.
     """
-    free = [part for knob in sketch.knobs for part in decisions[knob.free]]
-    return content_id(task_id, sketch.sketch_id, struct.pack(f"<{len(free)}q", *free))
+    state = int(content_id(task_id, sketch.sketch_id), 16)
+    for knob in sketch.knobs:
+        for part in decisions[knob.free]:
+            state = ((state ^ (part & _WORD)) * 0x9E3779B97F4A7C15) & _WORD
+            state = ((state ^ (state >> 32)) * 0xD6E8FEB86659FD93) & _WORD
+            state ^= state >> 29
+    return f"{state:016x}"
 
 
 def iter_ways(knob: Knob) -> Iterator[Literal["up", "down"]]:

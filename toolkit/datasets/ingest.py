@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO
@@ -15,16 +14,12 @@ from toolkit.datasets.report import IngestReport, SourceReport
 from toolkit.datasets.sources import LogFile, database_of, inspect, sha256_of
 from toolkit.datasets.store import Store, locked
 from toolkit.errors import LogError, ToolkitError
-from toolkit.logs.base import BadLine
-from toolkit.logs.columns import Columns, Rejects
+from toolkit.logs.block_reader import BlockReader, BlockResult
 from toolkit.logs.detect import LINE_FORMATS, WHY_NOT, Kind
 from toolkit.logs.files import Block, find_logs, open_log, read_blocks
 from toolkit.logs.metaschedule import Database
-from toolkit.logs.source_reader import BLANK, COMMENT, TOO_LONG, SourceReader
 from toolkit.progress import SILENT, Progress
 from toolkit.records import content_id
-
-UNFINISHED = "unfinished: the file ends within this line"
 
 
 def ingest(
@@ -73,7 +68,7 @@ def ingest(
                 if entry is not None:
                     report.per_source.append(entry)
                 step.advance(1)
-        store.commit()
+        store.close()
     report.seconds = time.perf_counter() - begun
     report.peak_rss_bytes = peak_rss_bytes()
     report.total_records = sum(part.rows for part in store.manifest.records)
@@ -114,7 +109,7 @@ class _Run:
         source.format, source.context = file.kind.value, context
         source.machine, source.labels = machine, file.labels
         before = _counts(source)
-        reading = _Reading(self._store, source, SourceReader(file.kind, machine, database), entry)
+        reading = _Reading(self._store, source, BlockReader(file.kind, machine, database), entry)
         try:
             with open_log(file.path) as stream:
                 if not reading.resume(stream):
@@ -125,6 +120,7 @@ class _Run:
         except LogError as error:
             entry.outcome, entry.message = "damaged", error.what
         source.sha256, source.size, source.finished = sha256, file.path.stat().st_size, True
+        self._store.changed()
         after = _counts(source)
         entry.lines, entry.records, entry.duplicates, entry.rejected = (
             now - then for now, then in zip(after, before, strict=True)
@@ -144,15 +140,11 @@ class _Reading:
     """One source being read: where it stands, and what its lines give."""
 
     def __init__(
-        self, store: Store, source: Source, reader: SourceReader, entry: SourceReport
+        self, store: Store, source: Source, reader: BlockReader, entry: SourceReport
     ) -> None:
         self._store, self._source, self._reader, self._entry = store, source, reader, entry
         self._digest = hashlib.sha256()
-
-    @property
-    def workloads(self) -> dict[str, int]:
-        """Workload index by task id (MetaSchedule)."""
-        return self._reader.workloads
+        self.workloads: dict[str, int] = {}
 
     def resume(self, stream: IO[bytes]) -> bool:
         """Whether the stream begins with what was read before; if so, go on behind it."""
@@ -178,45 +170,41 @@ class _Reading:
             stream, number=source.lines, offset=source.consumed, tap=self._digest.update
         )
         for block in blocks:
-            self._take(block)
+            rest = self._behind_open_end(block)
+            if rest is not None:
+                self._take(rest, self._reader.read(rest, source.seen), self._digest.hexdigest())
             if self._store.full:
                 self._store.commit()
 
-    def _take(self, block: Block) -> None:
-        source, reader = self._source, self._reader
-        columns = Columns()
-        rejects = Rejects(source.source_id, source.path)
-        reasons: Counter[str] = Counter()
-        lines = block.lines
-        if source.open_end and lines and lines[0].offset == source.consumed:
-            # The last line was read without its end: what stands here first is that end.
+    def _behind_open_end(self, block: Block) -> Block | None:
+        """Cut off the end of a line that was read before its newline was written."""
+        source = self._source
+        if not source.open_end or block.offset != source.consumed:
+            return block
+        end, newline, rest = block.body.partition(b"\n")
+        if end.strip():
             source.open_end = False
-            if not lines[0].data.strip():
-                lines = [line._replace(number=line.number - 1) for line in lines[1:]]
-        unfinished = 0
-        for line in lines:
-            try:
-                if line.oversize:
-                    raise BadLine(TOO_LONG)
-                columns.add(reader.read(line.data, source.seen), source.source_id, line.number)
-                source.seen += 1
-            except BadLine as bad:
-                reason = str(bad)
-                if reason not in (BLANK, COMMENT):
-                    source.seen += 1
-                    if not block.complete:
-                        reason, unfinished = UNFINISHED, 1
-                rejects.add(line.number, line.offset, reason, line.data)
-                reasons[reason] += 1
-        self._store.add(source, columns, rejects, len(lines))
-        if not unfinished:
-            source.consumed, source.consumed_sha256 = block.end, self._digest.hexdigest()
-            source.open_end = not block.complete
-        else:
+            return block
+        source.open_end = not newline
+        source.consumed += len(end) + len(newline)
+        if not rest:
+            source.consumed_sha256 = self._digest.hexdigest()
+            return None
+        return block._replace(body=rest, offset=source.consumed)
+
+    def _take(self, block: Block, result: BlockResult, digest: str) -> None:
+        source = self._source
+        self._store.add(source, result)
+        self.workloads.update(result.workloads)
+        source.seen += result.counted
+        if result.unfinished:
             source.unfinished = 1
-            source.seen -= 1
-        for reason, count in reasons.items():
-            self._entry.reasons[reason] = self._entry.reasons.get(reason, 0) + count
+        else:
+            source.consumed, source.consumed_sha256 = block.end, digest
+            source.open_end = not block.complete
+        for rejected in result.rejected:
+            reasons = self._entry.reasons
+            reasons[rejected.reason] = reasons.get(rejected.reason, 0) + 1
 
 
 def _counts(source: Source) -> tuple[int, int, int, int]:

@@ -128,11 +128,11 @@ def _read_workloads(path: Path) -> list[Workload | None]:
     with open_log(path) as stream:
         try:
             for block in read_blocks(stream):
-                for line in block.lines:
-                    if not line.data.strip():
+                for line in block.pieces():
+                    if not line.strip():
                         continue
                     try:
-                        found.append(None if line.oversize else read_workload(line.data))
+                        found.append(read_workload(line))
                     except BadLine:
                         found.append(None)
         except LogError:
@@ -152,9 +152,9 @@ def _read_trials(path: Path) -> list[Any]:
     rows: list[Any] = []
     with open_log(path) as stream:
         for block in read_blocks(stream):
-            for line in block.lines:
+            for line in block.pieces():
                 try:
-                    rows.append(orjson.loads(line.data))
+                    rows.append(orjson.loads(line))
                 except orjson.JSONDecodeError:
                     rows.append(None)
     return rows

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
-import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from toolkit.datasets import manifest as manifests
 from toolkit.datasets.manifest import Manifest, Part, Source
+from toolkit.datasets.parts import RECORDS, REJECTED, PartWriter, write_frame
+from toolkit.datasets.record_index import RecordIndex
 from toolkit.datasets.tables import read_sketches, read_tasks, sketches_frame, tasks_frame
-from toolkit.errors import DatasetError
-from toolkit.logs.columns import Columns, Rejects
+from toolkit.logs.block_reader import BlockResult
 from toolkit.logs.identity import merge_sketches
+from toolkit.logs.ids import id_numbers
 from toolkit.records import Sketch, Task
-from toolkit.schema import RECORDS, REJECTED
 
-PART_ROWS = 250_000
+PART_ROWS = 500_000
 """Rows a part gathers before it is committed."""
 
-COMPRESSION_LEVEL = 1
+SMALL_ROWS, MANY_SMALL = 25_000, 16
+"""So many parts below so many rows, side by side, are merged into one."""
+
+Kind = Literal["records", "rejected"]
+_SCHEMAS: dict[str, Any] = {"records": RECORDS, "rejected": REJECTED}
 
 
 class Store:
@@ -32,7 +38,7 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for name in ("records", "rejected"):
+        for name in _SCHEMAS:
             (folder / name).mkdir(parents=True, exist_ok=True)
         if (folder / manifests.FILE).exists():
             self.manifest = manifests.load(folder)
@@ -41,26 +47,33 @@ class Store:
         self._sweep()
         self.tasks = read_tasks(folder, self.manifest.tasks)
         self.sketches = read_sketches(folder, self.manifest.sketches)
+        self._sources = {source.source_id: source for source in self.manifest.sources}
         self._known = RecordIndex()
         for part in self.manifest.records:
-            ids = pl.read_parquet(folder / part.file, columns=["record_id"])["record_id"]
-            self._known.add(id_numbers(ids))
-        self._sources = {source.source_id: source for source in self.manifest.sources}
-        self._tables_changed = False
-        self._rows: list[pl.DataFrame] = []
-        self._rejected: list[pl.DataFrame] = []
-        self._pending = 0
-        self._dirty = False
+            for ids in _column(folder / part.file, "record_id"):
+                self._known.add(id_numbers(ids))
+        self._writers: dict[Kind, PartWriter] = {}
+        self._tables_changed = self._dirty = False
 
     def _sweep(self) -> None:
         """Remove what a killed run left behind: files that no commit names."""
         named = self.manifest.files()
-        for folder in ("records", "rejected", "."):
+        for folder in (*_SCHEMAS, "."):
             for path in (self.folder / folder).glob("*"):
                 name = path.relative_to(self.folder).as_posix()
                 ours = path.suffix in (".parquet", ".tmp")
                 if path.is_file() and ours and name not in named:
                     path.unlink()
+
+    def source(self, source_id: str, path: str) -> Source:
+        """The entry of a source, made where there is none."""
+        found = self._sources.get(source_id)
+        if found is None:
+            found = Source(source_id, path, sha256="", format="", size=0)
+            self._sources[source_id] = found
+            self.manifest.sources.append(found)
+            self._dirty = True
+        return found
 
     def _learn_task(self, task: Task) -> None:
         known = self.tasks.get(task.task_id)
@@ -75,97 +88,105 @@ class Store:
             self.sketches[sketch.sketch_id] = new
             self._tables_changed = True
 
-    def source(self, source_id: str, path: str) -> Source:
-        """The entry of a source, made where there is none."""
-        found = self._sources.get(source_id)
-        if found is None:
-            found = Source(source_id, path, sha256="", format="", size=0)
-            self._sources[source_id] = found
-            self.manifest.sources.append(found)
-        return found
-
-    def add(self, source: Source, columns: Columns, rejects: Rejects, lines: int) -> None:
+    def add(self, source: Source, result: BlockResult) -> None:
         """Take in what a stretch of a source's lines gave; its counts move with it."""
-        for task in columns.tasks.values():
+        for task in result.tasks:
             self._learn_task(task)
-        for sketch in columns.sketches.values():
+        for sketch in result.sketches:
             self._learn_sketch(sketch)
-        rows, rejected = columns.frame(), rejects.frame()
-        fresh = self._known.fresh(id_numbers(rows["record_id"]))
-        kept = rows.filter(pl.Series(fresh))
-        kept = kept.with_columns(
-            order=pl.int_range(source.records, source.records + len(kept), dtype=pl.Int64)
-        )
-        numbers = id_numbers(kept["record_id"])
+        rows = result.rows
+        numbers = id_numbers(rows["record_id"])
+        fresh = self._known.fresh(numbers)
+        if not fresh.all():
+            rows, numbers = rows.filter(pa.array(fresh)), numbers[fresh]
         self._known.add(numbers)
-        total = int(numbers.sum(dtype=np.uint64))
-        self.manifest.digest = (self.manifest.digest + total) % 2**64
-        source.lines += lines
-        source.records += len(kept)
-        source.duplicates += len(rows) - len(kept)
-        source.rejected += len(rejected)
-        if len(kept):
-            self._rows.append(kept.select(list(RECORDS)))
-        if len(rejected):
-            self._rejected.append(rejected.select(list(REJECTED)))
-        self._pending += len(kept) + len(rejected)
+        self._count(numbers, 1)
+        if len(rows):
+            self._writer("records").add(_placed(rows, source), source.source_id)
+        if result.rejected:
+            self._writer("rejected").add(_rejected(result, source), source.source_id)
+        source.lines += result.lines
+        source.records += len(rows)
+        source.duplicates += len(fresh) - len(rows)
+        source.rejected += len(result.rejected)
         self._dirty = True
+
+    def _count(self, numbers: NDArray[np.uint64], sign: int) -> None:
+        total = int(numbers.sum(dtype=np.uint64))
+        self.manifest.digest = (self.manifest.digest + sign * total) % 2**64
+
+    def _writer(self, kind: Kind) -> PartWriter:
+        if kind not in self._writers:
+            name = f"{kind}/part-{self.manifest.generation + 1:06d}.parquet"
+            self._writers[kind] = PartWriter(self.folder, name, _SCHEMAS[kind])
+        return self._writers[kind]
 
     @property
     def full(self) -> bool:
         """Whether enough rows wait for a commit."""
-        return self._pending >= PART_ROWS
+        return sum(writer.rows for writer in self._writers.values()) >= PART_ROWS
+
+    def changed(self) -> None:
+        """Note that the manifest was changed from outside, so that it is committed."""
+        self._dirty = True
 
     def commit(self) -> None:
-        """Write what waits and make it count; nothing happens when nothing waits."""
+        """Finish the open parts and make them count; nothing happens when nothing changed."""
         if not self._dirty and not self._tables_changed:
             return
-        self.manifest.generation += 1
-        self.manifest.records.extend(self._write("records", self._rows))
-        self.manifest.rejected.extend(self._write("rejected", self._rejected))
+        manifest = self.manifest
+        for kind, writer in self._writers.items():
+            parts: list[Part] = getattr(manifest, kind)
+            parts.append(writer.finish())
+        self._writers = {}
+        manifest.generation += 1
         if self._tables_changed:
-            self.manifest.tasks = self._table("tasks", tasks_frame(self.tasks.values()))
-            self.manifest.sketches = self._table("sketches", sketches_frame(self.sketches.values()))
-        manifests.sync_folder(self.folder)
-        manifests.save(self.folder, self.manifest)
-        self._rows, self._rejected, self._pending = [], [], 0
+            manifest.tasks = f"tasks-{manifest.generation:06d}.parquet"
+            write_frame(self.folder, manifest.tasks, tasks_frame(self.tasks.values()))
+            manifest.sketches = f"sketches-{manifest.generation:06d}.parquet"
+            write_frame(self.folder, manifest.sketches, sketches_frame(self.sketches.values()))
+        manifests.save(self.folder, manifest)
         self._tables_changed = self._dirty = False
+
+    def close(self) -> None:
+        """Commit, merge small parts, and remove files that no longer belong."""
+        self.commit()
+        for kind in ("records", "rejected"):
+            self._merge_small(kind)
+        self.commit()
         self._sweep()
 
-    def _write(self, folder: str, frames: list[pl.DataFrame]) -> list[Part]:
-        if not frames:
-            return []
-        frame = pl.concat(frames)
-        name = f"{folder}/part-{self.manifest.generation:06d}.parquet"
-        self._durable(name, frame)
-        return [Part(name, len(frame), frame["source_id"].unique(maintain_order=True).to_list())]
+    def _merge_small(self, kind: Kind) -> None:
+        """Merge runs of small neighbouring parts; rows keep their order."""
+        parts: list[Part] = getattr(self.manifest, kind)
+        kept: list[Part] = []
+        run: list[Part] = []
+        for part in [*parts, None]:
+            if part is not None and part.rows < SMALL_ROWS:
+                run.append(part)
+                continue
+            kept.extend([self._merged(kind, run)] if len(run) >= MANY_SMALL else run)
+            run = []
+            if part is not None:
+                kept.append(part)
+        if len(kept) < len(parts):
+            setattr(self.manifest, kind, kept)
+            self._dirty = True
 
-    def _table(self, name: str, frame: pl.DataFrame) -> str:
-        file = f"{name}-{self.manifest.generation:06d}.parquet"
-        self._durable(file, frame)
-        return file
-
-    def _durable(self, name: str, frame: pl.DataFrame) -> None:
-        path = self.folder / name
-        try:
-            with path.open("wb") as stream:
-                frame.write_parquet(stream, compression="zstd", compression_level=COMPRESSION_LEVEL)
-                stream.flush()
-                os.fsync(stream.fileno())
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                path.unlink()
-            raise DatasetError(
-                f"cannot be written: {error.strerror or error}",
-                where=path,
-                cure="what was committed before is kept; make room and ingest again",
-            ) from None
-        manifests.sync_folder(path.parent)
+    def _merged(self, kind: Kind, run: list[Part]) -> Part:
+        name = f"{kind}/merged-{self.manifest.generation + 1:06d}-{len(run)}.parquet"
+        writer = PartWriter(self.folder, name, _SCHEMAS[kind])
+        sources: dict[str, None] = {}
+        for part in run:
+            writer.add(pq.read_table(self.folder / part.file), part.sources[0])
+            sources.update(dict.fromkeys(part.sources))
+        done = writer.finish()
+        return Part(done.file, done.rows, list(sources))
 
     def withdraw_unfinished(self, source: Source) -> None:
         """Take back the rejection of a last line that may have been finished since."""
         if source.unfinished:
-            self._drop("rejected", source, pl.col("line") == source.lines)
+            self._drop("rejected", source, source.lines)
             source.lines -= 1
             source.rejected -= 1
             source.unfinished = 0
@@ -176,72 +197,74 @@ class Store:
         if not source.lines:
             return
         self.commit()
-        for attribute in ("records", "rejected"):
-            self._drop(attribute, source, pl.lit(True))
+        self._drop("records", source)
+        self._drop("rejected", source)
         source.lines = source.records = source.duplicates = source.rejected = 0
         source.consumed = source.seen = source.unfinished = 0
         source.consumed_sha256, source.finished, source.open_end = "", False, False
         self._dirty = True
 
-    def _drop(self, attribute: str, source: Source, which: pl.Expr) -> None:
-        parts: list[Part] = getattr(self.manifest, attribute)
+    def _drop(self, kind: Kind, source: Source, line: int | None = None) -> None:
+        """Rewrite the parts that hold a source's rows (or one line's) without them."""
+        parts: list[Part] = getattr(self.manifest, kind)
         kept: list[Part] = []
-        gone_rows = which & (pl.col("source_id") == source.source_id)
         for number, part in enumerate(parts):
             if source.source_id not in part.sources:
                 kept.append(part)
                 continue
-            frame = pl.read_parquet(self.folder / part.file)
-            rest = frame.filter(~gone_rows)
-            if attribute == "records":
-                gone = id_numbers(frame.filter(gone_rows)["record_id"])
-                self._known.remove(gone)
-                total = int(gone.sum(dtype=np.uint64))
-                self.manifest.digest = (self.manifest.digest - total) % 2**64
-            if len(rest) == len(frame):
-                kept.append(part)
-            elif len(rest):
-                name = f"{attribute}/part-{self.manifest.generation + 1:06d}-{number}.parquet"
-                self._durable(name, rest)
-                kept.append(Part(name, len(rest), rest["source_id"].unique().to_list()))
-        setattr(self.manifest, attribute, kept)
+            name = f"{kind}/part-{self.manifest.generation + 1:06d}-{number}.parquet"
+            writer = PartWriter(self.folder, name, _SCHEMAS[kind])
+            for table in _tables(self.folder / part.file):
+                gone = pc.equal(table["source_id"], source.source_id)
+                if line is not None:
+                    gone = pc.and_(gone, pc.equal(table["line"], line))
+                if kind == "records":
+                    numbers = id_numbers(table["record_id"].filter(gone))
+                    self._known.remove(numbers)
+                    self._count(numbers, -1)
+                rest = table.filter(pc.invert(gone))
+                if len(rest):
+                    for source_id in pc.unique(rest["source_id"]).to_pylist():
+                        writer.add(rest.filter(pc.equal(rest["source_id"], source_id)), source_id)
+            if writer.rows:
+                kept.append(writer.finish())
+        setattr(self.manifest, kind, kept)
 
 
-class RecordIndex:
-    """The ids of all records, as sorted runs of 64-bit numbers: 8 bytes a record."""
-
-    def __init__(self) -> None:
-        self._runs: list[NDArray[np.uint64]] = []
-
-    def fresh(self, ids: NDArray[np.uint64]) -> NDArray[np.bool_]:
-        """Mark ids that are neither known nor earlier in the same array."""
-        mask = np.zeros(len(ids), dtype=np.bool_)
-        mask[np.unique(ids, return_index=True)[1]] = True
-        for run in self._runs:
-            place = np.searchsorted(run, ids)
-            place[place == len(run)] = 0
-            mask &= run[place] != ids
-        return mask
-
-    def add(self, ids: NDArray[np.uint64]) -> None:
-        """Learn ids; runs are merged so that few remain."""
-        if not len(ids):
-            return
-        run = np.sort(ids)
-        while self._runs and len(self._runs[-1]) <= 2 * len(run):
-            run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
-        self._runs.append(run)
-
-    def remove(self, ids: NDArray[np.uint64]) -> None:
-        """Forget ids."""
-        runs = [run[~np.isin(run, ids)] for run in self._runs]
-        self._runs = [run for run in runs if len(run)]
+def _placed(rows: Any, source: Source) -> Any:
+    """Rows of a source with their place in the dataset."""
+    count = len(rows)
+    order = np.arange(source.records, source.records + count, dtype=np.int64)
+    rows = rows.append_column("source_id", pa.repeat(pa.scalar(source.source_id), count))
+    rows = rows.append_column("order", pa.array(order))
+    return rows.select(RECORDS.names)
 
 
-def id_numbers(ids: pl.Series) -> NDArray[np.uint64]:
-    """Record ids (16 hexadecimal digits) as 64-bit numbers."""
-    numbers = np.frombuffer(bytes.fromhex("".join(ids.to_list())), dtype=">u8")
-    return numbers.astype(np.uint64)
+def _rejected(result: BlockResult, source: Source) -> Any:
+    lines, offsets, reasons, contents = zip(*result.rejected, strict=True)
+    count = len(lines)
+    columns = [
+        pa.repeat(pa.scalar(source.source_id), count),
+        pa.repeat(pa.scalar(source.path), count),
+        pa.array(lines, pa.int64()),
+        pa.array(offsets, pa.int64()),
+        pa.array(reasons, pa.string()),
+        pa.array(contents, pa.binary()),
+    ]
+    return pa.table(columns, schema=REJECTED)
+
+
+def _tables(path: Path) -> Iterator[Any]:
+    """The row groups of a part."""
+    with pq.ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            yield file.read_row_group(group)
+
+
+def _column(path: Path, name: str) -> Iterator[Any]:
+    with pq.ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            yield file.read_row_group(group, columns=[name])[name]
 
 
 @contextmanager

@@ -1,10 +1,10 @@
-"""The reader's role: the bytes of one line → what it says, or the reason why it is no record."""
+"""What readers share: what a line says, or the reason why it is no record."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from toolkit.records import (
     ERROR_NUMBER_STATES,
@@ -44,7 +44,7 @@ class Reading(NamedTuple):
     @property
     def latency_s(self) -> float | None:
         """Arithmetic mean of the repeats in seconds; ``None`` unless ok."""
-        return math.fsum(self.run_times_s) / len(self.run_times_s) if self.run_times_s else None
+        return mean(self.run_times_s)
 
     @property
     def candidate_id(self) -> str:
@@ -65,20 +65,11 @@ class Reading(NamedTuple):
         )
 
 
-class LineReader(Protocol):
-    """Reads the lines of one source of one format."""
-
-    format: str
-
-    def read(self, line: bytes, index: int) -> Reading:
-        """Read one line; ``index`` counts the source's lines of this format from 0.
-
-        Raises
-        ------
-        BadLine
-            When the line is no record of this format.
-        """
-        ...
+def mean(run_times_s: Sequence[float]) -> float | None:
+    """Arithmetic mean of the repeats, correctly rounded; ``None`` where there are none."""
+    if len(run_times_s) == 1:
+        return run_times_s[0]
+    return math.fsum(run_times_s) / len(run_times_s) if run_times_s else None
 
 
 def record_id(

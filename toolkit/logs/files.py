@@ -24,25 +24,28 @@ BOM = b"\xef\xbb\xbf"
 DecompressionErrors = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError)
 
 
-class Line(NamedTuple):
-    """One line without its end; ``data`` is cut at 4 KiB where the line is ``oversize``."""
-
-    number: int
-    offset: int
-    data: bytes
-    oversize: bool = False
-
-
 class Block(NamedTuple):
     """Consecutive lines of a source.
 
-    ``end`` is the byte offset behind the last; ``complete`` is false for a last line that has no
-    newline behind it (it comes in a block of its own).
+    ``body`` holds the lines with their newlines; ``number`` and ``offset`` count the lines and
+    bytes of the source before it, ``end`` the bytes up to its end. ``complete`` is false for a
+    last line that has no newline behind it. An ``oversize`` block is one line that is too long
+    to be read: its body is the line's head.
     """
 
-    lines: list[Line]
+    body: bytes
+    number: int
+    offset: int
     end: int
     complete: bool = True
+    oversize: bool = False
+
+    def pieces(self) -> list[bytes]:
+        """The lines without their ends (an oversize line: its head)."""
+        lines = self.body.split(b"\n")
+        if lines and not lines[-1] and self.complete and not self.oversize:
+            lines.pop()
+        return lines
 
 
 def find_logs(paths: Iterable[str | Path]) -> list[Path]:
@@ -129,9 +132,10 @@ def read_blocks(
             damage, chunk = error, b""
         if not chunk:
             tap(rest)
-            if rest or skipped:
-                line = Line(number + 1, offset, head if skipped else rest, skipped > 0)
-                yield Block([line], offset + skipped + len(rest), complete=False)
+            if skipped:
+                yield Block(head, number, offset, offset + skipped, complete=False, oversize=True)
+            elif rest:
+                yield Block(rest, number, offset, offset + len(rest), complete=False)
             if damage is not None:
                 raise LogError(f"the compressed data is damaged: {damage}")
             return
@@ -139,7 +143,6 @@ def read_blocks(
         if offset == 0 and not skipped and text.startswith(BOM):
             tap(BOM)
             offset, text = len(BOM), text[len(BOM) :]
-        lines: list[Line] = []
         if skipped:
             cut = text.find(b"\n") + 1
             tap(text[: cut or len(text)])
@@ -147,19 +150,14 @@ def read_blocks(
             rest = b""
             if not cut:
                 continue
-            number += 1
-            lines.append(Line(number, offset, head, True))
-            offset, skipped, text = offset + skipped, 0, text[cut:]
+            yield Block(head, number, offset, offset + skipped, oversize=True)
+            number, offset, skipped, text = number + 1, offset + skipped, 0, text[cut:]
         cut = text.rfind(b"\n") + 1
         body, rest = text[:cut], text[cut:]
-        tap(body)
-        for piece in body.split(b"\n")[:-1]:
-            number += 1
-            long = len(piece) > MAX_LINE_BYTES
-            lines.append(Line(number, offset, piece[:4096] if long else piece, long))
-            offset += len(piece) + 1
-        if lines:
-            yield Block(lines, offset)
+        if body:
+            tap(body)
+            yield Block(body, number, offset, offset + cut)
+            number, offset = number + body.count(b"\n"), offset + cut
         if len(rest) > MAX_LINE_BYTES:
             # Too long to be a line of any log: its head is kept, the rest only counted.
             tap(rest)

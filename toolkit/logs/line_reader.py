@@ -21,8 +21,8 @@ NOT_FOR_RECORDS = frozenset({COMMENT, BLANK, WORKLOAD})
 """Reasons of lines that were never meant to be records: no cause for concern."""
 
 
-class SourceReader:
-    """Reads the lines of one source, whose format was recognised by its first lines."""
+class LineReader:
+    """Reads single lines of one source, whose format was recognised by its first lines."""
 
     def __init__(self, kind: Kind, machine: str | None, database: Database | None = None) -> None:
         self.kind = kind
@@ -57,8 +57,8 @@ class SourceReader:
             raise BadLine(_why_not_json(text, error)) from None
         try:
             return self._interpret(entry, index)
-        except RecursionError:
-            raise BadLine("nested too deeply") from None
+        except (RecursionError, orjson.JSONEncodeError):
+            raise BadLine("nested too deeply, or with a number beyond 64 bits") from None
 
     def _interpret(self, entry: Any, index: int) -> Reading:
         if isinstance(entry, list):

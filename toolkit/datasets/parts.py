@@ -1,0 +1,133 @@
+"""Parquet parts, written row group by row group so that memory stays bounded."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from toolkit.datasets.manifest import Part, sync_folder
+from toolkit.errors import DatasetError
+from toolkit.logs.rows import SCHEMA as ROWS
+
+ROW_GROUP_BYTES = 48 * 2**20
+"""Rows wait in memory until they make a row group of about this size."""
+
+_PLACE = {"source_id": pa.string(), "order": pa.int64()}
+
+RECORDS = pa.schema(
+    [
+        *list(ROWS)[:4],
+        pa.field("source_id", pa.string()),
+        ROWS.field("line"),
+        pa.field("order", pa.int64()),
+        *list(ROWS)[5:],
+    ]
+)
+"""``toolkit.schema.RECORDS`` in Arrow's words."""
+
+REJECTED = pa.schema(
+    [
+        ("source_id", pa.string()),
+        ("path", pa.string()),
+        ("line", pa.int64()),
+        ("byte_offset", pa.int64()),
+        ("reason", pa.string()),
+        ("content", pa.binary()),
+    ]
+)
+"""``toolkit.schema.REJECTED`` in Arrow's words."""
+
+_REPEATING = (
+    "task_id",
+    "sketch_id",
+    "source_id",
+    "format",
+    "format_version",
+    "tvm_version",
+    "state",
+    "reason",
+    "path",
+)
+
+
+class PartWriter:
+    """Writes one part; until ``finish`` it is a file that no manifest names."""
+
+    def __init__(self, folder: Path, name: str, schema: Any) -> None:
+        self._path = folder / name
+        self._name = name
+        self._schema = schema
+        self._waiting: list[Any] = []
+        self._bytes = 0
+        self._sources: dict[str, None] = {}
+        self.rows = 0
+        self._stream: Any = None
+        self._writer: Any = None
+
+    def add(self, table: Any, source_id: str) -> None:
+        """Append rows."""
+        self._waiting.append(table)
+        self._bytes += table.nbytes
+        self._sources[source_id] = None
+        self.rows += len(table)
+        if self._bytes >= ROW_GROUP_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        table = pa.concat_tables(self._waiting)
+        self._waiting, self._bytes = [], 0
+        with self._guard():
+            if self._writer is None:
+                self._stream = self._path.open("wb")
+                self._writer = pq.ParquetWriter(
+                    self._stream,
+                    self._schema,
+                    compression="zstd",
+                    compression_level=1,
+                    use_dictionary=[n for n in self._schema.names if n in _REPEATING],
+                )
+            self._writer.write_table(table, row_group_size=max(len(table), 1))
+
+    def finish(self) -> Part:
+        """Bring the part to disk and say what it holds."""
+        if self._waiting:
+            self._write()
+        with self._guard():
+            self._writer.close()
+            self._stream.flush()
+            os.fsync(self._stream.fileno())
+            self._stream.close()
+        sync_folder(self._path.parent)
+        return Part(self._name, self.rows, list(self._sources))
+
+    def discard(self) -> None:
+        """Close and remove what was written."""
+        if self._stream is not None:
+            with contextlib.suppress(OSError):
+                self._stream.close()
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+
+    @contextlib.contextmanager
+    def _guard(self) -> Any:
+        try:
+            yield
+        except OSError as error:
+            self.discard()
+            raise DatasetError(
+                f"cannot be written: {error.strerror or error}",
+                where=self._path,
+                cure="what was committed before is kept; make room and ingest again",
+            ) from None
+
+
+def write_frame(folder: Path, name: str, frame: Any) -> None:
+    """Write a small table (a polars frame) and bring it to disk."""
+    writer = PartWriter(folder, name, frame.to_arrow().schema)
+    writer.add(frame.to_arrow(), "")
+    writer.finish()
