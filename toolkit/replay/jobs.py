@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from toolkit.progress import Progress, Step
-from toolkit.replay.metrics import relative_at
+from toolkit.records import content_id
+from toolkit.replay.methodology import SpaceFacts, run_matrices, score
+from toolkit.replay.metrics import improvements, relative_at
 from toolkit.replay.models import ModelSet, load_models
 from toolkit.replay.parts import Parts, runs_table
 from toolkit.replay.scenario import Scenario, StrategyChoice
@@ -108,12 +111,17 @@ def _run_job(
             for seed in range(scenario.seeds)
         ]
         metrics: list[dict[str, Any]] = []
+        facts = SpaceFacts.of(job.table)
+        seed = int(content_id("score", job.task_id, choice.label), 16) % 2**32
+        matrices = run_matrices(facts, [one.replayed for one in runs])
+        of_all = score(facts, *matrices, np.random.RandomState(seed))
         for one in runs:
             curves = {
                 f"curve_{unit}": relative_at(one.replayed, job.table.best_s, unit, grid)
                 for unit, grid in job.grids.items()
             }
-            metrics.append({"seed": one.seed, **one.metrics, **curves})
+            steps = {"steps": improvements(one.replayed), "score": of_all}
+            metrics.append({"seed": one.seed, **one.metrics, **steps, **curves})
         rows: pa.Table = runs_table(job.table, scenario.name, choice.label, runs)
         parts.write(job.task_id, choice.label, rows, metrics)
         yield choice.label

@@ -154,6 +154,35 @@ def bounds(run: Replayed, evaluations: int | None) -> tuple[int, int | None]:
     return low, evaluations + int((run.missed_at < evaluations).sum())
 
 
+def improvements(run: Replayed) -> dict[str, list[float]]:
+    """Return where the best value improved: evaluations, seconds and values, in order of time."""
+    order = np.argsort(run.clock_s, kind="stable")
+    best = np.fmin.accumulate(run.value_s[order]) if len(order) else run.value_s
+    better = np.flatnonzero(np.isfinite(best) & ~(best >= np.r_[np.inf, best[:-1]]))
+    return {
+        "evaluations": [float(e + 1) for e in order[better]],
+        "seconds": [float(c) for c in run.clock_s[order][better]],
+        "values": [float(v) for v in best[better]],
+    }
+
+
+def time_ratio(
+    steps: dict[str, list[float]], baseline: dict[str, list[float]], unit: str = "seconds"
+) -> float | None:
+    """S = T / T0 (Han et al. 2025, section 5): lower is better.
+
+    T0 is when the baseline reached its best, T when the other run reached the same throughput;
+    infinite when it never did, ``None`` when the baseline never succeeded.
+    """
+    if not baseline["values"]:
+        return None
+    target, spent = baseline["values"][-1], baseline[unit][-1]
+    for value, at in zip(steps["values"], steps[unit], strict=True):
+        if value <= target:
+            return at / spent
+    return float("inf")
+
+
 def run_metrics(table: RecordedTable, run: Replayed) -> dict[str, float | int | str | None]:
     """Compute the metrics of one run.
 

@@ -134,7 +134,7 @@ def write_results(
     """Write one row a run with all its metrics."""
     flat = [
         {"scenario": scenario.name, "strategy": label, "task_id": task_id}
-        | {key: value for key, value in row.items() if not key.startswith("curve_")}
+        | {k: v for k, v in row.items() if not k.startswith("curve_") and k != "steps"}
         for (task_id, label), runs in rows.items()
         for row in runs
     ]

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.replay.metrics import NAMES
+from toolkit.replay.closed_form import expected_evaluations
+from toolkit.replay.metrics import NAMES, time_ratio
 from toolkit.replay.scenario import Scenario
 from toolkit.replay.space import RecordedSpace
 from toolkit.replay.statistics import (
@@ -54,6 +55,37 @@ class Matrices:
         values = self.get(label, key)
         return np.where(np.isinf(values), self.get(label, at), values)
 
+    def scores(self, label: str) -> FloatArray:
+        """Methodology scores, ``(tasks, 1)``, of the tasks where every strategy has one."""
+        labels = {label for _, label in self.rows}
+        defined = [
+            task
+            for task in self.tasks
+            if all(self.rows[task, other][0].get("score") is not None for other in labels)
+        ]
+        values = [[self.rows[task, label][0]["score"]] for task in defined]
+        return np.array(values, dtype=np.float64).reshape(len(defined), 1)
+
+    def ratios(self, label: str, baseline: str) -> FloatArray | None:
+        """S = T / T0 against the baseline's run of the same task and seed; lower is better."""
+        if (self.tasks[0], baseline) not in self.rows:
+            return None
+        return np.array(
+            [
+                [
+                    np.inf if ratio is None else ratio
+                    for ratio in (
+                        time_ratio(one["steps"], other["steps"])
+                        for one, other in zip(
+                            self.rows[task, label], self.rows[task, baseline], strict=True
+                        )
+                    )
+                ]
+                for task in self.tasks
+            ],
+            dtype=np.float64,
+        )
+
 
 def _figure(
     out: dict[str, Any],
@@ -95,6 +127,16 @@ def strategy_summary(
     _figure(out, "auc", matrices.get(label, "auc", 0.0), mean, *args)
     regret = matrices.get(label, "incumbent_regret")
     _figure(out, "median_incumbent_regret", regret, median, *args)
+    scores = matrices.scores(label)
+    out["score_tasks"] = len(scores)
+    out["score"], out["score_interval"] = None, [None, None]
+    if len(scores):
+        by_task = Resamples.draw(len(scores), 1, scenario.resamples)
+        _figure(out, "score", scores, mean, by_task, scenario.confidence)
+    ratios = matrices.ratios(label, scenario.baseline)
+    if ratios is not None:
+        _figure(out, "median_time_ratio", ratios, median, *args)
+        out["time_ratio_baseline"] = scenario.baseline
     proposals = matrices.get(label, "proposals", 0.0)
     missed = matrices.get(label, "missed", 0.0)
     _figure(out, "coverage", matrices.get(label, "coverage", 1.0), mean, *args)
@@ -119,6 +161,8 @@ def strategy_summary(
 def task_facts(table: RecordedTable) -> dict[str, Any]:
     """Say what is known of a task's record: how complete, how noisy, where its times are from."""
     space_occasions = table.occasions
+    best = table.best_s
+    near = 0 if best is None else int((table.value_s <= best * 1.01).sum())
     protocols = sorted({len(times) for times in table.run_times_s if times})
     return {
         "workload": table.task.workload,
@@ -129,7 +173,9 @@ def task_facts(table: RecordedTable) -> dict[str, Any]:
         "good_candidates": int(np.isfinite(table.value_s).sum()),
         "enumerated": table.enumerated,
         "best": "optimum" if table.enumerated else "best recorded",
-        "best_s": table.best_s,
+        "best_s": best,
+        "candidates_within_1pct": near,
+        "random_expected_evaluations_to_1pct": finite(expected_evaluations(len(table), near)),
         "occasions": int(space_occasions.sum()),
         "noise": "drawn" if bool((space_occasions > 1).any()) else "unknown",
         "repeats_in_record": protocols,

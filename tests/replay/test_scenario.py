@@ -1,0 +1,62 @@
+"""Scenarios are checked before anything runs, and say what would be right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolkit.errors import RecipeError
+from toolkit.replay import load_scenario, parse_scenario
+from toolkit.workspace import bundled
+
+GOOD: dict[str, Any] = {"name": "x", "strategy": [{"name": "random"}]}
+
+
+@pytest.mark.parametrize("path", sorted(bundled("replay").glob("*.toml")), ids=lambda p: p.stem)
+def test_bundled_scenarios_fit(path: Path) -> None:
+    scenario = load_scenario(path.stem)
+    assert scenario.name == path.stem
+    assert scenario.description
+    assert scenario.baseline in scenario.labels
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"seed": 3}, "seeds"),
+        ({"strategy": [{"name": "randon"}]}, "random"),
+        ({"budget": {"evaluation": 3}}, "evaluations"),
+        ({"strategy": [{"name": "random"}, {"name": "random"}]}, "label"),
+        ({"strategy": []}, "strategy"),
+        ({"tasks": {"minimum": 3}}, "minimum_candidates"),
+        ({"seeds": 0}, "seeds"),
+    ],
+)
+def test_what_is_wrong_is_named(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(RecipeError, match=said):
+        parse_scenario(GOOD | change)
+
+
+def test_a_file_is_read_and_named_in_errors(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('seeds = 3\n[[strategy]]\nname = "random"\nlabel = "r"\n')
+    scenario = load_scenario(path)
+    assert (scenario.name, scenario.seeds, scenario.labels) == ("mine", 3, ["r"])
+    path.write_text("seeds = [")
+    with pytest.raises(RecipeError, match=r"mine\.toml"):
+        load_scenario(path)
+    with pytest.raises(RecipeError, match="no such"):
+        load_scenario(tmp_path / "other.toml")
+
+
+def test_unknown_names_come_with_near_ones() -> None:
+    with pytest.raises(RecipeError, match="quick"):
+        load_scenario("quik")
+
+
+def test_the_fingerprint_is_of_what_matters() -> None:
+    one = parse_scenario(GOOD)
+    assert one.fingerprint() == parse_scenario(GOOD | {"description": "words"}).fingerprint()
+    assert one.fingerprint() != parse_scenario(GOOD | {"seeds": 9}).fingerprint()
