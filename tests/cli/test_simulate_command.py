@@ -1,0 +1,103 @@
+"""``toolkit simulate``, from a log to figures."""
+
+from __future__ import annotations
+
+import os
+from itertools import product
+from pathlib import Path
+
+import orjson
+import pytest
+from typer.testing import CliRunner
+
+from toolkit.cli.main import app
+from toolkit.datasets import ingest
+
+KEYS = (
+    "median_evaluations_to_1pct",
+    "mean_evaluations_to_1pct",
+    "max_evaluations_to_1pct",
+    "median_seconds_to_1pct",
+    "reached_share",
+    "coverage",
+    "score",
+    "auc",
+)
+
+
+def autotvm_line(index: int, x: int, y: int, unroll: bool, n: int) -> bytes:
+    """One AutoTVM 0.2 record of a matmul whose time follows a formula."""
+    seconds = 1e-4 * (1 + abs(x.bit_length() - 3) + 0.5 * abs(y.bit_length() - 4) + 0.3 * unroll)
+    entity = [["tile_x", "sp", [-1, x]], ["tile_y", "sp", [-1, y]], ["unroll", "ot", unroll]]
+    tensors = [["TENSOR", [n, 64], "float32"], ["TENSOR", [64, 64], "float32"]]
+    config = {"index": index, "code_hash": None, "entity": entity}
+    result = [[seconds, seconds * 1.01, seconds * 0.99], 0, 1.5, 1.6e9 + index]
+    return orjson.dumps(
+        {
+            "input": ["llvm -keys=cpu", "dense_nopack.x86", [*tensors, None, "float32"], {}],
+            "config": config,
+            "result": result,
+            "version": 0.2,
+            "tvm_version": "0.13.0",
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory in which 'toolkit ingest' has run."""
+    folder = tmp_path_factory.mktemp("work")
+    tiles = (1, 2, 4, 8, 16, 32)
+    for task, n in enumerate((64, 128)):
+        grid = product((False, True), tiles, tiles)
+        lines = [autotvm_line(i, x, y, u, n) for i, (u, y, x) in enumerate(grid)]
+        (folder / f"log{task}.json").write_bytes(b"\n".join(lines) + b"\n")
+    ingest([folder], folder / "tuning" / "dataset", machine="test")
+    return folder
+
+
+def test_without_options_it_finds_the_dataset_and_leaves_its_results(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(workspace)
+    done = CliRunner().invoke(app, ["simulate", "--workers", "1", "--seeds", "2"])
+    assert done.exit_code == 0, done.output
+    assert "random" in done.stdout
+    folder = workspace / "tuning" / "simulations" / "quick"
+    assert {p.name for p in folder.iterdir()} >= {"runs.parquet", "results.parquet", "summary.json"}
+    assert "model-ranked" in done.stderr  # left out, and said so: there is no model
+
+
+def test_json_has_the_keys_that_others_read(workspace: Path, tmp_path: Path) -> None:
+    command = ["simulate", "--dataset", str(workspace / "tuning" / "dataset"), "--json"]
+    options = ["--workers", "1", "--seeds", "2", "--out", str(tmp_path / "out")]
+    done = CliRunner().invoke(app, command + options)
+    assert done.exit_code == 0, done.output
+    summary = orjson.loads(done.stdout)
+    assert len(summary["strategies"]) >= 5
+    for label, row in summary["strategies"].items():
+        assert row["strategy"] == label
+        for key in KEYS:
+            low, high = row[f"{key}_interval"]
+            assert row[key] is None or low is None or high is None or low <= row[key] <= high
+    kept = orjson.loads((tmp_path / "out" / "summary.json").read_bytes())
+    assert kept["strategies"] == summary["strategies"]
+
+
+def test_errors_are_named(tmp_path: Path, workspace: Path) -> None:
+    wrong = CliRunner().invoke(app, ["simulate", "--scenario", "quik"])
+    assert (wrong.exit_code, "quick" in wrong.stderr) == (1, True)
+    absent = CliRunner().invoke(app, ["simulate", "--dataset", str(tmp_path / "none")])
+    assert absent.exit_code == 1
+    assert "Traceback" not in absent.stderr
+    model = ["simulate", "--dataset", str(workspace / "tuning" / "dataset"), "--model"]
+    no_model = CliRunner().invoke(app, [*model, str(tmp_path)])
+    assert (no_model.exit_code, "toolkit train" in no_model.stderr) == (1, True)
+    usage = CliRunner().invoke(app, ["simulate", "--seeds", "0"])
+    assert usage.exit_code == 2
+
+
+def test_help_has_an_example() -> None:
+    shown = CliRunner().invoke(app, ["simulate", "--help"], env={**os.environ, "COLUMNS": "200"})
+    assert shown.exit_code == 0
+    assert "Example" in shown.stdout
