@@ -301,3 +301,21 @@ def test_a_space_is_enumerated_only_when_all_of_it_was_recorded(tmp_path):
     assert list(open_dataset(tmp_path / "part").enumerated().values()) == [False]
     ingest(loglines.write(tmp_path / "b.log", *lines), tmp_path / "ds")
     assert list(open_dataset(tmp_path / "ds").enumerated().values()) == [True]
+
+
+def test_reading_in_several_processes_changes_nothing(logs, tmp_path):
+    loglines.write(
+        logs / "long.log",
+        *(loglines.ansor(timestamp=n, costs=[1e-3 + n * 1e-9]) for n in range(12000)),
+        b"{broken",
+    )
+    alone = ingest(logs, tmp_path / "alone", workers=0)
+    together = ingest(logs, tmp_path / "together", workers=2)
+    assert accounted(together)
+    for name in ("lines", "records", "duplicates", "rejected", "reasons"):
+        assert getattr(alone, name) == getattr(together, name)
+    one, two = open_dataset(tmp_path / "alone"), open_dataset(tmp_path / "together")
+    assert one.records().collect().equals(two.records().collect())
+    assert one.rejected().equals(two.rejected())
+    assert one.tasks() == two.tasks()
+    assert one.sketches() == two.sketches()

@@ -33,6 +33,9 @@ def ingest(
         str | None,
         typer.Option(help="Regular expression on paths; named groups become labels."),
     ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Reading processes (default: by size and cores).")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Read tuning logs into the dataset.
@@ -45,7 +48,14 @@ def ingest(
     from toolkit.datasets import ingest as run
 
     folder = dataset or Workspace().dataset
-    report = run(logs, folder, machine=machine, path_rule=path_rule, progress=BarProgress())
+    report = run(
+        logs,
+        folder,
+        machine=machine,
+        path_rule=path_rule,
+        workers=workers,
+        progress=BarProgress(),
+    )
     if json:
         print_json(report.to_dict())
     else:

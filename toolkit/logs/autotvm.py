@@ -24,6 +24,7 @@ import orjson
 
 from toolkit.logs.autotvm_extents import axis_extents
 from toolkit.logs.base import (
+    INT64_MAX,
     BadLine,
     Reading,
     integer,
@@ -107,8 +108,8 @@ class AutoTVMReader:
             raise BadLine("the result has not 4 items")
         integer(config["index"], "the configuration's index")
         state, run_times = outcome_of(result[0], result[1])
-        task = self._task(inputs, template)
-        sketch, decisions = self._decide(task, inputs, config["entity"], template)
+        task, extents = self._task(inputs, template)
+        sketch, decisions = self._decide(task, extents, config["entity"])
         return Reading(
             task=task,
             sketch=sketch,
@@ -123,7 +124,8 @@ class AutoTVMReader:
             timestamp=seconds(result[3], "timestamp"),
         )
 
-    def _task(self, inputs: list[Any], template: str) -> Task:
+    def _task(self, inputs: list[Any], template: str) -> tuple[Task, dict[str, int]]:
+        """The task, and the extents of the axes that its knobs split."""
         target, name, arguments, options = inputs[:4]
         if not isinstance(target, str) or not isinstance(name, str):
             raise BadLine("target and task name are not strings")
@@ -132,25 +134,26 @@ class AutoTVMReader:
         workload = f"{name}/{template}" if template else name
         key = canonical_json([target, workload, arguments, options])
 
-        def make() -> Task:
+        def make() -> tuple[Task, dict[str, int]]:
+            extents = axis_extents(name, arguments)
             given = [*arguments, options] if options else arguments
-            return make_task(
+            task = make_task(
                 format=FORMAT,
                 workload=workload,
                 arguments=given,
                 target=target,
                 target_kind=target_kind(target),
                 machine=self._machine,
-                extents=tuple(sorted(set(axis_extents(name, arguments).values()))),
+                extents=tuple(sorted(set(extents.values()))),
             )
+            return task, extents
 
-        task: Task = self._tasks.get(key, make)
-        return task
+        kept: tuple[Task, dict[str, int]] = self._tasks.get(key, make)
+        return kept
 
     def _decide(
-        self, task: Task, inputs: list[Any], entities: list[Any], template: str
+        self, task: Task, extents: dict[str, int], entities: list[Any]
     ) -> tuple[Sketch, tuple[int, ...]]:
-        extents = axis_extents(inputs[1], inputs[2])
         shape: list[Any] = []
         decisions: list[int] = []
         words: list[tuple[tuple[int, str], ...]] = []
@@ -163,7 +166,10 @@ class AutoTVMReader:
             if kind == "sp":
                 if not isinstance(value, list) or not value:
                     raise BadLine(f"the split {name} is not a list of factors")
-                parts = [integer(part, f"a factor of {name}") for part in value]
+                parts = list(value)
+                for part in parts:
+                    if type(part) is not int or not -INT64_MAX <= part <= INT64_MAX:
+                        raise BadLine(f"a factor of {name} is not a 64-bit integer")
                 if parts[0] < 0:
                     parts[0] = _outermost(extents.get(name), parts[1:])
                 decisions.extend(parts)
@@ -188,10 +194,12 @@ class AutoTVMReader:
 
         key = canonical_json([task.workload, shape])
         sketch: Sketch = self._sketches.get(key, make)
-        named = learn_labels(sketch, words)
-        if named is not sketch:
-            self._sketches.replace(key, named)
-        return named, tuple(decisions)
+        if any(words):
+            named = learn_labels(sketch, words)
+            if named is not sketch:
+                self._sketches.replace(key, named)
+            sketch = named
+        return sketch, tuple(decisions)
 
 
 def _outermost(extent: int | None, inner: list[int]) -> int:

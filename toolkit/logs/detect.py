@@ -9,6 +9,9 @@ import orjson
 
 from toolkit.logs.files import BOM
 
+HEAD_BYTES = 2**18
+"""So much of a file is looked at."""
+
 
 class Kind(str, Enum):
     """What a file was recognised as."""

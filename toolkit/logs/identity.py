@@ -26,6 +26,10 @@ class Interner:
             found = self._kept[key] = make()
         return found
 
+    def find(self, key: Any) -> Any:
+        """Return the object of a key, ``None`` where there is none."""
+        return self._kept.get(key)
+
     def replace(self, key: Any, value: Any) -> None:
         """Put another object in the place of a key's."""
         self._kept[key] = value

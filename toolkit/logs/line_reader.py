@@ -56,13 +56,13 @@ class LineReader:
         except orjson.JSONDecodeError as error:
             raise BadLine(_why_not_json(text, error)) from None
         try:
-            return self._interpret(entry, index)
+            return self._interpret(entry, index, text)
         except (RecursionError, orjson.JSONEncodeError):
             raise BadLine("nested too deeply, or with a number beyond 64 bits") from None
 
-    def _interpret(self, entry: Any, index: int) -> Reading:
+    def _interpret(self, entry: Any, index: int, text: bytes) -> Reading:
         if isinstance(entry, list):
-            return self._metaschedule.interpret(entry, index)
+            return self._metaschedule.interpret(entry, index, text)
         kind = kind_of_object(entry)
         if kind is Kind.AUTOTVM:
             return self._autotvm.interpret(entry)

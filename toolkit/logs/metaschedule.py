@@ -71,10 +71,10 @@ class MetaScheduleReader:
             entry = orjson.loads(line)
         except orjson.JSONDecodeError as error:
             raise BadLine(f"not JSON: {error}") from None
-        return self.interpret(entry, index)
+        return self.interpret(entry, index, line)
 
-    def interpret(self, entry: Any, index: int) -> Reading:
-        """Interpret a line that has been decoded."""
+    def interpret(self, entry: Any, index: int, line: bytes) -> Reading:
+        """Interpret a line that has been decoded; its bytes serve as keys of what recurs."""
         if not (
             isinstance(entry, list)
             and len(entry) == 2
@@ -86,13 +86,13 @@ class MetaScheduleReader:
         which, (trace, costs, target, arguments) = entry
         if not isinstance(trace, list) or len(trace) != 2:
             raise BadLine("the trace is not [instructions, decisions]")
-        skeleton = self._skeleton(trace[0])
+        skeleton = self._skeleton(trace[0], line)
         decisions = skeleton.decide(trace[1])
         state, run_times = outcome_of([] if costs is None else costs, None)
         described = self._database.trial(index)
         if described and not run_times:
             state = _state(described.get("state"))
-        task, tvm_version = self._task(which, target, arguments)
+        task, tvm_version = self._task(which, target, arguments, line)
         return Reading(
             task=task,
             sketch=skeleton.sketch,
@@ -107,25 +107,34 @@ class MetaScheduleReader:
             timestamp=seconds(described.get("timestamp"), "timestamp in the sidecar"),
         )
 
-    def _skeleton(self, instructions: Any) -> Skeleton:
-        if not isinstance(instructions, list):
-            raise BadLine("the instructions are not a list")
-        chosen = instructions
-        for at, instruction in enumerate(instructions):
-            if isinstance(instruction, list) and instruction[:1] == ["EnterPostproc"]:
-                chosen = instructions[:at]
-                break
-        skeleton: Skeleton = self._skeletons.get(
-            canonical_json(chosen), lambda: read_skeleton(chosen)
-        )
+    def _skeleton(self, instructions: Any, line: bytes) -> Skeleton:
+        """Skeleton of the instructions up to ``EnterPostproc``, known again by their bytes."""
+        end = line.find(b'["EnterPostproc"')
+        skeleton: Skeleton
+        if end < 0:
+            key = canonical_json(instructions)
+            skeleton = self._skeletons.get(key, lambda: read_skeleton(instructions))
+            return skeleton
+        # Quotes inside a JSON string are escaped: these bytes are an instruction, and what
+        # stands before them is the instructions before it.
+        head = line[line.find(b"[[[") : end]
+        skeleton = self._skeletons.get(head, lambda: read_skeleton(instructions))
         return skeleton
 
-    def _task(self, which: int, target: Any, arguments: Any) -> tuple[Task, str | None]:
-        # Arguments are no part of it: a layout rewrite gives weights another shape a candidate.
-        key = canonical_json([which, target])
-        kept: tuple[Task, str | None] = self._tasks.get(
-            key, lambda: self._make_task(which, target, arguments)
-        )
+    def _task(
+        self, which: int, target: Any, arguments: Any, line: bytes
+    ) -> tuple[Task, str | None]:
+        """Task of a record, known again by the bytes of target and arguments."""
+        tail = line[line.rfind(b"],{") + 2 :]
+        kept: tuple[Task, str | None] | None = self._tasks.find((which, tail))
+        if kept is None:
+            kept = self._make_task(which, target, arguments)
+            try:
+                ends_there = orjson.loads(b"[[[" + tail) == [[[target, arguments]]]
+            except orjson.JSONDecodeError:
+                ends_there = False
+            if ends_there:
+                self._tasks.replace((which, tail), kept)
         return kept
 
     def _make_task(self, which: int, target: Any, arguments: Any) -> tuple[Task, str | None]:

@@ -13,7 +13,7 @@ changes them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from toolkit.logs.base import INT64_MAX, BadLine, word_code
@@ -41,52 +41,58 @@ class _Slot:
     kind: KnobKind
     width: int
     choices: tuple[Any, ...] | None = None
+    codes: tuple[int, ...] | None = None
     limit: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
 class Skeleton:
     """An instruction list read once: its sketch, and how to read decisions into its vector."""
 
-    sketch: Sketch
-    slots: tuple[_Slot, ...]
+    def __init__(self, sketch: Sketch, slots: tuple[_Slot, ...]) -> None:
+        self.sketch = sketch
+        self._slots = slots
+        self._decided = [slot.instruction for slot in slots if slot.limit is None]
 
     def decide(self, decisions: Any) -> tuple[int, ...]:
         """Lay a trace's decisions out as the sketch's knobs say; raise ``BadLine``."""
         if not isinstance(decisions, list):
             raise BadLine("the decisions are not a list")
-        given: dict[Any, Any] = {}
         for pair in decisions:
             if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) is not int:
                 raise BadLine("a decision is not [instruction, value]")
-            given[pair[0]] = pair[1]
+        if [pair[0] for pair in decisions] != self._decided:
+            decisions = self._sorted(decisions)
+        values = iter(decisions)
         flat: list[int] = []
-        for slot in self.slots:
+        for slot in self._slots:
             if slot.limit is not None:
                 flat.append(slot.limit)
                 continue
-            if slot.instruction not in given:
-                raise BadLine(f"instruction {slot.instruction} has no decision")
-            flat.extend(_parts(slot, given.pop(slot.instruction)))
-        if given:
-            raise BadLine(f"instruction {next(iter(given))} takes no decision")
+            value = next(values)[1]
+            if slot.kind == "tile":
+                if not isinstance(value, list) or len(value) != slot.width:
+                    raise BadLine(f"the tile of instruction {slot.instruction} has not its factors")
+                flat += value
+            elif slot.codes is None:
+                flat.append(value)
+            elif type(value) is int and 0 <= value < len(slot.codes):
+                flat.append(slot.codes[value])
+            else:
+                raise BadLine(f"instruction {slot.instruction} has no choice {str(value)[:40]}")
+        if not all(type(part) is int and abs(part) <= INT64_MAX for part in flat):
+            raise BadLine("a decision is not a 64-bit integer")
         return tuple(flat)
 
-
-def _parts(slot: _Slot, value: Any) -> list[int]:
-    if slot.kind == "tile":
-        if not isinstance(value, list) or len(value) != slot.width:
-            raise BadLine(f"the tile of instruction {slot.instruction} has not its factors")
-        if not all(type(part) is int and 0 <= part <= INT64_MAX for part in value):
-            raise BadLine(f"a factor of instruction {slot.instruction} is not an integer")
-        return list(value)
-    if type(value) is not int or abs(value) > INT64_MAX:
-        raise BadLine(f"the decision of instruction {slot.instruction} is not an integer")
-    if slot.choices is None:
-        return [value]
-    if not 0 <= value < len(slot.choices):
-        raise BadLine(f"instruction {slot.instruction} has no choice {value}")
-    return [word_code(slot.choices[value])]
+    def _sorted(self, decisions: list[Any]) -> list[Any]:
+        """Decisions in the order of the instructions; raise where one lacks or is too much."""
+        given = {pair[0]: pair for pair in decisions}
+        for instruction in self._decided:
+            if instruction not in given:
+                raise BadLine(f"instruction {instruction} has no decision")
+        for instruction in given:
+            if instruction not in self._decided:
+                raise BadLine(f"instruction {instruction} takes no decision")
+        return [given[instruction] for instruction in self._decided]
 
 
 def read_skeleton(instructions: Any) -> Skeleton:
@@ -142,7 +148,8 @@ class _SkeletonReader:
             if not attrs or not isinstance(attrs[0], list) or not attrs[0]:
                 raise BadLine("SampleCategorical has no choices")
             self._random.update({str(out): len(self._slots) for out in outputs})
-            self._slots.append(_Slot(index, "categorical", 1, tuple(attrs[0])))
+            codes = tuple(map(word_code, attrs[0]))
+            self._slots.append(_Slot(index, "categorical", 1, tuple(attrs[0]), codes))
             self._names.append("categorical")
             # The probabilities steer the sampling, they do not change what can be chosen.
             self._skeleton.append([kind, inputs, [attrs[0]], outputs])
@@ -171,7 +178,7 @@ class _SkeletonReader:
             at = self._random[value]
             word, kind = _ANNOTATIONS.get(str(key), (str(key), "categorical"))
             slot = self._slots[at]
-            self._slots[at] = _Slot(slot.instruction, kind, 1, slot.choices)
+            self._slots[at] = replace(slot, kind=kind)
             self._names[at] = f"{word}:{block}"
         self._skeleton.append(["Annotate", [target, value], attrs, outputs])
 
@@ -193,7 +200,7 @@ class _SkeletonReader:
                 at = self._random.get(factor) if isinstance(factor, str) else None
                 if at is not None and self._slots[at].kind == "categorical":
                     slot = self._slots[at]
-                    self._slots[at] = _Slot(slot.instruction, "thread_binding", 1, slot.choices)
+                    self._slots[at] = replace(slot, kind="thread_binding")
                     self._names[at] = f"threads:{loop}"
         else:
             base = self._blocks.get(source, source)
@@ -205,13 +212,7 @@ class _SkeletonReader:
         """Name the knobs and make the sketch."""
         knobs = KnobList()
         for name, slot in zip(self._names, self._slots, strict=True):
-            choices = labels = None
-            if slot.choices is not None:
-                choices = tuple(word_code(choice) for choice in slot.choices)
-                labels = tuple(
-                    (word_code(choice), canonical_json(choice).decode())
-                    for choice in slot.choices
-                    if type(choice) is not int
-                )
-            knobs.add(name, slot.kind, slot.width, choices, labels or ())
+            words = zip(slot.codes or (), slot.choices or (), strict=True)
+            labels = tuple((c, canonical_json(w).decode()) for c, w in words if type(w) is not int)
+            knobs.add(name, slot.kind, slot.width, slot.codes, labels)
         return Skeleton(make_sketch(FORMAT, self._skeleton, knobs.knobs), tuple(self._slots))

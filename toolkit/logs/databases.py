@@ -1,0 +1,126 @@
+"""The files of a MetaSchedule database: which belong together, and what they say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from toolkit.errors import LogError
+from toolkit.logs.base import BadLine
+from toolkit.logs.detect import HEAD_BYTES, Kind, detect
+from toolkit.logs.files import DecompressionErrors, open_log, read_blocks
+from toolkit.logs.metaschedule import Database
+from toolkit.logs.metaschedule_workload import Workload, read_workload
+
+_ENDINGS = r"(\.json)?(\.(gz|xz|zst))?$"
+
+
+def workload_file(records: Path, known: Iterable[Path] = ()) -> Path | None:
+    """Find the workload file of a records file: in its folder, by name, or the only one there."""
+    beside = [path for path in known if path.parent == records.parent]
+    if not beside:
+        # The records may have been named alone: look beside them.
+        beside = [path for path in sorted(records.parent.iterdir()) if _holds_workloads(path)]
+    partner = _stem(records).replace("tuning_record", "workload")
+    for path in beside:
+        if _stem(path) == partner:
+            return path
+    return beside[0] if len(beside) == 1 else None
+
+
+def _stem(path: Path) -> str:
+    return re.sub(_ENDINGS, "", path.name)
+
+
+def _holds_workloads(path: Path) -> bool:
+    if not path.is_file() or "workload" not in path.name:
+        return False
+    try:
+        with open_log(path) as stream:
+            return detect(stream.read(HEAD_BYTES), path.name) is Kind.METASCHEDULE_WORKLOAD
+    except (LogError, OSError, *DecompressionErrors):
+        return False
+
+
+def read_database(records: Path, workloads: Path | None) -> Database:
+    """Read what stands beside a database's records."""
+    stem = _stem(records)
+    prefix = stem[: -len("tuning_record")] if stem.endswith("tuning_record") else "database_"
+    trials = _sidecar(records.parent, f"{prefix}trials.jsonl")
+    names, sizes, machine = _collection(_sidecar(records.parent, "collection.json"))
+    return Database(
+        workloads=[] if workloads is None else _read_workloads(workloads),
+        trials=[] if trials is None else _read_trials(trials),
+        names=names,
+        space_sizes=sizes,
+        machine=machine,
+    )
+
+
+def _sidecar(folder: Path, name: str) -> Path | None:
+    for ending in ("", ".gz", ".xz", ".zst"):
+        path = folder / f"{name}{ending}"
+        if path.is_file():
+            return path
+    return None
+
+
+def _collection(path: Path | None) -> tuple[dict[int, str], dict[int, int], str | None]:
+    """Task names and sizes of spaces by workload index, and the machine."""
+    names: dict[int, str] = {}
+    sizes: dict[int, int] = {}
+    if path is None:
+        return names, sizes, None
+    try:
+        with open_log(path) as stream:
+            about = orjson.loads(stream.read())
+    except (LogError, OSError, orjson.JSONDecodeError, *DecompressionErrors):
+        return names, sizes, None
+    if not isinstance(about, dict):
+        return names, sizes, None
+    tasks = about.get("tasks")
+    for task in tasks if isinstance(tasks, list) else []:
+        index = task.get("workload_index") if isinstance(task, dict) else None
+        if type(index) is not int:
+            continue
+        if isinstance(task.get("name"), str):
+            names[index] = task["name"]
+        if type(task.get("space_size")) is int:
+            sizes[index] = task["space_size"]
+    machine = about.get("machine")
+    return names, sizes, machine if isinstance(machine, str) else None
+
+
+def _read_workloads(path: Path) -> list[Workload | None]:
+    found: list[Workload | None] = []
+    for line in _lines(path):
+        if line.strip():
+            try:
+                found.append(read_workload(line))
+            except BadLine:
+                found.append(None)
+    return found
+
+
+def _read_trials(path: Path) -> list[Any]:
+    rows: list[Any] = []
+    for line in _lines(path):
+        try:
+            rows.append(orjson.loads(line))
+        except orjson.JSONDecodeError:
+            rows.append(None)
+    return rows
+
+
+def _lines(path: Path) -> Iterable[bytes]:
+    """Lines of a file as far as it can be read; its damage is reported where it is a source."""
+    try:
+        with open_log(path) as stream:
+            for block in read_blocks(stream):
+                yield from block.pieces()
+    except (LogError, OSError):
+        return

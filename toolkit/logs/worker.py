@@ -1,0 +1,60 @@
+"""A reading process: ``python -m toolkit.logs.worker`` reads blocks from its standard input.
+
+It is started as a command, not forked: forking a process whose libraries run threads is unsafe,
+and other ways would import the caller's main module again.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from toolkit.logs.block_reader import BlockReader, BlockResult
+from toolkit.logs.databases import read_database
+from toolkit.logs.detect import Kind
+from toolkit.logs.files import Block
+from toolkit.logs.metaschedule import Database
+from toolkit.logs.transfer import encode_result, read_frame, write_frame
+
+
+class Worker:
+    """Answers frames: a source's description opens a reader, a block is read by it."""
+
+    def __init__(self) -> None:
+        self._reader = BlockReader(Kind.FOREIGN, None)
+        self._known: set[str] = set()
+
+    def open(self, source: dict[str, Any]) -> None:
+        """Begin another source."""
+        database = Database()
+        if source["workloads"] is not None:
+            database = read_database(Path(source["records"]), Path(source["workloads"]))
+        self._reader = BlockReader(Kind(source["kind"]), source["machine"], database)
+        self._known = set()
+
+    def read(self, place: dict[str, Any], body: bytes) -> BlockResult:
+        """Read one block; tasks and sketches are told once a source."""
+        result = self._reader.read(Block(body, **place), 0)
+        result.tasks = [t for t in result.tasks if t.task_id not in self._known]
+        self._known.update(task.task_id for task in result.tasks)
+        return result
+
+
+def main() -> None:
+    """Read frames until the parent closes the pipe (or dies)."""
+    stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
+    worker = Worker()
+    try:
+        while (frame := read_frame(stdin)) is not None:
+            head, body = frame
+            if "source" in head:
+                worker.open(head["source"])
+            else:
+                write_frame(stdout, *encode_result(worker.read(head["block"], body)))
+    except (KeyboardInterrupt, BrokenPipeError):
+        pass
+
+
+if __name__ == "__main__":
+    main()
