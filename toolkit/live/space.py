@@ -71,7 +71,7 @@ class MetaScheduleSpace:
 
     def _read(self, chosen: list[Any]) -> Any:
         entry = [0, [chosen, [1.0], self._target, self._arguments]]
-        return self._reader.interpret(entry, 0)
+        return self._reader.read(orjson.dumps(entry), 0)
 
     def _candidate(self, design: Design) -> Candidate:
         reading = self._read(design.chosen)
