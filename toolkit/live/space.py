@@ -59,9 +59,9 @@ class MetaScheduleSpace:
         self.sketches: tuple[Sketch, ...] = tuple(reading.sketch for reading in readings)
         self._positions = [
             {
-                knob.name: slot.instruction
-                for knob, slot in zip(
-                    reading.sketch.knobs, read_skeleton(base[0]).slots, strict=True
+                knob.name: instruction
+                for knob, instruction in zip(
+                    reading.sketch.knobs, read_skeleton(base[0]).instructions, strict=True
                 )
             }
             for reading, base in zip(readings, design.bases, strict=True)

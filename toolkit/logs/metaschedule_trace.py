@@ -53,6 +53,11 @@ class Skeleton:
         self._slots = slots
         self._decided = [slot.instruction for slot in slots if slot.limit is None]
 
+    @property
+    def instructions(self) -> tuple[int, ...]:
+        """For each knob of the sketch, the index of the instruction that decides it."""
+        return tuple(slot.instruction for slot in self._slots)
+
     def decide(self, decisions: Any) -> tuple[int, ...]:
         """Lay a trace's decisions out as the sketch's knobs say; raise ``BadLine``."""
         if not isinstance(decisions, list):
