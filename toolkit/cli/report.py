@@ -2,8 +2,69 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Annotated
+
 import typer
+
+from toolkit.cli.common import BarProgress, DatasetDir, Json, command, out, print_json
+from toolkit.workspace import Workspace
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
+    app.command()(report)
+
+
+@command
+def report(
+    out_file: Annotated[
+        Path | None, typer.Option("--out", help="HTML file (default: tuning/report.html).")
+    ] = None,
+    workspace: Annotated[
+        Path, typer.Option(help="Folder in which everything below is looked for.")
+    ] = Path("tuning"),
+    dataset: DatasetDir = None,
+    model: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder of a trained model; repeatable (default: tuning/models/*)."),
+    ] = None,
+    simulation: Annotated[
+        list[Path] | None,
+        typer.Option(help="Results of a replay; repeatable (default: tuning/simulations/*)."),
+    ] = None,
+    validation: Annotated[
+        Path | None, typer.Option(help="Live verdicts (default: tuning/validation).")
+    ] = None,
+    figures: Annotated[
+        Path | None,
+        typer.Option(help="Write every figure into this folder as well, as SVG and PNG."),
+    ] = None,
+    title: Annotated[str, typer.Option(help="Name of the report.")] = "Tuning report",
+    json: Json = False,
+) -> None:
+    """Put everything that was found into one HTML file that needs no network.
+
+    What is not there yet is named in the report with the command that makes it. --json prints
+    the summary that the report is drawn from.
+
+    Example: toolkit report --out report.html --figures figures/
+    """
+    from toolkit.reports import export_figures, find_inputs, report_summary, write_html
+
+    inputs = find_inputs(
+        workspace, dataset=dataset, models=model, simulations=simulation, validation=validation
+    )
+    today = datetime.now(timezone.utc).date().isoformat()
+    summary = report_summary(inputs, title=title, generated=today)
+    progress = BarProgress()
+    written = write_html(summary, out_file or Workspace(workspace).report, progress=progress)
+    exported = export_figures(summary, figures, progress=progress) if figures is not None else []
+    if json:
+        print_json({**summary, "out": str(written), "figures": [str(path) for path in exported]})
+        return
+    out.print(summary["headline"]["title"], highlight=False, markup=False)
+    for section, made_by in summary["missing"].items():
+        out.print(f"no {section} yet: {made_by}", highlight=False, style="dim")
+    out.print(f"open {written}", style="bold", highlight=False)

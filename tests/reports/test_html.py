@@ -1,0 +1,183 @@
+"""The page and its figures: self-contained, complete, drawn from the summary. No bytes compared."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolkit.reports import ReportInputs, export_figures, render_html, report_summary
+from toolkit.reports.charts import NARROW, WIDE, specification, task_label, task_labels
+from toolkit.reports.figures import report_figures
+from toolkit.workspace import Workspace
+
+SECTIONS = ("findings", "dataset", "throughput", "mutation", "strategies", "live", "provenance")
+VOID = {"meta", "link", "br", "hr", "img", "input"}
+
+
+class Page(HTMLParser):
+    """Collects what the tests ask for, and whether every element is closed."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: Counter[str] = Counter()
+        self.targets: list[str] = []
+        self.loads: list[str] = []
+        self.charts: list[dict[str, str | None]] = []
+        self.tags: Counter[str] = Counter()
+        self.open: list[str] = []
+        self.stray: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.tags[tag] += 1
+        if tag not in VOID:
+            self.open.append(tag)
+        if found.get("id"):
+            self.ids[str(found["id"])] += 1
+        if tag == "a":
+            self.targets.append(str(found.get("href")))
+        if tag == "svg" and "chart" in str(found.get("class")):
+            self.charts.append(found)
+        for name in ("src", "srcset", "data", "xlink:href"):
+            if found.get(name):
+                self.loads.append(str(found[name]))
+        if tag == "link":
+            self.loads.append(str(found.get("href")))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in VOID:
+            return
+        if not self.open or self.open[-1] != tag:
+            self.stray.append(tag)
+        else:
+            self.open.pop()
+
+
+@pytest.fixture(scope="module")
+def html(summary: dict[str, Any]) -> str:
+    return render_html(summary)
+
+
+@pytest.fixture(scope="module")
+def page(html: str) -> Page:
+    return Page(html)
+
+
+def test_it_needs_no_network(html: str, page: Page) -> None:
+    assert page.loads == []
+    addresses = set(re.findall(r"https?://[^\"'\s<)]+", html))
+    assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
+    assert "@import" not in html
+    assert "url(http" not in html
+
+
+def test_it_is_well_formed_and_links_resolve(page: Page) -> None:
+    assert page.stray == []
+    assert page.open == []
+    assert [name for name, count in page.ids.items() if count > 1] == []
+    assert {target.lstrip("#") for target in page.targets} <= set(page.ids)
+    assert set(SECTIONS) <= set(page.ids)
+
+
+def test_every_figure_is_there_for_wide_and_narrow_screens(
+    page: Page, summary: dict[str, Any]
+) -> None:
+    figures = [figure for part in report_figures(summary).values() for figure in part]
+    assert len(figures) >= 12
+    assert len({figure.key for figure in figures}) == len(figures)
+    classes = Counter(str(chart["class"]) for chart in page.charts)
+    assert classes == {"chart wide": len(figures), "chart narrow": len(figures)}
+    assert page.tags["figcaption"] == len(figures)
+
+
+def test_every_figure_says_how_to_read_it_and_what_it_does_not_show(
+    page: Page, summary: dict[str, Any]
+) -> None:
+    for part in report_figures(summary).values():
+        for figure in part:
+            for text in (figure.reading, figure.limits, figure.description):
+                assert text.rstrip().endswith((".", ")")), figure.key
+                assert len(text) > 20
+    for chart in page.charts:
+        assert chart["role"] == "img"
+        assert len(str(chart["aria-label"])) > 30
+
+
+def test_figures_follow_the_system_colours(html: str) -> None:
+    drawn = "".join(re.findall(r'<svg xmlns[^>]*class="chart.*?</svg>', html, flags=re.S))
+    assert "var(--s1" in drawn
+    assert "var(--ink" in drawn
+    raw = set(re.findall(r'(?:fill|stroke)="(#[0-9a-fA-F]{3,6})"', drawn))
+    assert raw == set(), "a colour of its own would not follow light and dark"
+
+
+def test_the_numbers_of_the_summary_are_on_the_page(html: str, summary: dict[str, Any]) -> None:
+    assert f"{summary['dataset']['records']:,}" in html
+    for simulation in summary["simulations"]:
+        for row in simulation["strategies"]:
+            assert row["strategy"] in html
+    for verdict in summary["live"]["verdicts"]:
+        if verdict["ratio"] is not None:
+            assert f"{verdict['ratio']:.3f}" in html
+    assert summary["dataset"]["fingerprint"] in html
+
+
+def test_missing_parts_name_their_command(tuning: Workspace) -> None:
+    html = render_html(report_summary(ReportInputs(dataset=tuning.dataset)))
+    for command in ("train throughput", "train mutation", "simulate", "validate"):
+        assert f"<code>toolkit {command}</code>" in html
+
+
+def test_a_page_without_a_dataset_says_what_makes_one(tuning: Workspace) -> None:
+    html = render_html(report_summary(ReportInputs(validation=tuning.validation)))
+    assert "<code>toolkit ingest LOGS</code>" in html
+    assert 'id="fig-live-verdicts"' in html
+
+
+def test_names_are_escaped(tuning: Workspace) -> None:
+    title = "<script>alert(1)</script>"
+    html = render_html(report_summary(ReportInputs(validation=tuning.validation), title=title))
+    assert "<script>alert" not in html
+    assert "&lt;script&gt;alert" in html
+
+
+def test_equal_summaries_give_equal_pages(summary: dict[str, Any], html: str) -> None:
+    assert render_html(summary) == html
+
+
+@pytest.mark.parametrize("layout", [WIDE, NARROW])
+def test_figures_fit_their_layout(summary: dict[str, Any], layout: Any) -> None:
+    for part in report_figures(summary).values():
+        for figure in part:
+            found = specification(figure, layout)
+            assert found["width"] == layout.width
+            assert found["autosize"]["type"] == "fit-x"
+
+
+def test_export_without_a_browser(summary: dict[str, Any], tmp_path: Path) -> None:
+    only = {**summary, "throughput": [], "simulations": [], "mutation": []}
+    written = export_figures(only, tmp_path / "figures")
+    assert {path.suffix for path in written} == {".svg", ".png"}
+    for path in written:
+        head = path.read_bytes()[:8]
+        assert head.startswith(b"<svg" if path.suffix == ".svg" else b"\x89PNG\r\n\x1a\n")
+    assert "var(--" not in next(p for p in written if p.suffix == ".svg").read_text()
+
+
+def test_task_labels_keep_what_tells_tasks_apart() -> None:
+    name = "conv2d_NCHWc.x86(1x256x56x56,256x256x3x3,1,1,1,1,NCHW,NCHW,float32)"
+    assert task_label(name, 40) == "conv2d_NCHWc 256x56x56 256x256x3x3"
+    assert task_label(name, 20) == "conv2d_NCHWc 256x56…"
+    assert task_label("softmax", 20) == "softmax"
+    assert len(set(task_labels([name, name, name], 20))) == 3

@@ -1,0 +1,54 @@
+"""Numbers for people."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolkit.reports import show
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (5, "5"), (12345, "12,345"), (0.97, "0.970"), (76.5, "76.5"), (1234.5, "1,234")],
+)
+def test_numbers_keep_three_digits(value: float, text: str) -> None:
+    assert show.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1.5e-5, "15 µs"), (2e-3, "2 ms"), (0.5, "500 ms"), (90, "90 s"), (600, "10 min"),
+     (7200, "2 h"), (3e-9, "3 ns"), (0, "0 s")],
+)  # fmt: skip
+def test_seconds_choose_their_unit(value: float, text: str) -> None:
+    assert show.seconds(value).replace(show.THIN, " ") == text
+
+
+@given(st.floats(0, 1))
+def test_a_share_is_all_or_nothing_only_when_it_is(share: float) -> None:
+    text = show.percent(share)
+    assert (text == f"100{show.THIN}%") == (share == 1)
+    assert (text == f"0{show.THIN}%") == (share == 0)
+
+
+@given(st.one_of(st.none(), st.sampled_from([math.inf, math.nan])))
+def test_what_is_not_there_is_said_so(value: float | None) -> None:
+    assert show.number(value) == show.seconds(value) == show.percent(value) == "–"
+    assert show.number(value, show.NOT_REACHED) == show.NOT_REACHED
+
+
+def test_intervals_without_an_end_say_so() -> None:
+    assert show.interval([244.0, None]) == "[244, ∞]"
+    assert show.interval([None, None]) == show.interval(None) == ""
+    assert show.interval([0.1, 0.25], "percent") == f"[10.0{show.THIN}%, 25.0{show.THIN}%]"
+
+
+def test_words() -> None:
+    assert show.listed(["a", "b", "c"]) == "a, b and c"
+    assert show.listed(["a"]) == "a"
+    assert show.plural(1, "task") == "1 task"
+    assert show.plural(2000, "task was", "tasks were") == "2,000 tasks were"

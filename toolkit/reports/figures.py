@@ -1,0 +1,56 @@
+"""All figures of a report, in the order of its sections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from toolkit.progress import SILENT, Progress
+from toolkit.reports.charts import EXPORT, Figure, draw_png, draw_svg
+from toolkit.reports.figures_dataset import dataset_figures
+from toolkit.reports.figures_live import live_figures
+from toolkit.reports.figures_models import throughput_figures
+from toolkit.reports.figures_mutation import mutation_figures
+from toolkit.reports.figures_strategies import strategy_figures
+
+
+def report_figures(summary: Mapping[str, Any]) -> dict[str, list[Figure]]:
+    """Figures by section: ``dataset``, ``throughput-0``, ``mutation-0``, ``replay-0``, ``live``."""
+    found = {
+        "dataset": [] if summary["dataset"]["missing"] else dataset_figures(summary["dataset"])
+    }
+    for i, model in enumerate(summary["throughput"]):
+        found[f"throughput-{i}"] = throughput_figures(model, f"throughput-{i}")
+    for i, model in enumerate(summary["mutation"]):
+        found[f"mutation-{i}"] = mutation_figures(model, f"mutation-{i}")
+    for i, simulation in enumerate(summary["simulations"]):
+        found[f"replay-{i}"] = strategy_figures(simulation)
+    found["live"] = live_figures(summary["live"])
+    return found
+
+
+def export_figures(
+    summary: Mapping[str, Any],
+    folder: Path | str,
+    formats: Iterable[Literal["svg", "png"]] = ("svg", "png"),
+    *,
+    progress: Progress = SILENT,
+) -> list[Path]:
+    """Write every figure as a file of its own, in light colours, without a browser."""
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    figures = [figure for part in report_figures(summary).values() for figure in part]
+    written = []
+    wanted = tuple(formats)
+    with progress.step("exporting figures", total=len(figures)) as step:
+        for figure in figures:
+            for form in wanted:
+                path = target / f"{figure.key}.{form}"
+                if form == "svg":
+                    path.write_text(draw_svg(figure, EXPORT), encoding="utf-8")
+                else:
+                    path.write_bytes(draw_png(figure, EXPORT))
+                written.append(path)
+            step.advance(note=figure.key)
+    return written

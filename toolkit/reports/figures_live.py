@@ -1,0 +1,121 @@
+"""Figure of the live verdicts: ratios with their intervals beside the floor of the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import altair as alt
+
+from toolkit.reports import show
+from toolkit.reports.charts import (
+    Figure,
+    Layout,
+    data,
+    log_scale,
+    log_ticks,
+    names_axis,
+    task_labels,
+)
+from toolkit.reports.theme import light
+
+Section = Mapping[str, Any]
+
+ROLES = {"better": "good", "not better": "baseline", "undecided": "open"}
+SHAPES = {"better": "circle", "not better": "square", "undecided": "diamond"}
+
+
+def live_figures(live: Section) -> list[Figure]:
+    """The figure of the verdicts, where a ratio was measured."""
+    measured = [verdict for verdict in live["verdicts"] if verdict["ratio"] is not None]
+    return [_forest(measured)] if measured else []
+
+
+def _forest(verdicts: list[Section]) -> Figure:
+    ends = [end for v in verdicts for end in (*v["interval"], *(v["aa_interval"] or ()))]
+    low, high = min([*ends, 0.9]) / 1.03, max([*ends, 1.1]) * 1.03
+
+    def draw(layout: Layout) -> Any:
+        labels = task_labels([v["name"] for v in verdicts], layout.label_chars)
+        rows = []
+        for label, verdict in zip(labels, verdicts, strict=True):
+            floor = verdict["aa_interval"] or [1.0, 1.0]
+            rows.append(
+                {
+                    "task": label,
+                    "verdict": verdict["verdict"],
+                    "ratio": verdict["ratio"],
+                    "low": max(low, verdict["interval"][0]),
+                    "high": min(high, verdict["interval"][1]),
+                    "floor_low": floor[0],
+                    "floor_high": floor[1],
+                    "text": f"{verdict['ratio']:.3f} [{verdict['interval'][0]:.3f}, "
+                    f"{verdict['interval'][1]:.3f}]",
+                }
+            )
+        scale = log_scale(low, high)
+        ticks = [t for t in (0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5) if low <= t <= high]
+        axis = alt.Axis(
+            title="latency of the winner over the incumbent's (left of 1 is faster)",
+            values=ticks if len(ticks) > 2 else log_ticks(low, high),
+            format="~g",
+        )
+        y = alt.Y(
+            "task:N",
+            sort=labels,
+            axis=names_axis(labels, layout),
+        )
+        present = [name for name in ROLES if any(row["verdict"] == name for row in rows)]
+        colour = alt.Color(
+            "verdict:N",
+            scale=alt.Scale(domain=present, range=[light(ROLES[name]) for name in present]),
+            legend=alt.Legend(title=None, orient="top"),
+        )
+        shape = alt.Shape(
+            "verdict:N",
+            scale=alt.Scale(domain=present, range=[SHAPES[name] for name in present]),
+            legend=alt.Legend(title=None, orient="top"),
+        )
+        base = alt.Chart(data(rows))
+        floor_bar = base.mark_bar(color=light("axis"), opacity=0.28, height=22).encode(
+            x=alt.X("floor_low:Q", scale=scale, axis=axis), x2="floor_high:Q", y=y
+        )
+        one = (
+            alt.Chart(data([{"at": 1.0}]))
+            .mark_rule(color=light("ink"), strokeDash=[3, 3], opacity=0.7)
+            .encode(x=alt.X("at:Q", scale=scale))
+        )
+        rule = base.mark_rule(strokeWidth=3, strokeCap="round", opacity=0.7).encode(
+            x=alt.X("low:Q", scale=scale), x2="high:Q", y=y, color=colour
+        )
+        point = base.mark_point(filled=True, size=110, opacity=1).encode(
+            x=alt.X("ratio:Q", scale=scale), y=y, color=colour, shape=shape
+        )
+        texts = [
+            base.transform_filter(condition)
+            .mark_text(dy=-17, align=align, fontSize=layout.font_size - 1)
+            .encode(x=alt.X("ratio:Q", scale=scale), y=y, text="text:N")
+            for condition, align in (
+                (f"datum.ratio <= {(low * high) ** 0.5!r}", "left"),
+                (f"datum.ratio > {(low * high) ** 0.5!r}", "right"),
+            )
+        ]
+        return alt.layer(floor_bar, one, rule, point, *texts).properties(
+            height=max(90, 52 * len(rows))
+        )
+
+    told = "; ".join(f"{v['name']} {v['ratio']:.3f}, {v['verdict']}" for v in verdicts)
+    confidence = verdicts[0]["confidence"]
+    level = f"{show.percent(confidence, 2)} " if confidence else ""
+    return Figure(
+        key="live-verdicts",
+        title="Winners against incumbents, measured on this device",
+        reading="The point is the winner's latency over the incumbent's, geometric mean over "
+        f"blocks of fresh processes; the line is its {level}confidence interval, after the "
+        "corrections for several challengers and looks. Grey: what the incumbent shows against "
+        "itself (A/A). “Better” is claimed only when the whole line lies left of the grey.",
+        limits="One machine on one day, this protocol and these inputs. The incumbent is the best "
+        "recorded program that could be rebuilt, not the best there is.",
+        description=f"{told}.",
+        draw=draw,
+    )

@@ -1,0 +1,312 @@
+"""What a report says first: the findings in sentences, and what weakens them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from toolkit.reports import show
+
+FEW_TASKS = 5
+FEW_SEEDS = 5
+GOOD_COVERAGE = 0.95
+
+Section = Mapping[str, Any]
+
+
+def headline(
+    dataset: Section,
+    throughput: Sequence[Section],
+    mutation: Sequence[Section],
+    simulations: Sequence[Section],
+    live: Section,
+) -> dict[str, Any]:
+    """Say what was found.
+
+    Returns
+    -------
+    ``title`` (one sentence), ``findings`` (further ones), ``tiles`` (value, what it is, detail)
+    and ``caveats``. A finding names its interval; a tie is called a tie.
+    """
+    main = simulations[0] if simulations else None
+    findings = [
+        *(_strategy_findings(one) for one in simulations),
+        *(_model_finding(one) for one in throughput),
+        *(_live_findings(live)),
+        *(_dataset_finding(dataset)),
+    ]
+    tiles = [
+        *(_strategy_tile(main) if main else []),
+        *(_model_tile(throughput[0]) if throughput else []),
+        *_live_tile(live),
+        *_dataset_tile(dataset),
+    ]
+    caveats = [
+        *_dataset_caveats(dataset),
+        *(caveat for one in throughput for caveat in _model_caveats(one)),
+        *(caveat for one in simulations for caveat in _simulation_caveats(one)),
+        *_live_caveats(live),
+        *_mismatches(dataset, [*throughput, *mutation], simulations, live),
+    ]
+    return {
+        "title": findings[0] if findings else "Nothing was found yet.",
+        "findings": findings[1:],
+        "tiles": tiles,
+        "caveats": list(dict.fromkeys(caveats)),
+    }
+
+
+def best_of(simulation: Section) -> list[Section]:
+    """Strategies that share the first rank, the one with the highest mean first."""
+    return [row for row in simulation["strategies"] if row["rank"] == 1]
+
+
+def _effort(row: Section) -> str:
+    """Return the median evaluations with their interval; needs a median."""
+    value = row["median_evaluations_to_1pct"]
+    bounds = row["median_evaluations_to_1pct_interval"]
+    return f"{show.number(value)} {show.interval(bounds)}"
+
+
+def _unreached(row: Section) -> str:
+    return f"only {show.percent(row['reached_share'])} of its runs"
+
+
+def _reference(simulation: Section) -> str:
+    """Say "best recorded", or "optimum" only where every task was enumerated."""
+    complete = simulation["enumerated_tasks"] == len(simulation["tasks"])
+    return "the optimum" if complete else "the best recorded latency"
+
+
+def _strategy_findings(simulation: Section) -> str:
+    first = best_of(simulation)
+    goal = _reference(simulation)
+    where = f"Replayed on {show.plural(len(simulation['tasks']), 'task')}"
+    if len(first) > 1:
+        names = show.listed([row["strategy"] for row in first])
+        efforts = show.listed([f"{row['strategy']} {_effort_or_share(row)}" for row in first])
+        return (
+            f"{where}, {names} share the first place: they cannot be told apart. Median "
+            f"evaluations to within 1 % of {goal}: {efforts}."
+        )
+    row = first[0]
+    if row["median_evaluations_to_1pct"] is None:
+        text = (
+            f"{where}, {row['strategy']} came first, but {_unreached(row)} came within 1 % of "
+            f"{goal}"
+        )
+    else:
+        text = (
+            f"{where}, {row['strategy']} came within 1 % of {goal} after a median of "
+            f"{_effort(row)} evaluations"
+        )
+    baseline = simulation["baseline"]
+    if baseline is not None and baseline != row["strategy"]:
+        other = next(r for r in simulation["strategies"] if r["strategy"] == baseline)
+        if other["median_evaluations_to_1pct"] is None:
+            text += f"; of {baseline} search, {_unreached(other)} got there"
+        else:
+            text += f"; {baseline} search needed {_effort(other)}"
+    return text + "."
+
+
+def _effort_or_share(row: Section) -> str:
+    if row["median_evaluations_to_1pct"] is None:
+        return f"({_unreached(row)} got there)"
+    return _effort(row)
+
+
+def _strategy_tile(simulation: Section) -> list[dict[str, str]]:
+    row = best_of(simulation)[0]
+    who = f"{row['strategy']}, {row['runs']:,} runs"
+    if row["median_evaluations_to_1pct"] is None:
+        return [
+            {
+                "value": show.percent(row["reached_share"], 0),
+                "what": f"of the runs came within 1 % of {_reference(simulation)}",
+                "detail": f"{who} {show.interval(row['reached_share_interval'], 'percent')}",
+            }
+        ]
+    return [
+        {
+            "value": show.number(row["median_evaluations_to_1pct"]),
+            "what": f"evaluations to within 1 % of {_reference(simulation)}",
+            "detail": f"{who}, median {show.interval(row['median_evaluations_to_1pct_interval'])}",
+        }
+    ]
+
+
+def _bounds(figure: Section, form: str) -> str:
+    return show.interval([figure["low"], figure["high"]], form)
+
+
+def _model_finding(model: Section) -> str:
+    top1, top5 = model["metrics"].get("top1"), model["metrics"].get("top5")
+    if top1 is None or top5 is None:
+        return f"The model in {model['path']} was not judged."
+    tasks = show.plural(model["test_tasks"], "task")
+    return (
+        f"On {tasks} that it was not trained on, the throughput model's first pick runs at "
+        f"{show.percent(top1['value'])} {_bounds(top1, 'percent')} of the best recorded speed, "
+        f"the best of its first five at {show.percent(top5['value'])} "
+        f"{_bounds(top5, 'percent')} (means over tasks)."
+    )
+
+
+def _model_tile(model: Section) -> list[dict[str, str]]:
+    top1 = model["metrics"].get("top1")
+    if top1 is None:
+        return []
+    return [
+        {
+            "value": show.percent(top1["value"]),
+            "what": "of the best recorded speed with the model's first pick",
+            "detail": f"mean over {show.plural(model['test_tasks'], 'left-out task')} "
+            f"{_bounds(top1, 'percent')}",
+        }
+    ]
+
+
+def _live_findings(live: Section) -> list[str]:
+    verdicts = live["verdicts"]
+    if not verdicts:
+        return []
+    proven = [v for v in verdicts if v["verdict"] == "better"]
+    text = (
+        f"On the device, {len(proven)} of {show.plural(len(verdicts), 'validated task')} got a "
+        "program that is proven faster than the incumbent"
+    )
+    if proven:
+        gains = [f"{v['name']} {show.number(1 / v['ratio'])} times" for v in proven]
+        text += f" ({'; '.join(gains)})"
+    rest = [
+        f"{live[key]} {word}"
+        for key, word in (("not_better", "not better"), ("undecided", "undecided"))
+        if live[key]
+    ]
+    return [text + (f"; {show.listed(rest)}." if rest else ".")]
+
+
+def _live_tile(live: Section) -> list[dict[str, str]]:
+    if not live["verdicts"]:
+        return []
+    rest = f"{live['not_better']} not better, {live['undecided']} undecided"
+    return [
+        {
+            "value": f"{live['better']} of {len(live['verdicts'])}",
+            "what": "validated tasks proven better on the device",
+            "detail": rest,
+        }
+    ]
+
+
+def _dataset_finding(dataset: Section) -> list[str]:
+    if dataset["missing"]:
+        return []
+    return [
+        f"The record holds {show.plural(dataset['records'], 'measurement')} of "
+        f"{show.plural(dataset['candidates'], 'candidate')} in "
+        f"{show.plural(len(dataset['tasks']), 'task')}; "
+        f"{show.percent(dataset['failed'] / max(dataset['records'], 1))} of them failed."
+    ]
+
+
+def _dataset_tile(dataset: Section) -> list[dict[str, str]]:
+    if dataset["missing"]:
+        return []
+    return [
+        {
+            "value": f"{dataset['records']:,}",
+            "what": "recorded measurements",
+            "detail": f"{show.plural(len(dataset['tasks']), 'task')}, "
+            f"{dataset['enumerated_tasks']:,} of them enumerated",
+        }
+    ]
+
+
+def _dataset_caveats(dataset: Section) -> list[str]:
+    if dataset["missing"]:
+        return ["No dataset was given: nothing is said of the record itself."]
+    found = []
+    tasks = len(dataset["tasks"])
+    partial = tasks - dataset["enumerated_tasks"]
+    if partial:
+        found.append(
+            f"{show.plural(partial, 'task was', 'tasks were')} not enumerated: what is best there "
+            "is the best that was recorded, and something faster may exist."
+        )
+    unknown = dataset["unknown_machine_tasks"]
+    if unknown:
+        found.append(
+            f"The machine of {show.plural(unknown, 'task')} is not named: tasks of different "
+            "machines may have been taken for one (toolkit ingest --machine or --path-rule)."
+        )
+    once = tasks - dataset["repeated_tasks"]
+    if once:
+        found.append(
+            f"In {show.plural(once, 'task')} no candidate was measured twice: how much of a "
+            "difference there is noise is unknown."
+        )
+    return found
+
+
+def _model_caveats(model: Section) -> list[str]:
+    found = []
+    if model["test_tasks"] is not None and model["test_tasks"] < FEW_TASKS:
+        found.append(
+            f"The throughput model was judged on {show.plural(model['test_tasks'], 'task')} only."
+        )
+    return found
+
+
+def _simulation_caveats(simulation: Section) -> list[str]:
+    name, tasks = simulation["name"], len(simulation["tasks"])
+    found = []
+    if tasks < FEW_TASKS or simulation["seeds"] < FEW_SEEDS:
+        found.append(
+            f"The replay {name!r} has {show.plural(tasks, 'task')} and "
+            f"{show.plural(simulation['seeds'], 'seed')}: its intervals are wide for a reason."
+        )
+    low = [
+        f"{row['strategy']} ({show.percent(row['coverage'], 0)})"
+        for row in simulation["strategies"]
+        if row["coverage"] is not None and row["coverage"] < GOOD_COVERAGE
+    ]
+    if low:
+        found.append(
+            f"In the replay {name!r} part of what was proposed had not been recorded and was not "
+            f"counted ({simulation['missing_rule']}); coverage: {show.listed(low)}."
+        )
+    modelled = simulation["seconds_from"].get("cost_model", 0.0)
+    if modelled:
+        found.append(
+            f"In the replay {name!r} the seconds of {show.percent(modelled)} of the measurements "
+            "were not recorded and follow from a stated cost model."
+        )
+    for missing in simulation["left_out"]:
+        found.append(
+            f"{missing['strategy']} was left out of the replay {name!r}: {missing['reason']}."
+        )
+    return found
+
+
+def _live_caveats(live: Section) -> list[str]:
+    return [f"While measuring: {warning}." for warning in live.get("warnings", [])]
+
+
+def _mismatches(
+    dataset: Section, models: Sequence[Section], simulations: Sequence[Section], live: Section
+) -> list[str]:
+    """Parts that were made from another dataset than the one shown."""
+    own = dataset.get("fingerprint")
+    if own is None:
+        return []
+    parts = [(f"the model in {m['path']}", m["dataset_fingerprint"]) for m in models]
+    parts += [(f"the replay {s['name']!r}", s["dataset_fingerprint"]) for s in simulations]
+    parts += [("the live verdicts", live.get("dataset_fingerprint"))]
+    return [
+        f"{what[0].upper()}{what[1:]} was made from another state of the dataset than the one "
+        "shown here: run its command again."
+        for what, fingerprint in parts
+        if fingerprint is not None and fingerprint != own
+    ]

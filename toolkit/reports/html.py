@@ -1,0 +1,123 @@
+"""The report as one HTML file that needs nothing else: no network, no folder beside it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from toolkit.progress import SILENT, Progress
+from toolkit.reports import show
+from toolkit.reports.charts import NARROW, WIDE, inline_svg, task_label
+from toolkit.reports.figures import report_figures
+from toolkit.reports.figures_strategies import strategy_styles
+from toolkit.reports.model_part import METRICS
+from toolkit.reports.sparkline import sparkline
+from toolkit.reports.theme import FONT, ROLES, SERIES, css_variables
+
+TASKS_LISTED = 200
+SHORT_NAME = 46
+
+
+def render_html(summary: Mapping[str, Any], *, progress: Progress = SILENT) -> str:
+    """Draw all figures and write the page; equal summaries give equal bytes."""
+    figures = report_figures(summary)
+    drawn: dict[str, list[dict[str, Any]]] = {}
+    with progress.step("drawing figures", total=sum(map(len, figures.values()))) as step:
+        for section, found in figures.items():
+            drawn[section] = []
+            for figure in found:
+                drawings = [Markup(inline_svg(figure, layout)) for layout in (WIDE, NARROW)]
+                drawn[section].append({"figure": figure, "drawings": drawings})
+                step.advance(note=figure.key)
+    page: str = (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            **summary,
+            figures=drawn,
+            styles=[strategy_styles(simulation) for simulation in summary["simulations"]],
+            metric_meanings=METRICS,
+            tasks_listed=TASKS_LISTED,
+            css=Markup(_text("report.css")),
+            script=Markup(_text("report.js")),
+            light_variables=Markup(css_variables(dark=False)),
+            dark_variables=Markup(css_variables(dark=True)),
+            font=Markup(FONT),
+            roles=list(ROLES),
+            series=SERIES,
+        )
+    )
+    return page
+
+
+def write_html(summary: Mapping[str, Any], out: Path | str, *, progress: Progress = SILENT) -> Path:
+    """Write the page into a file, which is there as a whole or not at all."""
+    target = Path(out)
+    page = render_html(summary, progress=progress)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
+    temporary.write_text(page, encoding="utf-8")
+    temporary.replace(target)
+    return target
+
+
+def _text(name: str) -> str:
+    loader = _environment().loader
+    assert loader is not None
+    return loader.get_source(_environment(), name)[0]
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("toolkit.reports"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        number=show.number,
+        seconds=show.seconds,
+        percent=show.percent,
+        interval=show.interval,
+        bounds=_bounds,
+        short_task=lambda name: task_label(name, SHORT_NAME),
+        sparkline=lambda logs: Markup(sparkline(logs)),
+    )
+    environment.globals.update(heat=_heat, pair=_pair, plural=show.plural)
+    return environment
+
+
+def _bounds(figure: Mapping[str, Any], form: str = "number") -> str:
+    return show.interval([figure["low"], figure["high"]], form)
+
+
+def _heat(value: float | None, row: list[float | None]) -> float:
+    """Shade of a cell: 1 for the row's least effort, 0 for ten times it or more."""
+    known = [other for other in row if other]
+    if not value or not known:
+        return 0.0
+    return round(max(0.0, 1.0 - math.log10(value / min(known))), 3)
+
+
+def _pair(pairs: list[dict[str, Any]], first: str, second: str) -> dict[str, Any] | None:
+    """Return the comparison of two strategies as seen from the first."""
+    for pair in pairs:
+        if (pair["first"], pair["second"]) == (first, second):
+            return pair
+        if (pair["first"], pair["second"]) == (second, first):
+            low, high = pair["difference_interval"]
+            turned = {"better": "worse", "worse": "better"}
+            return {
+                **pair,
+                "difference": -pair["difference"],
+                "difference_interval": [-high, -low],
+                "verdict": turned.get(pair["verdict"], pair["verdict"]),
+            }
+    return None

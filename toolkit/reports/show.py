@@ -1,0 +1,79 @@
+"""Numbers for people: three significant digits, units that fit, intervals beside values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+THIN = "\N{NARROW NO-BREAK SPACE}"
+NOT_REACHED = "not reached"
+
+
+def number(value: float | None, absent: str = "–") -> str:
+    """Three significant digits, whole numbers from 100 on, thousands separated."""
+    if value is None or not math.isfinite(value):
+        return absent
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    if abs(value) < 1e-3:
+        return f"{value:.3g}"
+    return f"{value:#.3g}".rstrip(".")
+
+
+def seconds(value: float | None, absent: str = "–") -> str:
+    """Turn seconds into the unit that keeps the number between 1 and 1,000."""
+    if value is None or not math.isfinite(value):
+        return absent
+    if value == 0:
+        return f"0{THIN}s"
+    for scale, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs"), (1e9, "ns")):
+        if abs(value) * scale >= 1 or unit == "ns":
+            break
+    if unit != "s":
+        return f"{number(float(f'{value * scale:.4g}'))}{THIN}{unit}"
+    if value < 120:
+        return f"{number(float(f'{value:.3g}'))}{THIN}s"
+    if value < 7200:
+        return f"{number(float(f'{value / 60:.3g}'))}{THIN}min"
+    return f"{number(float(f'{value / 3600:.3g}'))}{THIN}h"
+
+
+def percent(value: float | None, digits: int = 1, absent: str = "–") -> str:
+    """Turn a share into per cent; 100 % and 0 % are exact."""
+    if value is None or not math.isfinite(value):
+        return absent
+    if value in (0, 1):
+        return f"{100 * value:.0f}{THIN}%"
+    text = f"{100 * value:.{digits}f}"
+    # Rounding must not claim that everything, or nothing, was reached.
+    if float(text) >= 100 and value < 1:
+        text = f"{99.9:.{max(digits, 1)}f}"
+        return f">{text}{THIN}%"
+    if float(text) == 0 and value > 0:
+        return f"<{0.1:.{max(digits, 1)}f}{THIN}%"
+    return f"{text}{THIN}%"
+
+
+def interval(bounds: Sequence[float | None] | None, form: str = "number") -> str:
+    """Bounds in brackets, in the form ``number``, ``seconds`` or ``percent``."""
+    if bounds is None or all(bound is None for bound in bounds):
+        return ""
+    low, high = (_FORMS[form](bound, absent="∞") for bound in bounds)
+    return f"[{low}, {high}]"
+
+
+_FORMS: dict[str, Callable[..., str]] = {"number": number, "seconds": seconds, "percent": percent}
+
+
+def plural(count: int, one: str, many: str | None = None) -> str:
+    """Return a count with its noun."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def listed(names: Sequence[str], last: str = "and") -> str:
+    """Join names as a sentence does."""
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} {last} {names[-1]}"
