@@ -44,7 +44,7 @@ def run_demo(
         seconds[name] = round(time.perf_counter() - since, 1)
 
     begun = time.perf_counter()
-    report = ingest([bundled("datasets")], workspace.dataset, progress=progress)
+    report = ingest(_bundled_logs(), workspace.dataset, progress=progress)
     dataset = open_dataset(workspace.dataset)
     lap("ingest", begun)
 
@@ -109,6 +109,10 @@ def run_demo(
         "seconds": {**seconds, "all": round(time.perf_counter() - started, 1)},
         "next": list(NEXT_COMMANDS),
     }
+
+
+def _bundled_logs() -> list[Path]:
+    return sorted(path for path in bundled("datasets").iterdir() if path.is_dir())
 
 
 def _live_tasks(tasks: list[Task]) -> list[str]:
