@@ -190,8 +190,9 @@ class Device:
         build_s = time.perf_counter() - started
         if reply.get("built"):
             self._builds += 1
-            patience = self.protocol.run_timeout_s * (1 + self.protocol.max_retries)
-            reply = self._receive(patience)
+            reply = self._receive(self.protocol.run_timeout_s)
+            while reply is not None and reply.get("again"):
+                reply = self._receive(self.protocol.run_timeout_s)
             if reply is None:
                 return self._died(process, started, "runtime", build_s)
         return Reading(
