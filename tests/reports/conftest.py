@@ -77,12 +77,18 @@ def tuning(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
         verdict(task_ids[0], "matmul", "better", 0.9, 0.03),
         verdict(task_ids[1], "softmax", "not better", 1.01, 0.005),
         {**verdict(task_ids[2], "conv1d", "not better", 1.0, 0.0), "ratio": None, "interval": None},
+        {
+            **verdict(task_ids[3], "matmul:61,127,128", "undecided", 1.03, 0.0),
+            "interval": None,
+            "aa_interval": None,
+            "blocks": 1,
+        },
     ]
     content = {
         "verdicts": verdicts,
         "better": 1,
         "not_better": 2,
-        "undecided": 0,
+        "undecided": 1,
         "warnings": ["2 of 2 cores are busy"],
         "machine": {"cpu": "made up", "cores": 2, "tvm": "0.27.0"},
         "protocol": {"repeat": 3, "min_repeat_ms": 20, "threads": 2, "cache_flush": False},

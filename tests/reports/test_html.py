@@ -178,6 +178,6 @@ def test_export_without_a_browser(summary: dict[str, Any], tmp_path: Path) -> No
 def test_task_labels_keep_what_tells_tasks_apart() -> None:
     name = "conv2d_NCHWc.x86(1x256x56x56,256x256x3x3,1,1,1,1,NCHW,NCHW,float32)"
     assert task_label(name, 40) == "conv2d_NCHWc 256x56x56 256x256x3x3"
-    assert task_label(name, 20) == "conv2d_NCHWc 256x56…"
+    assert task_label(name, 20) == "conv2d 256x56x56 25…"
     assert task_label("softmax", 20) == "softmax"
     assert len(set(task_labels([name, name, name], 20))) == 3

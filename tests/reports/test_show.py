@@ -42,9 +42,11 @@ def test_what_is_not_there_is_said_so(value: float | None) -> None:
 
 
 def test_intervals_without_an_end_say_so() -> None:
-    assert show.interval([244.0, None]) == "[244, ∞]"
+    assert show.interval([244.0, None]) == f"[244,{show.FIXED}∞]"
     assert show.interval([None, None]) == show.interval(None) == ""
-    assert show.interval([0.1, 0.25], "percent") == f"[10.0{show.THIN}%, 25.0{show.THIN}%]"
+    assert (
+        show.interval([0.1, 0.25], "percent") == f"[10.0{show.THIN}%,{show.FIXED}25.0{show.THIN}%]"
+    )
 
 
 def test_words() -> None:

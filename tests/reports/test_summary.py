@@ -113,7 +113,7 @@ def test_headline_names_the_first_with_its_interval(summary: dict[str, Any]) -> 
         if row["rank"] == 1:
             assert row["strategy"] in summary["headline"]["title"]
     assert "the optimum" in summary["headline"]["title"]  # every task was enumerated
-    assert "1 of 3 validated tasks" in text
+    assert "1 of 4 validated tasks" in text
     assert "not trained on" in text
     caveats = " ".join(summary["headline"]["caveats"])
     assert "2 of 2 cores are busy" in caveats

@@ -42,9 +42,14 @@ class Layout:
     font_size: int = 12
     legend: bool = False
 
+    @property
+    def columns(self) -> int:
+        """Columns of a legend that stands above a figure."""
+        return 3 if self.width > 400 else 2
+
 
 WIDE = Layout("wide", 540, 24, 34)
-NARROW = Layout("narrow", 340, 14, 17)
+NARROW = Layout("narrow", 340, 14, 21, 11)
 EXPORT = Layout("export", 760, 32, 44, 13, legend=True)
 
 
@@ -118,12 +123,15 @@ def task_label(name: str, chars: int) -> str:
     """Short label of a task: its workload and the numbers that tell it apart.
 
     Words among the arguments (layouts, data types), a template's suffix and a batch of one are
-    left out; what is too long is cut at its end.
+    left out; of what is too long the workload is cut first, then the end.
     """
     workload, _, rest = name.partition("(")
     arguments = [part for part in rest.rstrip(")").split(",") if part[:1].isdigit()]
     shapes = [part.removeprefix("1x") for part in arguments if "x" in part] or arguments
-    text = " ".join([workload.removesuffix(".x86").removesuffix(".cuda"), *shapes])
+    workload = workload.removesuffix(".x86").removesuffix(".cuda")
+    text = " ".join([workload, *shapes])
+    if len(text) > chars and shapes:
+        text = " ".join([workload[: max(6, chars // 3)].rstrip("_"), *shapes])
     return text if len(text) <= chars else text[: chars - 1].rstrip() + "…"
 
 

@@ -26,8 +26,8 @@ SHAPES = {"better": "circle", "not better": "square", "undecided": "diamond"}
 
 
 def live_figures(live: Section) -> list[Figure]:
-    """The figure of the verdicts, where a ratio was measured."""
-    measured = [verdict for verdict in live["verdicts"] if verdict["ratio"] is not None]
+    """Return the figure of the verdicts, where enough blocks were measured for an interval."""
+    measured = [verdict for verdict in live["verdicts"] if verdict["interval"] is not None]
     return [_forest(measured)] if measured else []
 
 
@@ -91,16 +91,10 @@ def _forest(verdicts: list[Section]) -> Figure:
         point = base.mark_point(filled=True, size=110, opacity=1).encode(
             x=alt.X("ratio:Q", scale=scale), y=y, color=colour, shape=shape
         )
-        texts = [
-            base.transform_filter(condition)
-            .mark_text(dy=-17, align=align, fontSize=layout.font_size - 1)
-            .encode(x=alt.X("ratio:Q", scale=scale), y=y, text="text:N")
-            for condition, align in (
-                (f"datum.ratio <= {(low * high) ** 0.5!r}", "left"),
-                (f"datum.ratio > {(low * high) ** 0.5!r}", "right"),
-            )
-        ]
-        return alt.layer(floor_bar, one, rule, point, *texts).properties(
+        text = base.mark_text(dy=-19, align="right", fontSize=layout.font_size - 1).encode(
+            x=alt.value("width"), y=y, text="text:N"
+        )
+        return alt.layer(floor_bar, one, rule, point, text).properties(
             height=max(90, 52 * len(rows))
         )
 

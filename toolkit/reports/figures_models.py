@@ -125,7 +125,7 @@ def _top_k(model: Section) -> Figure:
         colour = alt.Color(
             "predictor:N",
             scale=alt.Scale(domain=present, range=[light(SERIES[name]) for name in present]),
-            legend=alt.Legend(title=None, orient="top", columns=3, symbolOpacity=1),
+            legend=alt.Legend(title=None, orient="top", columns=layout.columns, symbolOpacity=1),
         )
         x = alt.X(
             "k:O",

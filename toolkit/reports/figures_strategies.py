@@ -211,7 +211,6 @@ def _effort(simulation: Section, unit: str) -> Figure:
                 "text": f"{write(value)} {show.interval([left, right], _form(unit))}"
                 if value is not None
                 else "fewer than half of the runs",
-                "at": value if value is not None else high,
             }
         )
 
@@ -225,7 +224,7 @@ def _effort(simulation: Section, unit: str) -> Figure:
             sort=[shown[label] for label in labels],
             axis=names_axis(names, layout),
         )
-        x_axis = _axis(unit, low, high, f"{UNITS[unit]} to within 1 %, median over runs")
+        x_axis = _axis(unit, low, high, f"{unit} to within 1 %, median over runs")
         x_scale = log_scale(low, high)
         base = alt.Chart(data(values))
         rule = base.mark_rule(strokeWidth=3, opacity=0.45, strokeCap="round").encode(
@@ -241,18 +240,10 @@ def _effort(simulation: Section, unit: str) -> Figure:
             .mark_point(filled=True, size=90, opacity=1)
             .encode(x=alt.X("value:Q", scale=x_scale), y=y, color=colour)
         )
-        # Numbers stand towards the middle, so that none runs out of the figure.
-        middle = (low * high) ** 0.5
-        texts = [
-            base.transform_filter(condition)
-            .mark_text(dy=-11, align=align, fontSize=layout.font_size - 1)
-            .encode(x=alt.X("at:Q", scale=x_scale), y=y, text="text:N")
-            for condition, align in (
-                (f"datum.at <= {middle!r}", "left"),
-                (f"datum.at > {middle!r}", "right"),
-            )
-        ]
-        return alt.layer(rule, arrow, point, *texts).properties(height=max(90, 40 * len(labels)))
+        text = base.mark_text(dy=-12, align="right", fontSize=layout.font_size - 1).encode(
+            x=alt.value("width"), y=y, text="text:N"
+        )
+        return alt.layer(rule, arrow, point, text).properties(height=max(90, 40 * len(labels)))
 
     told = [f"{row['strategy']} {row['text']}" for row in rows]
     return Figure(

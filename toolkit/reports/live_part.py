@@ -59,7 +59,7 @@ def live_section(folder: Path | None) -> dict[str, Any]:
 def _verdict(verdict: Mapping[str, Any]) -> dict[str, Any]:
     kept = {key: verdict.get(key) for key in KEPT}
     name = verdict.get("name") or verdict["task_id"]
-    if verdict.get("arguments") is not None:
+    if verdict.get("arguments") is not None and ":" not in name:
         task = Task(verdict["task_id"], "metaschedule", name, verdict["arguments"], "", "")
         name = task_name(task)
     rejected = verdict.get("rejected") or []

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 THIN = "\N{NARROW NO-BREAK SPACE}"
+FIXED = "\N{NO-BREAK SPACE}"
 NOT_REACHED = "not reached"
 
 
@@ -61,7 +62,7 @@ def interval(bounds: Sequence[float | None] | None, form: str = "number") -> str
     if bounds is None or all(bound is None for bound in bounds):
         return ""
     low, high = (_FORMS[form](bound, absent="∞") for bound in bounds)
-    return f"[{low}, {high}]"
+    return f"[{low},{FIXED}{high}]"
 
 
 _FORMS: dict[str, Callable[..., str]] = {"number": number, "seconds": seconds, "percent": percent}

@@ -129,6 +129,7 @@ def altair_config(font_size: int) -> dict[str, object]:
             "tickSize": 4,
             "labelPadding": 4,
         },
+        "axisX": {"titleAnchor": "end"},
         "axisY": {"domain": False, "ticks": False},
         "legend": {
             "labelFont": FONT,
