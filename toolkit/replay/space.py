@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from toolkit.records import Candidate, Direction, Sketch, Task, content_id
 from toolkit.replay.table import RecordedTable, load_tables
 from toolkit.search.base import Space
-from toolkit.search.encoding import KnobEncoder
+from toolkit.search.encoding import encode_all
 from toolkit.search.graph import IntArray, NeighbourGraph, sketch_hash
 
 Features = Callable[[Space, Sequence[Candidate]], NDArray[np.float32]]
@@ -56,7 +56,6 @@ class RecordedSpace:
         }
         self._hashes: dict[str, dict[int, int]] = {}
         self._features = features
-        self._encoder = KnobEncoder(table.sketches)
         self._matrix: NDArray[np.float32] | None = None
 
     def candidates(self) -> Sequence[Candidate]:
@@ -162,13 +161,7 @@ class RecordedSpace:
     def _compute(self, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
         if self._features is not None:
             return np.asarray(self._features(self, candidates), dtype=np.float32)
-        out = np.empty((len(candidates), self._encoder.width), dtype=np.float32)
-        for sketch in self.sketches:
-            rows = [i for i, c in enumerate(candidates) if c.sketch_id == sketch.sketch_id]
-            if rows:
-                vectors = np.array([candidates[i].decisions for i in rows], dtype=np.int64)
-                out[rows] = self._encoder.encode(sketch.sketch_id, vectors)
-        return out
+        return encode_all(self.sketches, candidates)
 
     def neighbourhood_coverage(self) -> float:
         """Mean over candidates of recorded neighbours over possible ones (0 to 1).

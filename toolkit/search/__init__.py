@@ -13,6 +13,7 @@ STRATEGIES = Registry(
         "genetic": "toolkit.search.genetic:Genetic",
         "model-ranked": "toolkit.search.model_ranked:ModelRanked",
         "random": "toolkit.search.random_search:RandomSearch",
+        "transfer": "toolkit.search.transfer:Transfer",
         "grid": "toolkit.search.grid:GridSearch",
     },
 )

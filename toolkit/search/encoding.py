@@ -89,3 +89,16 @@ def value_codes(sketches: Sequence[Sketch], candidates: Sequence[Candidate]) -> 
         for k, knob in enumerate(sketch.knobs):
             out[i, k] = numbers.setdefault((s, k, candidate.decisions[knob.free]), len(numbers))
     return out
+
+
+def encode_all(sketches: Sequence[Sketch], candidates: Sequence[Candidate]) -> NDArray[np.float32]:
+    """Encode candidates of any of the sketches with one ``KnobEncoder``, in their order."""
+    encoder = KnobEncoder(sketches)
+    out = np.empty((len(candidates), encoder.width), dtype=np.float32)
+    rows: dict[str, list[int]] = {}
+    for i, candidate in enumerate(candidates):
+        rows.setdefault(candidate.sketch_id, []).append(i)
+    for sketch_id, members in rows.items():
+        vectors = np.array([candidates[i].decisions for i in members], dtype=np.int64)
+        out[members] = encoder.encode(sketch_id, vectors.reshape(len(members), -1))
+    return out
