@@ -9,7 +9,7 @@ from pydantic import Field
 
 from toolkit.errors import SearchError
 from toolkit.records import Candidate, Trial
-from toolkit.search.encoding import encode_all
+from toolkit.search.encoding import encode_all, value_codes
 from toolkit.search.pool import sampled_pool
 from toolkit.search.residual_process import ResidualOptions, ResidualProcess
 from toolkit.search.strategy import BaseStrategy, StrategyOptions, throughput
@@ -20,6 +20,11 @@ class TransferOptions(StrategyOptions):
 
     exploration: float = Field(
         default=1.0, ge=0, description="standard deviations that are added to the mean (UCB)"
+    )
+    explore_every: int = Field(
+        default=4,
+        ge=0,
+        description="every so many-th proposal has a knob value that was never measured; 0: none",
     )
     batch: int = Field(default=1, ge=1, description="proposals between two corrections, at first")
     growth: float = Field(
@@ -39,7 +44,8 @@ class Transfer(BaseStrategy):
 
     The global model of Chen et al. stays as it is; the local model on its residual is a Gaussian
     process, which says something sensible after one measurement. Asks for one candidate at a time
-    at first: each measurement corrects the next choice.
+    at first: each measurement corrects the next choice. What neither model can know is looked for
+    now and then: the best bound among candidates with a knob value that was never measured.
     """
 
     name = "transfer"
@@ -71,6 +77,9 @@ class Transfer(BaseStrategy):
         scores = np.nan_to_num(scores, nan=known.min(initial=0.0), neginf=known.min(initial=0.0))
         columns = encode_all(self.space.sketches, self._pool)
         self._process = ResidualProcess(columns, scores, self.options.residual)
+        self._codes = value_codes(self.space.sketches, self._pool)
+        self._tried = np.zeros(int(self._codes.max(initial=-1)) + 2, dtype=bool)
+        self._tried[-1] = True  # a knob that a sketch does not have (-1) is nothing to try
         self._open = np.array([c.candidate_id not in self.seen for c in self._pool], dtype=bool)
 
     def _refresh(self) -> None:
@@ -90,9 +99,19 @@ class Transfer(BaseStrategy):
         bonus = self.options.exploration * deviation if len(self._process) else 0.0
         bound = np.where(self._open, mean + bonus, -np.inf)
         size = min(n, max(self.options.batch, int(self.options.growth * len(self._trials))))
-        order = np.argsort(-bound, kind="stable")[:size]
-        chosen = [int(i) for i in order if self._open[i]]
-        self._open[chosen] = False
+        chosen: list[int] = []
+        every = self.options.explore_every
+        for turn in range(len(self._trials), len(self._trials) + size):
+            wanted = bound
+            if every and turn and turn % every == 0:
+                new = ~self._tried[self._codes].all(axis=1) & self._open
+                wanted = np.where(new, bound, -np.inf) if new.any() else bound
+            best = int(wanted.argmax())
+            if not self._open[best]:
+                break
+            chosen.append(best)
+            self._open[best], bound[best] = False, -np.inf
+            self._tried[self._codes[best]] = True
         return [self._pool[i] for i in chosen]
 
     def learn(self, trials: Sequence[Trial]) -> None:
