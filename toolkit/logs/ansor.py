@@ -73,8 +73,8 @@ class AnsorReader:
             raise BadLine(str(error)) from None
         state, run_times = outcome_of(result[0], result[1])
         return Reading(
-            task=self._task(task_items, steps.extents),
-            sketch=self._sketch(steps),
+            task=self.task(task_items, steps.extents),
+            sketch=self.sketch(steps),
             decisions=tuple(steps.decisions),
             schedule=canonical_json(schedule).decode(),
             format_version=version if isinstance(version, str) else str(version),
@@ -86,14 +86,21 @@ class AnsorReader:
             timestamp=seconds(result[3], "timestamp"),
         )
 
-    def _sketch(self, steps: StepReader) -> Sketch:
+    def sketch(self, steps: StepReader) -> Sketch:
+        """The sketch of steps that were read."""
         key = canonical_json(steps.skeleton)
         sketch: Sketch = self._sketches.get(
             key, lambda: make_sketch(FORMAT, steps.skeleton, steps.knobs.knobs)
         )
         return sketch
 
-    def _task(self, items: Any, extents: tuple[int, ...]) -> Task:
+    def is_bare(self, items: Any) -> bool:
+        """Whether the workload key is only a name, so that extents tell tasks apart."""
+        known: tuple[Any, bool] = self._tasks.get(("key", items[0]), lambda: _workload(items[0]))
+        return known[1]
+
+    def task(self, items: Any, extents: tuple[int, ...]) -> Task:
+        """The task of a line's task items and the extents of its loops."""
         if not isinstance(items, list) or len(items) < 2:
             raise BadLine("the task is not [workload key, target, ...]")
         key, target = items[:2]

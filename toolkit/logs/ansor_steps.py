@@ -30,10 +30,36 @@ class BadStep(Exception):
     """A transform step does not have its layout."""
 
 
+class Run(int):
+    """An integer that knows which run of digits of the steps' text it was read from.
+
+    ``shift`` is what was added to the run's value since.
+    """
+
+    column: int
+    shift: int
+
+    def __new__(cls, value: int, column: int, shift: int = 0) -> Run:
+        """Make a number read from that run."""
+        run = super().__new__(cls, value)
+        run.column, run.shift = column, shift
+        return run
+
+    def __add__(self, other: int) -> Run:
+        return Run(int(self) + other, self.column, self.shift + other)
+
+
+class PragmaText(str):
+    """A pragma that knows which run of digits its value is."""
+
+    run: Run
+
+
 def _int(value: Any) -> int:
-    if type(value) is not int or not -_INT64 < value < _INT64:
+    if type(value) not in (int, Run) or not -_INT64 < value < _INT64:
         raise BadStep("a step's number is not a 64-bit integer")
-    return value
+    number: int = value
+    return number
 
 
 class StepReader:
@@ -48,6 +74,10 @@ class StepReader:
     extents
         Extents of loops that were split before any fusion or attachment changed their stage:
         they belong to the workload, not to the schedule.
+    splits
+        Of each tile: where its outermost factor stands in ``decisions``, the extent, the lengths.
+    linear
+        Whether every decision is a number of the steps plus a constant (or an outermost factor).
     """
 
     def __init__(self) -> None:
@@ -55,6 +85,8 @@ class StepReader:
         self.decisions: list[int] = []
         self.knobs = KnobList()
         self.extents: tuple[int, ...] = ()
+        self.splits: list[tuple[int, int, tuple[int, ...]]] = []
+        self.linear = True
         self._shifts: dict[int, list[tuple[int, int]]] = {}
         self._reshaped: set[int] = set()
 
@@ -86,7 +118,7 @@ class StepReader:
         """Number an iterator as if the loops fused by a decision were still apart."""
         for after, removed in self._shifts.get(stage, ()):
             if iterator > after:
-                iterator += removed
+                iterator = iterator + removed
         return iterator
 
     def _fuse(self, step: list[Any], following: Any) -> bool:
@@ -138,9 +170,9 @@ class StepReader:
         product = 1
         for length in lengths:
             product *= length
-        fits = extent > 0 and product > 0
-        outermost = -(-extent // product) if fits else 0
+        outermost = -(-extent // product) if extent > 0 and product > 0 else 0
         inner_to_outer = int(bool(step[5])) if len(step) > 5 else 1
+        self.splits.append((len(self.decisions), extent, tuple(lengths)))
         if inner_to_outer:
             self._decide(f"SP:s{stage}:i{iterator}", "tile", outermost, *lengths)
         else:
@@ -158,7 +190,8 @@ class StepReader:
         name, dollar, value = step[3].partition("$")
         if dollar and value.isascii() and value.isdigit() and len(value) < 18:
             self.skeleton.append(["PR", stage, iterator, name])
-            self._decide(f"unroll:s{stage}", "unroll", int(value))
+            run = step[3].run if isinstance(step[3], PragmaText) else None
+            self._decide(f"unroll:s{stage}", "unroll", int(value) if run is None else run)
         else:
             self.skeleton.append(["PR", stage, iterator, step[3]])
 
@@ -166,6 +199,8 @@ class StepReader:
         stage, target, iterator = (_int(item) for item in step[1:])
         self.skeleton.append(["CA", stage, target])
         self._reshaped.add(stage)
+        if self._shifts.get(target):
+            self.linear = False  # which constant is added depends on the number
         self._decide(f"CA:s{stage}", "compute_location", self._place(target, iterator))
 
     def _plain(self, step: list[Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -54,15 +55,10 @@ class Reading(NamedTuple):
     @property
     def record_id(self) -> str:
         """Identity of the measurement: equal for exact duplicates only."""
-        return record_id(
-            self.task.task_id,
-            self.schedule,
-            self.state,
-            self.error_number,
-            self.run_times_s,
-            self.elapsed_s,
-            self.timestamp,
+        outcome = outcome_bytes(
+            self.state, self.error_number, self.run_times_s, self.elapsed_s, self.timestamp
         )
+        return record_id(self.task.task_id, self.schedule, outcome)
 
 
 def mean(run_times_s: Sequence[float]) -> float | None:
@@ -72,21 +68,38 @@ def mean(run_times_s: Sequence[float]) -> float | None:
     return math.fsum(run_times_s) / len(run_times_s) if run_times_s else None
 
 
-def record_id(
-    task_id: str,
-    schedule: str,
+_STATE_CODES = {state: code for code, state in enumerate(TrialState)}
+_OUTCOME = struct.Struct("<qqdd")
+
+
+def outcome_bytes(
     state: TrialState,
     error_number: int | None,
     run_times_s: Sequence[float],
     elapsed_s: float | None,
     timestamp: float | None,
-) -> str:
+) -> bytes:
+    """What was measured, as the bytes that record ids hash.
+
+    State (its place in ``TrialState``) and error number (-1 where there is none) as int64,
+    elapsed time and timestamp (NaN where there are none) and run times as float64, little-endian.
+    """
+    nan = math.nan
+    head = _OUTCOME.pack(
+        _STATE_CODES[state],
+        -1 if error_number is None else error_number,
+        nan if elapsed_s is None else elapsed_s,
+        nan if timestamp is None else timestamp,
+    )
+    return head + struct.pack(f"<{len(run_times_s)}d", *run_times_s)
+
+
+def record_id(task_id: str, schedule: str, outcome: bytes) -> str:
     """Hash what was measured, on what, when; format and TVM versions do not enter.
 
     A record that is exported in another version of its format and read again keeps its id.
     """
-    outcome = [state.value, error_number, list(run_times_s), elapsed_s, timestamp]
-    return content_id(task_id, schedule, canonical_json(outcome))
+    return content_id(task_id, schedule, outcome)
 
 
 def outcome_of(costs: Any, error_number: Any) -> tuple[TrialState, tuple[float, ...]]:

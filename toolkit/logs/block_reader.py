@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from toolkit.logs.ansor_blocks import AnsorBlocks
 from toolkit.logs.base import BadLine
 from toolkit.logs.detect import Kind
 from toolkit.logs.files import Block
@@ -54,6 +55,7 @@ class BlockReader:
 
     def __init__(self, kind: Kind, machine: str | None, database: Database | None = None) -> None:
         self._lines = LineReader(kind, machine, database)
+        self._ansor = AnsorBlocks(self._lines.ansor) if kind is Kind.ANSOR else None
 
     def read(self, block: Block, index: int) -> BlockResult:
         """Read a block; ``index`` is the number of counted lines of the source before it."""
@@ -66,8 +68,14 @@ class BlockReader:
         pieces = block.pieces()
         number, offset, counted = block.number, block.offset, 0
         unfinished = False
-        for piece in pieces:
-            number += 1
+        waiting: Sequence[int] = range(len(pieces))
+        if self._ansor is not None and block.complete and not block.oversize:
+            waiting = self._ansor.read(pieces, number, rows)
+            counted = len(pieces) - len(waiting)
+        done = 0
+        for place in waiting:
+            offset += sum(len(piece) + 1 for piece in pieces[done:place])
+            done, piece, number = place + 1, pieces[place], block.number + place + 1
             try:
                 if block.oversize:
                     raise BadLine(TOO_LONG)

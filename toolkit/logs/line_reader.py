@@ -27,7 +27,7 @@ class LineReader:
     def __init__(self, kind: Kind, machine: str | None, database: Database | None = None) -> None:
         self.kind = kind
         self._autotvm = AutoTVMReader(machine)
-        self._ansor = AnsorReader(machine)
+        self.ansor = AnsorReader(machine)
         self._metaschedule = MetaScheduleReader(database or Database(), machine)
 
     @property
@@ -67,7 +67,7 @@ class LineReader:
         if kind is Kind.AUTOTVM:
             return self._autotvm.interpret(entry)
         if kind is Kind.ANSOR:
-            return self._ansor.interpret(entry)
+            return self.ansor.interpret(entry)
         raise BadLine("JSON, but not a tuning record")
 
 

@@ -108,7 +108,13 @@ class WorkerPool:
 class _Process:
     def __init__(self) -> None:
         self._settings: SourceSettings | None = None
-        environment = {**os.environ, "POLARS_MAX_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            # glibc gives large arrays back to the system at every turn unless told to keep them.
+            "MALLOC_MMAP_THRESHOLD_": str(2**26),
+            "MALLOC_TRIM_THRESHOLD_": str(2**27),
+        }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "toolkit.logs.worker"],
             stdin=subprocess.PIPE,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -53,11 +53,11 @@ class Rows:
         self.tasks.setdefault(reading.task.task_id, reading.task)
         self.sketches[reading.sketch.sketch_id] = reading.sketch
 
-    def add_chunk(self, chunk: Any, tasks: Sequence[Task], sketch: Sketch) -> None:
+    def add_chunk(self, chunk: Any, tasks: Mapping[str, Task], sketch: Sketch) -> None:
         """Append a record batch of ``SCHEMA``."""
         self._chunks.append(chunk)
-        for task in tasks:
-            self.tasks.setdefault(task.task_id, task)
+        for task_id, task in tasks.items():
+            self.tasks.setdefault(task_id, task)
         self.sketches[sketch.sketch_id] = sketch
 
     def table(self) -> Any:

@@ -1,0 +1,177 @@
+"""Reading Ansor lines many at a time gives what reading them one by one gives."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+
+import loglines
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolkit.logs.block_reader import BlockReader
+from toolkit.logs.detect import Kind
+from toolkit.logs.files import Block
+from toolkit.logs.number_runs import RunsPattern
+
+
+def both(lines: list[bytes]):
+    block = Block(b"".join(line + b"\n" for line in lines), 0, 0, 0)
+    fast = BlockReader(Kind.ANSOR, "m")
+    slow = BlockReader(Kind.ANSOR, "m")
+    slow._ansor = None
+    return fast.read(block, 0), slow.read(block, 0)
+
+
+def assert_same(lines: list[bytes]):
+    fast, slow = both(lines)
+    assert fast.rows.to_pylist() == slow.rows.to_pylist()
+    assert fast.rejected == slow.rejected
+    assert (fast.lines, fast.counted) == (slow.lines, slow.counted)
+    assert {t.task_id: t for t in fast.tasks} == {t.task_id: t for t in slow.tasks}
+    assert {s.sketch_id: s for s in fast.sketches} == {s.sketch_id: s for s in slow.sketches}
+    return fast
+
+
+def taken_fast(lines: list[bytes]) -> int:
+    """How many lines the fast reader did not leave to the other."""
+    reader = BlockReader(Kind.ANSOR, "m")
+    left = []
+    original = reader._ansor.read
+    reader._ansor.read = lambda *args: left.extend(original(*args)) or left
+    reader.read(Block(b"".join(line + b"\n" for line in lines), 0, 0, 0), 0)
+    return len(lines) - len(left)
+
+
+costs = st.one_of(
+    st.lists(st.floats(1e-7, 20.0), min_size=1, max_size=3),
+    st.sampled_from([[1e10], [10000000000], [], [0.0], [-1], ["x"], 3, None, [1, 2.5], [True]]),
+)
+results = st.tuples(
+    costs,
+    st.sampled_from([0, 0, 0, 1, 4, 8, 9, -1, 0.0, "0", None, True]),
+    st.sampled_from([0.25, 15, 1e-3, None, "x", 10**25, True]),
+    st.sampled_from([1607112214, 1.6e9, 0, None, -5]),
+)
+steps = st.builds(
+    loglines.ansor_steps,
+    rows=st.sampled_from([64, 128, 100]),
+    tile=st.tuples(*[st.sampled_from([1, 2, 4, 12, 333])] * 3),
+    unroll=st.sampled_from([0, 16, 512]),
+    fused=st.integers(1, 4),
+)
+odd_steps = st.sampled_from(
+    [
+        [],
+        [["SP", 2, 0, -64, [2, -1, 4], 1]],
+        [["SP", 2, 0, 64, [2, 0, 4], 1]],
+        [["SP", 2, 0, None, [None, 4], 1]],
+        [["SP", 2, 0, 10**18, [10**17, 10**17, 7], 1]],
+        [["SP", 2, 0, 10**19, [1], 1]],
+        [["SP", 2, 0, 64, [8], 0]],
+        [["SP", 2, 0, 64, [2.0], 1]],
+        [["FU", 4, [0, 1]], ["AN", 4, 0, 3], ["CA", 2, 4, 3], ["AN", 4, 2, 2]],
+        [["PR", 2, 0, "a b c$8"]],
+        [["PR", 2, 0, "a-1$007"]],
+        [["PR", 2, 0, "x1$y2$16"]],
+        [["PR", 2, 0, 'quoted"$16']],
+        [["CHR", 2, "shared 1", [3, 4]], ["CR", -0]],
+        [["XX", 1]],
+        [["RE", 2, [0, 1, True]]],
+    ]
+)
+keys = st.sampled_from(
+    ['["matmul_add", 64, 96, 32, "float32"]', '["conv2d_1"]', "conv2d_1", '["a", [[], [1]]]', "[]"]
+)
+entries = st.builds(
+    lambda s, r, key, version: {
+        **loglines.ansor(s, key=key, version=version),
+        "r": list(r),
+    },
+    st.one_of(steps, steps, odd_steps),
+    results,
+    keys,
+    st.sampled_from(["v0.2", "v0.3", "v0.5", "v0.6"]),
+)
+dumped = st.one_of(
+    entries.map(loglines.dump),
+    entries.map(loglines.dump),
+    entries.map(lambda entry: json.dumps(entry, separators=(",", ":")).encode()),
+    entries.map(lambda entry: json.dumps(dict(reversed(entry.items()))).encode()),
+)
+
+
+@st.composite
+def damaged(draw):
+    line = bytearray(draw(dumped))
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(line) - 1))
+        if draw(st.booleans()):
+            line[at] = draw(st.sampled_from(b'0123456789 ,[]"-.e\\\xff{'))
+        else:
+            del line[at]
+    return bytes(line).replace(b"\n", b"")
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.one_of(dumped, dumped, damaged()), max_size=25))
+def test_any_lines(lines):
+    assert_same(lines)
+
+
+def test_plain_lines_are_all_read_together():
+    lines = [
+        loglines.dump(
+            loglines.ansor(
+                loglines.ansor_steps(tile=(1 + n % 7, 2, 4), fused=1 + n % 4, unroll=8 * (n % 3)),
+                costs=[1e-3, 2e-3 + n * 1e-6],
+                timestamp=n,
+                version="v0.6",
+            )
+        )
+        for n in range(1000)
+    ]
+    assert taken_fast(lines) == 1000
+    assert assert_same(lines).rows.num_rows == 1000
+
+
+@pytest.mark.parametrize("texts", [[b"a1b22", b"a1b22"], [b"1", b"23"], [b"", b""]])
+def test_runs_of_digits(texts):
+    values, good = RunsPattern(texts[0]).read(texts)
+    assert good.all()
+    expected = [[int(d) for d in re.findall(rb"\d+", text)] for text in texts]
+    assert values.tolist() == expected
+
+
+@pytest.mark.parametrize("odd", [b"[1, ]2", b"[, 12]", b"[01, 2]", b"[1" + b"0" * 18 + b", 2]"])
+def test_texts_with_other_runs_are_not_understood(odd):
+    values, good = RunsPattern(b"[1, 2]").read([b"[3, 4]", odd, b"[5, 60]"])
+    assert good.tolist() == [True, False, True]
+    assert values[[0, 2]].tolist() == [[3, 4], [5, 60]]
+
+
+def test_minus_zero_is_not_understood():
+    _, good = RunsPattern(b"-1").read([b"-0", b"-7"])
+    assert np.array_equal(good, [False, True])
+
+
+@pytest.mark.real_logs
+@pytest.mark.parametrize(
+    "name",
+    [
+        "odd/ansor-many-errors/cpu_matmul_20k-all-failed.json.gz",
+        "odd/ansor-many-errors/inceptionBlock-NCHW-B1-cuda-iso-IOS.json.gz",
+        "odd/ansor-many-errors/inception_v3-NHWC-B1-cuda-raw.json.gz",
+        "odd/ansor-ci-logs/resnet-50-NHWC-B1-llvm.json",
+        "odd/ansor-ci-logs-older/sparse_dense.json",
+    ],
+)
+def test_real_lines(real_logs, name):
+    path = real_logs / name
+    data = path.read_bytes()
+    if path.suffix == ".gz":
+        data = gzip.decompress(data)
+    assert_same(data.splitlines()[:2500])

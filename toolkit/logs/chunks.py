@@ -1,0 +1,238 @@
+"""Many rows at once → a record batch: what ``rows.Rows`` does one reading at a time.
+
+Arrow arrays are made from buffers: ``pyarrow.array`` looks for pandas at every call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from toolkit.logs.base import SENTINEL_S, mean
+from toolkit.logs.ids import candidate_numbers, candidate_seed, hex_ids
+from toolkit.logs.rows import SCHEMA
+from toolkit.records import ERROR_NUMBER_STATES, Sketch, TrialState
+
+_STATES = [state.value for state in TrialState]
+_STATE_BYTES = [state.encode() for state in _STATES]
+_OF_ERROR = np.array(
+    [_STATES.index(ERROR_NUMBER_STATES[n].value) for n in range(len(ERROR_NUMBER_STATES))]
+)
+_UNKNOWN = _STATES.index("unknown")
+_NUMBERS = {int, float}
+_NEUTRAL: list[Any] = [[], 8, 0.0, 0.0]
+
+
+class Outcomes:
+    """Results ``[costs, error number, elapsed, timestamp]`` of many lines, checked together.
+
+    ``good`` marks those that are what the formats say; the others are left to the reader of
+    single lines, which knows the reasons.
+    """
+
+    def __init__(self, results: Sequence[Any]) -> None:
+        self.good = np.ones(len(results), dtype=np.bool_)
+        if not _all_plain(results):
+            good = [_plain(result) for result in results]
+            self.good = np.array(good, dtype=np.bool_)
+            results = [r if fine else _NEUTRAL for r, fine in zip(results, good, strict=True)]
+        costs, errors, elapsed, timestamps = zip(*results, strict=True)
+        self.errors = np.array(errors, dtype=np.int64)
+        self.elapsed = np.array(elapsed, dtype=np.float64)
+        self.timestamps = np.array(timestamps, dtype=np.float64)
+        counts = np.fromiter(map(len, costs), dtype=np.int64, count=len(costs))
+        flat = np.fromiter(chain.from_iterable(costs), dtype=np.float64, count=counts.sum())
+        begins = np.cumsum(counts) - counts
+        possible = np.zeros(len(costs), dtype=np.bool_)
+        some = counts > 0
+        if some.any():
+            fine = (flat > 0) & (flat < SENTINEL_S)
+            possible[some] = np.logical_and.reduceat(fine, begins[some])
+        self.ok = (self.errors == 0) & possible
+        self.states = np.where((self.errors == 0) & ~self.ok, _UNKNOWN, _OF_ERROR[self.errors])
+        self._flat, self._counts, self._begins = flat, counts, begins
+
+    def flat_run_times(
+        self, rows: NDArray[np.intp]
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Run times in seconds of some rows one after the other, and how many each row has."""
+        sizes = np.where(self.ok[rows], self._counts[rows], 0)
+        # Places in the flat list: where each row begins, and on from there.
+        within = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return self._flat[np.repeat(self._begins[rows], sizes) + within], sizes
+
+
+def _all_plain(results: Sequence[Any]) -> bool:
+    """Whether all results have the types that they should have (the usual case, checked fast)."""
+    if set(map(type, results)) != {list} or set(map(len, results)) != {4}:
+        return False
+    costs, errors, elapsed, timestamps = zip(*results, strict=True)
+    return (
+        set(map(type, costs)) == {list}
+        and set(map(type, errors)) == {int}
+        and min(errors) >= 0
+        and max(errors) <= 8
+        and set(map(type, elapsed)) <= _NUMBERS
+        and set(map(type, timestamps)) <= _NUMBERS
+        and set(map(type, chain.from_iterable(costs))) <= _NUMBERS
+    )
+
+
+def _plain(result: Any) -> bool:
+    return type(result) is list and _all_plain([result])
+
+
+def make_chunk(
+    *,
+    format: str,
+    lines: NDArray[np.int64],
+    task_ids: Sequence[str],
+    sketch: Sketch,
+    decisions: NDArray[np.int64],
+    schedules: Sequence[bytes],
+    versions: Sequence[str],
+    outcomes: Outcomes,
+    rows: NDArray[np.intp],
+) -> Any:
+    """Make a record batch of ``rows.SCHEMA`` of rows that share a sketch.
+
+    All sequences but ``outcomes`` have one item a row; ``rows`` says which of the outcomes they
+    belong to.
+    """
+    count = len(lines)
+    states = outcomes.states[rows].tolist()
+    errors = outcomes.errors[rows]
+    elapsed, timestamps = outcomes.elapsed[rows], outcomes.timestamps[rows]
+    flat, sizes = outcomes.flat_run_times(rows)
+    measured = _outcome_bytes(outcomes.states[rows], errors, elapsed, timestamps, flat, sizes)
+    columns: dict[str, Any] = {
+        "record_id": _record_ids(task_ids, schedules, measured),
+        "candidate_id": _candidate_ids(task_ids, sketch, decisions),
+        "task_id": _words(task_ids),
+        "sketch_id": pa.repeat(pa.scalar(sketch.sketch_id), count),
+        "line": _numbers(pa.int64(), lines),
+        "format": pa.repeat(pa.scalar(format), count),
+        "format_version": _words(versions),
+        "tvm_version": pa.nulls(count, pa.string()),
+        "schedule": _texts(schedules),
+        "decisions": _lists(decisions),
+        "state": _texts([_STATE_BYTES[state] for state in states]),
+        "error_number": _numbers(pa.int32(), errors.astype(np.int32)),
+        "run_times_s": _ragged(flat, sizes),
+        "latency_s": _means(flat, sizes),
+        "elapsed_s": _numbers(pa.float64(), elapsed),
+        "timestamp": _numbers(pa.float64(), timestamps),
+    }
+    return pa.record_batch([columns[field.name] for field in SCHEMA], schema=SCHEMA)
+
+
+def _record_ids(
+    task_ids: Sequence[str], schedules: Sequence[bytes], measured: Sequence[bytes]
+) -> Any:
+    """``base.record_id`` of many records."""
+    begins = {t: len(t).to_bytes(8, "little") + t.encode() for t in set(task_ids)}
+    digests = [
+        blake2b(
+            b"%b%b%b%b%b"
+            % (
+                begins[task_id],
+                len(schedule).to_bytes(8, "little"),
+                schedule,
+                len(outcome).to_bytes(8, "little"),
+                outcome,
+            ),
+            digest_size=8,
+        ).digest()
+        for task_id, schedule, outcome in zip(task_ids, schedules, measured, strict=True)
+    ]
+    return hex_ids(np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64))
+
+
+def _candidate_ids(task_ids: Sequence[str], sketch: Sketch, decisions: NDArray[np.int64]) -> Any:
+    seeds = {t: candidate_seed(t, sketch.sketch_id) for t in set(task_ids)}
+    beginning = np.array([seeds[task_id] for task_id in task_ids], dtype=np.uint64)
+    return hex_ids(candidate_numbers(beginning, sketch, decisions))
+
+
+def _numbers(type: Any, values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> Any:
+    """A numeric column; null where ``valid`` is false."""
+    mask = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    buffers = [mask, pa.py_buffer(np.ascontiguousarray(values))]
+    return pa.Array.from_buffers(type, len(values), buffers)
+
+
+def _offsets(sizes: NDArray[np.int64] | NDArray[np.int32]) -> Any:
+    ends = np.cumsum(sizes, dtype=np.int32)
+    return pa.py_buffer(np.concatenate([np.zeros(1, dtype=np.int32), ends]))
+
+
+def _texts(texts: Sequence[bytes]) -> Any:
+    """Bytes that are known to be UTF-8 as a string column."""
+    sizes = np.fromiter(map(len, texts), dtype=np.int32, count=len(texts))
+    return pa.StringArray.from_buffers(len(texts), _offsets(sizes), pa.py_buffer(b"".join(texts)))
+
+
+def _words(words: Sequence[str]) -> Any:
+    """A string column of few different words."""
+    different = set(words)
+    if len(different) == 1:
+        return pa.repeat(pa.scalar(words[0]), len(words))
+    coded = {word: word.encode() for word in different}
+    return _texts([coded[word] for word in words])
+
+
+def _lists(matrix: NDArray[np.int64]) -> Any:
+    """The rows of a matrix as a list column."""
+    count, width = matrix.shape
+    offsets = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(width))
+    values = _numbers(pa.int64(), matrix.ravel())
+    return pa.Array.from_buffers(pa.list_(pa.int64()), count, [None, offsets], children=[values])
+
+
+def _ragged(flat: NDArray[np.float64], sizes: NDArray[np.int64]) -> Any:
+    """Rows of different lengths as a list column."""
+    return pa.Array.from_buffers(
+        pa.list_(pa.float64()),
+        len(sizes),
+        [None, _offsets(sizes)],
+        children=[_numbers(pa.float64(), flat)],
+    )
+
+
+def _means(flat: NDArray[np.float64], sizes: NDArray[np.int64]) -> Any:
+    """Arithmetic means of rows, null where a row is empty; as ``base.mean`` rounds them."""
+    values = np.zeros(len(sizes), dtype=np.float64)
+    begins = np.cumsum(sizes) - sizes
+    single = sizes == 1
+    values[single] = flat[begins[single]]
+    for row in np.flatnonzero(sizes > 1).tolist():
+        values[row] = mean(flat[begins[row] : begins[row] + sizes[row]].tolist())
+    return _numbers(pa.float64(), values, sizes > 0)
+
+
+def _outcome_bytes(
+    states: NDArray[np.int64],
+    errors: NDArray[np.int64],
+    elapsed: NDArray[np.float64],
+    timestamps: NDArray[np.float64],
+    flat: NDArray[np.float64],
+    sizes: NDArray[np.int64],
+) -> list[bytes]:
+    """``base.outcome_bytes`` of many rows."""
+    heads = np.empty((len(states), 4), dtype="<i8")
+    heads[:, 0], heads[:, 1] = states, errors
+    heads[:, 2], heads[:, 3] = elapsed.view(np.int64), timestamps.view(np.int64)
+    told, times = heads.tobytes(), flat.astype("<f8").tobytes()
+    ends = (8 * np.cumsum(sizes)).tolist()
+    found: list[bytes] = []
+    begin = 0
+    for row, end in enumerate(ends):
+        found.append(told[32 * row : 32 * row + 32] + times[begin:end])
+        begin = end
+    return found
