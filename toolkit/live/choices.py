@@ -10,10 +10,13 @@ one level to another; the whole list of factorisations serves enumeration.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+import numpy as np
 
 from toolkit.records import KnobKind
 
@@ -87,10 +90,7 @@ def _divisors(number: int) -> tuple[int, ...]:
 def all_values(choice: Choice) -> Iterator[Any]:
     """Every value of a tile or a category; compute locations as far as a loop nest can go."""
     if choice.kind == "tile":
-        extent = 1
-        for factor in choice.value:
-            extent *= factor
-        for factors in factorisations(extent, choice.limits[0], choice.limits[1]):
+        for factors in factorisations(math.prod(choice.value), choice.limits[0], choice.limits[1]):
             yield list(factors)
     elif choice.kind == "compute_location":
         yield from range(-2, 24)
@@ -134,3 +134,19 @@ def without_postprocessors(trace: Trace) -> Trace:
         if instruction[0] == "EnterPostproc":
             return [instructions[:position], [d for d in decisions if d[0] < position]]
     return [list(instructions), list(decisions)]
+
+
+def redrawn(trace: Trace, rng: np.random.Generator) -> Trace:
+    """A copy with every tile and category drawn anew, uniformly over its values.
+
+    Compute locations and parallel extents stay: what they can be depends on the loops.
+    """
+    instructions, decisions = without_postprocessors(trace)
+    drawn: dict[int, Any] = {}
+    for choice in choices([instructions, decisions]):
+        if choice.kind == "tile":
+            options = factorisations(math.prod(choice.value), choice.limits[0], choice.limits[1])
+            drawn[choice.position] = list(options[int(rng.integers(len(options)))])
+        elif choice.kind not in ("compute_location", "parallel"):
+            drawn[choice.position] = int(rng.integers(len(choice.limits)))
+    return [instructions, [[p, drawn.get(p, value)] for p, value in decisions]]

@@ -38,6 +38,8 @@ _MUTATORS: dict[KnobKind, str] = {
     "parallel": "MutateParallel",
 }
 
+_ASK_AGAIN = tuple(8**power for power in range(1, 7))
+
 
 @dataclass(frozen=True)
 class Design:
@@ -89,6 +91,7 @@ class DesignSpace:
         self.bases: list[list[Any]] = [trace_json(space.trace) for space in spaces]
         self._traces = [space.trace for space in spaces]
         self._postprocessors = list(self._context.space_generator.postprocs)
+        self._seen_values: dict[tuple[int, int], tuple[list[Any], int]] = {}
         self._mutators = {
             type(mutator).__name__: mutator
             for mutator in self._context.space_generator.mutator_probs
@@ -136,44 +139,79 @@ class DesignSpace:
         Tile sizes move one factor between two levels, categories take another value, compute
         locations and parallel extents are what TVM's mutators propose.
         """
-        choice = next(c for c in choices(chosen) if c.position == position)
-        for value in self._other_values(choice, chosen, rng):
-            design = self.realise(sketch, with_value(chosen, choice, value))
+        for proposal in self.proposals(sketch, chosen, position, rng):
+            design = self.realise(sketch, proposal)
             if design is not None:
                 return design
         return None
 
+    def proposals(
+        self, sketch: int, chosen: list[Any], position: int, rng: np.random.Generator
+    ) -> Iterator[list[Any]]:
+        """Traces with another decision at an instruction, a few of them, in random order.
+
+        Nearly all are valid (TVM has the last word: ``realise``), and they cost microseconds
+        where applying a trace costs milliseconds.
+        """
+        choice = next(c for c in choices(chosen) if c.position == position)
+        for value in self._other_values(choice, sketch, chosen, rng):
+            yield with_value(chosen, choice, value)
+
     def _other_values(
-        self, choice: Choice, chosen: list[Any], rng: np.random.Generator, tries: int = 6
+        self,
+        choice: Choice,
+        sketch: int,
+        chosen: list[Any],
+        rng: np.random.Generator,
+        tries: int = 6,
     ) -> Iterator[Any]:
         if choice.kind in _MUTATORS:
-            seen = {orjson.dumps(choice.value)}
-            for proposal in self._proposed(choice, chosen, rng, tries * 4):
-                if orjson.dumps(proposal) not in seen:
-                    seen.add(orjson.dumps(proposal))
-                    yield proposal
-            return
-        values = moved_factors(choice) if choice.kind == "tile" else list(all_values(choice))
+            values = self._proposed(choice, sketch, chosen, rng)
+        elif choice.kind == "tile":
+            values = moved_factors(choice)
+        else:
+            values = list(all_values(choice))
         values = [value for value in values if value != choice.value]
         for index in rng.permutation(len(values))[:tries]:
             yield values[index]
 
     def _proposed(
+        self, choice: Choice, sketch: int, chosen: list[Any], rng: np.random.Generator
+    ) -> list[Any]:
+        """Values that TVM's mutator proposes for a decision.
+
+        Loops have the same order in all programs of a sketch, so what it proposed for one serves
+        the others; since extents do differ it is asked again after 8, 64, 512, ... times.
+        """
+        key = (sketch, choice.position)
+        known, asked = self._seen_values.get(key, ([], 0))
+        if asked in (0, *_ASK_AGAIN):
+            fresh = self._ask_mutator(choice, chosen, rng, 12)
+            known = known + [value for value in fresh if value not in known]
+        self._seen_values[key] = (known, asked + 1)
+        return known
+
+    def _ask_mutator(
         self, choice: Choice, chosen: list[Any], rng: np.random.Generator, tries: int
-    ) -> Iterator[Any]:
+    ) -> list[Any]:
         mutator = self._mutators.get(_MUTATORS[choice.kind])
+        found: list[Any] = []
         if mutator is None:
-            return
+            return found
         schedule = Schedule(self.module, debug_mask="none")
-        Trace.apply_json_to_schedule(without_postprocessors(chosen), schedule)
+        try:
+            Trace.apply_json_to_schedule(without_postprocessors(chosen), schedule)
+        except Exception:
+            return found
         for _ in range(tries):
             seed = int(rng.integers(1, 2**31 - 1))
             mutated = _ffi_api.MutatorApply(mutator, schedule.trace, seed)
             if mutated is None:
-                return
+                break
             for other in choices(without_postprocessors(trace_json(mutated))):
-                if other.position == choice.position:
-                    yield other.value
+                if other.position == choice.position and other.value not in found:
+                    found.append(other.value)
+        return found
 
     def enumerate(self, limit: int) -> list[Design] | None:
         """All designs, or ``None`` when there may be more than ``limit`` combinations."""

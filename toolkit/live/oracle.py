@@ -9,7 +9,7 @@ from toolkit.live.database import DatabaseWriter
 from toolkit.live.device import Device
 from toolkit.live.programs import entry_arguments, timed_program, trace_json
 from toolkit.live.space import MetaScheduleSpace
-from toolkit.records import Candidate, Trial
+from toolkit.records import Candidate, Trial, TrialState
 
 
 class DeviceOracle:
@@ -33,6 +33,10 @@ class DeviceOracle:
     def _measure(self, candidate: Candidate) -> Trial:
         started = time.perf_counter()
         design = self.space.realise(candidate)
+        if design is None:
+            elapsed = time.perf_counter() - started
+            state = TrialState.INSTANTIATION
+            return Trial(candidate, state, (), elapsed, time.time(), "TVM refuses its schedule")
         reading = self.device.measure(timed_program(design.schedule, self.space.design.inputs))
         if self.writer is not None and self._index is not None:
             self.writer.add(

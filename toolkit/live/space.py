@@ -12,7 +12,13 @@ from numpy.typing import NDArray
 from toolkit.errors import SearchError
 from toolkit.features import best_extractor_for
 from toolkit.features.base import CandidateGroup
-from toolkit.live.choices import choices, moved_factors, with_value, without_postprocessors
+from toolkit.live.choices import (
+    choices,
+    moved_factors,
+    redrawn,
+    with_value,
+    without_postprocessors,
+)
 from toolkit.live.database import workload_line
 from toolkit.live.design import Design, DesignSpace
 from toolkit.live.programs import entry_arguments
@@ -24,6 +30,9 @@ from toolkit.training.scorer import candidate_features
 
 # Kinds that TVM's mutators or this module can change; limits of vectorisation are not decided.
 _MUTABLE = ("tile", "unroll", "vectorize", "parallel", "compute_location", "categorical")
+
+# Candidates drawn here for each one that TVM draws.
+REDRAWS = 32
 
 
 class MetaScheduleSpace:
@@ -73,10 +82,10 @@ class MetaScheduleSpace:
         entry = [0, [chosen, [1.0], self._target, self._arguments]]
         return self._reader.read(orjson.dumps(entry), 0)
 
-    def _candidate(self, design: Design) -> Candidate:
-        reading = self._read(design.chosen)
+    def _candidate(self, sketch: int, chosen: list[Any]) -> Candidate:
+        reading = self._read(chosen)
         identity = candidate_id(self.task.task_id, reading.sketch, reading.decisions)
-        self._chosen[identity] = (design.sketch, design.chosen)
+        self._chosen.setdefault(identity, (sketch, chosen))
         return Candidate(identity, reading.sketch.sketch_id, tuple(reading.decisions))
 
     def adopt(self, schedule: str) -> Candidate | None:
@@ -86,18 +95,14 @@ class MetaScheduleSpace:
         if sketch_id not in self._index:
             return None
         design = self.design.realise(self._index[sketch_id], chosen)
-        return None if design is None else self._candidate(design)
+        return None if design is None else self._candidate(design.sketch, design.chosen)
 
-    def realise(self, candidate: Candidate) -> Design:
-        """The scheduled program of a candidate of this space; raise ``SearchError`` else."""
-        known = self._chosen.get(candidate.candidate_id)
-        design = None if known is None else self.design.realise(*known)
-        if design is None:
-            raise SearchError(
-                f"candidate {candidate.candidate_id} is not of this space",
-                cure="candidates come from sample, neighbours, mutate or adopt",
-            )
-        return design
+    def realise(self, candidate: Candidate) -> Design | None:
+        """The scheduled program; ``None`` when TVM refuses it after all.
+
+        Raises ``SearchError`` for a candidate that is not of this space.
+        """
+        return self.design.realise(*self._known(candidate))
 
     def candidates(self) -> Sequence[Candidate]:
         """Not listed: the space is too large."""
@@ -108,22 +113,35 @@ class MetaScheduleSpace:
     def enumerate(self, limit: int) -> list[Candidate] | None:
         """All candidates of a small space; ``None`` when there are more than ``limit``."""
         designs = self.design.enumerate(limit)
-        return None if designs is None else [self._candidate(design) for design in designs]
+        if designs is None:
+            return None
+        return [self._candidate(design.sketch, design.chosen) for design in designs]
 
     def sample(
         self, rng: np.random.Generator, n: int, sketch_id: str | None = None
     ) -> list[Candidate]:
-        """Draw up to n distinct candidates; invalid draws are drawn again."""
+        """Draw up to n distinct candidates.
+
+        TVM draws one in ``REDRAWS`` of them; the others take its compute locations and draw
+        tiles and categories anew here, a hundred times faster. The few of these that TVM
+        refuses fail when they are measured.
+        """
         sketch = None if sketch_id is None else self._index[sketch_id]
         found: dict[str, Candidate] = {}
-        for _ in range(4 * n + 16):
+        for _ in range(4 * (n // REDRAWS) + 16):
             if len(found) >= n:
                 break
             design = self.design.sample(rng, sketch)
-            if design is not None:
-                candidate = self._candidate(design)
+            if design is None:
+                continue
+            drawn = [design.chosen]
+            drawn += [redrawn(design.chosen, rng) for _ in range(min(REDRAWS, n // 8))]
+            for chosen in drawn:
+                candidate = self._candidate(design.sketch, chosen)
                 found.setdefault(candidate.candidate_id, candidate)
-        return list(found.values())
+        # In random order, so that cutting off the surplus favours none.
+        listed = list(found.values())
+        return [listed[i] for i in rng.permutation(len(listed))[:n].tolist()]
 
     def directions(self, candidate: Candidate) -> list[Direction]:
         """One direction a knob that can be changed."""
@@ -140,13 +158,16 @@ class MetaScheduleSpace:
     def _known(self, candidate: Candidate) -> tuple[int, list[Any]]:
         known = self._chosen.get(candidate.candidate_id)
         if known is None:
-            raise SearchError(f"candidate {candidate.candidate_id} is not of this space")
+            raise SearchError(
+                f"candidate {candidate.candidate_id} is not of this space",
+                cure="candidates come from sample, neighbours, mutate or adopt",
+            )
         return known
 
     def mutate(
         self, candidate: Candidate, direction: Direction, rng: np.random.Generator
     ) -> Candidate | None:
-        """Change the direction's knob (or any of its rule); ``None`` when TVM refuses all."""
+        """Change the direction's knob (or any of its rule); ``None`` when it has no other value."""
         sketch, chosen = self._known(candidate)
         knob = direction.knob
         if knob is None:
@@ -155,8 +176,10 @@ class MetaScheduleSpace:
                 return None
             knob = names[int(rng.integers(len(names)))]
         assert knob is not None
-        design = self.design.mutate(sketch, chosen, self._positions[sketch][knob], rng)
-        return None if design is None else self._candidate(design)
+        position = self._positions[sketch][knob]
+        for proposal in self.design.proposals(sketch, chosen, position, rng):
+            return self._candidate(sketch, proposal)
+        return None
 
     def neighbours(self, candidate: Candidate, knob: str | None = None) -> list[Candidate]:
         """Candidates one move away: a factor moved, or the next value of a category.
@@ -178,10 +201,8 @@ class MetaScheduleSpace:
             else:
                 continue
             for value in values:
-                design = self.design.realise(sketch, with_value(chosen, choice, value))
-                if design is not None:
-                    neighbour = self._candidate(design)
-                    found[neighbour.candidate_id] = neighbour
+                neighbour = self._candidate(sketch, with_value(chosen, choice, value))
+                found[neighbour.candidate_id] = neighbour
         found.pop(candidate.candidate_id, None)
         return list(found.values())
 

@@ -19,7 +19,7 @@ from toolkit.errors import DatasetError, LiveError, did_you_mean
 from toolkit.live.blocks import Confirmation, confirm
 from toolkit.live.confirm import Rules, overall
 from toolkit.live.database import DatabaseWriter
-from toolkit.live.design import DesignSpace
+from toolkit.live.design import Design, DesignSpace
 from toolkit.live.device import Device, Program
 from toolkit.live.guides import Guides
 from toolkit.live.machine import describe_machine, noise_warnings
@@ -204,8 +204,14 @@ class _Validation:
             }
         )
 
-    def _program(self, candidate: Candidate) -> Program:
+    def _realised(self, candidate: Candidate) -> Design:
         design = self.space.realise(candidate)
+        if design is None:
+            raise LiveError(f"TVM refuses candidate {candidate.candidate_id}, which it measured")
+        return design
+
+    def _program(self, candidate: Candidate) -> Program:
+        design = self._realised(candidate)
         return timed_program(design.schedule, self.space.design.inputs)
 
     def _incumbent(self) -> tuple[Candidate | None, str]:
@@ -238,7 +244,7 @@ class _Validation:
         return screened
 
     def _wrong(self, candidate: Candidate, device: Device, screened: _Screened) -> bool:
-        design = self.space.realise(candidate)
+        design = self._realised(candidate)
         answer = device.check(checked_program(design.schedule.mod, self.space.design.inputs))
         if answer.state is TrialState.OK:
             return False
