@@ -1,0 +1,194 @@
+"""The shape of the code: who imports whom, how long modules are, what never enters."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "toolkit"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+MAX_LINES = 400
+MAX_BYTES = 30 * 10**6
+MAX_LOG_BYTES = 6 * 10**6
+
+VOCABULARY = {"toolkit", "records", "schema", "errors", "registry", "progress", "workspace"}
+# The base modules of two roles name what a group of candidates or a scorer is, and know records
+# alone: layers below the role may speak of it.
+ROLES = {"features.base", "search.base", "search.graph"}
+
+# What each layer may import, itself apart.
+MAY_IMPORT: dict[str, set[str]] = {
+    "vocabulary": set(),
+    "roles": {"vocabulary"},
+    "logs": {"vocabulary"},
+    "datasets": {"vocabulary", "roles", "logs"},
+    "features": {"vocabulary", "roles", "logs", "datasets"},
+    "training": {"vocabulary", "roles", "logs", "datasets", "features"},
+    "search": {"vocabulary", "roles"},
+    "replay": {"vocabulary", "roles", "datasets", "features", "training", "search"},
+    "live": {"vocabulary", "roles", "logs", "datasets", "features", "training", "search"},
+    "reports": {"vocabulary", "datasets", "features", "training", "search", "replay"},
+    "demo": {
+        "vocabulary", "datasets", "features", "training", "search", "replay", "live", "reports",
+    },
+    "cli": {
+        "vocabulary", "logs", "datasets", "features", "training", "search", "replay", "live",
+        "reports", "demo",
+    },
+}  # fmt: skip
+
+
+def module_name(path: Path) -> str:
+    """Dotted name below ``toolkit``; the package itself is ``toolkit``."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    parts = parts[:-1] if parts[-1] == "__init__" else parts
+    return ".".join(parts) or "toolkit"
+
+
+def layer(name: str) -> str:
+    """Layer of a module below ``toolkit``."""
+    if name in ROLES:
+        return "roles"
+    first = name.partition(".")[0]
+    return "vocabulary" if first in VOCABULARY else first
+
+
+def imports(path: Path) -> Iterator[tuple[str, int]]:
+    """Every module that a file imports, wherever in it, with its line."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute"
+            yield str(node.module), node.lineno
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}", node.lineno
+
+
+def own_imports(path: Path) -> Iterator[tuple[str, int]]:
+    """Modules of this package that a file imports, as named below ``toolkit``."""
+    known = {module_name(other) for other in MODULES}
+    for name, line in imports(path):
+        if name == "toolkit":
+            yield "toolkit", line
+        elif name.startswith("toolkit."):
+            short = name.removeprefix("toolkit.")
+            if short in known:
+                yield short, line
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_imports_go_one_way(path: Path) -> None:
+    own = layer(module_name(path))
+    assert own in MAY_IMPORT, f"{own} is no layer of DESIGN: say here what it may import"
+    for other, line in own_imports(path):
+        # ``from toolkit.features.base import x`` names its package on the way: that is no use.
+        if other == "toolkit" or any(
+            deeper.startswith(other + ".") and at == line for deeper, at in own_imports(path)
+        ):
+            continue
+        target = layer(other)
+        allowed = target == own or target in MAY_IMPORT[own]
+        assert allowed, f"{path.relative_to(ROOT)}:{line}: {own} may not import toolkit.{other}"
+
+
+def test_search_knows_little() -> None:
+    """A strategy knows a space: of the vocabulary it needs no schema and no workspace."""
+    for path in sorted((PACKAGE / "search").glob("*.py")):
+        for other, line in own_imports(path):
+            assert layer(other) == "search" or other in {
+                "toolkit", "records", "errors", "registry", "progress", "search", *ROLES,
+            }, f"{path.name}:{line}"  # fmt: skip
+
+
+def test_tvm_is_imported_where_a_device_is_meant_only() -> None:
+    for path in MODULES:
+        name = module_name(path)
+        if name.startswith(("live.", "features.per_store")) or name == "live":
+            continue
+        for other, line in imports(path):
+            assert other.partition(".")[0] not in {"tvm", "tvm_ffi"}, f"{name}:{line}"
+
+
+def test_only_the_typer_that_is_pinned_is_used() -> None:
+    for path in MODULES:
+        assert all(other.partition(".")[0] != "click" for other, _ in imports(path)), path
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_nothing_is_unpickled(path: Path) -> None:
+    banned = {"pickle", "cPickle", "joblib", "dill", "shelve", "marshal", "cloudpickle"}
+    for other, line in imports(path):
+        assert other.partition(".")[0] not in banned, f"line {line}: {other}"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_modules_are_short_and_say_what_they_are(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.count("\n") <= MAX_LINES
+    assert path.name not in {"utils.py", "helpers.py", "misc.py", "common_utils.py"}
+    empty = path.name == "__init__.py" and not text.strip()
+    assert empty or ast.get_docstring(ast.parse(text)), "a module begins with what it is for"
+
+
+def test_public_names_have_docstrings() -> None:
+    missing = []
+    for path in MODULES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            public = isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node.name[0] != "_"
+            if public and not ast.get_docstring(node):  # type: ignore[arg-type]
+                missing.append(f"{module_name(path)}.{node.name}")  # type: ignore[attr-defined]
+    assert missing == []
+
+
+def test_the_command_line_starts_without_heavy_libraries() -> None:
+    heavy = ("tvm", "polars", "pyarrow", "altair", "vl_convert", "lightgbm", "xgboost", "sklearn",
+             "scipy", "jinja2")  # fmt: skip
+    code = f"import sys, toolkit.cli.main; print([m for m in {heavy!r} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_reading_logs_needs_no_tvm() -> None:
+    parts = "logs.detect, toolkit.datasets, toolkit.features, toolkit.training, toolkit.search"
+    code = (
+        f"import sys, toolkit.{parts}, toolkit.replay, toolkit.reports; print('tvm' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.strip() == "False"
+
+
+def project_files() -> list[Path]:
+    """Files of the project: what git tracks, or all in its folders where there is no git."""
+    if (ROOT / ".git").exists():
+        done = subprocess.run(
+            ["git", "ls-files", "-z"], capture_output=True, text=True, check=True, cwd=ROOT
+        )
+        return [ROOT / name for name in done.stdout.split("\0") if name]
+    folders = ("toolkit", "datasets", "training", "replay", "tests", "docs")
+    return [path for name in folders for path in (ROOT / name).rglob("*") if path.is_file()]
+
+
+def test_no_file_is_large() -> None:
+    sizes = {path: path.stat().st_size for path in project_files() if path.is_file()}
+    assert {path: size for path, size in sizes.items() if size > MAX_BYTES} == {}
+    logs = [size for path, size in sizes.items() if path.is_relative_to(ROOT / "datasets")]
+    assert 0 < sum(logs) <= MAX_LOG_BYTES
+
+
+@pytest.mark.parametrize("name", ["datasets", "training", "replay", "docs"])
+def test_top_level_folders_are_no_packages(name: str) -> None:
+    """A package ``datasets`` beside the toolkit would overwrite another's in an environment."""
+    assert (ROOT / name).is_dir()
+    assert list((ROOT / name).rglob("*.py")) == []
