@@ -11,6 +11,7 @@ from made_autotvm import SHAPES, write_autotvm
 from typer.testing import CliRunner
 
 from toolkit.cli.main import app
+from toolkit.training import load_recipe, recipe_names
 
 QUICK = """
 kind = "throughput"
@@ -54,6 +55,27 @@ def test_each_command_finds_what_the_one_before_left(workplace: Path) -> None:
 
     judged = json_of("evaluate", "tuning/models/throughput")
     assert judged["top1"] == pytest.approx(trained["top1"])
+
+
+def test_a_mutation_model_is_trained_and_judged_alike(workplace: Path) -> None:
+    recipe = QUICK.replace('"throughput"', '"mutation"')
+    (workplace / "quick-mutation.toml").write_text(recipe)
+    trained = json_of("train", "mutation", "--recipe", "quick-mutation.toml")
+    for key in ("accuracy", "gain_share", "gain_share_base_rate", "gain_share_fixed_weights"):
+        low, high = trained[f"{key}_interval"]
+        assert low <= trained[key] <= high, key
+    for key in ("n_train_tasks", "n_test_tasks", "seconds"):
+        assert isinstance(trained[key], int | float), key
+    judged = json_of("evaluate", "tuning/models/mutation")
+    assert judged["gain_share"] == pytest.approx(trained["gain_share"])
+    printed = CliRunner().invoke(app, ["evaluate", "tuning/models/mutation"])
+    assert "gain share" in printed.output
+
+
+def test_every_bundled_recipe_fits_its_model() -> None:
+    assert {"throughput", "mutation", "paper-mutation"} <= set(recipe_names())
+    for name in recipe_names():
+        assert load_recipe(name).kind in ("throughput", "mutation")
 
 
 def test_without_json_it_prints_a_table(workplace: Path) -> None:

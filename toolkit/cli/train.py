@@ -27,6 +27,7 @@ def register(app: typer.Typer) -> None:
     app.command("features")(features)
     group = typer.Typer(help="Train a model on the dataset's tasks.", no_args_is_help=True)
     group.command("throughput")(throughput)
+    group.command("mutation")(mutation)
     app.add_typer(group, name="train")
     app.command("evaluate")(evaluate)
 
@@ -100,6 +101,32 @@ def throughput(
 
 
 @command
+def mutation(
+    dataset: DatasetDir = None,
+    recipe: Recipe = None,
+    out_dir: Out = None,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Train a mutation-direction model and judge it on tasks that it never saw.
+
+    Example: toolkit train mutation --recipe paper-mutation
+    """
+    from toolkit.datasets import open_dataset
+    from toolkit.training import load_recipe, train_mutation
+
+    chosen = load_recipe(recipe or "mutation")
+    folder = out_dir or Workspace().model("mutation")
+    data = open_dataset(dataset or Workspace().dataset)
+    result = train_mutation(data, chosen, folder, threads=threads, progress=BarProgress())
+    if as_json:
+        print_json(result)
+        return
+    show_mutation(result)
+    out.print(f"model: {folder}", highlight=False)
+
+
+@command
 def evaluate(
     model: Annotated[Path, typer.Argument(help="Model folder.")],
     dataset: DatasetDir = None,
@@ -117,7 +144,8 @@ def evaluate(
     if as_json:
         print_json(result)
         return
-    show_throughput(result)
+    show = show_mutation if result.get("kind") == "mutation" else show_throughput
+    show(result)
 
 
 def show_throughput(result: dict[str, Any]) -> None:
@@ -137,6 +165,29 @@ def show_throughput(result: dict[str, Any]) -> None:
             "" if low is None else f"{_number(low)} to {_number(high)}",
             _number(constant.get(name)),
             _number(ceiling.get(name)),
+        )
+    out.print(table)
+
+
+def show_mutation(result: dict[str, Any]) -> None:
+    """Print shares of the oracle's gain at each level, beside the baselines."""
+    from rich.table import Table
+
+    table = Table(title=f"{result['n_test_tasks']} tasks never seen in training")
+    for heading in ("choice of", "accuracy", "gain share", "95 % interval", "base rate", "TVM"):
+        table.add_column(heading, justify="left" if heading == "choice of" else "right")
+    levels = {result["level"]: result, **result.get("levels", {})}
+    for level, found in levels.items():
+        if "gain_share" not in found:
+            continue
+        low, high = found["gain_share_interval"]
+        table.add_row(
+            level,
+            _number(found["accuracy"]),
+            _number(found["gain_share"]),
+            f"{_number(low)} to {_number(high)}",
+            _number(found["gain_share_base_rate"]),
+            _number(found["gain_share_fixed_weights"]),
         )
     out.print(table)
 

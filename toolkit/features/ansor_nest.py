@@ -24,7 +24,7 @@ _VECTORIZE, _PARALLEL = 2, 3
 class _Stage:
     kind: str = "compute"
     loops: list[Floats | None] = field(default_factory=list)
-    splits: list[tuple[int, list[Floats]]] = field(default_factory=list)
+    splits: list[Axis] = field(default_factory=list)
 
     def reach(self, last: int) -> None:
         while len(self.loops) <= last:
@@ -72,9 +72,10 @@ class _Replay:
         """A step that moves no loop and decides nothing."""
 
     def _sp(self, number: int, stage: int, at: int, *rest: Any) -> None:
+        name = self.group.sketch.knobs[self._knob].name
         own, levels = self.stage(stage), self.decide()
         own.reach(at)
-        own.splits.append((at, levels))
+        own.splits.append(Axis(name, levels))
         if own.kind == "cache_read" and len(own.splits) == 1:
             self.nest.shared.append(np.prod(np.stack(levels), axis=0))
             self.nest.fetch.append(levels[-1])
@@ -162,9 +163,9 @@ class _Replay:
         """Name the main stage and list the kernels, the one with the most bindings first."""
         able = [stage for stage in self.every if stage.splits and stage.kind == "compute"]
         if able:
-            main = max(able, key=lambda stage: sum(len(levels) for _, levels in stage.splits))
+            main = max(able, key=lambda stage: sum(len(axis.levels) for axis in stage.splits))
             # Later splits lie at higher iterators: their order is that of the stage's axes.
-            self.nest.axes = [Axis(levels) for _, levels in main.splits]
+            self.nest.axes = main.splits
         unknown = np.full(self.rows, np.nan)
         kernels = [bound for bound in self._bound.values() if bound["block"] or bound["thread"]]
         kernels.sort(key=lambda bound: -len(bound["vthread"]))

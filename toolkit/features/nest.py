@@ -16,8 +16,9 @@ Floats = NDArray[np.float64]
 
 @dataclass
 class Axis:
-    """One split loop of the main stage: its tile levels, outermost first."""
+    """One split loop of the main stage: the knob that splits it, its levels outermost first."""
 
+    knob: str
     levels: list[Floats]
 
     @property

@@ -43,8 +43,8 @@ class PrimitivesExtractor:
 
     def _extract(self, group: CandidateGroup) -> FeatureBlock:
         task, rows = group.task, len(group)
-        nest = ansor_nest(group) if task.format == "ansor" else trace_nest(group)
-        operation, factors = _assign(task, nest)
+        nest = nest_of(group)
+        operation, factors, _ = assign_roles(task, nest)
         gpu = is_gpu(task)
         tiling = Tiling(operation, factors, gpu, rows)
         columns: dict[str, Floats] = {}
@@ -69,8 +69,18 @@ def split_axes(axes: list[Axis]) -> tuple[list[Axis], list[Axis]]:
     return spatial, [axis for axis in axes if len(axis.levels) != deepest]
 
 
-def _assign(task: Task, nest: Nest) -> tuple[Operation, dict[str, list[Floats]]]:
-    """Find the operation and the tile factors by role; axes of one role are multiplied."""
+def nest_of(group: CandidateGroup) -> Nest:
+    """Replay a group's steps or instructions."""
+    return ansor_nest(group) if group.task.format == "ansor" else trace_nest(group)
+
+
+def assign_roles(
+    task: Task, nest: Nest
+) -> tuple[Operation, dict[str, list[Floats]], dict[str, str]]:
+    """Find the operation, the tile factors by role, and the role of each knob that splits one.
+
+    Factors of axes that share a role are multiplied.
+    """
     spatial, reduction = split_axes(nest.axes)
     extents = [axis.extent for axis in spatial]
     label = nest.label
@@ -80,13 +90,15 @@ def _assign(task: Task, nest: Nest) -> tuple[Operation, dict[str, list[Floats]]]
         extents, [axis.extent for axis in reduction], label, _element_bytes(task), _stride(task)
     )
     factors: dict[str, list[Floats]] = {}
+    knob_roles: dict[str, str] = {}
     for role, axis in zip([*s_roles, *r_roles], [*spatial, *reduction], strict=True):
+        knob_roles[axis.knob] = role
         if role in factors:
             old = factors[role]
             factors[role] = [a * b for a, b in zip(old, axis.levels, strict=True)]
         else:
             factors[role] = axis.levels
-    return operation, factors
+    return operation, factors, knob_roles
 
 
 def _element_bytes(task: Task) -> float:

@@ -73,6 +73,7 @@ class _Replay:
         return self.nest
 
     def _sample(self, kind: str, inputs: list[Any], outputs: list[Any]) -> None:
+        name = self.group.sketch.knobs[self._knob].name
         parts = self.decide()
         if kind == "SampleComputeLocation":
             self.nest.located.append(parts[0])
@@ -80,7 +81,7 @@ class _Replay:
             return
         if kind != "SampleCategorical" and inputs:
             owner = self.owner.get(str(inputs[0]), "")
-            self.tiles.setdefault(owner, []).append(Axis(parts))
+            self.tiles.setdefault(owner, []).append(Axis(name, parts))
         self.values.update({str(out): part for out, part in zip(outputs, parts, strict=False)})
 
     def _number(self, item: Any) -> Floats | None:

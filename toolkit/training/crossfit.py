@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from toolkit.errors import DatasetError, LeakError
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
-from toolkit.training.ensemble import Ensemble, fit_ensemble
+from toolkit.training.ensemble import fit_ensemble
 from toolkit.training.folds import assign_folds
 from toolkit.training.recipe import Recipe
 from toolkit.training.table import Table, workload_key
@@ -24,14 +25,15 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Member:
-    """One ensemble and what it was trained on.
+    """One fitted predictor and what it was trained on.
 
+    ``ensemble`` is an ``Ensemble``, or what a mutation model has instead of one.
     ``workloads`` are the workloads of its training tasks (``workload_key``); empty where a split
     by machine allows the same workload on another machine.
     """
 
     name: str
-    ensemble: Ensemble
+    ensemble: Any
     training_task_ids: frozenset[str]
     workloads: frozenset[str]
 
@@ -85,11 +87,14 @@ def cross_fit(
     networks: tuple[tuple[str, ...], ...] = (),
     keep_all: bool = True,
     threads: int | None = None,
+    fit: Callable[[NDArray[np.int64]], Any] | None = None,
     progress: Progress = SILENT,
 ) -> CrossFit:
     """Train one member a fold and, with ``keep_all``, one on every task.
 
     Members are fitted to candidates that ran, of tasks with enough of them; they predict all.
+    ``fit`` makes something else of the training rows than an ``Ensemble`` (then nothing is
+    predicted here).
 
     Raises
     ------
@@ -97,6 +102,10 @@ def cross_fit(
         When fewer than two workloads have enough good candidates.
     """
     threads = threads or available_threads()
+
+    def make(rows: NDArray[np.int64]) -> Any:
+        return fit(rows) if fit is not None else fit_ensemble(table, rows, recipe, threads=threads)
+
     enough = table.good_counts() >= recipe.data.min_records
     trainable = np.flatnonzero(table.good & enough[table.task])
     if len({table.workloads[t] for t in np.unique(table.task[trainable])}) < 2:
@@ -115,25 +124,26 @@ def cross_fit(
             rows = trainable[fold_of_row[trainable] != number]
             if len(rows) == 0:
                 continue
-            member = _member(f"fold-{number}", table, rows, recipe, threads)
+            member = _member(f"fold-{number}", table, rows, recipe, make(rows))
             members[member.name] = member
-            held_out = np.flatnonzero(fold_of_row == number)
-            predictions[held_out] = member.ensemble.predict(table.features[held_out])
+            if fit is None:
+                held_out = np.flatnonzero(fold_of_row == number)
+                predictions[held_out] = member.ensemble.predict(table.features[held_out])
             step.advance(note=member.name)
         if keep_all:
-            members[ALL] = _member(ALL, table, trainable, recipe, threads)
+            members[ALL] = _member(ALL, table, trainable, recipe, make(trainable))
             step.advance(note=ALL)
     return CrossFit(table.columns, members, predictions, folds)
 
 
 def _member(
-    name: str, table: Table, rows: NDArray[np.int64], recipe: Recipe, threads: int
+    name: str, table: Table, rows: NDArray[np.int64], recipe: Recipe, ensemble: Any
 ) -> Member:
     tasks = np.unique(table.task[rows])
     across = recipe.split.by == "machine"
     return Member(
         name=name,
-        ensemble=fit_ensemble(table, rows, recipe, threads=threads),
+        ensemble=ensemble,
         training_task_ids=frozenset(table.task_ids[t] for t in tasks),
         workloads=frozenset(() if across else (table.workloads[t] for t in tasks)),
     )

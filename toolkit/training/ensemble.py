@@ -104,30 +104,42 @@ class Ensemble:
 def fit_ensemble(
     table: Table, rows: NDArray[np.int64], recipe: Recipe, *, threads: int
 ) -> Ensemble:
-    """Fit a recipe's models to some rows (good candidates) of a table."""
+    """Fit a recipe's models to the throughput of some rows (good candidates) of a table."""
     data = recipe.data
     chosen, weight = sample_rows(table, rows, data.rows_per_task, data.max_rows, recipe.seed)
-    features = table.features[chosen]
     group = table.task[chosen]
-    log_speed = table.log_speed()[chosen]
     # A task with many records counts more than one with few, but not in proportion.
     sums = np.bincount(group, weights=weight, minlength=len(table.task_ids))
     weight = weight / np.sqrt(sums[group])
-    weight = weight / weight.mean() if len(weight) else weight
+    return fit_models(
+        table.features[chosen], table.log_speed()[chosen], group, weight, recipe, threads=threads
+    )
+
+
+def fit_models(
+    features: NDArray[np.float32],
+    value: Floats,
+    group: NDArray[np.int64],
+    weight: Floats,
+    recipe: Recipe,
+    *,
+    threads: int,
+) -> Ensemble:
+    """Fit a recipe's models to one value a row: log relative throughput, or a gain in it."""
     parts: list[_Part] = []
     for options in recipe.models:
-        emphasis = np.exp(options.emphasis * log_speed)
-        own = weight * emphasis / max(float(np.mean(weight * emphasis)), 1e-12)
-        rows_ = Rows(features, _target(log_speed, group, options), own, group)
+        own = weight * np.exp(options.emphasis * value)
+        own = own / max(float(np.mean(own)), 1e-300)
+        rows = Rows(features, _target(value, group, options), own, group)
         for number in range(options.seeds):
             model = MODELS.get(options.library).fit(
-                rows_,
+                rows,
                 options,
                 seed=recipe.seed + 1000 * number,
                 threads=threads,
                 device=recipe.device if options.library == "xgboost" else "cpu",
             )
-            slope, intercept = _calibrate(model, options, features, log_speed)
+            slope, intercept = _calibrate(model, options, features, value)
             parts.append(
                 _Part(model, options.target, options.weight / options.seeds, slope, intercept)
             )

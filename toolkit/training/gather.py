@@ -12,7 +12,7 @@ import polars as pl
 from toolkit.datasets import Dataset
 from toolkit.errors import DatasetError
 from toolkit.features import EXTRACTORS, best_extractor_for, cached_blocks
-from toolkit.features.base import Extractor
+from toolkit.features.base import Extractor, FeatureBlock
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 from toolkit.training.table import MeasuredGroup, Table, build_table
@@ -46,14 +46,14 @@ def measured(group: Any, rows: pl.DataFrame) -> MeasuredGroup:
     return MeasuredGroup(group, np.asarray(latency, np.float64), rows["candidate_id"].to_list())
 
 
-def gather(
+def gather_parts(
     dataset: Dataset,
     extractor: str = "auto",
     task_ids: Iterable[str] | None = None,
     *,
     progress: Progress = SILENT,
-) -> tuple[Table, dict[str, int]]:
-    """Build the table of a dataset, and the versions of the extractors that made it.
+) -> tuple[list[tuple[MeasuredGroup, FeatureBlock]], dict[str, int]]:
+    """Give every group with its features, by task, and the versions of the extractors.
 
     Tasks that the extractor cannot read are left out.
 
@@ -71,7 +71,7 @@ def gather(
         if found is not None:
             by_extractor.setdefault(found.name, []).append(task_id)
             versions[found.name] = found.version
-    parts = []
+    parts: list[tuple[MeasuredGroup, FeatureBlock]] = []
     with progress.step("features", total=sum(map(len, by_extractor.values()))) as step:
         for name, own in sorted(by_extractor.items()):
             seen: set[str] = set()
@@ -86,6 +86,19 @@ def gather(
             where=dataset.path,
             cure="known extractors: " + ", ".join(EXTRACTORS.names()),
         )
+    parts.sort(key=lambda part: part[0].group.task.task_id)
+    return parts, versions
+
+
+def gather(
+    dataset: Dataset,
+    extractor: str = "auto",
+    task_ids: Iterable[str] | None = None,
+    *,
+    progress: Progress = SILENT,
+) -> tuple[Table, dict[str, int]]:
+    """Build the table of a dataset (see ``gather_parts``)."""
+    parts, versions = gather_parts(dataset, extractor, task_ids, progress=progress)
     return build_table(parts), versions
 
 

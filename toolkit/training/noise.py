@@ -59,3 +59,21 @@ def noise_ceiling(dataset: Dataset, task_ids: Sequence[str], *, seed: int = 0) -
         result[f"{name}_interval"] = [low, high]
     result["spread"] = float(np.median(spreads))
     return result
+
+
+def noise_spread(dataset: Dataset, *, seed: int = 0, tasks: int = 40) -> float | None:
+    """Median relative standard deviation between occasions of one candidate.
+
+    Over all candidates with two good occasions or more of at most ``tasks`` tasks; ``None`` where
+    nothing was measured twice.
+    """
+    ids = list(dataset.tasks())
+    if len(ids) > tasks:
+        drawn = np.random.default_rng(seed).choice(len(ids), tasks, replace=False)
+        ids = [ids[i] for i in sorted(drawn.tolist())]
+    spreads = []
+    for _, rows in dataset.groups(ids):
+        for occasions in rows.filter(pl.col("n_ok") >= 2)["occasions"]:
+            good = np.array([o["latency_s"] for o in occasions if o["state"] == "ok"])
+            spreads.append(float(np.std(good, ddof=1) / np.mean(good)))
+    return float(np.median(spreads)) if spreads else None

@@ -73,6 +73,22 @@ class ModelOptions(_Strict):
     )
 
 
+class MutationOptions(_Strict):
+    """What a mutation model predicts, and how."""
+
+    method: Literal["expected", "direct", "classifier"] = Field(
+        "expected",
+        description="expected: a throughput model averaged over the values a knob can take; "
+        "direct: gains learned from recorded neighbours; classifier: the best rule (Han et al.)",
+    )
+    level: Literal["knob", "rule", "way"] = Field(
+        "knob", description="what the headline figures choose between"
+    )
+    tie: float = Field(
+        0.0, ge=0, description="gains closer than this are equal; 0: from the noise of repeats"
+    )
+
+
 class Recipe(_Strict):
     """A whole recipe."""
 
@@ -82,6 +98,7 @@ class Recipe(_Strict):
     device: Literal["cpu", "cuda"] = "cpu"
     data: DataOptions = DataOptions()  # type: ignore[call-arg]
     split: SplitOptions = SplitOptions()  # type: ignore[call-arg]
+    mutation: MutationOptions = MutationOptions()  # type: ignore[call-arg]
     models: tuple[ModelOptions, ...] = Field(min_length=1)
 
 

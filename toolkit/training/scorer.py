@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.features.base import CandidateGroup, Extractor
 from toolkit.records import Candidate, Sketch, Task
-from toolkit.search.base import Space
 from toolkit.training.crossfit import Member
 from toolkit.training.table import align
+
+if TYPE_CHECKING:
+    from toolkit.search.base import Space
 
 
 def candidate_matrix(candidates: Sequence[Candidate], width: int) -> NDArray[np.int64]:
@@ -61,4 +64,4 @@ class ThroughputScorer:
 
     def score(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
         """Predicted log relative throughput, one value a candidate."""
-        return self._member.ensemble.predict(self.features(space, candidates))
+        return np.asarray(self._member.ensemble.predict(self.features(space, candidates)))

@@ -11,8 +11,11 @@ import orjson
 
 from toolkit import __version__
 from toolkit.errors import ModelError
+from toolkit.training.classifier import RuleClassifier
 from toolkit.training.crossfit import Member
 from toolkit.training.ensemble import Ensemble
+
+_KINDS: dict[str, Any] = {"ensemble": Ensemble, "classifier": RuleClassifier}
 
 MANIFEST = "manifest.json"
 MODEL_VERSION = 1
@@ -38,6 +41,7 @@ def save_model(folder: Path, manifest: dict[str, Any], members: dict[str, Member
     entries = {}
     for name, member in members.items():
         entries[name] = {
+            "type": "classifier" if hasattr(member.ensemble, "rules") else "ensemble",
             "models": member.ensemble.save(fresh / "members" / name),
             "training_task_ids": sorted(member.training_task_ids),
             "training_workloads": sorted(member.workloads),
@@ -92,7 +96,7 @@ def load_members(folder: Path, manifest: dict[str, Any]) -> dict[str, Member]:
         return {
             name: Member(
                 name=name,
-                ensemble=Ensemble.load(folder / "members" / name, entry["models"]),
+                ensemble=_KINDS[entry["type"]].load(folder / "members" / name, entry["models"]),
                 training_task_ids=frozenset(entry["training_task_ids"]),
                 workloads=frozenset(entry["training_workloads"]),
             )

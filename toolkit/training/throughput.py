@@ -32,8 +32,8 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class ThroughputModel:
-    """A trained throughput model: members that each left some tasks out, and one that saw all."""
+class TrainedModel:
+    """What models of both kinds share: a manifest and members."""
 
     manifest: Mapping[str, Any]
     members: Mapping[str, Member]
@@ -51,20 +51,7 @@ class ThroughputModel:
             found = found or EXTRACTORS.get(next(iter(self.manifest["extractor_versions"])))()
         return found
 
-    def for_task(self, task: Task | str) -> ThroughputScorer:
-        """Return a scorer that never saw the task (given itself, or by the id it was trained as).
-
-        Raises
-        ------
-        LeakError
-            When every member saw it.
-        """
-        if isinstance(task, str):
-            task = self._known(task)
-        member = pick_member(self.members, task)
-        return ThroughputScorer(member, self.extractor(task), self.columns)
-
-    def _known(self, task_id: str) -> Task:
+    def known_task(self, task_id: str) -> Task:
         """Stand-in for a task of which only the id is known.
 
         Its workload is looked up among the training tasks, so that a twin of it is left out too.
@@ -79,6 +66,24 @@ class ThroughputModel:
             target_kind="",
             extents=tuple(entry.get("extents", ())),
         )
+
+
+@dataclass(frozen=True)
+class ThroughputModel(TrainedModel):
+    """A trained throughput model: members that each left some tasks out, and one that saw all."""
+
+    def for_task(self, task: Task | str) -> ThroughputScorer:
+        """Return a scorer that never saw the task (given itself, or by the id it was trained as).
+
+        Raises
+        ------
+        LeakError
+            When every member saw it.
+        """
+        if isinstance(task, str):
+            task = self.known_task(task)
+        member = pick_member(self.members, task)
+        return ThroughputScorer(member, self.extractor(task), self.columns)
 
     def predict(self, groups: Iterable[CandidateGroup], *, unseen: bool = True) -> list[Floats]:
         """Predict log relative throughput of each group's candidates.
@@ -153,7 +158,6 @@ def train_throughput(
     """
     started = time.perf_counter()
     table, extractors = gather(dataset, recipe.extractor, task_ids, progress=progress)
-    tasks = dataset.tasks()
     by_task = networks_of(dataset)
     networks = tuple(by_task.get(task_id, ()) for task_id in table.task_ids)
     fitted = cross_fit(
@@ -205,21 +209,27 @@ def train_throughput(
             },
             "predictions": scatter(table, fitted.predictions, judged),
             "folds": {t: int(f) for t, f in zip(table.task_ids, fitted.folds, strict=True)},
-            "tasks": {
-                task_id: {
-                    "format": tasks[task_id].format,
-                    "workload": tasks[task_id].workload,
-                    "arguments": tasks[task_id].arguments,
-                    "target": tasks[task_id].target,
-                    "extents": list(tasks[task_id].extents),
-                }
-                for task_id in table.task_ids
-            },
+            "tasks": task_entries(dataset, table),
         }
         save_model(out, manifest, fitted.members)
         result["out"] = str(out)
     result["seconds"] = time.perf_counter() - started
     return result
+
+
+def task_entries(dataset: Dataset, table: Table) -> dict[str, dict[str, Any]]:
+    """What a manifest keeps of each task, so that a task and its twins are known by it."""
+    tasks = dataset.tasks()
+    return {
+        task_id: {
+            "format": tasks[task_id].format,
+            "workload": tasks[task_id].workload,
+            "arguments": tasks[task_id].arguments,
+            "target": tasks[task_id].target,
+            "extents": list(tasks[task_id].extents),
+        }
+        for task_id in table.task_ids
+    }
 
 
 def scatter(

@@ -1,0 +1,149 @@
+"""Mutation models on logs that the tests write: quality, leaks, what the search sees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_autotvm import SHAPES, write_autotvm
+
+from toolkit.datasets import Dataset, ingest, open_dataset
+from toolkit.records import Candidate, Direction, Sketch, Task
+from toolkit.replay.space import RecordedSpace
+from toolkit.search.base import DirectionScorer
+from toolkit.training import evaluate_model, load_mutation, train_mutation
+from toolkit.training.mutation_labels import Choices
+from toolkit.training.mutation_metrics import TaskGains, summarize_gains
+from toolkit.training.recipe import MutationOptions, Recipe
+
+
+def recipe_for(quick: Recipe, method: str, level: str = "knob") -> Recipe:
+    options = MutationOptions(method=method, level=level)  # type: ignore[arg-type]
+    models = quick.models
+    if method == "classifier":
+        models = (models[0].model_copy(update={"library": "xgboost", "params": {}}),)
+    update = {"kind": "mutation", "mutation": options, "models": models}
+    return quick.model_copy(update=update)
+
+
+@pytest.mark.parametrize(
+    ("method", "level", "share"),
+    [("expected", "knob", 0.8), ("direct", "knob", 0.5), ("classifier", "rule", 0.3)],
+)
+def test_it_picks_directions_on_tasks_that_it_never_saw(
+    made_dataset: Dataset, quick: Recipe, tmp_path: Path, method: str, level: str, share: float
+) -> None:
+    recipe = recipe_for(quick, method, level)
+    result = train_mutation(made_dataset, recipe, tmp_path / "model", threads=1)
+    assert result["gain_share"] > share
+    assert result["gain_share_interval"][0] > result["gain_share_base_rate"]
+    assert result["gain_share_interval"][0] > result["gain_share_fixed_weights"]
+    assert result["ahead_of_base_rate_interval"][0] > 0
+    assert 0 < result["accuracy"] <= 1
+    assert result["n_test_tasks"] == len(SHAPES)
+    assert set(result["levels"]) == {"knob", "rule", "way"} - {level}
+
+    again = evaluate_model(tmp_path / "model", made_dataset)
+    assert again["gain_share"] == pytest.approx(result["gain_share"])
+    assert again["levels"]["way"]["accuracy"] == pytest.approx(result["levels"]["way"]["accuracy"])
+
+    model = load_mutation(tmp_path / "model")
+    for task_id in made_dataset.tasks():
+        assert task_id not in model.for_task(task_id).training_task_ids
+
+
+def test_poisoning_the_judged_task_changes_none_of_its_gains(tmp_path: Path, quick: Recipe) -> None:
+    def gains(name: str, factors: dict[tuple[int, int, int], float]) -> list[float]:
+        write_autotvm(tmp_path / name / "log.json", factors=factors)
+        ingest([tmp_path / name / "log.json"], tmp_path / name / "dataset")
+        dataset = open_dataset(tmp_path / name / "dataset")
+        train_mutation(dataset, recipe_for(quick, "expected"), tmp_path / name / "m", threads=1)
+        judged = next(t for t in dataset.tasks().values() if t.arguments[1][1][:2] == [128, 64])
+        space = RecordedSpace(dataset, judged.task_id)
+        scorer = load_mutation(tmp_path / name / "m").for_task(judged)
+        found: list[float] = []
+        for candidate in space.candidates()[:40]:
+            found += scorer.gains(space, candidate, space.directions(candidate)).tolist()
+        return found
+
+    clean = gains("clean", {})
+    assert clean == gains("dirty", {SHAPES[2]: 3.0})
+    assert len(set(clean)) > 10
+
+
+class Open:
+    """A space that cannot be listed, over the sketches of a recorded one."""
+
+    def __init__(self, recorded: RecordedSpace) -> None:
+        self.task: Task = recorded.task
+        self.sketches: Sequence[Sketch] = recorded.sketches
+        self.size = None
+
+
+@pytest.mark.parametrize("method", ["expected", "direct", "classifier"])
+def test_the_search_sees_gains_and_probabilities_in_any_space(
+    made_dataset: Dataset, quick: Recipe, tmp_path: Path, method: str
+) -> None:
+    train_mutation(made_dataset, recipe_for(quick, method), tmp_path / "model", threads=1)
+    task_id = next(iter(made_dataset.tasks()))
+    scorer = load_mutation(tmp_path / "model").for_task(task_id)
+    assert isinstance(scorer, DirectionScorer)
+    recorded = RecordedSpace(made_dataset, task_id)
+    candidate: Candidate = recorded.candidates()[7]
+    directions = [*recorded.directions(candidate), Direction("tile"), Direction("categorical")]
+    spaces: list[Any] = [recorded, Open(recorded)]
+    for space in spaces:
+        gains = scorer.gains(space, candidate, directions)
+        assert gains.shape == (len(directions),)
+        assert np.isfinite(gains).all()
+        chance = scorer.probabilities(space, candidate, directions)
+        assert chance.sum() == pytest.approx(1.0)
+        assert np.argmax(chance) == np.argmax(gains)
+        assert (chance > 0).all()
+    assert scorer.probabilities(recorded, candidate, []).shape == (0,)
+
+
+def made_choices(gain: list[list[float]]) -> Choices:
+    values = np.array(gain)
+    return Choices(
+        ("tile:a", "tile:b", "unroll:u"),
+        ("tile", "tile", "unroll"),
+        values,
+        np.isfinite(values).astype(np.int64),
+    )
+
+
+def test_policies_by_hand() -> None:
+    nan = float("nan")
+    found = made_choices([[0.2, -0.1, 0.0], [0.4, nan, 0.1], [nan, nan, 5.0]])
+    guess = np.array([[0.0, 1.0, 0.5], [1.0, 9.0, 0.0], [0.0, 0.0, 0.0]])
+    gains = TaskGains("t")
+    weights = np.array([0.9, 0.9, 0.1])
+    gains.add(found, guess, weights, {"unroll:u": 1.0}, tie=0.05, temperature=1.0)
+    assert gains.candidates == 2  # the third has one recorded direction only
+    assert gains.gain is not None
+    assert gains.gain["model"] == pytest.approx(-0.1 + 0.4)  # an unrecorded guess is masked
+    assert gains.gain["oracle"] == pytest.approx(0.2 + 0.4)
+    assert gains.gain["uniform"] == pytest.approx(0.1 / 3 + 0.25)
+    assert gains.gain["base_rate"] == pytest.approx(0.0 + 0.1)
+    assert gains.gain["fixed_weights"] == pytest.approx(
+        (0.45 * 0.2 - 0.45 * 0.1) + (0.9 * 0.4 + 0.1 * 0.1)
+    )
+    assert gains.right == 1
+    summary = summarize_gains([gains])
+    assert summary["gain_share"] == pytest.approx(0.3 / 0.6)
+    assert summary["accuracy"] == 0.5
+
+
+def test_an_oracle_has_share_one_and_a_constant_is_uniform() -> None:
+    rng = np.random.default_rng(0)
+    found = made_choices(rng.normal(size=(50, 3)).tolist())
+    for guess, share in ((found.gain, 1.0), (np.zeros((50, 3)), None)):
+        gains = TaskGains("t")
+        gains.add(found, guess, np.ones(3), {}, tie=0.0, temperature=1.0)
+        summary = summarize_gains([gains])
+        expected = summary["gain_share_uniform"] if share is None else share
+        assert summary["gain_share"] == pytest.approx(expected)

@@ -1,0 +1,76 @@
+"""Other values that a knob could take: what a mutation may lead to where no record says it."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.records import Knob
+
+MAX_VALUES = 16
+
+
+def other_values(knob: Knob, decisions: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Whole decision vectors that differ from the given one in this knob alone, at most 16.
+
+    Tiles keep the product of all parts (the loop's extent); where the extent is unknown, and for
+    knobs without known choices, there are none.
+    """
+    here = decisions[knob.offset : knob.offset + knob.width]
+    if knob.kind == "tile":
+        extent = int(np.prod(here, dtype=np.float64))
+        if extent < 2 or extent > 1 << 40:
+            return []
+        found = _factorisations(extent, knob.width)
+    elif knob.choices is not None and knob.width == 1:
+        found = tuple((choice,) for choice in knob.choices)
+    else:
+        return []
+    current = tuple(here.tolist())
+    others = [value for value in found if value[-knob.width + 1 :] != current[-knob.width + 1 :]]
+    if knob.width == 1:
+        others = [value for value in found if value != current]
+    if len(others) > MAX_VALUES:
+        step = len(others) / MAX_VALUES
+        others = [others[int(i * step)] for i in range(MAX_VALUES)]
+    result = []
+    for value in others:
+        changed = decisions.copy()
+        changed[knob.offset : knob.offset + knob.width] = value
+        result.append(changed)
+    return result
+
+
+@lru_cache(maxsize=4096)
+def _factorisations(extent: int, parts: int, limit: int = 4096) -> tuple[tuple[int, ...], ...]:
+    """Ordered factorisations of an extent, at most ``limit`` drawn with a fixed seed."""
+    primes = _primes(extent)
+    if parts ** len(primes) <= limit:
+        found = {(1,) * parts}
+        for prime in primes:
+            found = {
+                (*value[:place], value[place] * prime, *value[place + 1 :])
+                for value in found
+                for place in range(parts)
+            }
+        return tuple(sorted(found))
+    rng = np.random.default_rng(extent)
+    drawn = set()
+    for places in rng.integers(0, parts, size=(limit // 8, len(primes))):
+        value = [1] * parts
+        for place, prime in zip(places.tolist(), primes, strict=True):
+            value[place] *= prime
+        drawn.add(tuple(value))
+    return tuple(sorted(drawn))
+
+
+def _primes(extent: int) -> list[int]:
+    found, prime = [], 2
+    while prime * prime <= extent:
+        while extent % prime == 0:
+            found.append(prime)
+            extent //= prime
+        prime += 1
+    return [*found, extent] if extent > 1 else found
