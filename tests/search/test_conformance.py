@@ -46,7 +46,14 @@ class KnowsTheFormula:
         return np.array([here - np.log(toy_latency(m.decisions)) for m in moved])
 
 
+# Sizes that suit a space of 75 candidates; everything else is the strategy's own default.
+SMALL = {"population": 64, "samples": 100, "chains": 16, "steps": 40}
+
+
 def build(name: str, space: Space, seed: int = 0, options: Any = None) -> Strategy:
+    if options is None:
+        fields = STRATEGIES.get(name).Options.model_fields
+        options = {key: value for key, value in SMALL.items() if key in fields}
     made: Strategy = STRATEGIES.get(name)(
         space,
         options,
@@ -101,7 +108,11 @@ def test_asks_are_of_the_space_and_no_larger_than_asked_for(name: str, space: Sp
 def test_nothing_is_proposed_twice(name: str, space: Space) -> None:
     strategy = build_or_skip(name, space)
     if strategy.repeats:  # type: ignore[attr-defined]
-        options = {"revisit": False, "wrap": False}  # what such a tuner does in TVM, switched off
+        options = {
+            "revisit": False,
+            "wrap": False,
+            "population": 64,
+        }  # what such a tuner does in TVM, switched off
         strategy = build(name, space, options=options)
     result = run(strategy, FormulaOracle(), Budget(evaluations=70), batch_size=9)
     ids = [trial.candidate.candidate_id for trial in result.trials]

@@ -8,13 +8,21 @@ STRATEGIES = Registry(
     "strategy",
     {
         "annealing": "toolkit.search.annealing:Annealing",
+        "bandit-sketch": "toolkit.search.bandit_sketch:BanditSketch",
+        "bayes-ei": "toolkit.search.bayes:BayesEI",
+        "bayes-ucb": "toolkit.search.bayes:BayesUCB",
         "droplet": "toolkit.search.droplet:Droplet",
         "droplet-faithful": "toolkit.search.droplet_faithful:DropletFaithful",
+        "etc-mutation": "toolkit.search.etc_mutation:EtcMutation",
+        "etc-sketch": "toolkit.search.etc_sketch:EtcSketch",
+        "evolutionary": "toolkit.search.evolutionary:Evolutionary",
+        "explore-then-droplet": "toolkit.search.explore_then_droplet:ExploreThenDroplet",
         "genetic": "toolkit.search.genetic:Genetic",
+        "grid": "toolkit.search.grid:GridSearch",
         "model-ranked": "toolkit.search.model_ranked:ModelRanked",
+        "mutation-guided": "toolkit.search.mutation_guided:MutationGuided",
         "random": "toolkit.search.random_search:RandomSearch",
         "transfer": "toolkit.search.transfer:Transfer",
-        "grid": "toolkit.search.grid:GridSearch",
     },
 )
 

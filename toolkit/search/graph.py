@@ -106,8 +106,12 @@ class NeighbourGraph:
         self.count = np.ones((self.knobs, n), dtype=np.int64)
         self.rank = np.zeros((self.knobs, n), dtype=np.int64)
         self.values: list[list[IntArray]] = []
+        # Whether a knob has an up and a down.
+        self.ordered = np.zeros((len(self.sketches), self.knobs), dtype=bool)
         base = 0
         for s, sketch in enumerate(self.sketches):
+            for k, knob in enumerate(sketch.knobs):
+                self.ordered[s, k] = bool(list(iter_ways(knob)))
             rows = by_sketch[base : base + int((self.sketch_of == s).sum())]
             self._add_sketch(sketch, rows, base, np.asarray(decisions[s], dtype=np.int64))
             base += len(rows)
@@ -203,3 +207,40 @@ class NeighbourGraph:
         movable = self.count[:, candidates] > 1
         draws = np.where(movable, rng.random(movable.shape), -1.0)
         return self.step(rng, candidates, draws.argmax(axis=0))
+
+    def weighted_step(
+        self, rng: np.random.Generator, candidates: IntArray, weights: NDArray[np.float64]
+    ) -> IntArray:
+        """Move each candidate along a knob drawn by weight among those in which it can move.
+
+        ``weights`` is ``(sketches, knobs)``; a candidate without any movable knob stays.
+        """
+        chances = np.where(self.count[:, candidates] > 1, weights[self.sketch_of[candidates]].T, 0)
+        # The largest log(weight) + Gumbel noise is a draw in proportion to the weights.
+        with np.errstate(divide="ignore"):
+            keys = np.log(chances) - np.log(-np.log(rng.random(chances.shape)))
+        return self.step(rng, candidates, keys.argmax(axis=0))
+
+    def step_way(self, rng: np.random.Generator, candidates: IntArray, slots: IntArray) -> IntArray:
+        """Move each candidate in a direction: slot 2 k is up in knob k (or any), 2 k + 1 down.
+
+        Unordered knobs have one direction, slot 2 k. Where nothing lies there a candidate stays.
+        """
+        knobs, down = slots // 2, slots % 2 == 1
+        start, count = self.start[knobs, candidates], self.count[knobs, candidates]
+        here = self.place[knobs, candidates] - start
+        up = self.ordered[self.sketch_of[candidates], knobs] & ~down
+        low = np.where(up, here + 1, 0)
+        high = np.where(up, count, np.where(down, here, count - 1))
+        drawn = low + (rng.random(len(candidates)) * np.maximum(high - low, 0)).astype(np.int64)
+        drawn = np.where(~up & ~down & (drawn >= here), drawn + 1, drawn)
+        moved: IntArray = self.members[knobs, start + np.where(high > low, drawn, here)]
+        return moved
+
+    def slots(self, candidate: int) -> list[tuple[int, Direction]]:
+        """Directions of a candidate with their slots (see ``step_way``)."""
+        found = []
+        for direction in self.directions(candidate):
+            k = self.knob_number(candidate, str(direction.knob))
+            found.append((2 * k + (direction.way == "down"), direction))
+        return found

@@ -9,6 +9,7 @@ is written once over either.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from toolkit.records import Candidate
 from toolkit.search.base import Indexed, Space
 from toolkit.search.graph import IntArray
+from toolkit.search.movers import Mover
 
 FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
@@ -38,6 +40,18 @@ class Walk(ABC):
     @abstractmethod
     def step(self, rng: np.random.Generator, states: Any) -> Any:
         """Return a random one-decision neighbour of each state (itself where it has none)."""
+
+    @abstractmethod
+    def draw(self, rng: np.random.Generator, sketches: Sequence[str]) -> Any:
+        """Return a random state of each of these sketches (fewer where one has none)."""
+
+    @abstractmethod
+    def mutate(self, rng: np.random.Generator, states: Any, mover: Mover) -> Any:
+        """Return each state mutated as the mover says."""
+
+    @abstractmethod
+    def concatenate(self, first: Any, second: Any) -> Any:
+        """Return the states of both."""
 
     @abstractmethod
     def scores(self, states: Any) -> FloatArray:
@@ -79,6 +93,7 @@ class IndexedWalk(Walk):
         self._features = space.features(self._all)
         self._scores = np.zeros(len(self._all))
         self._visited = np.zeros(len(self._all), dtype=bool)
+        self._members: dict[str, IntArray] = {}
 
     def rescore(self, predict: Predict) -> None:
         """Predict the whole space; what was visited is forgotten."""
@@ -96,6 +111,31 @@ class IndexedWalk(Walk):
         """Move along a random knob that has a neighbour."""
         moved: IntArray = self._graph.random_step(rng, states)
         return moved
+
+    def draw(self, rng: np.random.Generator, sketches: Sequence[str]) -> IntArray:
+        """Draw random numbers of each sketch."""
+        drawn = [
+            pool[rng.integers(len(pool), size=count)]
+            for sketch, count in Counter(sketches).items()
+            if len(pool := self._of_sketch(sketch))
+        ]
+        states: IntArray = np.concatenate([np.empty(0, dtype=np.int64), *drawn])
+        return states
+
+    def _of_sketch(self, sketch_id: str) -> IntArray:
+        if not self._members:
+            for s, sketch in enumerate(self._graph.sketches):
+                self._members[sketch.sketch_id] = np.flatnonzero(self._graph.sketch_of == s)
+        return self._members.get(sketch_id, np.empty(0, dtype=np.int64))
+
+    def mutate(self, rng: np.random.Generator, states: IntArray, mover: Mover) -> IntArray:
+        """Let the mover work on all numbers at once."""
+        return mover.numbers(rng, states)
+
+    def concatenate(self, first: IntArray, second: IntArray) -> IntArray:
+        """Return the states of both."""
+        both: IntArray = np.concatenate([first, second])
+        return both
 
     def scores(self, states: IntArray) -> FloatArray:
         """Look scores up."""
@@ -169,6 +209,30 @@ class ObjectWalk(Walk):
             else:
                 moved.append(state)
         return moved
+
+    def draw(self, rng: np.random.Generator, sketches: Sequence[str]) -> list[Candidate]:
+        """Sample candidates of each sketch."""
+        drawn: list[Candidate] = []
+        for sketch, count in Counter(sketches).items():
+            drawn += self._space.sample(rng, count, sketch)
+        return drawn
+
+    def mutate(
+        self, rng: np.random.Generator, states: list[Candidate], mover: Mover
+    ) -> list[Candidate]:
+        """Mutate one state after the other."""
+        moved = []
+        for state in states:
+            directions = self._space.directions(state)
+            new = None
+            if directions:
+                new = self._space.mutate(state, mover.direction(rng, state, directions), rng)
+            moved.append(new or state)
+        return moved
+
+    def concatenate(self, first: list[Candidate], second: list[Candidate]) -> list[Candidate]:
+        """Return the states of both."""
+        return [*first, *second]
 
     def scores(self, states: list[Candidate]) -> FloatArray:
         """Predict what is new, look up the rest."""

@@ -1,0 +1,43 @@
+"""Evolutionary search that mutates where a trained model expects the most.
+
+Han, Wang, Li, Gao 2025, "Automatic Scheduling Search Optimization Method Based on TVM", section 3,
+algorithm 1.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from toolkit.search.evolutionary import Evolutionary, EvolutionaryOptions
+from toolkit.search.movers import GuidedMover, Mover
+
+
+class MutationGuidedOptions(EvolutionaryOptions):
+    """Options of evolutionary search, and how a direction is taken from the model."""
+
+    mode: Literal["best", "sampled"] = Field(
+        default="best",
+        description="the direction of the highest expected gain (as published), or one drawn "
+        "from the softmax of expected gains",
+    )
+    temperature: float = Field(
+        default=0.1, gt=0, description="of the softmax, in units of log latency"
+    )
+
+
+class MutationGuided(Evolutionary):
+    """For every program of the population predict one direction, apply that rule, go on."""
+
+    name = "mutation-guided"
+    source = "Han et al. 2025, section 3, algorithm 1"
+    Options = MutationGuidedOptions
+    options: MutationGuidedOptions
+    needs_direction_scorer = True
+
+    def make_mover(self) -> Mover:
+        """Mutate as the model says."""
+        assert self.direction_scorer is not None
+        o = self.options
+        return GuidedMover(self.space, self.direction_scorer, o.mode, o.temperature)
