@@ -107,6 +107,9 @@ class PartWriter:
 
     def discard(self) -> None:
         """Close and remove what was written."""
+        if self._writer is not None:
+            with contextlib.suppress(OSError, pa.ArrowException):
+                self._writer.close()
         if self._stream is not None:
             with contextlib.suppress(OSError):
                 self._stream.close()

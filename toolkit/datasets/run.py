@@ -22,6 +22,9 @@ from toolkit.logs.metaschedule import Database
 from toolkit.logs.pool import Blocks, SourceSettings
 from toolkit.records import content_id
 
+BARREN_LINES = 1_000_000
+"""After so many lines without a record a source is given up: it is damaged or a trap."""
+
 
 @dataclass
 class _Job:
@@ -123,6 +126,7 @@ class _Reading:
         self._store, self._file, self._sha256 = store, file, sha256
         self._digest = hashlib.sha256()
         self._before = _counts(source)
+        self._barren = 0
 
     def blocks(self) -> Iterator[tuple[Block, str]]:
         """Give what is new in the file, with the hash of all bytes up to each block's end."""
@@ -141,6 +145,8 @@ class _Reading:
                     stream, number=source.lines, offset=source.consumed, tap=self._digest.update
                 )
                 for block in blocks:
+                    if self._barren > BARREN_LINES:
+                        raise LogError(f"no record in {BARREN_LINES:,} lines: reading stopped")
                     rest = self._behind_open_end(block)
                     if rest is not None:
                         yield rest, self._digest.hexdigest()
@@ -177,6 +183,7 @@ class _Reading:
         source = self.source
         self._store.add(source, result)
         source.seen += result.counted
+        self._barren = 0 if len(result.rows) else self._barren + result.lines
         if result.unfinished:
             source.unfinished = 1
         else:

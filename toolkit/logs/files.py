@@ -18,6 +18,13 @@ MAX_LINE_BYTES = 32 * 2**20
 """Lines beyond this are rejected unread: the largest real ones (workloads) have a few MiB."""
 
 BLOCK_BYTES = 4 * 2**20
+"""So much is read at a time."""
+
+BLOCK_LINES = 50_000
+"""A block has at most about so many lines: a file of newlines must not fill the memory."""
+
+HOPELESS_BYTES = 2**31
+"""After a line of this length reading stops: it is no log."""
 
 BOM = b"\xef\xbb\xbf"
 
@@ -148,6 +155,8 @@ def read_blocks(
             tap(text[: cut or len(text)])
             skipped += cut or len(text)
             rest = b""
+            if skipped > HOPELESS_BYTES:
+                raise LogError("a line of more than 2 GiB: this is no log from here on")
             if not cut:
                 continue
             yield Block(head, number, offset, offset + skipped, oversize=True)
@@ -155,10 +164,23 @@ def read_blocks(
         cut = text.rfind(b"\n") + 1
         body, rest = text[:cut], text[cut:]
         if body:
-            tap(body)
-            yield Block(body, number, offset, offset + cut)
-            number, offset = number + body.count(b"\n"), offset + cut
+            for part in _cut(body):
+                tap(part)
+                yield Block(part, number, offset, offset + len(part))
+                number, offset = number + part.count(b"\n"), offset + len(part)
         if len(rest) > MAX_LINE_BYTES:
             # Too long to be a line of any log: its head is kept, the rest only counted.
             tap(rest)
             head, skipped, rest = rest[:4096], len(rest), b""
+
+
+def _cut(body: bytes) -> Iterator[bytes]:
+    """Cut whole lines into pieces of not too many lines."""
+    if body.count(b"\n") <= BLOCK_LINES:
+        yield body
+        return
+    middle = body.find(b"\n", len(body) // 2) + 1
+    if not 0 < middle < len(body):
+        middle = body.rfind(b"\n", 0, len(body) - 1) + 1
+    yield from _cut(body[:middle])
+    yield from _cut(body[middle:])
