@@ -58,7 +58,13 @@ def test_what_is_no_python_comes_along(installed: Path) -> None:
 
 def test_the_installed_package_finds_them(installed: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-I", "-c", f"import sys; sys.path.insert(0, {str(installed)!r})\n{LOOK}"],
+        [
+            sys.executable,
+            "-I",
+            "-B",
+            "-c",
+            f"import sys; sys.path.insert(0, {str(installed)!r})\n{LOOK}",
+        ],
         capture_output=True,
         text=True,
         check=True,

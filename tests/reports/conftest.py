@@ -11,7 +11,7 @@ from made_autotvm import write_autotvm
 from toolkit.datasets import ingest, open_dataset
 from toolkit.replay import parse_scenario, simulate
 from toolkit.reports import find_inputs, report_summary
-from toolkit.training import train_throughput
+from toolkit.training import train_mutation, train_throughput
 from toolkit.training.recipe import DataOptions, ModelOptions, Recipe
 from toolkit.workspace import Workspace
 
@@ -58,19 +58,19 @@ def verdict(task_id: str, name: str, answer: str, ratio: float, half: float) -> 
 
 @pytest.fixture(scope="session")
 def tuning(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
-    """A workspace with a dataset, a throughput model, a replay and live verdicts."""
+    """A workspace with a dataset, models of both kinds, a replay and live verdicts."""
     root = tmp_path_factory.mktemp("reported")
     logs = root / "logs" / "net-a" / "log.json"
     write_autotvm(logs, SHAPES, occasions=2, noise=0.01, failing=0.03)
     workspace = Workspace(root / "tuning")
     ingest([logs.parent], workspace.dataset, path_rule=r"(?P<network>net-[a-z])/")
     dataset = open_dataset(workspace.dataset)
-    recipe = Recipe(
-        kind="throughput",
-        models=(ModelOptions(library="lightgbm", rounds=30, params={"num_leaves": 15}),),
-        data=DataOptions(min_records=20, judged_records=50),
-    )
+    models = (ModelOptions(library="lightgbm", rounds=30, params={"num_leaves": 15}),)
+    data = DataOptions(min_records=20, judged_records=50)
+    recipe = Recipe(kind="throughput", models=models, data=data)
     train_throughput(dataset, recipe, workspace.model("throughput"), threads=1)
+    recipe = Recipe(kind="mutation", models=models, data=data)
+    train_mutation(dataset, recipe, workspace.model("mutation"), threads=1)
     simulate(dataset, parse_scenario(SCENARIO), out=workspace.simulation("small"))
     task_ids = list(dataset.tasks())
     verdicts = [

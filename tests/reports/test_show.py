@@ -35,6 +35,13 @@ def test_a_share_is_all_or_nothing_only_when_it_is(share: float) -> None:
     assert (text == f"0{show.THIN}%") == (share == 0)
 
 
+def test_a_small_loss_is_no_zero() -> None:
+    assert show.percent(-0.0001) == f">{show.MINUS}0.1{show.THIN}%"
+    assert show.percent(-0.05) == f"{show.MINUS}5.0{show.THIN}%"
+    assert show.number(-0.0837) == f"{show.MINUS}0.0837"
+    assert show.number(-2) == f"{show.MINUS}2"
+
+
 @given(st.one_of(st.none(), st.sampled_from([math.inf, math.nan])))
 def test_what_is_not_there_is_said_so(value: float | None) -> None:
     assert show.number(value) == show.seconds(value) == show.percent(value) == "–"

@@ -18,9 +18,9 @@ from toolkit.reports.model_part import density
 from toolkit.workspace import Workspace
 
 
-def test_it_is_plain_json_and_says_nothing_is_missing_but_mutation(summary: dict[str, Any]) -> None:
+def test_it_is_plain_json_and_nothing_is_missing(summary: dict[str, Any]) -> None:
     assert orjson.loads(orjson.dumps(summary)) == summary
-    assert summary["missing"] == {"mutation": "toolkit train mutation"}
+    assert summary["missing"] == {}
 
 
 def test_equal_inputs_give_equal_summaries(tuning: Workspace, summary: dict[str, Any]) -> None:
@@ -67,6 +67,33 @@ def test_model_figures_are_the_manifests(tuning: Workspace, summary: dict[str, A
     )
     assert sum(row["share"] for row in model["importance"]) <= 1.0 + 1e-9
     assert all("conv2d" in task["name"] for task in model["tasks"])
+
+
+def test_mutation_figures_are_the_manifests(tuning: Workspace, summary: dict[str, Any]) -> None:
+    manifest = orjson.loads((tuning.model("mutation") / "manifest.json").read_bytes())
+    (model,) = summary["mutation"]
+    assert [level["level"] for level in model["levels"]] == ["knob", "rule", "way"]
+    for level in model["levels"]:
+        theirs = manifest["metrics"]
+        if level["level"] != "knob":
+            theirs = theirs["levels"][level["level"]]
+        shares = level["shares"]
+        assert set(shares) == {"model", "base_rate", "fixed_weights", "uniform"}
+        assert shares["model"]["value"] == theirs["gain_share"]
+        assert shares["base_rate"]["value"] == theirs["gain_share_base_rate"]
+        assert [shares["model"]["low"], shares["model"]["high"]] == theirs["gain_share_interval"]
+    own = [row["gain_model"] / row["gain_oracle"] for row in model["tasks"]]
+    assert own == sorted(own)
+
+
+def test_an_unproven_lead_is_said_to_be_one(tuning: Workspace, tmp_path: Path) -> None:
+    folder = tmp_path / "mutation"
+    shutil.copytree(tuning.model("mutation"), folder)
+    content = orjson.loads((folder / "manifest.json").read_bytes())
+    content["metrics"]["ahead_of_base_rate_interval"] = [-0.01, 0.2]
+    (folder / "manifest.json").write_bytes(orjson.dumps(content))
+    (finding,) = [report_summary(ReportInputs(models=(folder,)))["headline"]["title"]]
+    assert "the difference is not proven" in finding
 
 
 def test_density_counts_what_lies_outside_at_its_edge() -> None:

@@ -83,9 +83,9 @@ def data(rows: Iterable[dict[str, Any]]) -> Any:
 
 
 def log_ticks(low: float, high: float) -> list[float]:
-    """Tick values of a logarithmic axis: 1, 2, 5 in each decade, or powers of ten where many."""
+    """Tick values of a logarithmic axis: 1, 2, 5 in each decade, fewer where there are many."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    steps = (1, 2, 5) if last - first <= 3 else (1,) if last - first > 5 else (1, 3)
+    steps = (1, 2, 5) if last - first <= 2 else (1, 3) if last - first <= 4 else (1,)
     values = [step * 10.0**power for power in range(first, last + 1) for step in steps]
     return [value for value in values if low * 0.999 <= value <= high * 1.001]
 
@@ -126,6 +126,10 @@ def task_label(name: str, chars: int) -> str:
     left out; of what is too long the workload is cut first, then the end.
     """
     workload, _, rest = name.partition("(")
+    if ":" in workload:
+        # Names given by 'toolkit collect' hold all numbers that matter.
+        text = workload.replace(":", " ", 1)
+        return text if len(text) <= chars else text[: chars - 1].rstrip() + "…"
     arguments = [part for part in rest.rstrip(")").split(",") if part[:1].isdigit()]
     shapes = [part.removeprefix("1x") for part in arguments if "x" in part] or arguments
     workload = workload.removesuffix(".x86").removesuffix(".cuda")

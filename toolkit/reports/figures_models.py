@@ -37,7 +37,7 @@ def throughput_figures(model: Section, key: str) -> list[Figure]:
     if model["tasks"]:
         found.append(_tasks(model))
     if model["importance"]:
-        found.append(_importance(model["importance"]))
+        found.append(importance_figure(model["importance"]))
     return [
         Figure(f"{key}-{f.key}", f.title, f.reading, f.limits, f.description, f.draw) for f in found
     ]
@@ -232,7 +232,9 @@ def _tasks(model: Section) -> Figure:
     )
 
 
-def _importance(rows: list[Section]) -> Figure:
+def importance_figure(rows: list[Section]) -> Figure:
+    """Return the figure of a model's features by their share of the gain."""
+
     def draw(layout: Layout) -> Any:
         shown = rows[: min(layout.rows, 12)]
         labels = unique_labels([short(row["feature"], layout.label_chars) for row in shown])

@@ -32,6 +32,7 @@ def headline(
     findings = [
         *(_strategy_findings(one) for one in simulations),
         *(_model_finding(one) for one in throughput),
+        *(_mutation_finding(one) for one in mutation),
         *(_live_findings(live)),
         *(_dataset_finding(dataset)),
     ]
@@ -43,7 +44,8 @@ def headline(
     ]
     caveats = [
         *_dataset_caveats(dataset),
-        *(caveat for one in throughput for caveat in _model_caveats(one)),
+        *(caveat for one in throughput for caveat in _model_caveats("throughput", one)),
+        *(caveat for one in mutation for caveat in _model_caveats("mutation", one)),
         *(caveat for one in simulations for caveat in _simulation_caveats(one)),
         *_live_caveats(live),
         *_mismatches(dataset, [*throughput, *mutation], simulations, live),
@@ -153,6 +155,23 @@ def _model_finding(model: Section) -> str:
     )
 
 
+def _mutation_finding(model: Section) -> str:
+    shares = model["levels"][0]["shares"]
+    if "model" not in shares or "base_rate" not in shares:
+        return f"The mutation model in {model['path']} was not judged."
+    own, base = shares["model"], shares["base_rate"]
+    ahead = model["metrics"].get("ahead_of_base_rate")
+    text = (
+        f"On {show.plural(model['test_tasks'], 'task')} that it was not trained on, the mutation "
+        f"model's directions pick up {show.percent(own['value'], 0)} {_bounds(own, 'percent')} of "
+        f"what an oracle would gain; always the direction that is best on average "
+        f"{show.percent(base['value'], 0)} {_bounds(base, 'percent')}"
+    )
+    if ahead is not None and ahead["low"] is not None and ahead["low"] <= 0:
+        return text + ": by task, the difference is not proven."
+    return text + "."
+
+
 def _model_tile(model: Section) -> list[dict[str, str]]:
     top1 = model["metrics"].get("top1")
     if top1 is None:
@@ -250,11 +269,11 @@ def _dataset_caveats(dataset: Section) -> list[str]:
     return found
 
 
-def _model_caveats(model: Section) -> list[str]:
+def _model_caveats(kind: str, model: Section) -> list[str]:
     found = []
     if model["test_tasks"] is not None and model["test_tasks"] < FEW_TASKS:
         found.append(
-            f"The throughput model was judged on {show.plural(model['test_tasks'], 'task')} only."
+            f"The {kind} model was judged on {show.plural(model['test_tasks'], 'task')} only."
         )
     return found
 
@@ -303,7 +322,7 @@ def _mismatches(
         return []
     parts = [(f"the model in {m['path']}", m["dataset_fingerprint"]) for m in models]
     parts += [(f"the replay {s['name']!r}", s["dataset_fingerprint"]) for s in simulations]
-    parts += [("the live verdicts", live.get("dataset_fingerprint"))]
+    parts += [("each live verdict", live.get("dataset_fingerprint"))]
     return [
         f"{what[0].upper()}{what[1:]} was made from another state of the dataset than the one "
         "shown here: run its command again."

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 THIN = "\N{NARROW NO-BREAK SPACE}"
+MINUS = "\N{MINUS SIGN}"
 FIXED = "\N{NO-BREAK SPACE}"
 NOT_REACHED = "not reached"
 
@@ -15,12 +16,14 @@ def number(value: float | None, absent: str = "–") -> str:
     if value is None or not math.isfinite(value):
         return absent
     if value == int(value) and abs(value) < 1e15:
-        return f"{int(value):,}"
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    if abs(value) < 1e-3:
-        return f"{value:.3g}"
-    return f"{value:#.3g}".rstrip(".")
+        text = f"{int(value):,}"
+    elif abs(value) >= 100:
+        text = f"{value:,.0f}"
+    elif abs(value) < 1e-3:
+        text = f"{value:.3g}"
+    else:
+        text = f"{value:#.3g}".rstrip(".")
+    return text.replace("-", MINUS, 1) if value < 0 else text
 
 
 def seconds(value: float | None, absent: str = "–") -> str:
@@ -52,9 +55,10 @@ def percent(value: float | None, digits: int = 1, absent: str = "–") -> str:
     if float(text) >= 100 and value < 1:
         text = f"{99.9:.{max(digits, 1)}f}"
         return f">{text}{THIN}%"
-    if float(text) == 0 and value > 0:
-        return f"<{0.1:.{max(digits, 1)}f}{THIN}%"
-    return f"{text}{THIN}%"
+    if float(text) == 0:
+        least = f"{0.1:.{max(digits, 1)}f}{THIN}%"
+        return f"<{least}" if value > 0 else f">{MINUS}{least}"
+    return f"{text.replace('-', MINUS)}{THIN}%"
 
 
 def interval(bounds: Sequence[float | None] | None, form: str = "number") -> str:
