@@ -23,7 +23,7 @@ RECORDS: dict[str, pl.DataType] = {
     "source_id": pl.String(),
     "line": pl.Int64(),  # 1-based line in the source
     "order": pl.Int64(),  # 0-based position among the source's records
-    "format": pl.String(),  # autotvm | ansor | metaschedule
+    "format": pl.String(),  # autotvm | ansor | metaschedule | t4 | kernel-tuner
     "format_version": pl.String(),
     "tvm_version": pl.String(),
     "schedule": pl.String(),  # canonical JSON of the schedule as the log writes it

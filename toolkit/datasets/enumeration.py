@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +20,8 @@ def enumerated_tasks(dataset: Dataset) -> dict[str, bool]:
     AutoTVM numbers its configurations: the space is complete when the recorded indices are
     0 to n - 1 without a gap, there are n distinct candidates, and n is the product of the
     numbers of values that the knobs take. For MetaSchedule the collector states the space's
-    size. Ansor's spaces are not enumerable.
+    size. A Kernel Tuner cache names the values of every parameter: all their combinations must
+    be there. Ansor's spaces are not enumerable.
     """
     from toolkit.datasets.open import decision_matrix
 
@@ -36,7 +38,7 @@ def enumerated_tasks(dataset: Dataset) -> dict[str, bool]:
             result[task_id] = n == sizes[task_id]
     frame = (
         dataset.records(["format", "task_id", "candidate_id", "sketch_id", "decisions", "schedule"])
-        .filter(pl.col("format") == "autotvm")
+        .filter(pl.col("format").is_in(["autotvm", "kernel-tuner"]))
         .with_columns(index=pl.col("schedule").str.extract(INDEX).cast(pl.Int64))
         .group_by(["task_id", "sketch_id", "candidate_id"], maintain_order=True)
         .agg(pl.col("decisions", "index").first())
@@ -46,10 +48,14 @@ def enumerated_tasks(dataset: Dataset) -> dict[str, bool]:
     for (task_id, sketch_id), rows in frame.group_by(["task_id", "sketch_id"]):
         key = str(task_id)
         spaces[key] = spaces.get(key, 0) + 1
+        sketch = sketches[str(sketch_id)]
+        if sketch.format == "kernel-tuner":
+            sizes_of = [len(knob.choices or ()) for knob in sketch.knobs]
+            result[key] = math.prod(sizes_of) == len(rows) and spaces[key] == 1
+            continue
         indices = np.sort(rows["index"].to_numpy())
         complete = bool(np.array_equal(indices, np.arange(len(indices))))
         if complete:
-            sketch = sketches[str(sketch_id)]
             matrix = decision_matrix(rows["decisions"], sketch.width)
             product = 1
             for knob in sketch.knobs:

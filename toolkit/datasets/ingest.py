@@ -14,7 +14,7 @@ from toolkit.datasets.run import Run
 from toolkit.datasets.sources import LogFile, inspect
 from toolkit.datasets.store import Store, locked
 from toolkit.errors import LogError, ToolkitError
-from toolkit.logs.detect import LINE_FORMATS
+from toolkit.logs.detect import READABLE
 from toolkit.logs.files import find_logs
 from toolkit.logs.pool import Blocks, InProcess, WorkerPool
 from toolkit.progress import SILENT, Progress
@@ -87,7 +87,7 @@ def ingest(
 def _blocks(files: Sequence[LogFile], workers: int | None) -> Iterator[Blocks]:
     """Choose who reads: this process alone, or others beside it where that pays."""
     if workers is None:
-        sizes = sum(file.path.stat().st_size for file in files if file.kind in LINE_FORMATS)
+        sizes = sum(file.path.stat().st_size for file in files if file.kind in READABLE)
         workers = cores() if sizes >= WORTH_WORKERS_BYTES and cores() > 1 else 0
     if not workers:
         yield InProcess()
@@ -128,7 +128,7 @@ def nothing_read(report: IngestReport, paths: Sequence[str | Path]) -> LogError:
     return LogError(
         f"nothing could be read: {first.message}{more}",
         where=first.path,
-        cure="give AutoTVM, Ansor or MetaSchedule logs, or folders that hold them",
+        cure="give AutoTVM, Ansor, MetaSchedule or T4 logs, or folders that hold them",
     )
 
 

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 from toolkit.datasets.manifest import Source
@@ -14,10 +15,12 @@ from toolkit.datasets.report import SourceReport
 from toolkit.datasets.sources import LogFile
 from toolkit.datasets.store import Store
 from toolkit.errors import LogError
+from toolkit.logs.base import BadLine
 from toolkit.logs.block_reader import BlockResult
 from toolkit.logs.databases import read_database, workload_file
-from toolkit.logs.detect import LINE_FORMATS, WHY_NOT, Kind
-from toolkit.logs.files import Block, open_log, read_blocks
+from toolkit.logs.detect import DOCUMENTS, READABLE, WHY_NOT, Kind
+from toolkit.logs.documents import MAX_DOCUMENT_BYTES, read_document
+from toolkit.logs.files import Block, DecompressionErrors, open_log, read_blocks
 from toolkit.logs.metaschedule import Database
 from toolkit.logs.pool import Blocks, SourceSettings
 from toolkit.records import content_id
@@ -74,13 +77,16 @@ class Run:
             if file.kind is Kind.SIDECAR or file.source_id in seen:
                 continue
             seen.add(file.source_id)
-            if file.kind not in LINE_FORMATS:
+            if file.kind not in READABLE:
                 why = file.trouble or WHY_NOT[file.kind]
                 done(SourceReport(str(file.path), file.kind.value, "skipped", message=why))
                 continue
             reading = self._open(file)
             if reading is None:
                 done(SourceReport(str(file.path), file.kind.value, "unchanged"))
+                continue
+            if file.kind in DOCUMENTS:
+                yield from self._document(reading)
                 continue
             index = reading.source.seen
             for block, digest in reading.blocks():
@@ -89,6 +95,19 @@ class Run:
                     index += future.result().counted
                 yield _Job(reading, block, digest, future)
             yield _Job(reading)
+
+    def _document(self, reading: _Reading) -> Iterator[_Job]:
+        """Read a file that is one document: as a whole, and anew when it has changed."""
+        result: Future[BlockResult] = Future()
+        try:
+            data, digest = reading.document()
+            name = reading.path.name.split(".")[0]
+            settings = reading.settings
+            result.set_result(read_document(data, settings.kind, name, settings.machine))
+            yield _Job(reading, Block(b"", 0, 0, len(data)), digest, result)
+        except (LogError, BadLine) as error:
+            reading.entry.outcome, reading.entry.message = "damaged", str(error)
+        yield _Job(reading)
 
     def _open(self, file: LogFile) -> _Reading | None:
         """Prepare to read a file; ``None`` where it was read before and has not changed."""
@@ -127,6 +146,24 @@ class _Reading:
         self._digest = hashlib.sha256()
         self._before = _counts(source)
         self._barren = 0
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._file.path
+
+    def document(self) -> tuple[bytes, str]:
+        """The whole file and its hash; what was read of it before is forgotten."""
+        self._store.forget(self.source)
+        self._before = _counts(self.source)
+        try:
+            with open_log(self.path) as stream:
+                data = stream.read(MAX_DOCUMENT_BYTES + 1)
+        except DecompressionErrors as error:
+            raise LogError(f"the compressed data is damaged: {error}") from None
+        if len(data) > MAX_DOCUMENT_BYTES:
+            raise LogError(f"a JSON document of more than {MAX_DOCUMENT_BYTES >> 20} MiB")
+        return data, hashlib.sha256(data).hexdigest()
 
     def blocks(self) -> Iterator[tuple[Block, str]]:
         """Give what is new in the file, with the hash of all bytes up to each block's end."""

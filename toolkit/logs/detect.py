@@ -20,6 +20,8 @@ class Kind(str, Enum):
     ANSOR = "ansor"
     METASCHEDULE = "metaschedule"
     METASCHEDULE_WORKLOAD = "metaschedule-workload"
+    T4 = "t4"
+    KERNEL_TUNER = "kernel-tuner"
     SIDECAR = "sidecar"
     EMPTY = "empty"
     TEXT_LOG = "metaschedule-text-log"
@@ -28,6 +30,11 @@ class Kind(str, Enum):
 
 
 LINE_FORMATS = frozenset({Kind.AUTOTVM, Kind.ANSOR, Kind.METASCHEDULE, Kind.METASCHEDULE_WORKLOAD})
+
+DOCUMENTS = frozenset({Kind.T4, Kind.KERNEL_TUNER})
+"""Kinds whose file is one JSON document."""
+
+READABLE = LINE_FORMATS | DOCUMENTS
 
 WHY_NOT = {
     Kind.TEXT_LOG: "a MetaSchedule text log: it holds no configurations, so it cannot be learned "
@@ -82,6 +89,11 @@ def detect(head: bytes, name: str = "") -> Kind:
         return Kind.EMPTY
     if re.match(r"(database_trials\.jsonl|collection\.json)(\.(gz|xz|zst))?$", name):
         return Kind.SIDECAR
+    if head.lstrip()[:1] == b"{":
+        if b'"tune_params_keys"' in head and b'"cache"' in head:
+            return Kind.KERNEL_TUNER
+        if b'"results"' in head and b'"configuration"' in head and b'"invalidity"' in head:
+            return Kind.T4
     lines = head.split(b"\n")
     for line in lines:
         kind = kind_of_line(line)
