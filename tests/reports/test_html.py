@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from toolkit.reports import ReportInputs, export_figures, render_html, report_summary
-from toolkit.reports.charts import NARROW, WIDE, specification, task_label, task_labels
+from toolkit.reports.charts import NARROW, WIDE, inline_svg, specification, task_label, task_labels
 from toolkit.reports.figures import report_figures
 from toolkit.workspace import Workspace
 
@@ -131,6 +131,11 @@ def test_the_numbers_of_the_summary_are_on_the_page(html: str, summary: dict[str
         if verdict["ratio"] is not None:
             assert f"{verdict['ratio']:.3f}" in html
     assert summary["dataset"]["fingerprint"] in html
+
+
+def test_numbers_in_figures_keep_their_digits(summary: dict[str, Any]) -> None:
+    (figure,) = report_figures(summary)["live"]
+    assert "0.900 [0.870, 0.930]" in inline_svg(figure, WIDE)
 
 
 def test_missing_parts_name_their_command(tuning: Workspace) -> None:

@@ -38,6 +38,8 @@ def test_a_share_is_all_or_nothing_only_when_it_is(share: float) -> None:
 def test_a_small_loss_is_no_zero() -> None:
     assert show.percent(-0.0001) == f">{show.MINUS}0.1{show.THIN}%"
     assert show.percent(-0.05) == f"{show.MINUS}5.0{show.THIN}%"
+    assert show.gain(-0.0001) == f"0.0{show.THIN}%"
+    assert show.gain(-0.123) == f"{show.MINUS}12.3{show.THIN}%"
     assert show.number(-0.0837) == f"{show.MINUS}0.0837"
     assert show.number(-2) == f"{show.MINUS}2"
 

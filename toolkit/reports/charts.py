@@ -216,7 +216,8 @@ def inline_svg(figure: Figure, layout: Layout) -> str:
     svg = re.sub(r' (?:pointer-events|role|aria-[a-z]+)="[^"]*"', "", svg)
     svg = re.sub(r' class="(?:background|foreground|mark-[a-z]+)[^"]*"', "", svg)
     svg = re.sub(r'<path(?: d="(?:M0,0h0v0h0Z)?"| display="none")+/>', "", svg)
-    svg = re.sub(r"(\d+\.\d{2})\d+", r"\1", svg)
+    # Coordinates need no more than two decimals; the text between tags keeps all of its own.
+    svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\d+\.\d{2})\d+", r"\1", tag[0]), svg)
     size = re.search(r'width="([\d.]+)" height="([\d.]+)"', svg)
     assert size is not None
     label = escape(f"{figure.title}. {figure.description}", quote=True)

@@ -69,12 +69,12 @@ def _forest(verdicts: list[Section]) -> Figure:
         colour = alt.Color(
             "verdict:N",
             scale=alt.Scale(domain=present, range=[light(ROLES[name]) for name in present]),
-            legend=alt.Legend(title=None, orient="top"),
+            legend=alt.Legend(title=None, orient="top", symbolOpacity=1),
         )
         shape = alt.Shape(
             "verdict:N",
             scale=alt.Scale(domain=present, range=[SHAPES[name] for name in present]),
-            legend=alt.Legend(title=None, orient="top"),
+            legend=alt.Legend(title=None, orient="top", symbolOpacity=1),
         )
         base = alt.Chart(data(rows))
         floor_bar = base.mark_bar(color=light("axis"), opacity=0.28, height=22).encode(

@@ -64,8 +64,10 @@ def _shares(model: Section) -> Figure:
         colour_scale, shape_scale = _policy_scales(present)
         legend = alt.Legend(title=None, orient="top", columns=layout.columns, symbolOpacity=1)
         colour = alt.Color("policy:N", scale=colour_scale, legend=legend)
-        x_scale = alt.Scale(domain=[low, 1.0], nice=False, clamp=True)
-        axis = alt.Axis(format="%", title="share of the oracle's gain", tickCount=6)
+        # Room to the right of 100 % for the numbers.
+        x_scale = alt.Scale(domain=[low, 1.15], nice=False, clamp=True)
+        ticks = [tick / 5 for tick in range(-5, 6) if tick / 5 >= low]
+        axis = alt.Axis(format="%", title="share of the oracle's gain", values=ticks)
         y = alt.Y("place:Q", scale=alt.Scale(domain=[place - 0.4, -0.6], nice=False), axis=None)
         base = alt.Chart(data(rows))
         zero = (

@@ -163,9 +163,9 @@ def _mutation_finding(model: Section) -> str:
     ahead = model["metrics"].get("ahead_of_base_rate")
     text = (
         f"On {show.plural(model['test_tasks'], 'task')} that it was not trained on, the mutation "
-        f"model's directions pick up {show.percent(own['value'], 0)} {_bounds(own, 'percent')} of "
-        f"what an oracle would gain; always the direction that is best on average "
-        f"{show.percent(base['value'], 0)} {_bounds(base, 'percent')}"
+        f"model's directions pick up {show.gain(own['value'])} {_bounds(own, 'gain')} of what an "
+        f"oracle would gain; the direction that is best on average {show.gain(base['value'])} "
+        f"{_bounds(base, 'gain')}"
     )
     if ahead is not None and ahead["low"] is not None and ahead["low"] <= 0:
         return text + ": by task, the difference is not proven."

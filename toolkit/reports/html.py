@@ -85,6 +85,7 @@ def _environment() -> Environment:
         number=show.number,
         seconds=show.seconds,
         percent=show.percent,
+        gain=show.gain,
         interval=show.interval,
         bounds=_bounds,
         short_task=lambda name: task_label(name, SHORT_NAME),

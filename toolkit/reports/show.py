@@ -61,15 +61,27 @@ def percent(value: float | None, digits: int = 1, absent: str = "–") -> str:
     return f"{text.replace('-', MINUS)}{THIN}%"
 
 
+def gain(value: float | None, absent: str = "–") -> str:
+    """Turn a share that can be negative into per cent, rounded without further ado."""
+    if value is None or not math.isfinite(value):
+        return absent
+    return f"{100 * value:.1f}{THIN}%".replace("-0.0", "0.0").replace("-", MINUS)
+
+
 def interval(bounds: Sequence[float | None] | None, form: str = "number") -> str:
-    """Bounds in brackets, in the form ``number``, ``seconds`` or ``percent``."""
+    """Bounds in brackets, in the form ``number``, ``seconds``, ``percent`` or ``gain``."""
     if bounds is None or all(bound is None for bound in bounds):
         return ""
     low, high = (_FORMS[form](bound, absent="∞") for bound in bounds)
     return f"[{low},{FIXED}{high}]"
 
 
-_FORMS: dict[str, Callable[..., str]] = {"number": number, "seconds": seconds, "percent": percent}
+_FORMS: dict[str, Callable[..., str]] = {
+    "number": number,
+    "seconds": seconds,
+    "percent": percent,
+    "gain": gain,
+}
 
 
 def plural(count: int, one: str, many: str | None = None) -> str:
