@@ -11,6 +11,7 @@ STRATEGIES = Registry(
         "bandit-sketch": "toolkit.search.bandit_sketch:BanditSketch",
         "bayes-ei": "toolkit.search.bayes:BayesEI",
         "bayes-ucb": "toolkit.search.bayes:BayesUCB",
+        "beam": "toolkit.search.beam:Beam",
         "droplet": "toolkit.search.droplet:Droplet",
         "droplet-faithful": "toolkit.search.droplet_faithful:DropletFaithful",
         "etc-mutation": "toolkit.search.etc_mutation:EtcMutation",
