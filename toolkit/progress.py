@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 
@@ -18,14 +18,9 @@ class Step(Protocol):
 class Progress(Protocol):
     """Opens steps; ``total`` is in the step's own units, ``None`` when unknown."""
 
-    def step(self, label: str, total: float | None = None) -> _StepContext:
+    def step(self, label: str, total: float | None = None) -> AbstractContextManager[Step]:
         """Open a step as a context manager that gives a ``Step``."""
         ...
-
-
-class _StepContext(Protocol):
-    def __enter__(self) -> Step: ...
-    def __exit__(self, *exc: object) -> bool | None: ...
 
 
 class _SilentStep:
@@ -40,7 +35,7 @@ class Silent:
     def _open(self) -> Iterator[Step]:
         yield _SilentStep()
 
-    def step(self, label: str, total: float | None = None) -> _StepContext:
+    def step(self, label: str, total: float | None = None) -> AbstractContextManager[Step]:
         """Open a step that draws nothing."""
         return self._open()
 

@@ -75,7 +75,7 @@ class _BarStep:
         self._bars, self._task = bars, task
 
     def advance(self, by: float = 1.0, *, note: str | None = None) -> None:
-        fields = {} if note is None else {"note": note}
+        fields: dict[str, Any] = {} if note is None else {"note": note}
         self._bars.update(self._task, advance=by, **fields)
 
 
