@@ -1,0 +1,101 @@
+"""The scheduler's role, and what it sees of each task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+from pydantic import ValidationError
+
+from toolkit.errors import SearchError
+from toolkit.search.strategy import StrategyOptions
+
+
+@dataclass
+class TaskProgress:
+    """One task of a network while it is tuned.
+
+    Attributes
+    ----------
+    weight
+        How often the network runs the task: the objective is the weighted sum of best latencies.
+    best_s
+        Best latency after each round that the task was given, seconds; infinite before the first
+        success.
+    seconds
+        What each of those rounds cost.
+    kind
+        Tasks of one kind (the same workload) resemble each other.
+    flops
+        Floating-point operations of the task, where they are known.
+    exhausted
+        Whether its strategy has nothing more to propose.
+    """
+
+    weight: float = 1.0
+    kind: str = ""
+    flops: float | None = None
+    best_s: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    exhausted: bool = False
+
+    @property
+    def rounds(self) -> int:
+        """Rounds that the task was given."""
+        return len(self.best_s)
+
+    @property
+    def current_s(self) -> float:
+        """Best latency so far, infinite before the first success."""
+        return self.best_s[-1] if self.best_s else float("inf")
+
+
+@runtime_checkable
+class Scheduler(Protocol):
+    """Chooses the task of the next round; sees latencies that were paid for, nothing else."""
+
+    name: str
+
+    def choose(self, tasks: Sequence[TaskProgress]) -> int:
+        """Number of the task that gets the next round; at least one is not exhausted."""
+        ...
+
+
+class BaseScheduler:
+    """Options and the first round of every task, which all schedulers begin with."""
+
+    name: ClassVar[str]
+    source: ClassVar[str]
+    Options: ClassVar[type[StrategyOptions]] = StrategyOptions
+
+    def __init__(
+        self,
+        options: StrategyOptions | Mapping[str, Any] | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> None:
+        given = (
+            options.model_dump() if isinstance(options, StrategyOptions) else dict(options or {})
+        )
+        try:
+            self.options = self.Options.model_validate(given)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(str(part) for part in first["loc"])
+            raise SearchError(
+                f"option {name!r} of scheduler {self.name!r}: {first['msg']}",
+                cure="known: " + ", ".join(self.Options.model_fields),
+            ) from None
+        self.rng = rng if rng is not None else np.random.default_rng(0)
+
+    def choose(self, tasks: Sequence[TaskProgress]) -> int:
+        """Give every task its first round, then ask the scheduler."""
+        for i, task in enumerate(tasks):
+            if task.rounds == 0 and not task.exhausted:
+                return i
+        return self.pick(tasks, [i for i, task in enumerate(tasks) if not task.exhausted])
+
+    def pick(self, tasks: Sequence[TaskProgress], alive: Sequence[int]) -> int:
+        """Choose among the tasks that still have something to propose."""
+        raise NotImplementedError
