@@ -2,11 +2,12 @@
 
 Layout of a dataset folder::
 
-    dataset.json            schema version, sources (path, sha256, counts, labels)
-    records/<source_id>.parquet
-    tasks.parquet  sketches.parquet
-    rejected/<source_id>.parquet
-    features/<extractor>-v<version>/<source_id>.parquet
+    dataset.json            schema version, sources (path, sha256, counts, labels), and which of
+                            the files below count: what it does not name does not exist
+    records/part-<n>.parquet
+    tasks-<n>.parquet  sketches-<n>.parquet
+    rejected/part-<n>.parquet
+    features/<extractor>-v<version>/<task and sketch>.parquet
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ SCHEMA_VERSION = 1
 RECORDS: dict[str, pl.DataType] = {
     "record_id": pl.String(),  # hash of the canonical record
     "candidate_id": pl.String(),  # hash of task and schedule; repeats share it
-    "task_id": pl.String(),
-    "sketch_id": pl.String(),
-    "source_id": pl.String(),
+    "task_id": pl.String(),  # hash of workload, arguments, target, hardware and machine
+    "sketch_id": pl.String(),  # hash of the skeleton: the schedule without its decisions
+    "source_id": pl.String(),  # the file it was read from (dataset.json)
     "line": pl.Int64(),  # 1-based line in the source
     "order": pl.Int64(),  # 0-based position among the source's records
     "format": pl.String(),  # autotvm | ansor | metaschedule | t4 | kernel-tuner
-    "format_version": pl.String(),
-    "tvm_version": pl.String(),
+    "format_version": pl.String(),  # as the log says it
+    "tvm_version": pl.String(),  # where the log says it
     "schedule": pl.String(),  # canonical JSON of the schedule as the log writes it
     "decisions": pl.List(pl.Int64()),  # flat; Sketch.knobs says which part is whose
     "state": pl.String(),  # TrialState
@@ -37,30 +38,30 @@ RECORDS: dict[str, pl.DataType] = {
 }
 
 TASKS: dict[str, pl.DataType] = {
-    "task_id": pl.String(),
-    "format": pl.String(),
-    "workload": pl.String(),
+    "task_id": pl.String(),  # hash of workload, arguments, target, hardware and machine
+    "format": pl.String(),  # autotvm | ansor | metaschedule | t4 | kernel-tuner
+    "workload": pl.String(),  # name, as the log writes it
     "arguments": pl.String(),  # JSON
-    "target": pl.String(),
-    "target_kind": pl.String(),
+    "target": pl.String(),  # as written
+    "target_kind": pl.String(),  # llvm, cuda, ...
     "hardware": pl.String(),  # JSON object
     "machine": pl.String(),  # null: unknown, and reported so
-    "extents": pl.List(pl.Int64()),
-    "blob": pl.String(),
+    "extents": pl.List(pl.Int64()),  # loop extents, read from the schedules
+    "blob": pl.String(),  # what rebuilding needs beyond that (MetaSchedule: the workload)
 }
 
 SKETCHES: dict[str, pl.DataType] = {
-    "sketch_id": pl.String(),
-    "format": pl.String(),
+    "sketch_id": pl.String(),  # hash of the skeleton: the schedule without its decisions
+    "format": pl.String(),  # autotvm | ansor | metaschedule | t4 | kernel-tuner
     "skeleton": pl.String(),  # JSON
     "knobs": pl.String(),  # JSON list of {name, kind, offset, width, choices, labels}
 }
 
 REJECTED: dict[str, pl.DataType] = {
-    "source_id": pl.String(),
-    "path": pl.String(),
-    "line": pl.Int64(),
-    "byte_offset": pl.Int64(),
-    "reason": pl.String(),
+    "source_id": pl.String(),  # the file it was read from (dataset.json)
+    "path": pl.String(),  # of the file
+    "line": pl.Int64(),  # 1-based line in the source
+    "byte_offset": pl.Int64(),  # where the line begins, in decompressed bytes
+    "reason": pl.String(),  # why it is no record
     "content": pl.Binary(),  # the line's bytes, cut at 4 KiB
 }
