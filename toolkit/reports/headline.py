@@ -30,7 +30,7 @@ def headline(
     """
     main = simulations[0] if simulations else None
     findings = [
-        *(_strategy_findings(one) for one in simulations),
+        *(finding for one in simulations for finding in _strategy_findings(one)),
         *(_model_finding(one) for one in throughput),
         *(_mutation_finding(one) for one in mutation),
         *(_live_findings(live)),
@@ -80,17 +80,17 @@ def _reference(simulation: Section) -> str:
     return "the optimum" if complete else "the best recorded latency"
 
 
-def _strategy_findings(simulation: Section) -> str:
+def _strategy_findings(simulation: Section) -> list[str]:
     first = best_of(simulation)
     goal = _reference(simulation)
     where = f"Replayed on {show.plural(len(simulation['tasks']), 'task')}"
     if len(first) > 1:
         names = show.listed([row["strategy"] for row in first])
         efforts = show.listed([f"{row['strategy']} {_effort_or_share(row)}" for row in first])
-        return (
-            f"{where}, {names} share the first place: they cannot be told apart. Median "
-            f"evaluations to within 1 % of {goal}: {efforts}."
-        )
+        return [
+            f"{where}, {names} share the first place: they cannot be told apart.",
+            f"Their median evaluations to within 1 % of {goal}: {efforts}.",
+        ]
     row = first[0]
     if row["median_evaluations_to_1pct"] is None:
         text = (
@@ -109,7 +109,7 @@ def _strategy_findings(simulation: Section) -> str:
             text += f"; of {baseline} search, {_unreached(other)} got there"
         else:
             text += f"; {baseline} search needed {_effort(other)}"
-    return text + "."
+    return [text + "."]
 
 
 def _effort_or_share(row: Section) -> str:
