@@ -34,6 +34,9 @@ _MUTABLE = ("tile", "unroll", "vectorize", "parallel", "compute_location", "cate
 # Candidates drawn here for each one that TVM draws.
 REDRAWS = 32
 
+# A space is taken to be used up when so many rounds in a row bring hardly anything new.
+BARREN_ROUNDS = 6
+
 
 class MetaScheduleSpace:
     """The candidates of a workload as TVM generates them.
@@ -128,9 +131,11 @@ class MetaScheduleSpace:
         """
         sketch = None if sketch_id is None else self._index[sketch_id]
         found: dict[str, Candidate] = {}
-        for _ in range(4 * (n // REDRAWS) + 16):
-            if len(found) >= n:
+        barren = 0
+        for _ in range(2 * (n // REDRAWS) + 16):
+            if len(found) >= n or barren == BARREN_ROUNDS:
                 break
+            before = len(found)
             design = self.design.sample(rng, sketch)
             if design is None:
                 continue
@@ -139,6 +144,7 @@ class MetaScheduleSpace:
             for chosen in drawn:
                 candidate = self._candidate(design.sketch, chosen)
                 found.setdefault(candidate.candidate_id, candidate)
+            barren = barren + 1 if len(found) - before < 0.1 * len(drawn) else 0
         # In random order, so that cutting off the surplus favours none.
         listed = list(found.values())
         return [listed[i] for i in rng.permutation(len(listed))[:n].tolist()]
