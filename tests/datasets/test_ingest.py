@@ -217,6 +217,8 @@ def test_labels_and_machine_from_the_path(logs, tmp_path):
     }
     ingest(logs / "net", tmp_path / "other", path_rule=r"/(?P<machine>net)/")
     assert {t.machine for t in open_dataset(tmp_path / "other").tasks().values()} == {"net"}
+    again = ingest(logs / "net", tmp_path / "other")  # what is known of a source stays
+    assert again.unchanged == 2
     with pytest.raises(ToolkitError, match="regular expression"):
         ingest(logs, tmp_path / "ds", path_rule="(")
 

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from toolkit.datasets.report import IngestReport, SourceReport
 from toolkit.datasets.run import Run
-from toolkit.datasets.sources import LogFile, inspect
+from toolkit.datasets.sources import LogFile, discover
 from toolkit.datasets.store import Store, locked
 from toolkit.errors import LogError, ToolkitError
 from toolkit.logs.detect import READABLE
-from toolkit.logs.files import find_logs
 from toolkit.logs.pool import Blocks, InProcess, WorkerPool
 from toolkit.progress import SILENT, Progress
 
@@ -60,7 +59,7 @@ def ingest(
     rule = _compiled(path_rule)
     if isinstance(paths, (str, Path)):
         paths = [paths]
-    files = [inspect(path, machine, rule) for path in find_logs(paths)]
+    files = discover(paths, machine, rule)
     folder = Path(dataset_dir)
     report = IngestReport(str(folder))
     with locked(folder), _blocks(files, workers) as blocks:
@@ -87,7 +86,8 @@ def ingest(
 def _blocks(files: Sequence[LogFile], workers: int | None) -> Iterator[Blocks]:
     """Choose who reads: this process alone, or others beside it where that pays."""
     if workers is None:
-        sizes = sum(file.path.stat().st_size for file in files if file.kind in READABLE)
+        read = {file.place.path for file in files if file.kind in READABLE}
+        sizes = sum(path.stat().st_size for path in read)
         workers = cores() if sizes >= WORTH_WORKERS_BYTES and cores() > 1 else 0
     if not workers:
         yield InProcess()

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO
 
 from toolkit.datasets.manifest import Source
@@ -20,8 +19,9 @@ from toolkit.logs.block_reader import BlockResult
 from toolkit.logs.databases import read_database, workload_file
 from toolkit.logs.detect import DOCUMENTS, READABLE, WHY_NOT, Kind
 from toolkit.logs.documents import MAX_DOCUMENT_BYTES, read_document
-from toolkit.logs.files import Block, DecompressionErrors, open_log, read_blocks
+from toolkit.logs.files import Block, DecompressionErrors, read_blocks
 from toolkit.logs.metaschedule import Database
+from toolkit.logs.places import Place
 from toolkit.logs.pool import Blocks, SourceSettings
 from toolkit.records import content_id
 
@@ -50,7 +50,7 @@ class Run:
         self._store = store
         self._files = files
         self._blocks = blocks
-        self._workload_files = [f.path for f in files if f.kind is Kind.METASCHEDULE_WORKLOAD]
+        self._workload_files = [f.place for f in files if f.kind is Kind.METASCHEDULE_WORKLOAD]
 
     def run(self, done: Callable[[SourceReport], None]) -> None:
         """Ingest all files; ``done`` is told of each when its last line is taken in."""
@@ -79,11 +79,11 @@ class Run:
             seen.add(file.source_id)
             if file.kind not in READABLE:
                 why = file.trouble or WHY_NOT[file.kind]
-                done(SourceReport(str(file.path), file.kind.value, "skipped", message=why))
+                done(SourceReport(str(file.place), file.kind.value, "skipped", message=why))
                 continue
             reading = self._open(file)
             if reading is None:
-                done(SourceReport(str(file.path), file.kind.value, "unchanged"))
+                done(SourceReport(str(file.place), file.kind.value, "unchanged"))
                 continue
             if file.kind in DOCUMENTS:
                 yield from self._document(reading)
@@ -101,7 +101,7 @@ class Run:
         result: Future[BlockResult] = Future()
         try:
             data, digest = reading.document()
-            name = reading.path.name.split(".")[0]
+            name = reading.place.name.split(".")[0]
             settings = reading.settings
             result.set_result(read_document(data, settings.kind, name, settings.machine))
             yield _Job(reading, Block(b"", 0, 0, len(data)), digest, result)
@@ -113,19 +113,20 @@ class Run:
         """Prepare to read a file; ``None`` where it was read before and has not changed."""
         database, workloads = Database(), None
         if file.kind is Kind.METASCHEDULE:
-            workloads = workload_file(file.path, self._workload_files)
-            database = read_database(file.path, workloads)
-        machine = file.machine or database.machine
-        context = content_id(machine or "", repr(sorted(file.labels.items())), str(workloads))
-        source = self._store.source(file.source_id, str(file.path))
-        sha256 = file.sha256()
+            workloads = workload_file(file.place, self._workload_files)
+            database = read_database(file.place, workloads)
+        source = self._store.source(file.source_id, str(file.place))
+        labels = file.labels if file.ruled else source.labels
+        machine = file.machine or database.machine or source.machine
+        context = content_id(machine or "", repr(sorted(labels.items())), str(workloads))
+        sha256 = file.sha256
         if source.finished and source.sha256 == sha256 and source.context == context:
             return None
         if source.context != context:
             self._store.forget(source)
         source.format, source.context = file.kind.value, context
-        source.machine, source.labels = machine, file.labels
-        settings = SourceSettings(file.kind, machine, database, file.path, workloads)
+        source.machine, source.labels = machine, labels
+        settings = SourceSettings(file.kind, machine, database, file.place, workloads)
         return _Reading(self._store, source, settings, file, sha256)
 
 
@@ -141,26 +142,26 @@ class _Reading:
         sha256: str,
     ) -> None:
         self.source, self.settings = source, settings
-        self.entry = SourceReport(str(file.path), file.kind.value, "read")
+        self.entry = SourceReport(str(file.place), file.kind.value, "read")
         self._store, self._file, self._sha256 = store, file, sha256
         self._digest = hashlib.sha256()
         self._before = _counts(source)
         self._barren = 0
 
     @property
-    def path(self) -> Path:
+    def place(self) -> Place:
         """The file."""
-        return self._file.path
+        return self._file.place
 
     def document(self) -> tuple[bytes, str]:
         """The whole file and its hash; what was read of it before is forgotten."""
         self._store.forget(self.source)
         self._before = _counts(self.source)
         try:
-            with open_log(self.path) as stream:
+            with self.place.open() as stream:
                 data = stream.read(MAX_DOCUMENT_BYTES + 1)
         except DecompressionErrors as error:
-            raise LogError(f"the compressed data is damaged: {error}") from None
+            raise LogError(f"the data is damaged: {error}") from None
         if len(data) > MAX_DOCUMENT_BYTES:
             raise LogError(f"a JSON document of more than {MAX_DOCUMENT_BYTES >> 20} MiB")
         return data, hashlib.sha256(data).hexdigest()
@@ -169,26 +170,30 @@ class _Reading:
         """Give what is new in the file, with the hash of all bytes up to each block's end."""
         source = self.source
         try:
-            with open_log(self._file.path) as stream:
+            with self.place.open() as stream:
                 if self._skip(stream):
                     self._store.withdraw_unfinished(source)
-                else:
-                    self._store.forget(source)
-            self._before = _counts(source)
-            self._digest = hashlib.sha256()
-            with open_log(self._file.path) as stream:
-                self._skip(stream)
-                blocks = read_blocks(
-                    stream, number=source.lines, offset=source.consumed, tap=self._digest.update
-                )
-                for block in blocks:
-                    if self._barren > BARREN_LINES:
-                        raise LogError(f"no record in {BARREN_LINES:,} lines: reading stopped")
-                    rest = self._behind_open_end(block)
-                    if rest is not None:
-                        yield rest, self._digest.hexdigest()
+                    self._before = _counts(source)
+                    yield from self._blocks_of(stream)
+                    return
+            self._store.forget(source)
+            self._before, self._digest = _counts(source), hashlib.sha256()
+            with self.place.open() as stream:
+                yield from self._blocks_of(stream)
         except LogError as error:
             self.entry.outcome, self.entry.message = "damaged", error.what
+
+    def _blocks_of(self, stream: IO[bytes]) -> Iterator[tuple[Block, str]]:
+        source = self.source
+        blocks = read_blocks(
+            stream, number=source.lines, offset=source.consumed, tap=self._digest.update
+        )
+        for block in blocks:
+            if self._barren > BARREN_LINES:
+                raise LogError(f"no record in {BARREN_LINES:,} lines: reading stopped")
+            rest = self._behind_open_end(block)
+            if rest is not None:
+                yield rest, self._digest.hexdigest()
 
     def _skip(self, stream: IO[bytes]) -> bool:
         """Read over what was read before; whether it still is the same."""

@@ -4,50 +4,112 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from toolkit.errors import LogError
+from toolkit.logs.archives import Archive, is_archive
 from toolkit.logs.detect import HEAD_BYTES, Kind, detect
-from toolkit.logs.files import DecompressionErrors, open_log
+from toolkit.logs.files import DecompressionErrors, find_logs, open_log
+from toolkit.logs.places import Place
 from toolkit.records import content_id
 
 
 @dataclass
 class LogFile:
-    """One file that was asked for."""
+    """One file that was asked for, or one of an archive that was.
 
-    path: Path
+    ``ruled`` says that a rule on the path was given: without one, labels that are known stay.
+    """
+
+    place: Place
     kind: Kind
     labels: dict[str, str] = field(default_factory=dict)
     machine: str | None = None
     trouble: str | None = None
+    ruled: bool = False
 
     @property
     def source_id(self) -> str:
         """Identity of the file in a dataset: its resolved path."""
-        return content_id("source", str(self.path.resolve()))
+        return content_id("source", self.place.identity)
 
+    @cached_property
     def sha256(self) -> str:
-        """SHA-256 of the file as it lies on disk."""
-        with self.path.open("rb") as stream:
-            digest = hashlib.sha256()
-            while chunk := stream.read(2**20):
-                digest.update(chunk)
-        return digest.hexdigest()
+        """SHA-256 of the file (of an archive: the whole) as it lies on disk."""
+        return _sha256(self.place.path)
 
 
-def inspect(path: Path, machine: str | None, path_rule: re.Pattern[str] | None) -> LogFile:
-    """Recognise a file and read its labels off its path."""
-    labels: dict[str, str] = {}
-    if path_rule is not None and (match := path_rule.search(path.as_posix())):
-        labels = {k: v for k, v in match.groupdict().items() if v is not None}
-    named = labels.pop("machine", None)
-    try:
-        with open_log(path) as stream:
-            kind = detect(stream.read(HEAD_BYTES), path.name)
-    except LogError as error:
-        return LogFile(path, Kind.FOREIGN, labels, trouble=error.what)
-    except (OSError, *DecompressionErrors) as error:
-        return LogFile(path, Kind.FOREIGN, labels, trouble=f"cannot be read: {error}")
-    return LogFile(path, kind, labels, machine or named)
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        digest = hashlib.sha256()
+        while chunk := stream.read(2**20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def discover(
+    paths: Iterable[str | Path], machine: str | None, path_rule: re.Pattern[str] | None
+) -> list[LogFile]:
+    """Find and recognise all files that paths name: folders and archives are walked.
+
+    Raises
+    ------
+    LogError
+        When a path does not exist.
+    """
+    finder = _Finder(machine, path_rule)
+    return [file for path in find_logs(paths) for file in finder.look(path)]
+
+
+class _Finder:
+    def __init__(self, machine: str | None, path_rule: re.Pattern[str] | None) -> None:
+        self._machine, self._rule = machine, path_rule
+
+    def look(self, path: Path) -> Iterator[LogFile]:
+        """Recognise a file, or the members of an archive."""
+        try:
+            with open_log(path) as stream:
+                head = stream.read(HEAD_BYTES)
+        except LogError as error:
+            yield LogFile(Place(path), Kind.FOREIGN, trouble=error.what)
+        except (OSError, *DecompressionErrors) as error:
+            yield LogFile(Place(path), Kind.FOREIGN, trouble=f"cannot be read: {error}")
+        else:
+            if is_archive(head):
+                yield from self._unpack(path)
+            else:
+                yield self._file(Place(path), head)
+
+    def _unpack(self, path: Path) -> Iterator[LogFile]:
+        archive = Archive(path)
+        heads: dict[str, LogFile] = {}
+        trouble: str | None = None
+        try:
+            for name, head, why in archive.members(HEAD_BYTES):
+                file = self._file(Place(path, name, archive), head)
+                file.trouble = why
+                if why:
+                    file.kind = Kind.FOREIGN
+                heads[name] = file
+        except LogError as error:
+            trouble = error.what
+        beside = tuple(heads)
+        digest = _sha256(path)
+        for name, file in heads.items():
+            file.place = Place(path, name, archive, beside)
+            file.__dict__["sha256"] = digest
+            yield file
+        if trouble:
+            yield LogFile(Place(path), Kind.FOREIGN, trouble=trouble)
+
+    def _file(self, place: Place, head: bytes) -> LogFile:
+        labels: dict[str, str] = {}
+        text = place.path.as_posix() if place.member is None else f"{place.path}/{place.member}"
+        if self._rule is not None and (match := self._rule.search(text)):
+            labels = {k: v for k, v in match.groupdict().items() if v is not None}
+        named = labels.pop("machine", None)
+        kind = detect(head, place.name)
+        return LogFile(place, kind, labels, self._machine or named, ruled=self._rule is not None)

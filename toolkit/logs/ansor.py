@@ -34,6 +34,9 @@ HARDWARE = (
 )
 """Order of the hardware list (``HardwareParamsNode`` in ``auto_scheduler/search_task.h``)."""
 
+_DEFAULTS: tuple[Any, ...] = ([], "", 0, [])
+"""Hardware, host, layout option, task inputs, where a version does not write them."""
+
 
 class AnsorReader:
     """Reads Ansor lines of all versions into readings."""
@@ -111,24 +114,26 @@ class AnsorReader:
         marker = (canonical_json(items), extents if bare else ())
 
         def make() -> Task:
-            numbers = items[2] if len(items) > 2 else []
+            # As v0.6 writes it, with TVM's defaults for what older versions do not say.
+            full = [*items[:6], *_DEFAULTS[len(items) - 2 :]]
+            numbers, layout, inputs = full[2], full[4], full[5]
             if not isinstance(numbers, list):
                 raise BadLine("the hardware parameters are not a list")
-            hardware = dict(zip(HARDWARE, numbers, strict=False))
-            rest = items[3:]
             identity: dict[str, Any] = {"extents": extents} if bare else {}
-            if len(rest) > 2 and rest[2]:
-                identity["inputs"] = rest[2]
+            if inputs:
+                identity["inputs"] = inputs
+            if layout:
+                identity["layout"] = layout
             return make_task(
                 format=FORMAT,
                 workload=workload[0],
                 arguments=workload[1:],
                 target=target,
                 target_kind=target_kind(target),
-                hardware=hardware,
+                hardware=dict(zip(HARDWARE, numbers, strict=False)),
                 machine=self._machine,
                 extents=extents,
-                blob=canonical_json(items).decode(),
+                blob=canonical_json(full).decode(),
                 identity=identity or None,
             )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -12,46 +11,47 @@ import orjson
 from toolkit.errors import LogError
 from toolkit.logs.base import BadLine
 from toolkit.logs.detect import HEAD_BYTES, Kind, detect
-from toolkit.logs.files import DecompressionErrors, open_log, read_blocks
+from toolkit.logs.files import DecompressionErrors, read_blocks
 from toolkit.logs.metaschedule import Database
 from toolkit.logs.metaschedule_workload import Workload, read_workload
+from toolkit.logs.places import Place
 
 _ENDINGS = r"(\.json)?(\.(gz|xz|zst))?$"
 
 
-def workload_file(records: Path, known: Iterable[Path] = ()) -> Path | None:
+def workload_file(records: Place, known: Iterable[Place] = ()) -> Place | None:
     """Find the workload file of a records file: in its folder, by name, or the only one there."""
-    beside = [path for path in known if path.parent == records.parent]
+    beside = [place for place in known if place.folder == records.folder]
     if not beside:
         # The records may have been named alone: look beside them.
-        beside = [path for path in sorted(records.parent.iterdir()) if _holds_workloads(path)]
+        beside = [place for place in records.siblings() if _holds_workloads(place)]
     partner = _stem(records).replace("tuning_record", "workload")
-    for path in beside:
-        if _stem(path) == partner:
-            return path
+    for place in beside:
+        if _stem(place) == partner:
+            return place
     return beside[0] if len(beside) == 1 else None
 
 
-def _stem(path: Path) -> str:
-    return re.sub(_ENDINGS, "", path.name)
+def _stem(place: Place) -> str:
+    return re.sub(_ENDINGS, "", place.name)
 
 
-def _holds_workloads(path: Path) -> bool:
-    if not path.is_file() or "workload" not in path.name:
+def _holds_workloads(place: Place) -> bool:
+    if "workload" not in place.name:
         return False
     try:
-        with open_log(path) as stream:
-            return detect(stream.read(HEAD_BYTES), path.name) is Kind.METASCHEDULE_WORKLOAD
+        with place.open() as stream:
+            return detect(stream.read(HEAD_BYTES), place.name) is Kind.METASCHEDULE_WORKLOAD
     except (LogError, OSError, *DecompressionErrors):
         return False
 
 
-def read_database(records: Path, workloads: Path | None) -> Database:
+def read_database(records: Place, workloads: Place | None) -> Database:
     """Read what stands beside a database's records."""
     stem = _stem(records)
     prefix = stem[: -len("tuning_record")] if stem.endswith("tuning_record") else "database_"
-    trials = _sidecar(records.parent, f"{prefix}trials.jsonl")
-    names, sizes, machine = _collection(_sidecar(records.parent, "collection.json"))
+    trials = _sidecar(records, f"{prefix}trials.jsonl")
+    names, sizes, machine = _collection(_sidecar(records, "collection.json"))
     return Database(
         workloads=[] if workloads is None else _read_workloads(workloads),
         trials=[] if trials is None else _read_trials(trials),
@@ -61,22 +61,19 @@ def read_database(records: Path, workloads: Path | None) -> Database:
     )
 
 
-def _sidecar(folder: Path, name: str) -> Path | None:
-    for ending in ("", ".gz", ".xz", ".zst"):
-        path = folder / f"{name}{ending}"
-        if path.is_file():
-            return path
-    return None
+def _sidecar(records: Place, name: str) -> Place | None:
+    wanted = {f"{name}{ending}" for ending in ("", ".gz", ".xz", ".zst")}
+    return next((place for place in records.siblings() if place.name in wanted), None)
 
 
-def _collection(path: Path | None) -> tuple[dict[int, str], dict[int, int], str | None]:
+def _collection(place: Place | None) -> tuple[dict[int, str], dict[int, int], str | None]:
     """Task names and sizes of spaces by workload index, and the machine."""
     names: dict[int, str] = {}
     sizes: dict[int, int] = {}
-    if path is None:
+    if place is None:
         return names, sizes, None
     try:
-        with open_log(path) as stream:
+        with place.open() as stream:
             about = orjson.loads(stream.read())
     except (LogError, OSError, orjson.JSONDecodeError, *DecompressionErrors):
         return names, sizes, None
@@ -95,9 +92,9 @@ def _collection(path: Path | None) -> tuple[dict[int, str], dict[int, int], str 
     return names, sizes, machine if isinstance(machine, str) else None
 
 
-def _read_workloads(path: Path) -> list[Workload | None]:
+def _read_workloads(place: Place) -> list[Workload | None]:
     found: list[Workload | None] = []
-    for line in _lines(path):
+    for line in _lines(place):
         if line.strip():
             try:
                 found.append(read_workload(line))
@@ -106,9 +103,9 @@ def _read_workloads(path: Path) -> list[Workload | None]:
     return found
 
 
-def _read_trials(path: Path) -> list[Any]:
+def _read_trials(place: Place) -> list[Any]:
     rows: list[Any] = []
-    for line in _lines(path):
+    for line in _lines(place):
         try:
             rows.append(orjson.loads(line))
         except orjson.JSONDecodeError:
@@ -116,10 +113,10 @@ def _read_trials(path: Path) -> list[Any]:
     return rows
 
 
-def _lines(path: Path) -> Iterable[bytes]:
+def _lines(place: Place) -> Iterable[bytes]:
     """Lines of a file as far as it can be read; its damage is reported where it is a source."""
     try:
-        with open_log(path) as stream:
+        with place.open() as stream:
             for block in read_blocks(stream):
                 yield from block.pieces()
     except (LogError, OSError):

@@ -47,7 +47,17 @@ _CACHE_STATES = {
     "CompilationFailedConfig": TrialState.COMPILE,
     "RuntimeFailedConfig": TrialState.RUNTIME,
 }
-_UNITS = {"s": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_UNITS = {
+    "seconds": 1.0,
+    "milliseconds": 1e-3,
+    "miliseconds": 1e-3,  # as Kernel Tuner writes it
+    "microseconds": 1e-6,
+    "nanoseconds": 1e-9,
+    "s": 1.0,
+    "ms": 1e-3,
+    "us": 1e-6,
+    "ns": 1e-9,
+}
 _CACHE_TIMES = (
     "compile_time",
     "verification_time",
@@ -219,7 +229,7 @@ def _t4(
     if not isinstance(results, list):
         raise BadLine("the document has no results")
     about = about if isinstance(about, dict) else {}
-    unit = _UNITS.get(str(about.get("timeunit") or "ms")[:1], 1e-3)
+    unit = _UNITS.get(str(about.get("timeunit") or "ms"), 1e-3)
     task = make_task(
         format=Kind.T4.value,
         workload=str(about.get("workload") or name),

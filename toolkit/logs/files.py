@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
 import lzma
+import tarfile
+import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 
 import zstandard
 
@@ -28,7 +32,15 @@ HOPELESS_BYTES = 2**31
 
 BOM = b"\xef\xbb\xbf"
 
-DecompressionErrors = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zstandard.ZstdError)
+DecompressionErrors = (
+    EOFError,
+    OSError,  # gzip.BadGzipFile, what bzip2 raises, and the disk itself
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    zstandard.ZstdError,
+)
 
 
 class Block(NamedTuple):
@@ -80,7 +92,7 @@ def find_logs(paths: Iterable[str | Path]) -> list[Path]:
 
 @contextmanager
 def open_log(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading; gzip, Zstandard and xz are recognised by their first bytes.
+    """Open a file for reading; gzip, Zstandard, xz and bzip2 are told by their first bytes.
 
     Raises
     ------
@@ -91,21 +103,55 @@ def open_log(path: Path) -> Iterator[IO[bytes]]:
         raw = path.open("rb")
     except OSError as error:
         raise LogError(f"cannot be read: {error.strerror or error}", where=path) from None
-    with raw:
-        head = raw.read(6)
-        raw.seek(0)
-        if head[:2] == b"\x1f\x8b":
-            with gzip.GzipFile(fileobj=raw) as stream:
-                yield cast("IO[bytes]", stream)
-        elif head[:4] == b"\x28\xb5\x2f\xfd":
-            reader = zstandard.ZstdDecompressor(max_window_size=2**27)
-            with reader.stream_reader(raw, read_across_frames=True) as zst:
-                yield cast("IO[bytes]", zst)
-        elif head == b"\xfd7zXZ\x00":
-            with lzma.open(raw) as stream:
-                yield cast("IO[bytes]", stream)
+    with raw, decompressed(raw, rewinds=raw.seekable()) as stream:
+        yield stream
+
+
+@contextmanager
+def decompressed(raw: IO[bytes], *, rewinds: bool = False) -> Iterator[IO[bytes]]:
+    """Give a stream's content, decompressed where its first bytes say so.
+
+    ``rewinds`` says that the stream can be set back to its beginning.
+    """
+    head = raw.read(6)
+    if rewinds:
+        raw.seek(-len(head), io.SEEK_CUR)
+        stream = raw
+    else:
+        stream = cast("IO[bytes]", io.BufferedReader(_Prefixed(head, raw), 2**17))
+    if head[:2] == b"\x1f\x8b":
+        with gzip.GzipFile(fileobj=stream) as content:
+            yield cast("IO[bytes]", content)
+    elif head[:4] == b"\x28\xb5\x2f\xfd":
+        reader = zstandard.ZstdDecompressor(max_window_size=2**27)
+        with reader.stream_reader(stream, read_across_frames=True, closefd=False) as zst:
+            yield cast("IO[bytes]", zst)
+    elif head[:3] == b"BZh":
+        with bz2.open(stream) as content:
+            yield cast("IO[bytes]", content)
+    elif head == b"\xfd7zXZ\x00":
+        with lzma.open(stream) as content:
+            yield cast("IO[bytes]", content)
+    else:
+        yield stream
+
+
+class _Prefixed(io.RawIOBase):
+    """A stream with the bytes put back that were read to recognise it."""
+
+    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
+        self._head, self._rest = head, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self._head:
+            data, self._head = self._head[: len(buffer)], self._head[len(buffer) :]
         else:
-            yield raw
+            data = self._rest.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
 
 def read_blocks(
@@ -144,7 +190,7 @@ def read_blocks(
             elif rest:
                 yield Block(rest, number, offset, offset + len(rest), complete=False)
             if damage is not None:
-                raise LogError(f"the compressed data is damaged: {damage}")
+                raise LogError(f"the data is damaged: {damage}")
             return
         text = rest + chunk
         if offset == 0 and not skipped and text.startswith(BOM):

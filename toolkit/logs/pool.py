@@ -8,7 +8,6 @@ import subprocess
 import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from toolkit.errors import ToolkitError
@@ -16,6 +15,7 @@ from toolkit.logs.block_reader import BlockReader, BlockResult
 from toolkit.logs.detect import Kind
 from toolkit.logs.files import Block
 from toolkit.logs.metaschedule import Database
+from toolkit.logs.places import Place
 from toolkit.logs.transfer import decode_result, read_frame, write_frame
 
 
@@ -30,18 +30,19 @@ class SourceSettings:
     kind: Kind
     machine: str | None
     database: Database
-    records: Path | None = None
-    workloads: Path | None = None
+    records: Place | None = None
+    workloads: Place | None = None
 
     @property
     def portable(self) -> bool:
         """Whether another process can read blocks of this source.
 
-        Not where records are described by their place in the source (a collector's sidecar):
-        that place follows from all blocks before.
+        Not where records are described by their place in the source (a collector's sidecar),
+        which follows from all blocks before, and not where the database lies in an archive.
         """
         has_trials = callable(self.database.trials) or len(self.database.trials) > 0
-        return not has_trials and (not self.database.workloads or self.workloads is not None)
+        packed = self.workloads is not None and self.workloads.member is not None
+        return not has_trials and not packed
 
 
 class Blocks(Protocol):

@@ -15,6 +15,7 @@ from toolkit.logs.databases import read_database
 from toolkit.logs.detect import Kind
 from toolkit.logs.files import Block
 from toolkit.logs.metaschedule import Database
+from toolkit.logs.places import Place
 from toolkit.logs.transfer import encode_result, read_frame, write_frame
 
 
@@ -29,7 +30,7 @@ class Worker:
         """Begin another source."""
         database = Database()
         if source["workloads"] is not None:
-            database = read_database(Path(source["records"]), Path(source["workloads"]))
+            database = read_database(_place(source["records"]), _place(source["workloads"]))
         self._reader = BlockReader(Kind(source["kind"]), source["machine"], database)
         self._known = set()
 
@@ -39,6 +40,10 @@ class Worker:
         result.tasks = [t for t in result.tasks if t.task_id not in self._known]
         self._known.update(task.task_id for task in result.tasks)
         return result
+
+
+def _place(path: str) -> Place:
+    return Place(Path(path))
 
 
 def main() -> None:

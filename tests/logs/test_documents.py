@@ -1,0 +1,175 @@
+"""T4 results and Kernel Tuner caches."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from toolkit.datasets import ingest, open_dataset
+from toolkit.errors import LogError
+from toolkit.logs.base import BadLine
+from toolkit.logs.detect import Kind, detect
+from toolkit.logs.documents import read_document
+
+
+def t4(**metadata):
+    def result(x, invalidity="correct", runtimes=(2.0, 4.0), word="a"):
+        times = {"compilation": 100.0, "framework": 1.0, "search_algorithm": 0, "validation": 9.0}
+        if runtimes:
+            times["runtimes"] = list(runtimes)
+        return {
+            "timestamp": "2023-12-22 09:53:48.691683+00:00",
+            "configuration": {"block": x, "unroll": True, "layout": word},
+            "times": times,
+            "invalidity": invalidity,
+            "correctness": 1,
+            "measurements": [{"name": "time", "value": 3.0, "unit": ""}],
+        }
+
+    return {
+        "schema_version": "1.0.0",
+        "metadata": {"timeunit": "miliseconds", **metadata},
+        "results": [
+            result(16),
+            result(32, word="b"),
+            result(32, "compile", ()),
+            result(64, "constraints", ()),
+            result(128, "timeout", ()),
+            result(256, "runtime", ()),
+            result(512, "correctness", ()),
+            result(1024, runtimes=()),
+            {"configuration": {}, "invalidity": "correct", "times": {}},
+            {"configuration": {"block": 1}, "invalidity": "odd"},
+            "no result",
+        ],
+    }
+
+
+def cache(closed=True):
+    def entry(x, y, **more):
+        times = {
+            "compile_time": 10.0,
+            "verification_time": 0,
+            "benchmark_time": 5.0,
+            "strategy_time": 0,
+            "framework_time": 1.0,
+        }
+        return {"x": x, "y": y, "time": 2.0, "times": [1.5, 2.5], **times, **more}
+
+    document = {
+        "device_name": "GPU 1",
+        "kernel_name": "conv",
+        "problem_size": [64, 64],
+        "tune_params_keys": ["x", "y"],
+        "tune_params": {"x": [1, 2], "y": ["a", "b"]},
+        "objective": "time",
+        "cache": {
+            "1,a": entry(1, "a"),
+            "1,b": entry(1, "b", time="InvalidConfig", times=None),
+            "2,a": entry(2, "a", time="RuntimeFailedConfig", times=None),
+            "2,b": entry(2, "b", time=1e20, times=None),
+        },
+    }
+    text = json.dumps(document, indent=0)
+    return text if closed else text.rstrip().removesuffix("}").rstrip().removesuffix("}") + ","
+
+
+def test_t4_results():
+    data = json.dumps(t4()).encode()
+    assert detect(data) is Kind.T4
+    result = read_document(data, Kind.T4, "conv", None)
+    assert result.lines == 11
+    assert [(r.line, r.reason) for r in result.rejected] == [
+        (9, "the configuration is empty"),
+        (10, "the invalidity 'odd' is not known"),
+        (11, "a result has no configuration"),
+    ]
+    rows = result.rows.to_pylist()
+    assert [row["state"] for row in rows] == [
+        "ok",
+        "ok",
+        "compile",
+        "instantiation",
+        "run_timeout",
+        "runtime",
+        "wrong_answer",
+        "ok",
+    ]
+    assert rows[0]["run_times_s"] == [0.002, 0.004]
+    assert rows[0]["latency_s"] == pytest.approx(0.003)
+    assert rows[0]["elapsed_s"] == pytest.approx(0.116)
+    assert rows[0]["timestamp"] == pytest.approx(1703238828.691683)
+    assert rows[7]["run_times_s"] == [0.003]
+    assert rows[2]["latency_s"] is None
+    (task,) = result.tasks
+    assert (task.workload, task.format) == ("conv", "t4")
+    (sketch,) = result.sketches
+    assert [knob.kind for knob in sketch.knobs] == ["categorical"] * 3
+    assert {word for _, word in sketch.knob("layout").labels} == {'"a"', '"b"'}
+    assert rows[0]["decisions"][:2] == [16, 1]
+
+
+@pytest.mark.parametrize(("unit", "expected"), [("s", 2.0), ("microseconds", 2e-6), ("ms", 2e-3)])
+def test_units(unit, expected):
+    data = json.dumps(t4(timeunit=unit)).encode()
+    rows = read_document(data, Kind.T4, "conv", None).rows.to_pylist()
+    assert rows[0]["run_times_s"][0] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_kernel_tuner_cache(closed):
+    data = cache(closed).encode()
+    assert detect(data) is Kind.KERNEL_TUNER
+    result = read_document(data, Kind.KERNEL_TUNER, "file", None)
+    rows = result.rows.to_pylist()
+    assert [row["state"] for row in rows] == ["ok", "instantiation", "runtime", "unknown"]
+    assert rows[0]["run_times_s"] == [0.0015, 0.0025]
+    assert rows[0]["elapsed_s"] == pytest.approx(0.016)
+    (task,) = result.tasks
+    assert (task.workload, task.machine, task.arguments) == ("conv", "GPU 1", [64, 64])
+    assert result.sketches[0].knob("x").choices == (1, 2)
+
+
+def test_all_combinations_of_a_cache_are_an_enumerated_space(tmp_path):
+    (tmp_path / "conv.json").write_text(cache())
+    report = ingest(tmp_path / "conv.json", tmp_path / "ds")
+    assert (report.lines, report.records) == (4, 4)
+    assert list(open_dataset(tmp_path / "ds").enumerated().values()) == [True]
+
+
+def test_a_document_that_changed_is_read_anew(tmp_path):
+    path = tmp_path / "conv.json"
+    path.write_text(json.dumps(t4()))
+    ingest(path, tmp_path / "ds")
+    document = t4()
+    document["results"] = document["results"][:2]
+    path.write_text(json.dumps(document))
+    report = ingest(path, tmp_path / "ds")
+    assert (report.lines, report.records) == (2, 2)
+    assert open_dataset(tmp_path / "ds").records().collect().height == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b"{", Kind.T4),
+        (b"[]", Kind.T4),
+        (b'{"results": 3}', Kind.T4),
+        (b'{"cache": {}}', Kind.KERNEL_TUNER),
+        (b'{"tune_params_keys": ["x"]}', Kind.KERNEL_TUNER),
+    ],
+)
+def test_what_is_no_document_is_refused(data, kind):
+    with pytest.raises(BadLine, match=r"\w{3}"):
+        read_document(data, kind, "x", None)
+
+
+def test_a_damaged_document_alone_is_an_error(tmp_path):
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(t4())[:-10])
+    report = ingest(path, tmp_path / "ds")
+    assert report.per_source[0].outcome == "damaged"
+    (tmp_path / "y.json").write_text("{}")
+    with pytest.raises(LogError):
+        ingest(tmp_path / "y.json", tmp_path / "ds")
