@@ -37,7 +37,9 @@ def test_contrast_is_that_of_the_standard() -> None:
 def test_many_strategies_stay_apart() -> None:
     labels = [f"strategy {i}" for i in range(25)]
     found = theme.styles(labels, baseline="strategy 3")
-    assert len(set(found.values())) == len(labels)
+    assert len({style.role for style in found.values()}) == len(labels)
+    seen = {(theme.ROLES[style.role][0][:5], style.dash) for style in found.values()}
+    assert len(seen) == len(labels)
     assert found["strategy 3"].role == "baseline"
     assert theme.styles(labels, None)["strategy 0"] == found["strategy 0"]
 

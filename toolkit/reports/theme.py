@@ -34,11 +34,25 @@ ROLES: dict[str, tuple[str, str]] = {
     "s9": ("#54731a", "#a3c65a"),
     "s10": ("#7d4a36", "#cf9c84"),
 }
-SERIES = [name for name in ROLES if re.fullmatch(r"s\d+", name)]
 TEXT_ROLES = ("ink", "muted", "accent", "good", "bad", "open")
 
-# Lines are told apart by dashes as well as by colour; the cycle is coprime to the colours'.
-DASHES: list[list[int]] = [[1, 0], [7, 3], [2, 3]]
+# Beyond ten, colours come again with other dashes. Each has a role of its own all the same, so
+# that the page can fade one without the other: its blue differs by a step that no eye sees.
+DASHES: tuple[tuple[int, ...], ...] = ((1, 0), (7, 3), (2, 3))
+HUES = 10
+
+
+def _stepped(colour: str, step: int) -> str:
+    blue = int(colour[5:], 16)
+    return f"{colour[:5]}{blue + step if blue + step < 256 else blue - step:02x}"
+
+
+for _cycle in range(1, len(DASHES)):
+    for _hue in range(1, HUES + 1):
+        _pair = ROLES[f"s{_hue}"]
+        ROLES[f"s{_hue + _cycle * HUES}"] = (_stepped(_pair[0], _cycle), _stepped(_pair[1], _cycle))
+
+SERIES = [name for name in ROLES if re.fullmatch(r"s\d+", name)]
 
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 
@@ -69,8 +83,7 @@ def styles(labels: list[str], baseline: str | None) -> dict[str, Style]:
         if label == baseline:
             found[label] = Style("baseline", (4, 3))
             continue
-        dash = DASHES[(number // len(SERIES)) % len(DASHES)]
-        found[label] = Style(SERIES[number % len(SERIES)], tuple(dash))
+        found[label] = Style(SERIES[number % len(SERIES)], DASHES[number // HUES % len(DASHES)])
         number += 1
     return found
 
