@@ -91,8 +91,8 @@ def print_table(summary: dict[str, Any]) -> None:
         row = summary["strategies"][label]
         table.add_row(
             label,
-            _with_interval(row, "median_evaluations_to_1pct"),
-            _with_interval(row, "median_seconds_to_1pct"),
+            interval_text(row, "median_evaluations_to_1pct"),
+            interval_text(row, "median_seconds_to_1pct"),
             f"{row['reached_share']:.0%}",
             f"{row['coverage']:.0%}",
             str(ranks[label]),
@@ -102,7 +102,7 @@ def print_table(summary: dict[str, Any]) -> None:
         err.print(f"left out: {missing['strategy']} ({missing['reason']})", highlight=False)
 
 
-def _with_interval(row: dict[str, Any], key: str) -> str:
+def interval_text(row: dict[str, Any], key: str) -> str:
     def show(value: float | None) -> str:
         return "-" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
 
