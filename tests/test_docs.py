@@ -120,13 +120,18 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_python_of_the_tutorial_runs(work: Path) -> None:
-    """The examples, one after the other, in one namespace, on logs that the test writes."""
-    blocks = python_blocks(DOCS / "tutorial" / "a-day.md")
+@pytest.mark.parametrize(
+    "name",
+    ["README.md", "docs/tutorial/a-day.md", "docs/how-to/python.md", "docs/how-to/plugins.md"],
+)
+def test_python_examples_run(name: str, work: Path) -> None:
+    """The examples of a page, one after the other, in one namespace, on logs of the test's own."""
+    blocks = python_blocks(ROOT / name)
     assert blocks
     ingested = CliRunner().invoke(app, ["ingest", "logs/"])
     assert ingested.exit_code == 0, ingested.output
     namespace: dict[str, object] = {}
     for block in blocks:
-        exec(compile(block, "tutorial", "exec"), namespace)
-    assert (work / "tuning" / "report.html").is_file()
+        exec(compile(block, name, "exec"), namespace)
+    if "write_report" in namespace:
+        assert (work / "tuning" / "report.html").is_file()
