@@ -15,7 +15,7 @@ from toolkit.workspace import Workspace, bundled
 
 # Live time is shared by this many tasks; the whole stays below two minutes.
 LIVE_TASKS = 2
-LIVE_SECONDS = 45.0
+LIVE_SECONDS = 52.0
 
 NEXT_COMMANDS = (
     "toolkit ingest LOGS... --machine NAME",

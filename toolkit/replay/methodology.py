@@ -148,7 +148,7 @@ def strategy_curve(
             increasing=False, y_min=ranks.min(), y_max=ranks.max(), out_of_bounds="clip"
         ),
         n_estimators=count,
-        max_samples=1 / np.sqrt(count),
+        max_samples=max(1, int(len(ranks) / np.sqrt(count))),
         bootstrap=True,
         random_state=random_state,
     )
