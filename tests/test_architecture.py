@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -59,8 +60,13 @@ def layer(name: str) -> str:
     return "vocabulary" if first in VOCABULARY else first
 
 
-def imports(path: Path) -> Iterator[tuple[str, int]]:
+@cache
+def imports(path: Path) -> tuple[tuple[str, int], ...]:
     """Every module that a file imports, wherever in it, with its line."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[tuple[str, int]]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -72,16 +78,13 @@ def imports(path: Path) -> Iterator[tuple[str, int]]:
                 yield f"{node.module}.{alias.name}", node.lineno
 
 
-def own_imports(path: Path) -> Iterator[tuple[str, int]]:
+@cache
+def own_imports(path: Path) -> tuple[tuple[str, int], ...]:
     """Modules of this package that a file imports, as named below ``toolkit``."""
     known = {module_name(other) for other in MODULES}
-    for name, line in imports(path):
-        if name == "toolkit":
-            yield "toolkit", line
-        elif name.startswith("toolkit."):
-            short = name.removeprefix("toolkit.")
-            if short in known:
-                yield short, line
+    own = [entry for entry in imports(path) if entry[0].partition(".")[0] == "toolkit"]
+    found = [(name.removeprefix("toolkit."), line) for name, line in own]
+    return tuple((name, line) for name, line in found if name in known)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=module_name)
