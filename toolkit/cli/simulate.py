@@ -104,6 +104,7 @@ def print_table(summary: dict[str, Any]) -> None:
 
 def interval_text(row: dict[str, Any], key: str) -> str:
     """A figure and its interval, as in ``13 [4, 23]``; ``-`` where it was not reached."""
+
     def show(value: float | None) -> str:
         return "-" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
 
