@@ -135,7 +135,18 @@ def test_the_numbers_of_the_summary_are_on_the_page(html: str, summary: dict[str
 
 def test_numbers_in_figures_keep_their_digits(summary: dict[str, Any]) -> None:
     (figure,) = report_figures(summary)["live"]
-    assert "0.900 [0.870, 0.930]" in inline_svg(figure, WIDE)
+    drawn = inline_svg(figure, WIDE).replace("\N{NO-BREAK SPACE}", " ")
+    assert "0.900 [0.870, 0.930]" in drawn
+
+
+def test_an_interval_without_bounds_does_not_squeeze_the_others(summary: dict[str, Any]) -> None:
+    wide = {**summary["live"]["verdicts"][0], "interval": [0.007, 131.2], "verdict": "undecided"}
+    live = {**summary["live"], "verdicts": [*summary["live"]["verdicts"], wide]}
+    (figure,) = report_figures({**summary, "live": live})["live"]
+    drawn = inline_svg(figure, WIDE).replace("\N{NO-BREAK SPACE}", " ")
+    assert "[0.00700, 131]" in drawn
+    assert "1.5" in drawn  # the axis ends near 1, not at 131
+    assert "100" not in re.findall(r">([\d.]+)<", drawn)
 
 
 def test_missing_parts_name_their_command(tuning: Workspace) -> None:

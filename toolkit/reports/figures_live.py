@@ -13,7 +13,6 @@ from toolkit.reports.charts import (
     Layout,
     data,
     log_scale,
-    log_ticks,
     names_axis,
     task_labels,
 )
@@ -22,6 +21,8 @@ from toolkit.reports.theme import light
 Section = Mapping[str, Any]
 
 ROLES = {"better": "good", "not better": "baseline", "undecided": "open"}
+# Ratios beyond these are drawn as arrows: a few blocks can leave an interval without bounds.
+LEAST, MOST = 0.4, 2.5
 SHAPES = {"better": "circle", "not better": "square", "undecided": "diamond"}
 
 
@@ -33,7 +34,8 @@ def live_figures(live: Section) -> list[Figure]:
 
 def _forest(verdicts: list[Section]) -> Figure:
     ends = [end for v in verdicts for end in (*v["interval"], *(v["aa_interval"] or ()))]
-    low, high = min([*ends, 0.9]) / 1.03, max([*ends, 1.1]) * 1.03
+    low = max(LEAST, min([*ends, 0.9]) / 1.03)
+    high = min(MOST, max([*ends, 1.1]) * 1.03)
 
     def draw(layout: Layout) -> Any:
         labels = task_labels([v["name"] for v in verdicts], layout.label_chars)
@@ -47,17 +49,20 @@ def _forest(verdicts: list[Section]) -> Figure:
                     "ratio": verdict["ratio"],
                     "low": max(low, verdict["interval"][0]),
                     "high": min(high, verdict["interval"][1]),
+                    "beyond_low": verdict["interval"][0] < low,
+                    "beyond_high": verdict["interval"][1] > high,
                     "floor_low": floor[0],
                     "floor_high": floor[1],
-                    "text": f"{verdict['ratio']:.3f} [{verdict['interval'][0]:.3f}, "
-                    f"{verdict['interval'][1]:.3f}]",
+                    "text": f"{show.ratio(verdict['ratio'])} "
+                    f"{show.interval(verdict['interval'], 'ratio')}",
                 }
             )
         scale = log_scale(low, high)
-        ticks = [t for t in (0.5, 0.6, 0.7, 0.8, 0.9, 1, 1.1, 1.25, 1.5) if low <= t <= high]
+        coarse = high / low > 1.7
+        ticks = (0.5, 0.7, 1, 1.5, 2) if coarse else (0.8, 0.9, 1, 1.1, 1.2)
         axis = alt.Axis(
             title="latency of the winner over the incumbent's (left of 1 is faster)",
-            values=ticks if len(ticks) > 2 else log_ticks(low, high),
+            values=[tick for tick in ticks if low <= tick <= high],
             format="~g",
         )
         y = alt.Y(
@@ -88,17 +93,23 @@ def _forest(verdicts: list[Section]) -> Figure:
         rule = base.mark_rule(strokeWidth=3, strokeCap="round", opacity=0.7).encode(
             x=alt.X("low:Q", scale=scale), x2="high:Q", y=y, color=colour
         )
+        arrows = [
+            base.transform_filter(f"datum.beyond_{end}")
+            .mark_point(shape=f"triangle-{side}", filled=True, size=80, opacity=0.8)
+            .encode(x=alt.X(f"{end}:Q", scale=scale), y=y, color=colour)
+            for end, side in (("low", "left"), ("high", "right"))
+        ]
         point = base.mark_point(filled=True, size=110, opacity=1).encode(
             x=alt.X("ratio:Q", scale=scale), y=y, color=colour, shape=shape
         )
         text = base.mark_text(dy=-19, align="right", fontSize=layout.font_size - 1).encode(
             x=alt.value("width"), y=y, text="text:N"
         )
-        return alt.layer(floor_bar, one, rule, point, text).properties(
+        return alt.layer(floor_bar, one, rule, *arrows, point, text).properties(
             height=max(90, 52 * len(rows))
         )
 
-    told = "; ".join(f"{v['name']} {v['ratio']:.3f}, {v['verdict']}" for v in verdicts)
+    told = "; ".join(f"{v['name']} {show.ratio(v['ratio'])}, {v['verdict']}" for v in verdicts)
     confidence = verdicts[0]["confidence"]
     level = f"{show.percent(confidence, 2)} " if confidence else ""
     return Figure(
@@ -107,7 +118,8 @@ def _forest(verdicts: list[Section]) -> Figure:
         reading="The point is the winner's latency over the incumbent's, geometric mean over "
         f"blocks of fresh processes; the line is its {level}confidence interval, after the "
         "corrections for several challengers and looks. Grey: what the incumbent shows against "
-        "itself (A/A). “Better” is claimed only when the whole line lies left of the grey.",
+        "itself (A/A). “Better” is claimed only when the whole line lies left of the grey; an "
+        "arrow says that the interval goes on.",
         limits="One machine on one day, this protocol and these inputs. The incumbent is the best "
         "recorded program that could be rebuilt, not the best there is.",
         description=f"{told}.",

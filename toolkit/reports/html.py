@@ -86,6 +86,7 @@ def _environment() -> Environment:
         seconds=show.seconds,
         percent=show.percent,
         gain=show.gain,
+        ratio=show.ratio,
         interval=show.interval,
         bounds=_bounds,
         short_task=lambda name: task_label(name, SHORT_NAME),

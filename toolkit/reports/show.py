@@ -68,8 +68,15 @@ def gain(value: float | None, absent: str = "–") -> str:
     return f"{100 * value:.1f}{THIN}%".replace("-0.0", "0.0").replace("-", MINUS)
 
 
+def ratio(value: float | None, absent: str = "–") -> str:
+    """Three decimals near 1, three digits far from it."""
+    if value is None or not math.isfinite(value):
+        return absent
+    return f"{value:.3f}" if 0.1 <= value < 10 else number(value)
+
+
 def interval(bounds: Sequence[float | None] | None, form: str = "number") -> str:
-    """Bounds in brackets, in the form ``number``, ``seconds``, ``percent`` or ``gain``."""
+    """Bounds in brackets; ``form`` is the name of a function of this module that writes a value."""
     if bounds is None or all(bound is None for bound in bounds):
         return ""
     low, high = (_FORMS[form](bound, absent="∞") for bound in bounds)
@@ -81,6 +88,7 @@ _FORMS: dict[str, Callable[..., str]] = {
     "seconds": seconds,
     "percent": percent,
     "gain": gain,
+    "ratio": ratio,
 }
 
 
