@@ -82,3 +82,47 @@ def test_a_foreign_file_alone_is_an_error_and_beside_logs_is_not(run, log):
     result = run("ingest", ".")
     assert result.exit_code == 0
     assert "not read" in result.stderr
+
+
+def test_follow_prints_until_it_is_interrupted(run, log, monkeypatch):
+    import toolkit.datasets
+
+    original = toolkit.datasets.follow
+
+    def until_interrupted(*arguments, **options):
+        yield from original(*arguments, **{**options, "rounds": 1})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(toolkit.datasets, "follow", until_interrupted)
+    result = run("ingest", "a.log", "--follow")
+    assert result.exit_code == 130
+    assert "3 new records" in result.stdout
+    assert "best 16.0 µs after 3 records" in result.stdout
+    result = run("ingest", "a.log", "--follow", "--json", "--dataset", "other")
+    (line,) = result.stdout.splitlines()
+    assert json.loads(line)["best"][0]["records"] == 3
+
+
+def test_export(run, log, tmp_path):
+    run("ingest", "a.log")
+    result = run("export", "best.log", "--format", "autotvm", "--best", "--json")
+    assert result.exit_code == 0
+    assert json.loads(result.stdout)["records"] == 1
+    assert json.loads((tmp_path / "best.log").read_text())["version"] == 0.2
+    result = run("export", "best.log", "--format", "autotvm", "--where", "line <= 2")
+    assert "2 records of 1 tasks" in result.stdout
+    result = run("export", "x", "--format", "odd")
+    assert (result.exit_code, "no export format" in result.stderr) == (1, True)
+
+
+def test_query(run, log):
+    run("ingest", "a.log")
+    sql = "SELECT state, COUNT(*) AS n FROM records GROUP BY state"
+    result = run("query", sql, "--json")
+    assert json.loads(result.stdout) == {
+        "columns": ["state", "n"],
+        "rows": [{"state": "ok", "n": 3}],
+        "count": 1,
+    }
+    assert "ok" in run("query", sql).stdout
+    assert run("query", "SELECT").exit_code == 1

@@ -13,7 +13,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toolkit.datasets import ingest, open_dataset, run, store
+from toolkit.datasets import ingest, open_dataset, reading, store
 from toolkit.errors import DatasetError
 from toolkit.logs import files
 
@@ -109,7 +109,7 @@ def test_a_trap_of_a_line_without_end_is_left(tmp_path, monkeypatch):
 
 
 def test_a_trap_of_lines_without_records_is_left(tmp_path, monkeypatch):
-    monkeypatch.setattr(run, "BARREN_LINES", 1000)
+    monkeypatch.setattr(reading, "BARREN_LINES", 1000)
     monkeypatch.setattr(files, "BLOCK_BYTES", 2048)
     path = loglines.write(tmp_path / "a.log", GOOD, b"\n" * 100_000, LAST)
     report = ingest(path, tmp_path / "ds")
@@ -208,7 +208,7 @@ def test_a_log_that_is_rewritten_while_it_is_read_is_read_again(tmp_path, monkey
     lines = [loglines.autotvm(index=n, timestamp=n) for n in range(300)]
     path = loglines.write(tmp_path / "a.log", *lines)
     monkeypatch.setattr(files, "BLOCK_BYTES", 8192)
-    original = run.read_blocks
+    original = reading.read_blocks
 
     def meddling(stream, **options):
         for number, block in enumerate(original(stream, **options)):
@@ -216,9 +216,9 @@ def test_a_log_that_is_rewritten_while_it_is_read_is_read_again(tmp_path, monkey
             if number == 2:
                 loglines.write(path, *(loglines.autotvm(timestamp=n) for n in range(1000, 1040)))
 
-    monkeypatch.setattr(run, "read_blocks", meddling)
+    monkeypatch.setattr(reading, "read_blocks", meddling)
     ingest(path, tmp_path / "ds")
-    monkeypatch.setattr(run, "read_blocks", original)
+    monkeypatch.setattr(reading, "read_blocks", original)
     ingest(path, tmp_path / "ds")
     ingest(path, tmp_path / "fresh")
     assert (

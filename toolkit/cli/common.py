@@ -40,9 +40,11 @@ DatasetDir = Annotated[
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def print_json(value: Any) -> None:
-    """Write one JSON object and a newline to standard output."""
-    options = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+def print_json(value: Any, *, indent: bool = True) -> None:
+    """Write one JSON object and a newline to standard output (on one line without indent)."""
+    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
+    if indent:
+        options |= orjson.OPT_INDENT_2
     sys.stdout.write(orjson.dumps(value, default=str, option=options).decode() + "\n")
     sys.stdout.flush()
 

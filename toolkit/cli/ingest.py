@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from toolkit.cli import export
 from toolkit.cli.common import BarProgress, DatasetDir, Json, command, err, out, print_json
 from toolkit.workspace import Workspace
 
@@ -14,12 +15,14 @@ if TYPE_CHECKING:
     from toolkit.datasets.report import IngestReport
 
 TASKS_SHOWN = 20
+TASKS_FOLLOWED = 5
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
     app.command("ingest")(ingest)
     app.command("describe")(describe)
+    export.register(app)
 
 
 @command
@@ -36,18 +39,28 @@ def ingest(
     workers: Annotated[
         int | None, typer.Option(min=0, help="Reading processes (default: by size and cores).")
     ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Keep reading what is added, until interrupted.")
+    ] = False,
+    interval: Annotated[
+        float, typer.Option(min=0.1, help="Seconds between two looks, with --follow.")
+    ] = 2.0,
     json: Json = False,
 ) -> None:
     """Read tuning logs into the dataset.
 
-    AutoTVM, Ansor and MetaSchedule logs are recognised by their content; .gz, .zst and .xz are
-    read as they are, folders are walked. Ingesting again adds only what is new.
+    AutoTVM, Ansor, MetaSchedule, T4 and Kernel Tuner logs are recognised by their content; .gz,
+    .zst, .xz, .zip and .tar are read as they are, folders are walked. Ingesting again adds only
+    what is new.
 
     Example: toolkit ingest logs/ --machine "Ryzen 3700X"
     """
     from toolkit.datasets import ingest as run
 
     folder = dataset or Workspace().dataset
+    if follow:
+        _follow(logs, folder, machine, path_rule, interval, json)
+        return
     report = run(
         logs,
         folder,
@@ -115,6 +128,38 @@ def _show_ingest(report: IngestReport) -> None:
             "name it with --machine or --path-rule"
         )
     out.print("next: toolkit describe", style="bold")
+
+
+def _follow(
+    logs: list[Path],
+    folder: Path,
+    machine: str | None,
+    path_rule: str | None,
+    interval: float,
+    json: bool,
+) -> None:
+    """Print what each look added and the best so far; with --json one object a line."""
+    from toolkit.datasets import follow, open_dataset
+    from toolkit.datasets.describe import best_so_far
+
+    for report in follow(logs, folder, machine=machine, path_rule=path_rule, interval_s=interval):
+        best = best_so_far(open_dataset(folder))
+        if json:
+            print_json({**report.to_dict(), "best": best}, indent=False)
+            continue
+        out.print(
+            f"{report.records:,} new records, {report.duplicates:,} duplicates, "
+            f"{report.rejected:,} rejected; {report.total_records:,} in all"
+        )
+        for task in best[:TASKS_FOLLOWED]:
+            latency = task["best_latency_s"]
+            value = "none" if latency is None else f"{latency * 1e6:,.1f} µs"
+            out.print(
+                f"  {task['task_id'][:8]} {task['name'][:50]}: best {value} "
+                f"after {task['records']:,} records",
+                highlight=False,
+                markup=False,
+            )
 
 
 def _warn(text: str) -> None:

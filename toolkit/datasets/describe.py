@@ -74,6 +74,24 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     }
 
 
+def best_so_far(dataset: Dataset) -> list[dict[str, Any]]:
+    """Best latency of each task, the task recorded last first.
+
+    Keys: ``task_id``, ``name``, ``records``, ``best_latency_s`` (null where nothing went well).
+    """
+    tasks = dataset.tasks()
+    rows = (
+        dataset.records(["task_id", "latency_s"])
+        .with_row_index("place")
+        .group_by("task_id")
+        .agg(records=pl.len(), best_latency_s=pl.col("latency_s").min(), last=pl.col("place").max())
+        .sort("last", descending=True)
+        .drop("last")
+        .collect()
+    )
+    return [{"name": task_name(tasks[row["task_id"]]), **row} for row in rows.iter_rows(named=True)]
+
+
 def _machines(rows: pl.DataFrame, tasks: dict[str, Task]) -> list[dict[str, Any]]:
     """Records and tasks by machine; the machine is null where nobody named it."""
     counts: dict[tuple[str | None, str], list[int]] = {}

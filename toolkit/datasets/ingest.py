@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from toolkit.datasets.reading import Marks
 from toolkit.datasets.report import IngestReport, SourceReport
 from toolkit.datasets.run import Run
 from toolkit.datasets.sources import LogFile, discover
@@ -30,6 +31,7 @@ def ingest(
     path_rule: str | None = None,
     workers: int | None = None,
     progress: Progress = SILENT,
+    marks: Marks | None = None,
 ) -> IngestReport:
     """Read logs into the dataset in ``dataset_dir``, which is made where there is none.
 
@@ -49,6 +51,8 @@ def ingest(
     workers
         Processes that read beside this one (0: none; by default as many as there are cores where
         the logs are large).
+    marks
+        What ``follow`` remembers from one ingest to the next.
 
     Raises
     ------
@@ -70,7 +74,7 @@ def ingest(
                 report.per_source.append(entry)
                 step.advance(1, note=Path(entry.path).name)
 
-            Run(store, files, blocks).run(done)
+            Run(store, files, blocks, marks).run(done)
         store.close()
     report.seconds = time.perf_counter() - begun
     report.peak_rss_bytes = peak_rss_bytes()

@@ -121,22 +121,22 @@ class Dataset:
         seconds, lower is better); ``occasions`` (a list of {state, latency_s, elapsed_s} in
         recorded order); ``n_ok``.
         """
+        return self.candidates_lazily(task_ids).collect()
+
+    def candidates_lazily(self, task_ids: Iterable[str] | None = None) -> pl.LazyFrame:
+        """``candidates``, not yet computed."""
         columns = ["task_id", "candidate_id", "sketch_id", "decisions", "schedule"]
         measured = ["state", "latency_s", "elapsed_s"]
         frame = self.records([*columns, *measured])
         if task_ids is not None:
             frame = frame.filter(pl.col("task_id").is_in(list(task_ids)))
         ok = pl.col("state") == "ok"
-        return (
-            frame.group_by(["task_id", "candidate_id"], maintain_order=True)
-            .agg(
-                pl.col("sketch_id", "decisions", "schedule").first(),
-                state=pl.when(ok.any()).then(pl.lit("ok")).otherwise(pl.col("state").first()),
-                latency_s=pl.col("latency_s").filter(ok).median(),
-                occasions=pl.struct(measured),
-                n_ok=ok.sum().cast(pl.Int64),
-            )
-            .collect()
+        return frame.group_by(["task_id", "candidate_id"], maintain_order=True).agg(
+            pl.col("sketch_id", "decisions", "schedule").first(),
+            state=pl.when(ok.any()).then(pl.lit("ok")).otherwise(pl.col("state").first()),
+            latency_s=pl.col("latency_s").filter(ok).median(),
+            occasions=pl.struct(measured),
+            n_ok=ok.sum().cast(pl.Int64),
         )
 
     def groups(

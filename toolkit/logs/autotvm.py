@@ -79,13 +79,16 @@ class AutoTVMReader:
             version, tvm_version = entry.get("version"), entry.get("tvm_version")
             if not isinstance(inputs, list) or len(inputs) < 4:
                 raise BadLine("'input' has less than 4 items")
+            template = ""
             if isinstance(config, dict) and "entity" in config:
+                # The template key is the toolkit's own addition when it exports 0.1 records.
+                template = config.get("template") or ""
                 config = {
                     "index": config.get("index"),
                     "code_hash": config.get("code_hash"),
                     "entity": config["entity"],
+                    **({"template": template} if template else {}),
                 }
-            template = ""
         else:
             inputs, result = entry.get("i"), entry.get("r")
             version, tvm_version = entry.get("v"), None
@@ -145,6 +148,7 @@ class AutoTVMReader:
                 target_kind=target_kind(target),
                 machine=self._machine,
                 extents=tuple(sorted(set(extents.values()))),
+                blob=canonical_json([target, name, arguments, options]).decode(),
             )
             return task, extents
 

@@ -236,7 +236,7 @@ def _t4(
         arguments=about.get("arguments"),
         target=str(about.get("target") or ""),
         target_kind=str(about.get("target_kind") or "unknown"),
-        machine=machine or about.get("machine"),
+        machine=machine or (str(about["machine"]) if about.get("machine") else None),
     )
 
     def read(raw: Any) -> _Entry:
@@ -250,6 +250,8 @@ def _t4(
         measured = times.get("runtimes") or _measured_time(raw)
         kinds = [value for key, value in times.items() if key != "runtimes"]
         elapsed = _sum([*kinds, *(measured if isinstance(measured, list) else [])], unit)
+        if "elapsed" in times:  # the toolkit's own addition when it exports
+            elapsed = _sum([times["elapsed"]], unit)
         run_times = _scaled(measured, unit)
         return _Entry(raw["configuration"], state, run_times, elapsed, raw.get("timestamp"))
 

@@ -107,6 +107,12 @@ def open_log(path: Path) -> Iterator[IO[bytes]]:
         yield stream
 
 
+def is_compressed(path: Path) -> bool:
+    """Whether a file's first bytes are those of a compression that is read as it is."""
+    with path.open("rb") as stream:
+        return stream.read(6).startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ"))
+
+
 @contextmanager
 def decompressed(raw: IO[bytes], *, rewinds: bool = False) -> Iterator[IO[bytes]]:
     """Give a stream's content, decompressed where its first bytes say so.

@@ -1,0 +1,175 @@
+"""Export: what is written is read again as the same records, and by the programs it is for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import loglines
+import pytest
+
+from toolkit.datasets import export, ingest, open_dataset, select_records
+from toolkit.errors import DatasetError
+
+
+def autotvm_lines():
+    yield from (
+        loglines.autotvm(index=n, tiles=(2**n, 8, 2), timestamp=n + 0.5, costs=[1e-5 * (n + 1)])
+        for n in range(5)
+    )
+    yield loglines.autotvm(index=9, costs=[1e9], error=4, timestamp=9)
+    yield loglines.autotvm(index=1, tiles=(2, 8, 2), timestamp=77, costs=[0.5e-5])
+    yield loglines.autotvm(index=3, costs=[1e9], error=0, timestamp=78)
+    yield loglines.autotvm(extra=[["ann", "an", ["vec"]], ["re", "re", [1, 0]]], timestamp=79)
+    yield loglines.autotvm_old()
+    yield loglines.autotvm_old(template="winograd", error=6)
+
+
+def ansor_lines():
+    for version in ("v0.2", "v0.3", "v0.5", "v0.6"):
+        yield loglines.ansor(version=version, timestamp=ord(version[-1]), key='["one", 1]')
+    yield loglines.ansor(loglines.ansor_steps(tile=(4, 2, 2)), costs=[1e-3, 2e-3])
+    yield loglines.ansor(costs=[1e10], error=7, elapsed=15)
+    for rows in (64, 128):
+        yield loglines.ansor(loglines.ansor_steps(rows=rows), key='["bare"]')
+
+
+def metaschedule_lines():
+    yield loglines.metaschedule()
+    yield loglines.metaschedule(1, loglines.trace(tile=(2, 2, 16)))
+    yield loglines.metaschedule(0, loglines.trace(location=3), [1e10])
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    logs = tmp_path / "logs"
+    loglines.write(logs / "a.log", *autotvm_lines())
+    loglines.write(logs / "b.json", *ansor_lines())
+    two = [loglines.workload("1", 64), loglines.workload("2", 128, new=True)]
+    loglines.write(logs / "db" / "database_workload.json", *two)
+    loglines.write(logs / "db" / "database_tuning_record.json", *metaschedule_lines())
+    ingest(logs, tmp_path / "ds")
+    return open_dataset(tmp_path / "ds")
+
+
+def ids(opened, format=None):
+    records = opened.records(["record_id", "format"]).collect()
+    if format:
+        records = records.filter(records["format"] == format)
+    return sorted(records["record_id"])
+
+
+@pytest.mark.parametrize("format", ["autotvm", "ansor", "metaschedule"])
+def test_the_same_records_come_back(dataset, tmp_path, format):
+    out = tmp_path / "out" / ("db" if format == "metaschedule" else "log.json")
+    report = export(dataset, out, format)
+    assert report["records"] == len(ids(dataset, format))
+    assert report["left_out"] == dataset.records().collect().height - report["records"]
+    back = ingest(out, tmp_path / "back")
+    assert back.duplicates == 0
+    again = open_dataset(tmp_path / "back")
+    assert ids(again) == ids(dataset, format)
+    tasks = {t.task_id: t for t in again.tasks().values()}
+    known = dataset.tasks()
+    assert all(known[task_id].arguments == task.arguments for task_id, task in tasks.items())
+    assert set(again.candidates()["candidate_id"]) <= set(dataset.candidates()["candidate_id"])
+
+
+def test_t4_records_come_back(tmp_path):
+    results = [
+        {
+            "timestamp": f"2023-12-22 09:53:48.69168{n}+00:00",
+            "configuration": {"x": n, "word": "a", "f": 0.5},
+            "times": {"compilation": 10.1, "runtimes": [1.1, 2.3, n / 3] if n else []},
+            "invalidity": "correct" if n else "runtime",
+            "correctness": 1,
+        }
+        for n in range(4)
+    ]
+    document = {"metadata": {"timeunit": "miliseconds"}, "results": results}
+    (tmp_path / "conv.json").write_text(json.dumps(document))
+    ingest(tmp_path / "conv.json", tmp_path / "ds", machine="box")
+    dataset = open_dataset(tmp_path / "ds")
+    report = export(dataset, tmp_path / "out", "t4")
+    ingest(report["files"], tmp_path / "back")
+    assert ids(open_dataset(tmp_path / "back")) == ids(dataset)
+
+
+def test_a_sidecar_and_the_machine_come_back(tmp_path):
+    folder = tmp_path / "db"
+    loglines.write(folder / "database_workload.json", loglines.workload())
+    loglines.write(folder / "database_tuning_record.json", loglines.metaschedule())
+    trial = {"elapsed_s": 0.5, "timestamp": 5.0, "state": "ok"}
+    loglines.write(folder / "database_trials.jsonl", trial)
+    tasks = [{"workload_index": 0, "name": "GMM", "space_size": 1}]
+    loglines.write(folder / "collection.json", {"machine": "box", "protocol": {}, "tasks": tasks})
+    ingest(folder, tmp_path / "ds")
+    dataset = open_dataset(tmp_path / "ds")
+    export(dataset, tmp_path / "out", "metaschedule")
+    ingest(tmp_path / "out", tmp_path / "back")
+    again = open_dataset(tmp_path / "back")
+    assert ids(again) == ids(dataset)
+    assert again.tasks() == dataset.tasks()
+    assert again.enumerated() == dataset.enumerated()
+
+
+def test_the_best_and_the_top(dataset):
+    best = select_records(dataset, top=1)
+    assert best["task_id"].is_unique().all()
+    dense = [t for t, task in dataset.tasks().items() if task.workload == "dense_nopack.x86"]
+    assert best.filter(best["task_id"] == dense[0])["latency_s"].to_list() == [0.5e-5]
+    top = select_records(dataset, task_ids=dense, top=3)
+    assert sorted(top["latency_s"]) == pytest.approx([0.5e-5, 1e-5, 1.6e-5])
+    assert top["candidate_id"].n_unique() == 3
+
+
+def test_a_filter(dataset):
+    failed = select_records(dataset, where="state <> 'ok' AND format = 'autotvm'")
+    assert failed.height == 3
+    for where, words in [("nope = 1", "not understood"), ("state ==== 1", "not understood")]:
+        with pytest.raises(DatasetError, match=words):
+            select_records(dataset, where=where)
+    with pytest.raises(DatasetError, match="no record"):
+        select_records(dataset, where="latency_s > 1000")
+    with pytest.raises(DatasetError, match="no task"):
+        select_records(dataset, task_ids=["zzz"])
+
+
+def test_errors(dataset, tmp_path):
+    with pytest.raises(DatasetError, match="ansor"):
+        export(dataset, tmp_path / "x", "anzor")
+    with pytest.raises(DatasetError, match="no selected record can be written"):
+        export(dataset, tmp_path / "x", "autotvm", where="format = 'ansor'")
+
+
+@pytest.mark.parametrize("format", ["t4", "kernel-tuner"])
+def test_any_record_can_be_written_for_kernel_tuner(dataset, tmp_path, format):
+    report = export(dataset, tmp_path / "out", format)
+    assert report["left_out"] == 0
+    back = ingest(tmp_path / "out", tmp_path / "back")
+    assert back.sources == len(report["files"])
+    assert back.rejected == 0
+    good = open_dataset(tmp_path / "back").records().collect()
+    assert good["latency_s"].min() == pytest.approx(0.5e-5)
+
+
+def test_a_kernel_tuner_cache_has_the_keys_that_it_reads(dataset, tmp_path):
+    report = export(dataset, tmp_path / "out", "kernel-tuner", where="format = 'autotvm'")
+    for path in report["files"]:
+        document = json.loads(Path(path).read_text())
+        names = document["tune_params_keys"]
+        for key, entry in document["cache"].items():
+            assert key == ",".join(str(entry[name]) for name in names)
+            assert all(entry[name] in document["tune_params"][name] for name in names)
+
+
+@pytest.mark.real_logs
+@pytest.mark.parametrize("name", ["metaschedule-0.9", "autotvm-0.1", "ansor-ci-logs-older"])
+def test_real_logs_come_back(real_logs, tmp_path, name):
+    ingest(real_logs / "odd" / name, tmp_path / "ds")
+    dataset = open_dataset(tmp_path / "ds")
+    format = name.split("-")[0]
+    out = tmp_path / ("db" if format == "metaschedule" else "log.json")
+    export(dataset, out, format)
+    ingest(out, tmp_path / "back")
+    assert ids(open_dataset(tmp_path / "back")) == ids(dataset)

@@ -1,0 +1,60 @@
+"""A log that is still being written is followed: only what is new is read."""
+
+from __future__ import annotations
+
+import loglines
+
+from toolkit.datasets import follow, open_dataset
+from toolkit.datasets import reading as readings
+from toolkit.datasets.describe import best_so_far
+
+
+def test_a_live_log(tmp_path, monkeypatch):
+    lines = [
+        loglines.dump(loglines.autotvm(index=n, timestamp=n, costs=[1e-3 / (n + 1)])) + b"\n"
+        for n in range(40)
+    ]
+    path = tmp_path / "live.log"
+    path.write_bytes(b"".join(lines[:10]) + lines[10][:50])
+    skipped = []
+    original = readings.Reading._skip
+    monkeypatch.setattr(
+        readings.Reading,
+        "_skip",
+        lambda self, stream: skipped.append(self.source.consumed) or original(self, stream),
+    )
+    seen = []
+    for report in follow(path, tmp_path / "ds", interval_s=0.01, rounds=6):
+        seen.append((report.lines, report.records, report.rejected))
+        best = best_so_far(open_dataset(tmp_path / "ds"))
+        if len(seen) == 1:
+            path.write_bytes(b"".join(lines[:20]))
+        elif len(seen) == 2:
+            path.write_bytes(b"".join(lines))
+    assert seen == [(11, 10, 1), (10, 10, 0), (20, 20, 0)]
+    # the first look reads from the beginning, the others jump to what is new
+    assert skipped == [0]
+    assert best[0]["best_latency_s"] == 1e-3 / 40
+    assert best[0]["records"] == 40
+    assert open_dataset(tmp_path / "ds").records().collect()["line"].to_list() == list(range(1, 41))
+
+
+def test_a_log_that_was_replaced_by_another_is_read_anew(tmp_path):
+    path = tmp_path / "live.log"
+    loglines.write(path, *(loglines.autotvm(timestamp=n) for n in range(5)))
+    rounds = follow(path, tmp_path / "ds", interval_s=0.01, rounds=5)
+    next(rounds)
+    loglines.write(path, *(loglines.autotvm(timestamp=n) for n in range(100, 108)))
+    assert next(rounds).records == 8
+    assert open_dataset(tmp_path / "ds").records().collect().height == 8
+
+
+def test_files_that_appear_are_taken_in(tmp_path):
+    folder = tmp_path / "logs"
+    loglines.write(folder / "a.log", loglines.autotvm())
+    rounds = follow(folder, tmp_path / "ds", interval_s=0.01, rounds=5)
+    assert next(rounds).records == 1
+    loglines.write(folder / "b.log", loglines.ansor())
+    (folder / "c.log").write_bytes(b"")
+    assert next(rounds).records == 1
+    assert list(rounds) == []
