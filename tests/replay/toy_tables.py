@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import orjson
 import polars as pl
 
 from toolkit.records import Knob, Sketch, Task, content_id
@@ -112,7 +113,8 @@ class ToyDataset:
     def __init__(
         self, tasks: int = 2, *, occasions: int = 1, noise: float = 0.0, keep: float = 1.0
     ) -> None:
-        self._rows = []
+        self._rows: list[dict[str, Any]] = []
+        self.networks: dict[str, str] = {}
         for number in range(tasks):
             rows = toy_rows(number, occasions=occasions, noise=noise)
             self._rows += rows[: int(keep * len(rows))]
@@ -131,6 +133,15 @@ class ToyDataset:
 
     def enumerated(self) -> dict[str, bool]:
         return dict.fromkeys(self._tasks, self._complete)
+
+    def sources(self) -> pl.DataFrame:
+        """One source, or one for each network of ``networks``."""
+        rows = [
+            {"source_id": source, "labels": orjson.dumps({"network": network}).decode()}
+            for source, network in self.networks.items()
+        ]
+        schema = {"source_id": pl.String, "labels": pl.String}
+        return pl.DataFrame(rows or [{"source_id": "log", "labels": "{}"}], schema=schema)
 
     def fingerprint(self) -> str:
         return content_id(repr(self._rows))

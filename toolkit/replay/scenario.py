@@ -12,6 +12,7 @@ from toolkit.errors import RecipeError, did_you_mean
 from toolkit.records import content_id
 from toolkit.replay.cost import CostModel
 from toolkit.search import STRATEGIES
+from toolkit.search.schedulers import SCHEDULERS
 from toolkit.workspace import bundled
 
 if sys.version_info >= (3, 11):
@@ -62,6 +63,28 @@ class StrategyChoice(_Part):
         return self
 
 
+class NetworkChoice(_Part):
+    """Tune the tasks of a network together: the first strategy searches each of them."""
+
+    by: str = Field(default="network", description="Label of the sources that names the network.")
+    schedulers: tuple[str, ...] = ("round-robin", "gradient", "bandit")
+    options: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, description="Options by scheduler."
+    )
+    round_size: int = Field(default=16, ge=1, description="Measurements that a task gets at once.")
+    rounds_per_task: int = Field(
+        default=10, ge=1, description="Rounds for each task of a network, where no budget is given."
+    )
+
+    @model_validator(mode="after")
+    def _known(self) -> NetworkChoice:
+        for name in self.schedulers:
+            if name not in SCHEDULERS.names():
+                near = did_you_mean(name, SCHEDULERS.names())
+                raise ValueError(f"no scheduler is called {name!r}: {near}")
+        return self
+
+
 class Scenario(_Part):
     """A replay in one file: tasks, strategies, budget, seeds, and what happens to misses."""
 
@@ -70,6 +93,7 @@ class Scenario(_Part):
     tasks: TaskChoice = TaskChoice()
     strategies: tuple[StrategyChoice, ...] = Field(alias="strategy")
     budget: BudgetChoice = BudgetChoice()
+    network: NetworkChoice | None = None
     batch_size: int = Field(default=64, ge=1)
     seeds: int = Field(default=5, ge=1, description="Seeds 0 to n - 1; paired across strategies.")
     baseline: str = Field(default="random", description="Label that the others are compared with.")
@@ -153,6 +177,7 @@ def _fields_at(path: tuple[int | str, ...]) -> list[str]:
         "budget": BudgetChoice,
         "strategy": StrategyChoice,
         "cost": CostModel,
+        "network": NetworkChoice,
     }
     model = parts.get(str(path[0]), Scenario) if path else Scenario
     return [field.alias or name for name, field in model.model_fields.items()]

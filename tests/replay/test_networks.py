@@ -1,0 +1,68 @@
+"""Replay of networks: objective in recorded values, schedulers compared under the same luck."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from toy_tables import ToyDataset, toy_task
+
+from toolkit.errors import RecipeError
+from toolkit.replay import ModelSet, RecordedSpace, load_tables, parse_scenario, simulate
+from toolkit.replay.networks import find_networks, replay_network
+
+CONTENT: dict[str, Any] = {
+    "name": "toy",
+    "tasks": {"minimum_candidates": 10},
+    "strategy": [{"name": "random"}],
+    "network": {"round_size": 5, "rounds_per_task": 15},
+    "seeds": 3,
+    "resamples": 100,
+}
+
+
+def test_without_a_label_all_tasks_are_one_network() -> None:
+    data = ToyDataset(3)
+    tasks = list(data.tasks())
+    assert find_networks(data, tasks, "network") == {"all tasks": dict.fromkeys(sorted(tasks), 1.0)}
+
+
+def test_networks_come_from_the_sources_labels() -> None:
+    data = ToyDataset(2)
+    data.networks = {"log": "resnet"}
+    tasks = list(data.tasks())
+    assert find_networks(data, tasks, "network") == {"resnet": dict.fromkeys(sorted(tasks), 1.0)}
+    assert find_networks(data, tasks[:1], "network") == {"resnet": {tasks[0]: 1.0}}
+
+
+def test_the_objective_is_the_weighted_sum_of_recorded_values() -> None:
+    tables = load_tables(ToyDataset(2, occasions=3, noise=0.2))
+    spaces = {task_id: RecordedSpace(table) for task_id, table in tables.items()}
+    first, second = toy_task(0).task_id, toy_task(1).task_id
+    weights = {first: 2.0, second: 1.0}
+    run, objective = replay_network(
+        spaces, weights, "round-robin", parse_scenario(CONTENT), 0, ModelSet()
+    )
+    assert len(objective) == len(run.chosen) == 30
+    best = [float(np.nanmin(tables[t].value_s)) for t in (first, second)]
+    assert objective[-1] == pytest.approx(2 * best[0] + best[1])  # all was measured
+    finite = objective[np.isfinite(objective)]
+    assert (np.diff(finite) <= 0).all()
+
+
+def test_a_summary_for_every_scheduler(tmp_path: Path) -> None:
+    summary = simulate(ToyDataset(3), parse_scenario(CONTENT), out=tmp_path)["network"]
+    assert set(summary["schedulers"]) == {"round-robin", "gradient", "bandit"}
+    for row in summary["schedulers"].values():
+        low, high = row["median_evaluations_to_1pct_interval"]
+        assert low <= row["median_evaluations_to_1pct"] <= high
+        assert row["reached_share_1pct"] == 1.0
+    again = simulate(ToyDataset(3), parse_scenario(CONTENT))["network"]
+    assert again == summary
+
+
+def test_an_unknown_scheduler_is_named() -> None:
+    with pytest.raises(RecipeError, match="gradient"):
+        parse_scenario(CONTENT | {"network": {"schedulers": ["gradeint"]}})

@@ -1,0 +1,205 @@
+"""Replay of whole networks: a scheduler gives rounds to the tasks, a strategy searches each.
+
+The objective is the weighted sum of the tasks' best latencies, in recorded values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+import polars as pl
+from numpy.typing import NDArray
+
+from toolkit.progress import Progress
+from toolkit.records import content_id
+from toolkit.replay.metrics import NAMES, THRESHOLDS
+from toolkit.replay.models import ModelSet
+from toolkit.replay.oracle import RecordedOracle
+from toolkit.replay.scenario import Scenario
+from toolkit.replay.space import RecordedSpace
+from toolkit.replay.statistics import Resamples, interval, mean, median
+from toolkit.replay.table import RecordedTable
+from toolkit.replay.task_run import generator
+from toolkit.search import STRATEGIES
+from toolkit.search.network import NetworkRun, NetworkTask, run_network
+from toolkit.search.runner import Budget, SimulatedClock
+from toolkit.search.schedulers import SCHEDULERS
+
+FloatArray = NDArray[np.float64]
+Members = Mapping[str, Mapping[str, float]]
+
+
+def find_networks(dataset: Any, tasks: Sequence[str], label: str) -> dict[str, dict[str, float]]:
+    """Tasks of each network and how often it runs them, from a label of the sources.
+
+    A task's weight is the largest number of sources that any one combination of the other labels
+    has for it (a tuner's log of a network has one file a layer; layers that are alike count each).
+    Without that label the whole dataset is one network, every task with weight 1.
+    """
+    wanted = set(tasks)
+    labels = {
+        row["source_id"]: orjson.loads(row["labels"]) if row["labels"] else {}
+        for row in dataset.sources().to_dicts()
+    }
+    pairs = dataset.records(["task_id", "source_id"]).unique().collect()
+    counts: dict[tuple[str, str], dict[bytes, int]] = {}
+    for task_id, source_id in sorted(pairs.iter_rows()):
+        given = labels.get(source_id, {})
+        if task_id in wanted and label in given:
+            others = orjson.dumps(
+                {k: v for k, v in given.items() if k != label}, option=orjson.OPT_SORT_KEYS
+            )
+            by_others = counts.setdefault((str(given[label]), task_id), {})
+            by_others[others] = by_others.get(others, 0) + 1
+    found: dict[str, dict[str, float]] = {}
+    for (network, task_id), by_others in sorted(counts.items()):
+        found.setdefault(network, {})[task_id] = float(max(by_others.values()))
+    return found or {"all tasks": dict.fromkeys(sorted(wanted), 1.0)}
+
+
+class _Valued(RecordedOracle):
+    """A recorded oracle whose measurements are kept apart from the values they are judged by."""
+
+    def best_value(self) -> float:
+        """Lowest recorded value among what was measured successfully, infinite for none."""
+        occasions = np.array(self.occasions, dtype=np.int64)
+        ok = occasions[np.isfinite(self.table.latency_s[occasions])]
+        owners = np.searchsorted(self.table.offsets, ok, side="right") - 1
+        return float(self.table.value_s[owners].min()) if len(owners) else float("inf")
+
+
+def replay_network(
+    spaces: Mapping[str, RecordedSpace],
+    weights: Mapping[str, float],
+    scheduler: str,
+    scenario: Scenario,
+    seed: int,
+    models: ModelSet,
+) -> tuple[NetworkRun, FloatArray]:
+    """Replay one network; return the run and its objective in recorded values after each round."""
+    assert scenario.network is not None
+    choice, network = scenario.strategies[0], scenario.network
+    tasks, oracles = [], []
+    for task_id, weight in weights.items():
+        space = spaces[task_id]
+        plugin: Any = STRATEGIES.get(choice.name)
+        strategy = plugin(
+            space,
+            choice.options,
+            generator(seed, task_id, choice.label),
+            scorer=models.scorer(space),
+            direction_scorer=models.direction_scorer(space),
+        )
+        oracle = _Valued(space, seed=seed, missing=scenario.missing)
+        oracles.append(oracle)
+        tasks.append(NetworkTask(strategy, oracle, weight, space.task.workload))
+    made = SCHEDULERS.get(scheduler)(
+        network.options.get(scheduler),
+        np.random.default_rng([seed, int(content_id("scheduler", scheduler, *weights), 16)]),
+    )
+    evaluations = scenario.budget.evaluations
+    if evaluations is None and scenario.budget.seconds is None:
+        evaluations = network.rounds_per_task * network.round_size * len(tasks)
+    values: list[float] = []
+
+    class Watching:
+        """Asks the scheduler, and writes the objective down before each of its rounds."""
+
+        name = scheduler
+
+        def choose(self, progress: Any) -> int:
+            values.append(objective())
+            return int(made.choose(progress))
+
+    def objective() -> float:
+        return sum(t.weight * o.best_value() for t, o in zip(tasks, oracles, strict=True))
+
+    run = run_network(
+        tasks,
+        Watching(),
+        Budget(evaluations, scenario.budget.seconds),
+        round_size=network.round_size,
+        clock=SimulatedClock(scenario.measuring_workers),
+    )
+    return run, np.array([*values[1:], objective()])
+
+
+def simulate_networks(
+    dataset: Any,
+    tables: Mapping[str, RecordedTable],
+    scenario: Scenario,
+    models: ModelSet,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Replay every network with every scheduler; see ``docs/explanation/replay.md``."""
+    assert scenario.network is not None
+    networks = find_networks(dataset, list(tables), scenario.network.by)
+    spaces = {task_id: RecordedSpace(table) for task_id, table in tables.items()}
+    rows: list[dict[str, Any]] = []
+    schedulers = scenario.network.schedulers
+    with progress.step("scheduling", len(networks) * len(schedulers)) as step:
+        for name, weights in networks.items():
+            best = sum(w * float(tables[t].best_s or np.inf) for t, w in weights.items())
+            for scheduler in schedulers:
+                for seed in range(scenario.seeds):
+                    run, objective = replay_network(
+                        spaces, weights, scheduler, scenario, seed, models
+                    )
+                    row = {"network": name, "scheduler": scheduler, "seed": seed}
+                    rows.append(row | _metrics(run, objective, best))
+                step.advance(note=f"{name} {scheduler}")
+    return {
+        "networks": {name: {"tasks": weights} for name, weights in networks.items()},
+        "schedulers": _summarise(rows, list(networks), scenario),
+        "runs": rows,
+    }
+
+
+def _metrics(run: NetworkRun, objective: FloatArray, best: float) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "evaluations": run.evaluations[-1] if run.evaluations else 0,
+        "seconds": run.clock_s[-1] if run.clock_s else 0.0,
+        "objective_s": float(objective[-1]) if np.isfinite(objective[-1]) else None,
+        "best_recorded_s": best,
+    }
+    for share, name in zip(THRESHOLDS, NAMES, strict=True):
+        hits = np.flatnonzero(objective <= best * (1 + share))
+        at = int(hits[0]) if len(hits) else None
+        out[f"evaluations_to_{name}"] = None if at is None else run.evaluations[at]
+        out[f"seconds_to_{name}"] = None if at is None else run.clock_s[at]
+    out["curve"] = {
+        "evaluations": run.evaluations,
+        "relative": [float(best / o) if np.isfinite(o) else 0.0 for o in objective],
+    }
+    return out
+
+
+def _summarise(
+    rows: Sequence[Mapping[str, Any]], networks: Sequence[str], scenario: Scenario
+) -> dict[str, Any]:
+    assert scenario.network is not None
+    resamples = Resamples.draw(len(networks), scenario.seeds, scenario.resamples)
+    frame = pl.DataFrame(
+        [{k: v for k, v in row.items() if k != "curve"} for row in rows], strict=False
+    )
+    out: dict[str, Any] = {}
+    for scheduler in scenario.network.schedulers:
+        mine = frame.filter(pl.col("scheduler") == scheduler)
+        summary: dict[str, Any] = {"scheduler": scheduler}
+        for name in NAMES:
+            for unit in ("evaluations", "seconds"):
+                values = np.array(
+                    mine[f"{unit}_to_{name}"].cast(pl.Float64).fill_null(np.inf).to_list()
+                ).reshape(len(networks), scenario.seeds)
+                low, high = interval(values, median, resamples, scenario.confidence)
+                figures = (float(median(values.reshape(-1))), low, high)
+                shown = [f if np.isfinite(f) else None for f in figures]
+                summary[f"median_{unit}_to_{name}"] = shown[0]
+                summary[f"median_{unit}_to_{name}_interval"] = shown[1:]
+            reached = np.isfinite(values).astype(np.float64)
+            summary[f"reached_share_{name}"] = float(mean(reached.reshape(-1)))
+        out[scheduler] = summary
+    return out
