@@ -56,7 +56,7 @@ class Boastful:
     def score(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
         return np.full(len(candidates), 1e9)
 
-    def for_task(self, task_id: str) -> Boastful:
+    def for_task(self, task: object) -> Boastful:
         return self
 
 
@@ -169,7 +169,7 @@ class Silent:
     def score(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
         return np.zeros(len(candidates))
 
-    def for_task(self, task_id: str) -> Silent:
+    def for_task(self, task: object) -> Silent:
         return self
 
 

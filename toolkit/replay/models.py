@@ -80,8 +80,8 @@ class TableDirectionScorer:
 class ModelSet:
     """The models of a replay: at most one throughput and one mutation model.
 
-    Each is what ``toolkit.training`` loads: ``for_task(task_id)`` gives a member that never saw
-    the task.
+    Each is what ``toolkit.training`` loads: ``for_task(task)`` gives a member that never saw the
+    task, nor its workload under another id.
     """
 
     throughput: Any = None
@@ -92,7 +92,7 @@ class ModelSet:
         """Return the throughput model for a task, proven not to have seen it."""
         if self.throughput is None:
             return None
-        scorer = self.throughput.for_task(space.task.task_id)
+        scorer = self.throughput.for_task(space.task)
         check_no_leak(scorer, space.task.task_id, what="throughput model")
         return TableScorer(scorer, space)
 
@@ -100,7 +100,7 @@ class ModelSet:
         """Return the mutation model for a task, proven not to have seen it."""
         if self.mutation is None:
             return None
-        scorer = self.mutation.for_task(space.task.task_id)
+        scorer = self.mutation.for_task(space.task)
         check_no_leak(scorer, space.task.task_id, what="mutation model")
         return TableDirectionScorer(scorer)
 

@@ -164,29 +164,28 @@ def ranking(
 ) -> list[dict[str, object]]:
     """Order strategies by their mean, best first, and say which cannot be told apart.
 
-    Two neighbours share a rank when they are tied; a strategy is ``tied_with`` all those from which
-    the comparisons do not separate it.
+    A strategy's rank is one more than the number of strategies that are proven better; it is
+    ``tied_with`` all those from which the comparisons do not separate it.
     """
     tied: dict[str, set[str]] = {label: set() for label in values}
+    beaten: dict[str, int] = dict.fromkeys(values, 0)
     for c in comparisons:
-        if c.verdict(level) == "tied":
+        verdict = c.verdict(level)
+        if verdict == "tied":
             tied[c.first].add(c.second)
             tied[c.second].add(c.first)
-    ordered = sorted(values, key=lambda label: (-float(values[label].mean()), label))
-    out: list[dict[str, object]] = []
-    rank = 0
-    for place, label in enumerate(ordered):
-        if place == 0 or ordered[place - 1] not in tied[label]:
-            rank = place + 1
-        out.append(
-            {
-                "strategy": label,
-                "rank": rank,
-                "mean": float(values[label].mean()),
-                "tied_with": [other for other in ordered if other in tied[label]],
-            }
-        )
-    return out
+        else:
+            beaten[c.second if verdict == "better" else c.first] += 1
+    ordered = sorted(values, key=lambda label: (beaten[label], -float(values[label].mean()), label))
+    return [
+        {
+            "strategy": label,
+            "rank": 1 + beaten[label],
+            "mean": float(values[label].mean()),
+            "tied_with": [other for other in ordered if other in tied[label]],
+        }
+        for label in ordered
+    ]
 
 
 def effective_sample_size(values: FloatArray) -> float:

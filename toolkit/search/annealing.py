@@ -45,7 +45,7 @@ class AnnealingOptions(StrategyOptions):
 
 
 class Annealing(BaseStrategy):
-    """Proposals by annealing over the model's scores; the plan is chosen for quality and diversity.
+    """AutoTVM's model-based tuner: annealing over an online model, batches chosen for diversity.
 
     Before the first ``plan_size`` measurements candidates are random. Chains go on from where they
     were (``persistent`` in AutoTVM).

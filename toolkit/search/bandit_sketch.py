@@ -26,10 +26,11 @@ class BanditSketchOptions(EvolutionaryOptions):
 
 
 class BanditSketch(Evolutionary):
-    """The reward of a sketch is the relative throughput of its measured programs.
+    """Sketches drawn by UCB or Thompson sampling, evolutionary search inside them.
 
-    Relative to the best so far, so that rewards are recomputed whenever that improves. A sketch
-    without a measurement is drawn before any other.
+    The reward of a sketch is the throughput of its measured programs relative to the best so far,
+    so that rewards are recomputed whenever that improves. A sketch without a measurement is drawn
+    before any other.
     """
 
     name = "bandit-sketch"

@@ -95,7 +95,7 @@ class Bayes(Annealing):
 
 
 class BayesEI(Bayes):
-    """Expected improvement."""
+    """Annealing over the expected improvement that a bootstrap ensemble predicts."""
 
     name = "bayes-ei"
     source = "Chen et al. 2018 (AutoTVM), section 5.1; expected improvement (Mockus 1978)"
@@ -103,7 +103,7 @@ class BayesEI(Bayes):
 
 
 class BayesUCB(Bayes):
-    """Upper confidence bound."""
+    """Annealing over the upper confidence bound of a bootstrap ensemble."""
 
     name = "bayes-ucb"
     source = "Chen et al. 2018 (AutoTVM), section 5.1; upper confidence bound (Auer 2002)"

@@ -47,7 +47,7 @@ class BeamOptions(StrategyOptions):
 
 
 class Beam(BaseStrategy):
-    """Runs of the beam with random dropout give a round of candidates; then the model learns.
+    """A beam over decisions in order, coarse to fine, with random dropout between trainings.
 
     With a throughput model of other tasks the first round is already guided; without one it is
     random.

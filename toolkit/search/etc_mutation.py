@@ -12,7 +12,7 @@ class EtcMutationOptions(EtcSketchOptions, MutationGuidedOptions):
 
 
 class EtcMutation(EtcSketch):
-    """Sketches by their means, mutations by the model."""
+    """Sketches by explore-then-commit, mutations by the trained model."""
 
     name = "etc-mutation"
     source = "Han et al. 2025, sections 3 and 4 together"

@@ -42,7 +42,7 @@ class EvolutionaryOptions(StrategyOptions):
 
 
 class Evolutionary(BaseStrategy):
-    """Each round: sample programs, add the fastest measured, mutate over the model, take the best.
+    """Sample programs, add the fastest measured, mutate over a model's scores, measure the best.
 
     The sketch of each sampled program is drawn uniformly, as in Ansor. The model is trained on
     relative throughput, fast programs weighing more. Nothing is scored before the first round, in

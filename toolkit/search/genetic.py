@@ -32,7 +32,7 @@ class GeneticOptions(StrategyOptions):
 
 
 class Genetic(BaseStrategy):
-    """One-point crossover of parents drawn by throughput, then mutation of each knob.
+    """AutoTVM's genetic tuner: parents drawn by throughput, one-point crossover, mutation.
 
     AutoTVM measures a gene again when it comes up again, and its last batch of a generation wraps
     around to the first genes; both cost evaluations. ``revisit = false`` and ``wrap = false`` stop

@@ -28,7 +28,7 @@ class MutationGuidedOptions(EvolutionaryOptions):
 
 
 class MutationGuided(Evolutionary):
-    """For every program of the population predict one direction, apply that rule, go on."""
+    """Evolutionary search whose mutations a trained model chooses, one direction a program."""
 
     name = "mutation-guided"
     source = "Han et al. 2025, section 3, algorithm 1"
