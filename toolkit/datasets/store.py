@@ -19,7 +19,7 @@ from toolkit.datasets.parts import RECORDS, REJECTED, PartWriter, write_frame
 from toolkit.datasets.record_index import RecordIndex
 from toolkit.datasets.tables import read_sketches, read_tasks, sketches_frame, tasks_frame
 from toolkit.logs.block_reader import BlockResult
-from toolkit.logs.identity import merge_sketches
+from toolkit.logs.identity import merge_sketches, merge_tasks
 from toolkit.logs.ids import id_numbers
 from toolkit.records import Sketch, Task
 
@@ -77,8 +77,9 @@ class Store:
 
     def _learn_task(self, task: Task) -> None:
         known = self.tasks.get(task.task_id)
-        if known is None or (not known.extents and task.extents):
-            self.tasks[task.task_id] = task
+        new = task if known is None else merge_tasks(known, task)
+        if new is not known:
+            self.tasks[task.task_id] = new
             self._tables_changed = True
 
     def _learn_sketch(self, sketch: Sketch) -> None:

@@ -97,11 +97,6 @@ class AnsorReader:
         )
         return sketch
 
-    def is_bare(self, items: Any) -> bool:
-        """Whether the workload key is only a name, so that extents tell tasks apart."""
-        known: tuple[Any, bool] = self._tasks.get(("key", items[0]), lambda: _workload(items[0]))
-        return known[1]
-
     def task(self, items: Any, extents: tuple[int, ...]) -> Task:
         """The task of a line's task items and the extents of its loops."""
         if not isinstance(items, list) or len(items) < 2:
@@ -111,7 +106,7 @@ class AnsorReader:
             raise BadLine("workload key and target are not strings")
         known: tuple[Any, bool] = self._tasks.get(("key", key), lambda: _workload(key))
         workload, bare = known
-        marker = (canonical_json(items), extents if bare else ())
+        marker = (canonical_json(items), extents)
 
         def make() -> Task:
             # As v0.6 writes it, with TVM's defaults for what older versions do not say.

@@ -34,10 +34,9 @@ _PRODUCT_LIMIT = float(2**62)
 
 @dataclass
 class _Prefix:
-    """The bytes before a line's steps, and what they say."""
+    """The bytes before a line's steps, what they say, and tasks by the extents of their loops."""
 
     items: Any
-    bare: bool
     tasks: dict[tuple[int, ...], Task] = field(default_factory=dict)
 
 
@@ -110,8 +109,8 @@ class AnsorBlocks:
                 items = orjson.loads(head[len(_START) : -len(_MIDDLE)])
                 if not isinstance(items, list) or len(items) < 2 or type(items[0]) is not str:
                     return None
-                prefix = _Prefix(items, self._reader.is_bare(items))
-            except (orjson.JSONDecodeError, BadLine):
+                prefix = _Prefix(items)
+            except orjson.JSONDecodeError:
                 return None
             self._prefixes[head] = prefix
         return head, prefix
@@ -175,12 +174,13 @@ class AnsorBlocks:
             outcomes=outcomes,
             rows=taken,
         )
-        rows.add_chunk(chunk, {task.task_id: task for task in known}, variant.sketch)
+        rows.add_chunk(chunk, {id(task): task for task in known}.values(), variant.sketch)
         return taken
 
     def _tasks(self, prefixes: Sequence[_Prefix], extents: NDArray[np.int64]) -> list[Task | None]:
         """Tasks of rows by what stands before their steps (and their extents, if need be)."""
-        if not prefixes[0].bare and all(prefix is prefixes[0] for prefix in prefixes):
+        same = all(prefix is prefixes[0] for prefix in prefixes)
+        if same and (extents == extents[0]).all():
             return [self._task(prefixes[0], tuple(extents[0].tolist()))] * len(prefixes)
         return [
             self._task(prefix, tuple(row))
@@ -188,14 +188,13 @@ class AnsorBlocks:
         ]
 
     def _task(self, prefix: _Prefix, extents: tuple[int, ...]) -> Task | None:
-        key = extents if prefix.bare else ()
-        task = prefix.tasks.get(key)
+        task = prefix.tasks.get(extents)
         if task is None:
             try:
                 task = self._reader.task(prefix.items, extents)
             except BadLine:
                 return None
-            prefix.tasks[key] = task
+            prefix.tasks[extents] = task
         return task
 
 

@@ -134,3 +134,10 @@ def _new_words(
 def merge_sketches(one: Sketch, other: Sketch) -> Sketch:
     """Unite the labels and choices that two sources know of the same sketch."""
     return learn_labels(one, [knob.labels for knob in other.knobs])
+
+
+def merge_tasks(one: Task, other: Task) -> Task:
+    """Unite what two records know of the same task: the most extents, whichever came first."""
+    if (len(other.extents), other.extents) > (len(one.extents), one.extents):
+        return replace(one, extents=other.extents)
+    return one

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from toolkit.logs.base import Reading, mean
+from toolkit.logs.identity import merge_tasks
 from toolkit.logs.ids import candidate_numbers, candidate_seed, hex_ids
 from toolkit.records import Sketch, Task
 
@@ -50,15 +51,20 @@ class Rows:
         """Append one reading."""
         self._readings.append(reading)
         self._lines.append(line)
-        self.tasks.setdefault(reading.task.task_id, reading.task)
+        self._learn(reading.task)
         self.sketches[reading.sketch.sketch_id] = reading.sketch
 
-    def add_chunk(self, chunk: Any, tasks: Mapping[str, Task], sketch: Sketch) -> None:
+    def add_chunk(self, chunk: Any, tasks: Iterable[Task], sketch: Sketch) -> None:
         """Append a record batch of ``SCHEMA``."""
         self._chunks.append(chunk)
-        for task_id, task in tasks.items():
-            self.tasks.setdefault(task_id, task)
+        for task in tasks:
+            self._learn(task)
         self.sketches[sketch.sketch_id] = sketch
+
+    def _learn(self, task: Task) -> None:
+        known = self.tasks.get(task.task_id)
+        if known is not task:
+            self.tasks[task.task_id] = task if known is None else merge_tasks(known, task)
 
     def table(self) -> Any:
         """All rows in the order of their lines."""

@@ -17,6 +17,7 @@ from toolkit.logs.files import Block
 from toolkit.logs.metaschedule import Database
 from toolkit.logs.places import Place
 from toolkit.logs.transfer import encode_result, read_frame, write_frame
+from toolkit.records import Task
 
 
 class Worker:
@@ -24,7 +25,7 @@ class Worker:
 
     def __init__(self) -> None:
         self._reader = BlockReader(Kind.FOREIGN, None)
-        self._known: set[str] = set()
+        self._known: dict[str, Task] = {}
 
     def open(self, source: dict[str, Any]) -> None:
         """Begin another source."""
@@ -32,13 +33,13 @@ class Worker:
         if source["workloads"] is not None:
             database = read_database(_place(source["records"]), _place(source["workloads"]))
         self._reader = BlockReader(Kind(source["kind"]), source["machine"], database)
-        self._known = set()
+        self._known = {}
 
     def read(self, place: dict[str, Any], body: bytes) -> BlockResult:
-        """Read one block; tasks and sketches are told once a source."""
+        """Read one block; a task is told once a source, unless more of it is known."""
         result = self._reader.read(Block(body, **place), 0)
-        result.tasks = [t for t in result.tasks if t.task_id not in self._known]
-        self._known.update(task.task_id for task in result.tasks)
+        result.tasks = [t for t in result.tasks if self._known.get(t.task_id) != t]
+        self._known.update((task.task_id, task) for task in result.tasks)
         return result
 
 
