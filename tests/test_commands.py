@@ -70,6 +70,10 @@ def faults(line: str) -> list[str]:
                     rest.pop(0)
         elif not option.startswith("--"):
             values += 1
+    for parameter in COMMANDS[name].parameters:
+        needed = parameter.is_option and parameter.required and "--help" not in words
+        if needed and not set(parameter.names) & {word.partition("=")[0] for word in words}:
+            found.append(f"{name} needs {parameter.names[0]}")
     arguments = [p for p in COMMANDS[name].parameters if not p.is_option]
     if values > 0 and not arguments:
         found.append(f"{name} takes no argument")

@@ -109,7 +109,8 @@ def _parameter(key: str, hint: Any, default: Any) -> Parameter:
     text = info.help or ""
     if default not in (None, False, inspect.Parameter.empty) and "default" not in text:
         text = f"{text.rstrip('.')} (default: {_shown(default)})."
-    return Parameter(tuple(names), value, False, repeatable, text)
+    required = default is inspect.Parameter.empty
+    return Parameter(tuple(names), value, required, repeatable, text)
 
 
 def _shown(default: Any) -> str:
@@ -149,12 +150,13 @@ def commands_page() -> str:
         for parameter in entry.parameters:
             names = ", ".join(f"`{name}`" for name in parameter.names)
             value = f"`{parameter.value}`" if parameter.value else ""
+            must = "Required. " if parameter.is_option and parameter.required else ""
             more = (
                 " Repeatable."
                 if parameter.repeatable and "repeatable" not in parameter.help
                 else ""
             )
-            text = (parameter.help + more).replace("|", "\\|")
+            text = (must + parameter.help + more).replace("|", "\\|")
             lines.append(f"| {names} | {value} | {text} |")
         lines.append("")
     return "\n".join(lines)
