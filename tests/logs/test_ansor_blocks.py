@@ -23,7 +23,7 @@ def both(lines: list[bytes]):
     block = Block(b"".join(line + b"\n" for line in lines), 0, 0, 0)
     fast = BlockReader(Kind.ANSOR, "m")
     slow = BlockReader(Kind.ANSOR, "m")
-    slow._ansor = None
+    slow._together = None
     return fast.read(block, 0), slow.read(block, 0)
 
 
@@ -46,8 +46,8 @@ def taken_fast(lines: list[bytes]) -> int:
     """How many lines the fast reader did not leave to the other."""
     reader = BlockReader(Kind.ANSOR, "m")
     left = []
-    original = reader._ansor.read
-    reader._ansor.read = lambda *args: left.extend(original(*args)) or left
+    original = reader._together.read
+    reader._together.read = lambda *args: left.extend(original(*args)) or left
     reader.read(Block(b"".join(line + b"\n" for line in lines), 0, 0, 0), 0)
     return len(lines) - len(left)
 

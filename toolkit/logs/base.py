@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 from toolkit.records import (
@@ -14,7 +15,6 @@ from toolkit.records import (
     TrialState,
     candidate_id,
     canonical_json,
-    content_id,
 )
 
 INT64_MAX = 2**63 - 1
@@ -97,9 +97,12 @@ def outcome_bytes(
 def record_id(task_id: str, schedule: str, outcome: bytes) -> str:
     """Hash what was measured, on what, when; format and TVM versions do not enter.
 
-    A record that is exported in another version of its format and read again keeps its id.
+    A record that is exported in another version of its format and read again keeps its id. The
+    schedule's length stands at the end, so that a hash can be begun before all of it is known.
     """
-    return content_id(task_id, schedule, outcome)
+    text = schedule.encode()
+    tail = outcome + len(text).to_bytes(8, "little")
+    return blake2b(task_id.encode() + text + tail, digest_size=8).hexdigest()
 
 
 def outcome_of(costs: Any, error_number: Any) -> tuple[TrialState, tuple[float, ...]]:

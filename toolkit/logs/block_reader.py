@@ -14,6 +14,7 @@ from toolkit.logs.detect import Kind
 from toolkit.logs.files import Block
 from toolkit.logs.line_reader import BLANK, COMMENT, TOO_LONG, LineReader
 from toolkit.logs.metaschedule import Database
+from toolkit.logs.metaschedule_blocks import MetaScheduleBlocks
 from toolkit.logs.rows import Rows
 from toolkit.records import Sketch, Task
 
@@ -55,7 +56,11 @@ class BlockReader:
 
     def __init__(self, kind: Kind, machine: str | None, database: Database | None = None) -> None:
         self._lines = LineReader(kind, machine, database)
-        self._ansor = AnsorBlocks(self._lines.ansor) if kind is Kind.ANSOR else None
+        self._together: AnsorBlocks | MetaScheduleBlocks | None = None
+        if kind is Kind.ANSOR:
+            self._together = AnsorBlocks(self._lines.ansor)
+        elif kind is Kind.METASCHEDULE and database is not None and not database.trials:
+            self._together = MetaScheduleBlocks(self._lines.metaschedule)
 
     def read(self, block: Block, index: int) -> BlockResult:
         """Read a block; ``index`` is the number of counted lines of the source before it."""
@@ -69,8 +74,8 @@ class BlockReader:
         number, offset, counted = block.number, block.offset, 0
         unfinished = False
         waiting: Sequence[int] = range(len(pieces))
-        if self._ansor is not None and block.complete and not block.oversize:
-            waiting = self._ansor.read(pieces, number, rows)
+        if self._together is not None and block.complete and not block.oversize:
+            waiting = self._together.read(pieces, number, rows)
             counted = len(pieces) - len(waiting)
         done = 0
         for place in waiting:
@@ -97,7 +102,7 @@ class BlockReader:
             rejected=rejected,
             tasks=list(rows.tasks.values()),
             sketches=list(rows.sketches.values()),
-            workloads=self._lines.workloads,
+            workloads={t: w for t, w in self._lines.workloads.items() if t in rows.tasks},
             unfinished=unfinished,
         )
 

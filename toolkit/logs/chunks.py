@@ -99,58 +99,70 @@ def make_chunk(
     versions: Sequence[str],
     outcomes: Outcomes,
     rows: NDArray[np.intp],
+    tvm_versions: Sequence[str | None] | None = None,
+    hashes: Sequence[Any] | None = None,
+    costs_only: bool = False,
 ) -> Any:
     """Make a record batch of ``rows.SCHEMA`` of rows that share a sketch.
 
     All sequences but ``outcomes`` have one item a row; ``rows`` says which of the outcomes they
-    belong to.
+    belong to. ``hashes`` are record ids begun, of task id and schedule. With ``costs_only`` the
+    format tells neither error number nor times of the measurement.
     """
     count = len(lines)
     states = outcomes.states[rows].tolist()
     errors = outcomes.errors[rows]
     elapsed, timestamps = outcomes.elapsed[rows], outcomes.timestamps[rows]
     flat, sizes = outcomes.flat_run_times(rows)
+    if costs_only:
+        errors = np.full(count, -1, dtype=np.int64)
+        elapsed = timestamps = np.full(count, np.nan)
     measured = _outcome_bytes(outcomes.states[rows], errors, elapsed, timestamps, flat, sizes)
+    told = np.full(count, not costs_only)
     columns: dict[str, Any] = {
-        "record_id": _record_ids(task_ids, schedules, measured),
+        "record_id": _record_ids(task_ids, schedules, measured, hashes),
         "candidate_id": _candidate_ids(task_ids, sketch, decisions),
         "task_id": _words(task_ids),
         "sketch_id": pa.repeat(pa.scalar(sketch.sketch_id), count),
         "line": _numbers(pa.int64(), lines),
         "format": pa.repeat(pa.scalar(format), count),
         "format_version": _words(versions),
-        "tvm_version": pa.nulls(count, pa.string()),
+        "tvm_version": pa.nulls(count, pa.string())
+        if tvm_versions is None
+        else pa.array(tvm_versions, pa.string()),
         "schedule": _texts(schedules),
         "decisions": _lists(decisions),
         "state": _texts([_STATE_BYTES[state] for state in states]),
-        "error_number": _numbers(pa.int32(), errors.astype(np.int32)),
+        "error_number": _numbers(pa.int32(), errors.astype(np.int32), told),
         "run_times_s": _ragged(flat, sizes),
         "latency_s": _means(flat, sizes),
-        "elapsed_s": _numbers(pa.float64(), elapsed),
-        "timestamp": _numbers(pa.float64(), timestamps),
+        "elapsed_s": _numbers(pa.float64(), elapsed, told),
+        "timestamp": _numbers(pa.float64(), timestamps, told),
     }
     return pa.record_batch([columns[field.name] for field in SCHEMA], schema=SCHEMA)
 
 
 def _record_ids(
-    task_ids: Sequence[str], schedules: Sequence[bytes], measured: Sequence[bytes]
+    task_ids: Sequence[str],
+    schedules: Sequence[bytes],
+    measured: Sequence[bytes],
+    hashes: Sequence[Any] | None,
 ) -> Any:
     """``base.record_id`` of many records."""
-    begins = {t: len(t).to_bytes(8, "little") + t.encode() for t in set(task_ids)}
-    digests = [
-        blake2b(
-            b"%b%b%b%b%b"
-            % (
-                begins[task_id],
-                len(schedule).to_bytes(8, "little"),
-                schedule,
-                len(outcome).to_bytes(8, "little"),
-                outcome,
-            ),
-            digest_size=8,
-        ).digest()
-        for task_id, schedule, outcome in zip(task_ids, schedules, measured, strict=True)
-    ]
+    if hashes is None:
+        begins = {task_id: task_id.encode() for task_id in set(task_ids)}
+        digests = [
+            blake2b(
+                b"%b%b%b%b" % (begins[task_id], text, outcome, len(text).to_bytes(8, "little")),
+                digest_size=8,
+            ).digest()
+            for task_id, text, outcome in zip(task_ids, schedules, measured, strict=True)
+        ]
+    else:
+        digests = []
+        for begun, text, outcome in zip(hashes, schedules, measured, strict=True):
+            begun.update(outcome + len(text).to_bytes(8, "little"))
+            digests.append(begun.digest())
     return hex_ids(np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64))
 
 

@@ -28,12 +28,12 @@ class LineReader:
         self.kind = kind
         self._autotvm = AutoTVMReader(machine)
         self.ansor = AnsorReader(machine)
-        self._metaschedule = MetaScheduleReader(database or Database(), machine)
+        self.metaschedule = MetaScheduleReader(database or Database(), machine)
 
     @property
     def workloads(self) -> dict[str, int]:
         """Workload index by task id, of the MetaSchedule tasks met so far."""
-        return self._metaschedule.workloads
+        return self.metaschedule.workloads
 
     def read(self, data: bytes, index: int) -> Reading:
         """Read one line; ``index`` counts the source's lines that are neither blank nor comment.
@@ -62,7 +62,7 @@ class LineReader:
 
     def _interpret(self, entry: Any, index: int, text: bytes) -> Reading:
         if isinstance(entry, list):
-            return self._metaschedule.interpret(entry, index, text)
+            return self.metaschedule.interpret(entry, index, text)
         kind = kind_of_object(entry)
         if kind is Kind.AUTOTVM:
             return self._autotvm.interpret(entry)

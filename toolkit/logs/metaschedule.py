@@ -128,16 +128,16 @@ class MetaScheduleReader:
         tail = line[line.rfind(b"],{") + 2 :]
         kept: tuple[Task, str | None] | None = self._tasks.find((which, tail))
         if kept is None:
-            kept = self._make_task(which, target, arguments)
+            kept = self.task(which, target, arguments)
             try:
-                ends_there = orjson.loads(b"[[[" + tail) == [[[target, arguments]]]
+                ends_there = orjson.loads(b"[[" + tail) == [[target, arguments]]
             except orjson.JSONDecodeError:
                 ends_there = False
             if ends_there:
                 self._tasks.replace((which, tail), kept)
         return kept
 
-    def _make_task(self, which: int, target: Any, arguments: Any) -> tuple[Task, str | None]:
+    def task(self, which: int, target: Any, arguments: Any) -> tuple[Task, str | None]:
         workloads = self._database.workloads
         if not workloads:
             raise BadLine("the database's workload file is missing")
