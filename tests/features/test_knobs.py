@@ -118,9 +118,9 @@ def test_footprints_of_a_register_tile() -> None:
     assert values["tile_w_reg"] == 7
     assert values["reg_accumulators"] == 4 * 7  # 32 channels are four vectors of 8 floats
     assert values["reg_out_bytes"] == 32 * 7 * 4
-    # inner: 16 input channels, the whole 3 x 3 kernel has one level and lies outside of it
-    assert values["inner_data_bytes"] == 16 * 1 * (6 * 2 + 1) * 4
-    assert values["inner_weight_bytes"] == 32 * 16 * 4
+    # core: 16 input channels, the whole 3 x 3 kernel has one level and lies outside of it
+    assert values["core_data_bytes"] == 16 * 1 * (6 * 2 + 1) * 4
+    assert values["core_weight_bytes"] == 32 * 16 * 4
     assert values["unroll_body"] == 3
     assert values["flops"] == 2 * 128 * 28 * 28 * 64 * 9
 

@@ -64,7 +64,8 @@ def knob_roles(group: CandidateGroup) -> dict[str, str]:
     """Loop role of each knob that splits a loop of the main stage, by the knob's name."""
     if group.task.format == "autotvm":
         operation = autotvm_operation(group.task)
-        found = {knob.name: knob_role(operation, knob.name) for knob in group.sketch.knobs}
+        template = group.task.workload
+        found = {k.name: knob_role(operation, k.name, template) for k in group.sketch.knobs}
         return {name: role for name, role in found.items() if role}
     if group.task.format in ("ansor", "metaschedule"):
         return assign_roles(group.task, nest_of(group))[2]

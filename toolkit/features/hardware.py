@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from typing import Any
@@ -59,6 +60,46 @@ def hardware_columns(task: Task) -> dict[str, float]:
         "hw_threads_per_block": _positive(threads),
         "hw_warp": _positive(options.get("warp_size", options.get("thread_warp_size"))),
     }
+
+
+# Streaming multiprocessors of boards that logs name, and of an architecture's usual board.
+_BOARDS = {
+    "v100": 80, "a100": 108, "h100": 132, "h200": 132, "2080ti": 68, "2080": 46, "2070": 36,
+    "2060": 30, "3060": 28, "3070": 46, "3080": 68, "3090": 82, "4090": 128, "a4000": 48,
+    "a6000": 84, "a10": 72, "l4": 58, "l40": 142, "t4": 40, "k80": 13, "p100": 56, "1050": 5,
+    "1060": 10, "1070": 15, "1080ti": 28, "1080": 20, "titanx": 28, "titanv": 80, "jetson": 8,
+}  # fmt: skip
+_ARCHITECTURES = {
+    "37": 13, "52": 24, "60": 56, "61": 20, "62": 2, "70": 80, "72": 8, "75": 68, "80": 108,
+    "86": 82, "87": 16, "89": 128, "90": 132,
+}  # fmt: skip
+_USUAL_PROCESSORS = 80.0
+_WORD = re.compile(r"[a-z0-9]+")
+
+
+def multiprocessors(task: Task) -> float:
+    """Multiprocessors of the GPU: by the machine's or the target's name, else its architecture.
+
+    80 where nothing tells: a column that only compares candidates of one task needs some value.
+    """
+    named = f"{task.machine or ''} {target_options(task).get('model', '')}".lower()
+    words = _WORD.findall(named.replace("gtx", " ").replace("rtx", " ").replace("tesla", " "))
+    joined = [a + b for a, b in itertools.pairwise(words)]
+    for word in [*joined, *words]:
+        if word in _BOARDS:
+            return float(_BOARDS[word])
+    arch = str(target_options(task).get("arch", ""))
+    digits = "".join(c for c in arch if c.isdigit())
+    return float(_ARCHITECTURES.get(digits, _USUAL_PROCESSORS))
+
+
+def shared_limit(task: Task) -> float:
+    """Bytes of shared memory that one block may use; 48 KiB where nothing tells."""
+    options = target_options(task)
+    told = _positive(
+        options.get("max_shared_memory_per_block", options.get("shared_memory_per_block"))
+    )
+    return told if math.isfinite(told) else 49152.0
 
 
 def _number(value: Any) -> float:

@@ -14,6 +14,7 @@ from toolkit.features.autotvm_operation import autotvm_operation
 from toolkit.features.base import CandidateGroup, FeatureBlock
 from toolkit.features.blocks import as_block
 from toolkit.features.generic import generic_columns
+from toolkit.features.gpu import gpu_columns, grid_nest
 from toolkit.features.hardware import hardware_columns, is_gpu, vector_bytes
 from toolkit.features.operation import Operation
 from toolkit.features.tiling import Tiling, complete
@@ -37,10 +38,13 @@ _CONV_ROLES = {
     "tile_rx": "kw",
 }
 _MATRIX_ROLES = {"tile_y": "w", "tile_x": "co", "tile_k": "ci", "tile_b": "n"}
+_LARGE_BATCH_ROLES = {"tile_x": "w", "tile_y": "co", "tile_k": "ci"}  # topi/cuda/dense.py
 
 
-def knob_role(operation: Operation, name: str) -> str | None:
+def knob_role(operation: Operation, name: str, template: str = "") -> str | None:
     """Loop role of a split knob, ``None`` where the name tells none."""
+    if "large_batch" in template:
+        return _LARGE_BATCH_ROLES.get(name)
     if operation.family in ("matmul", "batch_matmul"):
         return _MATRIX_ROLES.get(name)
     if operation.family in ("conv", "depthwise"):
@@ -72,7 +76,7 @@ class KnobsExtractor:
         factors: dict[str, list[Floats]] = {}
         for knob in group.sketch.knobs:
             parts = group.decisions[:, knob.offset : knob.offset + knob.width].astype(np.float64)
-            role = knob_role(operation, knob.name) if knob.kind == "tile" else None
+            role = knob_role(operation, knob.name, task.workload) if knob.kind == "tile" else None
             if role is not None and role not in factors:
                 levels = [parts[:, level] for level in range(knob.width)]
                 factors[role] = complete(levels, operation.extents.get(role))
@@ -82,10 +86,12 @@ class KnobsExtractor:
         for role, extent in operation.extents.items():
             factors.setdefault(role, [np.full(rows, float(extent))])
         tiling = Tiling(operation, factors, is_gpu(task), rows)
-        columns.update(tiling.columns(vector_bytes(task)))
         columns.update(generic_columns(group))
         for name, value in {**operation.columns(), **hardware_columns(task)}.items():
             columns[name] = np.full(rows, value)
+        columns.update(tiling.columns(vector_bytes(task)))
+        if tiling.gpu:
+            columns.update(gpu_columns(grid_nest(tiling), tiling, columns, task))
         return as_block(columns, rows)
 
 

@@ -7,6 +7,9 @@ does the work get loop roles (``roles.py``) and with them footprints, reuse and 
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -83,12 +86,16 @@ def assign_roles(
     """
     spatial, reduction = split_axes(nest.axes)
     extents = [axis.extent for axis in spatial]
+    if not extents and task.format == "metaschedule" and workload_blocks(task):
+        return _untiled(task), {}, {}
     label = nest.label
     if task.format == "metaschedule" and not any(word in label for word in ("conv", "pool")):
         label = f"{label} {' '.join(block.name for block in workload_blocks(task)[:1])}"
     operation, s_roles, r_roles = infer_operation(
-        extents, [axis.extent for axis in reduction], label, _element_bytes(task), _stride(task)
+        extents, [axis.extent for axis in reduction], label, _element_bytes(task)
     )
+    stride = _stride(task, operation)
+    operation = replace(operation, stride=(stride, stride))
     factors: dict[str, list[Floats]] = {}
     knob_roles: dict[str, str] = {}
     for role, axis in zip([*s_roles, *r_roles], [*spatial, *reduction], strict=True):
@@ -101,6 +108,15 @@ def assign_roles(
     return operation, factors, knob_roles
 
 
+def _untiled(task: Task) -> Operation:
+    """Return the operation of a workload whose sketch tiles no loop: its largest block's."""
+    block = max(workload_blocks(task), key=lambda block: block.volume)
+    pairs = list(zip(block.extents, block.reductions, strict=True))
+    spatial = [float(max(extent, 1)) for extent, reduces in pairs if not reduces]
+    reduction = [float(max(extent, 1)) for extent, reduces in pairs if reduces]
+    return infer_operation(spatial, reduction, block.name, _element_bytes(task))[0]
+
+
 def _element_bytes(task: Task) -> float:
     """Bytes of an element, from MetaSchedule's ``["TENSOR", dtype, shape]``; else 4."""
     arguments = task.arguments if isinstance(task.arguments, list) else []
@@ -110,24 +126,31 @@ def _element_bytes(task: Task) -> float:
     return 4.0
 
 
-def _stride(task: Task) -> int:
-    """Stride of a convolution: input over output extent of the two widest image tensors, else 1."""
-    arguments = task.arguments if isinstance(task.arguments, list) else []
-    shapes = [
-        argument[2]
-        for argument in arguments
-        if isinstance(argument, list)
-        and len(argument) == 3
-        and argument[0] == "TENSOR"
-        and isinstance(argument[2], list)
-        and len(argument[2]) == 4
-    ]
-    if len(shapes) < 2:
+def _stride(task: Task, operation: Operation) -> int:
+    """Stride of a convolution: what the arguments' image extents are beside the output's.
+
+    Arguments hold the input's height and width one after the other (a shape, or plain numbers);
+    the first such pair that some stride from 1 to 4 explains, padding aside, tells it.
+    """
+    h, w = operation.extent("h"), operation.extent("w")
+    kernel = operation.extent("kh")
+    if h * w <= 1:
         return 1
-    first, last = shapes[0], shapes[-1]
-    pairs = [(first[axis], last[axis]) for axis in (1, 2, 3)]
-    ratios = [round(a / b) for a, b in pairs if type(a) is int and type(b) is int and b > 0]
-    return max(1, min((ratio for ratio in ratios[1:]), default=1))
+    for height, width in itertools.pairwise(_integers(task.arguments)):
+        for stride in (1, 2, 3, 4):
+            slack = (height - h * stride, width - w * stride)
+            if all(-stride < s <= kernel + stride for s in slack):
+                return stride
+    return 1
+
+
+def _integers(value: object) -> list[int]:
+    """All integers of nested lists, in order."""
+    if type(value) is int:
+        return [value]
+    if isinstance(value, list):
+        return [number for item in value for number in _integers(item)]
+    return []
 
 
 def _nest_columns(nest: Nest, known: dict[str, Floats]) -> dict[str, Floats]:

@@ -17,7 +17,6 @@ def infer_operation(
     reduction: Sequence[float],
     label: str = "",
     element_bytes: float = 4.0,
-    stride: int = 1,
 ) -> tuple[Operation, list[str], list[str]]:
     """Name the roles of spatial and reduction axes (in their order) and build the operation.
 
@@ -27,7 +26,7 @@ def infer_operation(
     extents: dict[str, int] = {}
     for role, extent in zip([*s_roles, *r_roles], [*spatial, *reduction], strict=True):
         extents[role] = extents.get(role, 1) * max(1, round(extent))
-    operation = Operation(family, extents, (stride, stride), (1, 1), element_bytes)
+    operation = Operation(family, extents, element_bytes=element_bytes)
     return operation, s_roles, r_roles
 
 

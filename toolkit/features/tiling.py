@@ -8,7 +8,7 @@ tile of the operation, and its footprint, work and reuse are features:
 cut        CPU (``SSRSRS`` or template)          GPU (``SSSRRSRS`` or template)
 ========== ===================================== =======================================
 ``reg``    innermost spatial tile                innermost spatial tile
-``inner``  that, over the innermost reduction    that, over the innermost reduction
+``core``   that, over the innermost reduction    that, over the innermost reduction
 ``mid``    one spatial tile further out          a thread's own tile (without vthreads)
 ``stage``  that, over the whole reduction        a block's tile, over one staged reduction
 ``outer``  all but the outermost spatial loops   a block's tile, over the whole reduction
@@ -27,7 +27,7 @@ from toolkit.features.operation import REDUCTION, SPATIAL, Operation
 
 Floats = NDArray[np.float64]
 
-CUTS = ("reg", "inner", "mid", "stage", "outer")
+CUTS = ("reg", "core", "mid", "stage", "outer")
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,14 @@ def cuts_of(spatial_levels: int, reduction_levels: int, gpu: bool) -> tuple[Cut,
         own = min(3, s - 1) if s > 3 else s - 1
         return (
             Cut("reg", s - 1, r),
-            Cut("inner", s - 1, max(r - 1, 0)),
+            Cut("core", s - 1, max(r - 1, 0)),
             Cut("mid", own, max(r - 1, 0)),
             Cut("stage", min(1, s - 1), min(1, max(r - 1, 0))),
             Cut("outer", min(1, s - 1), 0),
         )
     return (
         Cut("reg", s - 1, r),
-        Cut("inner", s - 1, max(r - 1, 0)),
+        Cut("core", s - 1, max(r - 1, 0)),
         Cut("mid", max(s - 2, min(1, s - 1)), max(r - 1, 0)),
         Cut("stage", max(s - 2, min(1, s - 1)), 0),
         Cut("outer", min(1, s - 1), 0),
@@ -126,6 +126,14 @@ class Tiling:
         result["reg_vector_fill"] = co / (np.ceil(co / lanes) * lanes)
         result["reg_w_fill"] = w / (np.ceil(w / lanes) * lanes)
         result["outer_extent"] = self.over(SPATIAL, 0)
+        last = next((role for role in reversed(list(self.factors)) if role in SPATIAL), None)
+        if last is not None:
+            innermost = reg.get(last, np.ones(self.rows))
+            result["last_reg"] = innermost
+            result["last_fill"] = innermost / (np.ceil(innermost / lanes) * lanes)
+            result["last_accumulators"] = np.ceil(innermost / lanes) * _product(
+                [v for r, v in reg.items() if r in SPATIAL and r != last], self.rows
+            )
         return result
 
     def _cut_columns(self, cut: Cut, size: float) -> dict[str, Floats]:
