@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -24,6 +25,15 @@ SCENARIO: dict[str, Any] = {
     "batch_size": 8,
     "seeds": 3,
     "resamples": 100,
+}
+NETWORKS: dict[str, Any] = {
+    "name": "small-networks",
+    "strategy": [{"name": "random"}],
+    "budget": {"evaluations": 64},
+    "batch_size": 8,
+    "seeds": 2,
+    "resamples": 100,
+    "network": {"schedulers": ["round-robin", "bandit"], "round_size": 8, "rounds_per_task": 4},
 }
 
 
@@ -99,6 +109,14 @@ def tuning(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     workspace.validation.mkdir()
     (workspace.validation / "verdicts.json").write_bytes(orjson.dumps(content))
     return workspace
+
+
+@pytest.fixture(scope="session")
+def networks(tuning: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of a replay of networks with task schedulers."""
+    out = tmp_path_factory.mktemp("networks") / "small-networks"
+    simulate(open_dataset(tuning.dataset), parse_scenario(NETWORKS), out=out)
+    return out
 
 
 @pytest.fixture(scope="session")

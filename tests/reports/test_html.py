@@ -161,6 +161,13 @@ def test_a_page_without_a_dataset_says_what_makes_one(tuning: Workspace) -> None
     assert 'id="fig-live-verdicts"' in html
 
 
+def test_networks_have_a_table_and_a_figure(networks: Path) -> None:
+    html = render_html(report_summary(ReportInputs(simulations=(networks,))))
+    assert 'id="fig-small-networks-schedulers"' in html
+    assert "round-robin" in html
+    assert Page(html).stray == []
+
+
 def test_names_are_escaped(tuning: Workspace) -> None:
     title = "<script>alert(1)</script>"
     html = render_html(report_summary(ReportInputs(validation=tuning.validation), title=title))

@@ -201,6 +201,21 @@ def test_ties_share_the_first_place(tuning: Workspace, tmp_path: Path) -> None:
     assert "share the first place: they cannot be told apart" in title
 
 
+def test_networks_keep_the_replays_figures(networks: Path) -> None:
+    theirs = orjson.loads((networks / "summary.json").read_bytes())["network"]
+    (simulation,) = report_summary(ReportInputs(simulations=(networks,)))["simulations"]
+    network = simulation["network"]
+    assert network["networks"] == {"net-a": 4}
+    assert network["strategy"] == "random"
+    assert {row["scheduler"]: row for row in network["schedulers"]} == theirs["schedulers"]
+    for line in network["curves"]["schedulers"].values():
+        assert line["mean"] == sorted(line["mean"])
+        assert all(low <= high for low, high in zip(line["low"], line["high"], strict=True))
+    for scheduler, line in network["curves"]["schedulers"].items():
+        last = [r["curve"]["relative"][-1] for r in theirs["runs"] if r["scheduler"] == scheduler]
+        assert line["mean"][-1] == pytest.approx(sum(last) / len(last))
+
+
 def test_nothing_at_all_is_an_error_with_a_cure(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="toolkit ingest"):
         find_inputs(tmp_path / "tuning")

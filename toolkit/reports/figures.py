@@ -12,11 +12,12 @@ from toolkit.reports.figures_dataset import dataset_figures
 from toolkit.reports.figures_live import live_figures
 from toolkit.reports.figures_models import throughput_figures
 from toolkit.reports.figures_mutation import mutation_figures
+from toolkit.reports.figures_networks import network_figures
 from toolkit.reports.figures_strategies import strategy_figures
 
 
 def report_figures(summary: Mapping[str, Any]) -> dict[str, list[Figure]]:
-    """Figures by section: ``dataset``, ``throughput-0``, ``mutation-0``, ``replay-0``, ``live``."""
+    """Figures by section: ``dataset``, ``throughput-0``, ``mutation-0``, ``replay-0``, ..."""
     found = {
         "dataset": [] if summary["dataset"]["missing"] else dataset_figures(summary["dataset"])
     }
@@ -26,6 +27,7 @@ def report_figures(summary: Mapping[str, Any]) -> dict[str, list[Figure]]:
         found[f"mutation-{i}"] = mutation_figures(model, f"mutation-{i}")
     for i, simulation in enumerate(summary["simulations"]):
         found[f"replay-{i}"] = strategy_figures(simulation)
+        found[f"network-{i}"] = network_figures(simulation["network"], simulation["name"])
     found["live"] = live_figures(summary["live"])
     return found
 

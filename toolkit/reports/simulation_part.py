@@ -12,6 +12,7 @@ import polars as pl
 from toolkit.datasets import task_name
 from toolkit.records import Task
 from toolkit.reports.inputs import SUMMARY_FILE, read_json
+from toolkit.reports.network_part import network_section
 
 RESULTS_FILE = "results.parquet"
 PROFILE_POINTS = 60
@@ -69,6 +70,7 @@ def simulation_section(folder: Path, summary: Mapping[str, Any]) -> dict[str, An
         "compared_by": summary["comparisons"]["metric"],
         "curves": summary["curves"],
         "profile": _profile(folder / RESULTS_FILE, labels),
+        "network": network_section(summary.get("network"), labels[0]),
         "left_out": summary.get("left_out", []),
         "dataset_fingerprint": summary.get("dataset", {}).get("fingerprint"),
         "models_fingerprint": summary.get("models", {}).get("fingerprint"),
