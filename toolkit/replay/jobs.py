@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -140,6 +141,8 @@ _worker: list[_Worker] = []
 
 
 def _start_worker(models: Models, scenario: Scenario, parts: Parts) -> None:
+    # An interrupt from the keyboard reaches workers too; what they finished is on disk.
+    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
     # Workers share the machine: a library that starts threads of its own would only slow them.
     os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"))
     loaded = models if isinstance(models, ModelSet) else load_models(models)
