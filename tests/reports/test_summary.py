@@ -216,6 +216,13 @@ def test_networks_keep_the_replays_figures(networks: Path) -> None:
         assert line["mean"][-1] == pytest.approx(sum(last) / len(last))
 
 
+def test_the_replay_of_most_strategies_comes_first(networks: Path, tuning: Workspace) -> None:
+    both = ReportInputs(simulations=(networks, tuning.simulation("small")))
+    headline = report_summary(both)["headline"]
+    alone = report_summary(ReportInputs(simulations=(tuning.simulation("small"),)))["headline"]
+    assert headline["title"] == alone["title"]
+
+
 def test_nothing_at_all_is_an_error_with_a_cure(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match="toolkit ingest"):
         find_inputs(tmp_path / "tuning")

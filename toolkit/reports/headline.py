@@ -25,6 +25,8 @@ def headline(
     ``title`` (one sentence), ``findings`` (further ones), ``tiles`` (value, what it is, detail)
     and ``caveats``. A finding names its interval; a tie is called a tie.
     """
+    # The comparison of most strategies says most; a replay of one compares nothing.
+    simulations = sorted(simulations, key=lambda one: -len(one["strategies"]))
     main = simulations[0] if simulations else None
     findings = [
         *(finding for one in simulations for finding in _strategy_findings(one)),
