@@ -52,7 +52,7 @@ class DropletFaithful(BaseStrategy):
     def setup(self) -> None:
         """Begin at the lowest value of every knob."""
         o = self.options
-        self._lattice = Lattice(self.space)
+        self._lattice = Lattice.of(self.space)
         dims: list[int] = self._lattice.dims.tolist()
         self._tuner: _Tuner
         if o.version == "2023":

@@ -76,7 +76,7 @@ class LatticeGenes(Genes):
     def __init__(self, space: Any) -> None:
         self._space = space
         self._all: Sequence[Candidate] = space.candidates()
-        self._lattices = [Lattice(space, s) for s in range(len(space.sketches))]
+        self._lattices = [Lattice.of(space, s) for s in range(len(space.sketches))]
         self._knobs = max((len(lattice.dims) for lattice in self._lattices), default=0)
         self._rows = np.zeros((len(self._all), 1 + self._knobs), dtype=np.int64)
         # One value for the knobs that a sketch does not have, so that mutation leaves them alone.
@@ -85,6 +85,15 @@ class LatticeGenes(Genes):
             self._rows[lattice.numbers, 0] = s
             self._rows[lattice.numbers, 1 : 1 + len(lattice.dims)] = lattice.points
             self._dims[s, : len(lattice.dims)] = lattice.dims
+
+    @classmethod
+    def of(cls, space: Any) -> LatticeGenes:
+        """Return the space's genes, built once and shared by all runs."""
+        kept = space.graph.kept
+        if "genes" not in kept:
+            kept["genes"] = cls(space)
+        genes: LatticeGenes = kept["genes"]
+        return genes
 
     def random(self, rng: np.random.Generator, n: int, visited: set[str]) -> IntArray:
         """Return up to n distinct random rows outside ``visited``."""
@@ -112,8 +121,11 @@ class LatticeGenes(Genes):
     def candidates(self, genes: IntArray) -> list[Candidate]:
         """Candidates of rows; unrecorded ones are composed."""
         every = self._all
+        numbers = self._numbers(genes)
+        if (numbers >= 0).all():
+            return [every[number] for number in numbers.tolist()]
         out: list[Candidate] = []
-        for row, number in enumerate(self._numbers(genes).tolist()):
+        for row, number in enumerate(numbers.tolist()):
             if number >= 0:
                 out.append(every[number])
                 continue

@@ -49,7 +49,7 @@ class Genetic(BaseStrategy):
         o = self.options
         self.repeats = o.revisit or o.wrap
         finite = isinstance(self.space, Indexed)
-        self._genes: Genes = LatticeGenes(self.space) if finite else ObjectGenes(self.space)
+        self._genes: Genes = LatticeGenes.of(self.space) if finite else ObjectGenes(self.space)
         size = self.space.size
         self._population = o.population if size is None else min(o.population, size)
         self._elites: list[tuple[Any, float]] = []
@@ -63,30 +63,38 @@ class Genetic(BaseStrategy):
         self._asked = 0
         self._score: dict[str, float] = {}
 
-    def _exhausted(self) -> bool:
-        """Whether every candidate was proposed (``has_next`` in AutoTVM)."""
+    def _allowed(self) -> float:
+        """How many more may be asked for before all was proposed (``has_next`` in AutoTVM)."""
         size = self.space.size
+        if size is None or len(self._visited) < size:
+            return float("inf")
         left = max(len(self._candidates) - self._asked, 0)
-        return size is not None and len(self._visited) - left >= size
+        return max(left - (len(self._visited) - size), 0)
 
     def propose(self, n: int) -> Iterable[Candidate]:
         """Return the next genes of the generation; breed the next one when all were asked for."""
-        if not self._candidates:
-            return []
-        if self._asked >= len(self._candidates):
+        if self._candidates and self._asked >= len(self._candidates):
             self._breed()
-        batch: list[Candidate] = []
-        while len(batch) < n and self._candidates and not self._exhausted():
-            if self._asked >= len(self._candidates) and not self.options.wrap:
-                break
-            batch.append(self._candidates[self._asked % len(self._candidates)])
-            self._asked += 1
+        count = len(self._candidates)
+        if not count:
+            return []
+        size = int(min(n, self._allowed()))
+        if not self.options.wrap:
+            size = min(size, count - self._asked)
+        begin = self._asked % count
+        self._asked += size
+        batch = self._candidates[begin : begin + size]
+        while len(batch) < size:
+            batch += self._candidates[: size - len(batch)]
         return batch
 
     def learn(self, trials: Sequence[Trial]) -> None:
         """Keep the first score of each gene (AutoTVM drops those of a wrapped batch)."""
+        score = self._score
         for trial in trials:
-            self._score.setdefault(trial.candidate.candidate_id, throughput(trial))
+            key = trial.candidate.candidate_id
+            if key not in score:
+                score[key] = throughput(trial)
 
     def _breed(self) -> None:
         o, rng, genes = self.options, self.rng, self._genes

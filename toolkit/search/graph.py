@@ -9,7 +9,7 @@ no comparison of pairs. Inside a group candidates stand in the order of the knob
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,6 +106,8 @@ class NeighbourGraph:
         self.count = np.ones((self.knobs, n), dtype=np.int64)
         self.rank = np.zeros((self.knobs, n), dtype=np.int64)
         self.values: list[list[IntArray]] = []
+        # What strategies derive from the space alone is kept here, for all runs on it.
+        self.kept: dict[Any, Any] = {}
         # Whether a knob has an up and a down.
         self.ordered = np.zeros((len(self.sketches), self.knobs), dtype=bool)
         base = 0

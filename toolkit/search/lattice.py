@@ -63,6 +63,16 @@ class Lattice:
         by_hash = np.argsort(hashes)
         self._hashes, self._hashed = hashes[by_hash], self.numbers[by_hash]
 
+    @classmethod
+    def of(cls, space: Space, sketch: int = 0) -> Lattice:
+        """Return the space's grid, built once and shared by all runs."""
+        assert isinstance(space, Indexed)
+        kept = space.graph.kept
+        if ("lattice", sketch) not in kept:
+            kept["lattice", sketch] = cls(space, sketch)
+        lattice: Lattice = kept["lattice", sketch]
+        return lattice
+
     def hashes(self, points: IntArray) -> NDArray[np.uint64]:
         """Hash points, ``(n, knobs)`` to ``(n,)``."""
         total = np.zeros(len(points), dtype=np.uint64)

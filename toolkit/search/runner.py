@@ -151,7 +151,19 @@ class Run:
     missed: int = 0
     strategy_s: float = 0.0
     stopped: StopReason = "exhausted"
-    best: Trial | None = None
+    _best: Trial | None = field(default=None, repr=False)
+    _looked_at: int = field(default=0, repr=False)
+
+    @property
+    def best(self) -> Trial | None:
+        """Trial of the lowest latency so far, ``None`` when nothing succeeded."""
+        lowest = float("inf") if self._best is None else self._best.latency_s or float("inf")
+        for trial in self.trials[self._looked_at :]:
+            latency = trial.latency_s
+            if latency is not None and latency < lowest:
+                lowest, self._best = latency, trial
+        self._looked_at = len(self.trials)
+        return self._best
 
     @property
     def evaluations(self) -> int:
@@ -166,7 +178,8 @@ class Run:
     @property
     def best_latency_s(self) -> float | None:
         """Lowest latency measured, ``None`` when nothing succeeded."""
-        return None if self.best is None else self.best.latency_s
+        best = self.best
+        return None if best is None else best.latency_s
 
     @property
     def failures(self) -> int:
@@ -233,7 +246,6 @@ def run(
     result = Run(strategy=strategy.name, seed=seed)
     memory: dict[str, Trial] = {}
     misses_in_a_row = 0
-    best_latency = float("inf")
     while True:
         remaining = None if budget.evaluations is None else budget.evaluations - len(result.trials)
         if remaining is not None and remaining <= 0:
@@ -253,10 +265,6 @@ def run(
         trials, ends = _measure(fresh, oracle, clock, trace)
         result.missed += len(fresh) - len(trials)
         misses_in_a_row = 0 if trials else misses_in_a_row + len(fresh)
-        for trial in trials:
-            latency = trial.latency_s
-            if latency is not None and latency < best_latency:
-                best_latency, result.best = latency, trial
         result.trials += trials
         result.clock_s += ends
         if trials:

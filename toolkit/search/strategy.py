@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolkit.errors import SearchError, did_you_mean
-from toolkit.records import Candidate, Trial, TrialState
+from toolkit.records import Candidate, Trial
 from toolkit.search.base import DirectionScorer, Scorer, Space
 
 
@@ -158,7 +158,5 @@ def sample_unseen(
 
 def throughput(trial: Trial) -> float:
     """Return 1 / latency of a trial in 1/s; 0 for a failure (higher is better)."""
-    if trial.state is not TrialState.OK:
-        return 0.0
     latency = trial.latency_s
-    return 0.0 if latency is None or latency <= 0 else 1.0 / latency
+    return 1.0 / latency if latency is not None and latency > 0 else 0.0
