@@ -17,8 +17,7 @@ DOCS = ROOT / "docs"
 TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 DOC_PAGES = [*TOP, *sorted(DOCS.rglob("*.md")), *sorted((ROOT / "datasets").rglob("*.md"))]
 # Pages that are linked to and still to be written.
-PENDING = {
-}
+PENDING = {}
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 
 
