@@ -77,7 +77,7 @@ def ingest(
             Run(store, files, blocks, marks).run(done)
         store.close()
     report.seconds = time.perf_counter() - begun
-    report.peak_rss_bytes = peak_rss_bytes()
+    report.peak_rss_bytes = peak_rss_bytes(getattr(blocks, "workers", 0))
     report.total_records = sum(part.rows for part in store.manifest.records)
     report.total_tasks = len(store.tasks)
     report.machines_unknown = sum(task.machine is None for task in store.tasks.values())
@@ -136,8 +136,12 @@ def nothing_read(report: IngestReport, paths: Sequence[str | Path]) -> LogError:
     )
 
 
-def peak_rss_bytes() -> int:
-    """Peak resident memory of this process so far, in bytes (0 where the system hides it)."""
+def peak_rss_bytes(workers: int = 0) -> int:
+    """Peak resident memory so far, in bytes (0 where the system hides it).
+
+    Of this process and of its reading processes, each of which is counted with the peak of the
+    largest: an upper bound.
+    """
     try:
         import resource
     except ImportError:
@@ -145,4 +149,6 @@ def peak_rss_bytes() -> int:
     import sys
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if workers:
+        peak += workers * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     return int(peak if sys.platform == "darwin" else peak * 1024)

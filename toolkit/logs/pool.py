@@ -78,6 +78,7 @@ class WorkerPool:
     """Reads blocks in worker processes; each is fed and heard by a thread of this one."""
 
     def __init__(self, workers: int) -> None:
+        self.workers = workers
         self.window = 2 * workers
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="ingest")
         self._idle: queue.SimpleQueue[_Process] = queue.SimpleQueue()
