@@ -13,6 +13,7 @@ EXTRACTORS = Registry(
     {
         "knobs": "toolkit.features.knobs:KnobsExtractor",
         "primitives": "toolkit.features.primitives:PrimitivesExtractor",
+        "per-store": "toolkit.features.per_store:PerStoreExtractor",
     },
 )
 

@@ -1,0 +1,139 @@
+"""TVM's per-store features: from records that TVM itself wrote here, and past crashes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+from toolkit.datasets import Dataset, ingest, open_dataset
+from toolkit.errors import DatasetError
+from toolkit.features.base import CandidateGroup
+from toolkit.features.per_store import COLUMNS, STORE_COLUMNS, PerStoreExtractor, fold
+
+WRITER = """
+import sys
+import tvm
+from tvm import te
+from tvm.s_tir import meta_schedule as ms
+
+a, b = te.placeholder((16, 16), name="a"), te.placeholder((16, 16), name="b")
+k = te.reduce_axis((0, 16), name="k")
+c = te.compute((16, 16), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="c")
+module = tvm.IRModule({"main": te.create_prim_func([a, b, c])})
+target = tvm.target.Target({"kind": "llvm", "num-cores": 1})
+context = ms.TuneContext(mod=module, target=target, num_threads=1,
+    space_generator="post-order-apply", task_name="main")
+database = ms.database.JSONDatabase(work_dir=sys.argv[1])
+workload = database.commit_workload(module)
+for schedule in context.generate_design_space()[:2]:
+    database.commit_tuning_record(ms.database.TuningRecord(schedule.trace, workload, [1e-6], target,
+        ms.arg_info.ArgInfo.from_entry_func(module, False)))
+"""
+
+FAKE = """
+import sys
+lines = sys.stdin.buffer
+lines.readline()
+print('{"ready": true}', flush=True)
+for line in lines:
+    if b"crash" in line:
+        sys.exit(9)
+    if b"hang" in line:
+        import time
+        time.sleep(60)
+    if b"refuse" in line:
+        print('{"stores": null}', flush=True)
+    else:
+        print('{"stores": [' + str([1.0] * 164) + ']}', flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def written_by_tvm(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """Two records of a matrix product, written by TVM in a process of its own."""
+    import subprocess
+
+    folder = tmp_path_factory.mktemp("tvm")
+    (folder / "log").mkdir()
+    subprocess.run([sys.executable, "-c", WRITER, str(folder / "log")], check=True)
+    ingest([folder / "log"], folder / "dataset")
+    return open_dataset(folder / "dataset")
+
+
+def group_of(dataset: Dataset) -> CandidateGroup:
+    return next(group for group, _ in dataset.groups())
+
+
+def test_records_of_tvm_have_its_columns(written_by_tvm: Dataset) -> None:
+    extractor = PerStoreExtractor()
+    group = group_of(written_by_tvm)
+    assert extractor.supports(group.task)
+    block = extractor.extract(group)
+    assert block.columns == COLUMNS
+    assert np.isfinite(block.values).all()
+    assert (block.values[:, -1] >= 1).all()
+    # 16 * 16 * 16 multiply-adds are in the arithmetic columns, as log2(1 + n)
+    main = block.values[0, STORE_COLUMNS : STORE_COLUMNS + 16]
+    assert np.isclose(main, np.log2(1 + 16**3), atol=1e-3).any()
+    assert extractor.crashes == 0
+
+
+def fake_group(*schedules: str) -> CandidateGroup:
+    from toolkit.records import Sketch, Task
+
+    task = Task("t", "metaschedule", "w", [], '{"kind":"llvm"}', "llvm", blob="[]")
+    decisions = np.zeros((len(schedules), 0), dtype=np.int64)
+    return CandidateGroup(task, Sketch("s", "metaschedule", "[]", ()), decisions, schedules)
+
+
+def test_a_crash_costs_one_candidate(tmp_path: Path) -> None:
+    (tmp_path / "fake.py").write_text(FAKE)
+    extractor = PerStoreExtractor([sys.executable, str(tmp_path / "fake.py")], timeout_s=20)
+    block = extractor.extract(fake_group("good", "crash", "good", "refuse", "good"))
+    assert np.isfinite(block.values).all(axis=1).tolist() == [True, False, True, False, True]
+    assert extractor.crashes == 1
+
+
+def test_a_candidate_that_never_ends_is_given_up(tmp_path: Path) -> None:
+    (tmp_path / "fake.py").write_text(FAKE)
+    extractor = PerStoreExtractor([sys.executable, str(tmp_path / "fake.py")], timeout_s=1.5)
+    block = extractor.extract(fake_group("hang", "good"))
+    assert np.isfinite(block.values).all(axis=1).tolist() == [False, True]
+
+
+def test_a_workload_that_tvm_cannot_load_is_a_named_error() -> None:
+    extractor = PerStoreExtractor([sys.executable, "-c", "raise SystemExit(3)"])
+    with pytest.raises(DatasetError, match="does not load"):
+        extractor.extract(fake_group("good"))
+
+
+def test_without_schedules_it_says_what_to_use(written_by_tvm: Dataset) -> None:
+    group = group_of(written_by_tvm)
+    bare = CandidateGroup(group.task, group.sketch, group.decisions)
+    with pytest.raises(DatasetError, match="need the candidates' schedules"):
+        PerStoreExtractor().extract(bare)
+
+
+def test_databases_of_older_tvm_are_not_supported() -> None:
+    import loglines
+
+    from toolkit.records import Task
+
+    for new in (False, True):
+        line = orjson.dumps(loglines.workload(new=new)).decode()
+        task = Task("t", "metaschedule", "w", [], "llvm", "llvm", blob=line)
+        assert PerStoreExtractor().supports(task) is new
+
+
+def test_stores_are_folded_to_their_maximum_and_the_busiest() -> None:
+    stores = np.zeros((2, STORE_COLUMNS))
+    stores[0, 0], stores[1, 3], stores[0, 100], stores[1, 100] = 5.0, 2.0, 1.0, 9.0
+    row = dict(zip(COLUMNS, fold(stores).tolist(), strict=True))
+    assert row["ps_max_0"] == 5.0
+    assert row["ps_max_100"] == 9.0
+    assert row["ps_main_100"] == 1.0
+    assert row["ps_stores"] == 2.0

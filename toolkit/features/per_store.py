@@ -1,0 +1,194 @@
+"""Extractor ``per-store``: TVM's own 164 features of every buffer store, folded to one row.
+
+TVM (``meta_schedule/feature_extractor/per_store_feature.cc``) extracts one row for each store.
+A candidate's row here holds, for each of the 164 columns, the maximum over its stores and the value
+of its busiest store (the one with the most arithmetic), and the number of stores: 329 columns,
+``ps_max_<i>``, ``ps_main_<i>`` and ``ps_stores``.
+
+TVM runs in a process of its own, one candidate at a time: a candidate that crashes it has an empty
+row, the process is started again, and the rest goes on. Only databases that the installed TVM can
+load are supported (TVM 0.27: those of 0.23 and later), and only candidates whose schedules are at
+hand.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import selectors
+import subprocess
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from toolkit.errors import DatasetError
+from toolkit.features.base import CandidateGroup, FeatureBlock
+from toolkit.records import Task
+
+STORE_COLUMNS = 164
+ARITHMETIC = 16
+"""The first so many columns count arithmetic by kind, log-scaled (group 1 of TVM's features)."""
+
+COLUMNS = (
+    *(f"ps_max_{i}" for i in range(STORE_COLUMNS)),
+    *(f"ps_main_{i}" for i in range(STORE_COLUMNS)),
+    "ps_stores",
+)
+
+TIMEOUT_S = 60.0
+
+
+class PerStoreExtractor:
+    """TVM's per-store features, from worker processes.
+
+    Parameters
+    ----------
+    command
+        What runs a worker; another interpreter may be named.
+    timeout_s
+        Longest time for one candidate, in seconds; what takes longer counts as a crash.
+    """
+
+    name = "per-store"
+    version = 1
+
+    def __init__(self, command: list[str] | None = None, timeout_s: float = TIMEOUT_S) -> None:
+        self._command = command or [sys.executable, "-m", "toolkit.features.per_store_worker"]
+        self._timeout_s = timeout_s
+        self.crashes = 0
+
+    def supports(self, task: Task) -> bool:
+        """MetaSchedule tasks whose workload is written as TVM 0.23 and later do."""
+        if task.format != "metaschedule" or not task.blob:
+            return False
+        try:
+            return b'"root_index"' in base64.b64decode(orjson.loads(task.blob)[1])
+        except (orjson.JSONDecodeError, ValueError, IndexError, TypeError):
+            return False
+
+    def extract(self, group: CandidateGroup) -> FeatureBlock:
+        """Extract every candidate of a group.
+
+        Raises
+        ------
+        DatasetError
+            When the group comes without schedules.
+        """
+        if group.schedules is None:
+            raise DatasetError(
+                "per-store features need the candidates' schedules",
+                cure="use the extractor 'primitives' for candidates that are not recorded",
+            )
+        values = np.full((len(group), len(COLUMNS)), np.nan, dtype=np.float32)
+        header = {
+            "workload": group.task.blob,
+            "target": group.task.target,
+            "arguments": group.task.arguments,
+        }
+        with _Worker(self._command, header, self._timeout_s) as worker:
+            for row, schedule in enumerate(group.schedules):
+                stores = worker.ask(schedule)
+                if stores is not None and len(stores):
+                    values[row] = fold(stores)
+            self.crashes += worker.crashes
+        return FeatureBlock(COLUMNS, values)
+
+
+def fold(stores: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Fold a ``(stores, 164)`` matrix to one row of ``COLUMNS``."""
+    busiest = int(stores[:, :ARITHMETIC].sum(axis=1).argmax())
+    parts = [stores.max(axis=0), stores[busiest], [float(len(stores))]]
+    return np.concatenate(parts).astype(np.float32)
+
+
+class _Worker:
+    """One worker process at a time; a dead one is replaced before the next question."""
+
+    def __init__(self, command: list[str], header: dict[str, Any], timeout_s: float) -> None:
+        self._command, self._header, self._timeout_s = command, header, timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._failed_starts = 0
+        self._buffer = b""
+        self.crashes = 0
+
+    def __enter__(self) -> _Worker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop()
+
+    def _start(self) -> subprocess.Popen[bytes] | None:
+        if self._process is None and self._failed_starts < 3:
+            self._buffer = b""
+            self._process = subprocess.Popen(
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, "TVM_NUM_THREADS": "1"},
+            )
+            ready = self._exchange(self._header)
+            if ready is None or not ready.get("ready"):
+                self._failed_starts += 1
+                self._stop()
+                if self._failed_starts >= 3:
+                    raise DatasetError(
+                        "TVM does not load this workload",
+                        cure="use the extractor 'primitives', which needs no TVM",
+                    )
+                return self._start()
+            self._failed_starts = 0
+        return self._process
+
+    def ask(self, schedule: str) -> NDArray[np.float64] | None:
+        """Stores of one candidate, ``None`` where TVM fails on it or dies."""
+        self._start()
+        reply = self._exchange({"schedule": schedule})
+        if reply is None:
+            self.crashes += 1
+            self._stop()
+            return None
+        stores = reply.get("stores")
+        return None if stores is None else np.array(stores, dtype=np.float64)
+
+    def _exchange(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        process = self._process
+        assert process is not None and process.stdin is not None and process.stdout is not None
+        try:
+            process.stdin.write(orjson.dumps(message) + b"\n")
+            process.stdin.flush()
+        except OSError:
+            return None
+        deadline = time.monotonic() + self._timeout_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                remaining = deadline - time.monotonic()
+                if remaining <= 0 or not selector.select(remaining):
+                    return None
+                chunk = os.read(process.stdout.fileno(), 1 << 16)
+                if not chunk:
+                    return None
+                self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        try:
+            reply = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            return None
+        return reply if isinstance(reply, dict) else None
+
+    def _stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
