@@ -1,0 +1,99 @@
+"""Trials a minute of the live engine and of TVM's own tuner, side by side in one run.
+
+    python tests/benchmarks/bench_engine.py --trials 128 --rounds 3
+
+Both build and measure random programs of the same workload with the same settings of the time
+evaluator, in turn: TVM's ``tune_tir`` with its ``replay-trace`` strategy (random programs, no cost
+model; its default builder and runner, batches of 64) and ``DeviceOracle``. Nothing else may run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import statistics
+import tempfile
+import time
+
+import numpy as np
+import tvm
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, LocalRunner
+
+from toolkit.live.design import DesignSpace
+from toolkit.live.device import Device
+from toolkit.live.machine import default_target, physical_cores
+from toolkit.live.oracle import DeviceOracle
+from toolkit.live.protocol import Protocol
+from toolkit.live.space import MetaScheduleSpace
+from toolkit.live.workloads import parse_workload
+
+
+def stock(module: tvm.IRModule, target: str, trials: int, protocol: Protocol) -> float:
+    """Seconds that TVM's tuner takes for so many trials."""
+    config = EvaluatorConfig(
+        number=protocol.number, repeat=protocol.repeat, min_repeat_ms=protocol.min_repeat_ms
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        ms.tune_tir(
+            module,
+            tvm.target.Target(json.loads(target)),
+            work_dir=folder,
+            max_trials_global=trials,
+            num_trials_per_iter=64,
+            runner=LocalRunner(evaluator_config=config),
+            cost_model="random",
+            strategy="replay-trace",
+            seed=1,
+        )
+        return time.perf_counter() - started
+
+
+def ours(module: tvm.IRModule, target: str, trials: int, protocol: Protocol) -> float:
+    """Seconds that the toolkit's engine takes for so many trials."""
+    started = time.perf_counter()
+    space = MetaScheduleSpace(DesignSpace(module, target))
+    drawn = space.sample(np.random.default_rng(1), trials)
+    with Device(target, protocol) as device:
+        DeviceOracle(space, device).measure(drawn)
+    return (time.perf_counter() - started) * trials / len(drawn)
+
+
+def main() -> None:
+    """Print one JSON object a workload."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workload", action="append")
+    parser.add_argument("--trials", type=int, default=128)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    logging.getLogger("tvm").setLevel(logging.ERROR)
+    threads = physical_cores()
+    target = default_target(threads)
+    protocol = Protocol(number=3, repeat=1, min_repeat_ms=100, threads=threads)
+    for name in options.workload or ["matmul:256,256,256", "conv2d_nhwc:1,28,28,64,64,3,1,1"]:
+        (workload,) = parse_workload(name)
+        pairs = []
+        for _ in range(options.rounds):
+            theirs = stock(workload.module, target, options.trials, protocol)
+            pairs.append((theirs, ours(workload.module, target, options.trials, protocol)))
+        print(
+            json.dumps(
+                {
+                    "workload": name,
+                    "trials": options.trials,
+                    "stock_trials_per_minute": round(
+                        60 * options.trials / statistics.median(p[0] for p in pairs), 1
+                    ),
+                    "toolkit_trials_per_minute": round(
+                        60 * options.trials / statistics.median(p[1] for p in pairs), 1
+                    ),
+                    "median_ratio": round(statistics.median(a / b for a, b in pairs), 2),
+                }
+            )
+        )
+
+
+if __name__ == "__main__":
+    main()
