@@ -15,7 +15,8 @@ from toolkit.features.base import CandidateGroup
 from toolkit.features.per_store import COLUMNS, STORE_COLUMNS, PerStoreExtractor, fold
 
 WRITER = """
-import sys
+import sys, types
+sys.modules["tvm.s_tir.tensor_intrin"] = types.ModuleType("tvm.s_tir.tensor_intrin")
 import tvm
 from tvm import te
 from tvm.s_tir import meta_schedule as ms
