@@ -7,7 +7,7 @@ of its busiest store (the one with the most arithmetic), and the number of store
 
 TVM runs in a process of its own, one candidate at a time: a candidate that crashes it has an empty
 row, the process is started again, and the rest goes on. Only databases that the installed TVM can
-load are supported (TVM 0.27: those of 0.23 and later), and only candidates whose schedules are at
+load are supported (TVM 0.27: not those of 0.18 or 0.23), and only candidates whose schedules are at
 hand.
 """
 
