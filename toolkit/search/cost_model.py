@@ -24,6 +24,9 @@ class CostModelOptions(StrategyOptions):
     loss: Literal["rank", "squared"] = Field(
         default="rank", description="pairwise rank loss, or squared error of relative throughput"
     )
+    pairs: int = Field(
+        default=8, ge=1, description="pairs drawn for each measurement in XGBoost's rank loss"
+    )
     trees: int = Field(default=40, ge=1)
     depth: int = Field(default=3, ge=1)
     learning_rate: float = Field(default=0.3, gt=0)
@@ -90,6 +93,9 @@ class OnlineCostModel:
             "seed": self.seed,
             "verbosity": 0,
         }
+        if rank:
+            parameters["lambdarank_pair_method"] = "mean"
+            parameters["lambdarank_num_pair_per_sample"] = o.pairs
         self._model = xgboost.train(parameters, data, num_boost_round=o.trees)
 
     def _fit_lightgbm(
@@ -110,7 +116,10 @@ class OnlineCostModel:
             free_raw_data=True,
         )
         parameters = {
-            "objective": "rank_xendcg" if rank else "regression",
+            "objective": "lambdarank" if rank else "regression",
+            # All pairs count, by how far apart they are: not only those near the top.
+            "lambdarank_truncation_level": len(target),
+            "label_gain": list(range(31)),
             "num_leaves": 2**o.depth,
             "max_depth": o.depth,
             "learning_rate": o.learning_rate,

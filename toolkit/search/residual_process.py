@@ -27,7 +27,7 @@ class ResidualOptions(StrategyOptions):
     """Standard deviations are of log throughput; lengths are in units of the columns (log2)."""
 
     main: float = Field(default=0.15, gt=0, description="prior deviation of the main effects")
-    interaction: float = Field(default=0.1, ge=0, description="prior deviation of interactions")
+    interaction: float = Field(default=0.15, ge=0, description="prior deviation of interactions")
     main_length: float = Field(default=2.0, gt=0)
     interaction_length: float = Field(default=3.0, gt=0)
     slope: float = Field(

@@ -1,0 +1,212 @@
+"""Models inside strategies: the residual process, acquisition, diversity, the mutation guide."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy import stats
+from toy_spaces import FormulaOracle, finite_space, toy_latency
+
+from toolkit.records import Candidate, Direction
+from toolkit.search import STRATEGIES
+from toolkit.search.annealing import diverse
+from toolkit.search.base import Space
+from toolkit.search.bayes import expected_improvement
+from toolkit.search.cost_model import CostModelOptions, OnlineCostModel
+from toolkit.search.etc_sketch import SketchMeans
+from toolkit.search.movers import ANSOR_WEIGHTS, GuidedMover, WeightedMover, rule_shares
+from toolkit.search.residual_process import LEVEL, ResidualOptions, ResidualProcess, matern
+from toolkit.search.runner import Budget, SimulatedClock, run
+from toolkit.search.steps import t_test_p_value
+
+
+def direct_posterior(
+    columns: NDArray[np.float64],
+    prior: NDArray[np.float64],
+    measured: Sequence[int],
+    residuals: NDArray[np.float64],
+    o: ResidualOptions,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The posterior by inverting the whole kernel matrix."""
+    gaps = (columns[:, None, :] - columns[None, :, :]) ** 2
+    shifted = prior - prior.max()
+    kernel = LEVEL**2 + o.slope**2 * np.outer(shifted, shifted)
+    kernel = kernel + o.main**2 * matern(gaps / o.main_length**2).mean(axis=2)
+    kernel = kernel + o.interaction**2 * matern(gaps.sum(axis=2) / o.interaction_length**2)
+    m = list(measured)
+    inverse = np.linalg.inv(kernel[np.ix_(m, m)] + o.noise**2 * np.eye(len(m)))
+    mean = shifted + kernel[:, m] @ inverse @ residuals
+    variance = np.diag(kernel) - np.einsum("ij,jk,ik->i", kernel[:, m], inverse, kernel[:, m])
+    return mean, np.sqrt(np.maximum(variance, 1e-12))
+
+
+def test_the_residual_process_is_the_textbook_posterior() -> None:
+    rng = np.random.default_rng(0)
+    columns, prior = rng.normal(0, 2, (30, 3)), rng.normal(0, 0.5, 30)
+    options = ResidualOptions(clip=100.0)
+    process = ResidualProcess(columns.astype(np.float32), prior, options)
+    residuals = rng.normal(1.0, 0.2, 12)
+    for i, residual in enumerate(residuals):
+        process.add(2 * i, float(process.prior[2 * i] + residual))
+    mean, deviation = process.posterior()
+    exact = columns.astype(np.float32).astype(np.float64)
+    want_mean, want_deviation = direct_posterior(exact, prior, range(0, 24, 2), residuals, options)
+    assert mean == pytest.approx(want_mean, abs=1e-6)
+    assert deviation == pytest.approx(want_deviation, abs=1e-5)
+
+
+def test_a_disaster_does_not_condemn_its_neighbours() -> None:
+    columns = np.array([[0.0], [1.0], [2.0], [9.0]], dtype=np.float32)
+    for speed in (-3.0, -np.inf):  # much slower than predicted, or a failure
+        process = ResidualProcess(columns, np.zeros(4), ResidualOptions())
+        for near in (0, 1):
+            process.add(near, 0.0)
+        process.add(3, speed)
+        mean, _ = process.posterior()
+        assert mean[2] > -0.3
+
+
+def test_more_measurements_than_the_first_block() -> None:
+    rng = np.random.default_rng(1)
+    process = ResidualProcess(
+        rng.normal(size=(100, 2)).astype(np.float32), np.zeros(100), ResidualOptions()
+    )
+    for i in range(100):
+        process.add(i, 0.1)
+    mean, deviation = process.posterior()
+    assert mean == pytest.approx(np.full(100, 0.1), abs=0.02)
+    assert (deviation < 0.05).all()
+
+
+def test_expected_improvement_is_the_mean_of_what_is_gained() -> None:
+    rng = np.random.default_rng(2)
+    for mean, deviation, best in ((0.2, 0.5, 0.6), (1.0, 0.1, 0.6), (0.0, 0.3, 0.5)):
+        draws = np.maximum(rng.normal(mean, deviation, 400_000) - best, 0.0).mean()
+        found = expected_improvement(np.array([mean]), np.array([deviation]), best)[0]
+        assert found == pytest.approx(draws, abs=3e-3)
+
+
+def test_a_diverse_plan_covers_values_that_a_greedy_one_misses() -> None:
+    scores = np.array([1.0, 0.99, 0.98, 0.5])
+    codes = np.array([[0, 0], [0, 0], [0, 0], [1, 1]])
+    assert diverse(scores, codes, 2, alpha=0.0) == [0, 1]
+    assert diverse(scores, codes, 2, alpha=1.0) == [0, 3]
+
+
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+@pytest.mark.parametrize("loss", ["rank", "squared"])
+def test_online_models_learn_the_order(library: str, loss: str) -> None:
+    rng = np.random.default_rng(3)
+    features = rng.uniform(0, 4, (300, 3)).astype(np.float32)
+    throughput = np.exp(-((features - 2.0) ** 2).sum(axis=1) / 3)
+    options = CostModelOptions.model_validate({"library": library, "loss": loss})
+    model = OnlineCostModel(options, 0)
+    assert not model.fitted
+    assert model.predict(features).tolist() == [0.0] * 300
+    model.fit(features[:200], throughput[:200])
+    found = stats.spearmanr(model.predict(features[200:]), throughput[200:]).statistic
+    assert found > (0.6 if loss == "rank" else 0.85)
+    again = OnlineCostModel(options, 0)
+    again.fit(features[:200], throughput[:200])
+    assert np.array_equal(again.predict(features), model.predict(features))
+
+
+def test_a_model_of_failures_alone_is_none() -> None:
+    model = OnlineCostModel(CostModelOptions(), 0)
+    model.fit(np.zeros((5, 2), dtype=np.float32), np.zeros(5))
+    assert not model.fitted
+
+
+def test_t_test_is_scipy_s() -> None:
+    rng = np.random.default_rng(4)
+    for n, m in ((3, 3), (10, 3), (2, 8)):
+        a, b = rng.normal(1, 0.1, n), rng.normal(1.1, 0.1, m)
+        assert t_test_p_value(a, b) == pytest.approx(float(stats.ttest_ind(a, b).pvalue))
+    assert t_test_p_value([1.0], [2.0, 2.1]) == 1.0
+    assert t_test_p_value([1.0, 1.0], [2.0, 2.0]) == 0.0
+
+
+def test_mutations_follow_ansor_s_weights() -> None:
+    space, rng = finite_space(), np.random.default_rng(5)
+    states = np.zeros(20_000, dtype=np.int64)
+    moved = WeightedMover(space, ANSOR_WEIGHTS).numbers(rng, states)
+    vectors = np.array([c.decisions for c in space.candidates()])
+    unroll = (vectors[moved][:, 4] != vectors[0, 4]).mean()
+    assert unroll == pytest.approx(0.04 / 0.94, abs=0.006)
+    assert (moved != 0).all()
+    assert rule_shares(["tile", "tile", "unroll"], {"tile": 0.9, "unroll": 0.1}).tolist() == [
+        0.45,
+        0.45,
+        0.1,
+    ]
+
+
+class LikesUnroll:
+    """Expects something of unrolling alone."""
+
+    training_task_ids: frozenset[str] = frozenset()
+
+    def gains(
+        self, space: Space, candidate: Candidate, directions: Sequence[Direction]
+    ) -> NDArray[np.float64]:
+        return np.array([1.0 if d.rule == "unroll" else 0.0 for d in directions])
+
+
+def test_guided_mutations_follow_the_model() -> None:
+    space, rng = finite_space(), np.random.default_rng(6)
+    states = np.arange(75)
+    moved = GuidedMover(space, LikesUnroll(), "best", 0.1).numbers(rng, states)
+    vectors = np.array([c.decisions for c in space.candidates()])
+    changed = vectors[moved] != vectors[states]
+    assert changed[:, 4].all()
+    assert not changed[:, :4].any()
+    often = GuidedMover(space, LikesUnroll(), "sampled", 1.0).numbers(rng, np.repeat(states, 200))
+    share = (vectors[often] != vectors[np.repeat(states, 200)])[:, 4].mean()
+    # e against 1 for each of three to six directions
+    assert 0.3 < share < 0.7
+
+
+def test_sketch_means_weigh_the_last_round_and_history() -> None:
+    means = SketchMeans(["a", "b"], last=0.5)
+    means.update(["a", "b", "a"], np.array([0.2, 0.9, 0.4]))
+    assert means.means == {"a": pytest.approx(0.3), "b": 0.9}
+    assert means.best() == "b"
+    means.update(["b", "b"], np.array([0.0, 0.1]))
+    assert means.means["b"] == pytest.approx(0.5 * 0.05 + 0.5 * 0.9)
+    for _ in range(5):
+        means.update(["b"], np.array([0.0]))
+    assert means.best() == "a"  # a wrong first impression is mended
+
+
+@pytest.mark.parametrize(
+    "name", ["annealing", "evolutionary", "bayes-ucb", "beam", "droplet", "genetic"]
+)
+def test_searching_beats_chance(name: str) -> None:
+    """Mean latency of what is measured after a first third, over seeds, against random search."""
+
+    def mean_latency(strategy_name: str) -> float:
+        found = []
+        for seed in range(6):
+            options = {
+                "annealing": {"plan_size": 12},
+                "bayes-ucb": {"plan_size": 12},
+                "evolutionary": {"round_size": 12, "population": 64},
+                "beam": {"round_size": 12},
+                "genetic": {"population": 12},
+            }.get(strategy_name)
+            plugin = STRATEGIES.get(strategy_name)
+            strategy = plugin(finite_space(), options, np.random.default_rng(seed))
+            trials = run(
+                strategy,
+                FormulaOracle(),
+                Budget(evaluations=36),
+                batch_size=6,
+                clock=SimulatedClock(),
+            ).trials
+            found += [toy_latency(t.candidate.decisions) for t in trials[12:]]
+        return float(np.mean(found))
+
+    assert mean_latency(name) < mean_latency("random")
