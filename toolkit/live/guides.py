@@ -7,12 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
-
-from toolkit import training
-from toolkit.errors import ModelError
 from toolkit.search.base import DirectionScorer, Scorer
-from toolkit.workspace import Workspace
+from toolkit.training.loading import default_folders, load_trained
 
 
 @dataclass(frozen=True)
@@ -48,20 +44,5 @@ def load_guides(folders: Sequence[Path] | None) -> Guides:
 
     Raises ``ModelError`` for a folder that was named and holds no model.
     """
-    if folders is None:
-        workspace = Workspace()
-        defaults = [workspace.model("throughput"), workspace.model("mutation")]
-        folders = [folder for folder in defaults if (folder / "manifest.json").is_file()]
-    found: dict[str, Any] = {}
-    for folder in folders:
-        manifest = folder / "manifest.json"
-        if not manifest.is_file():
-            raise ModelError("there is no trained model", where=folder, cure="run: toolkit train")
-        kind = orjson.loads(manifest.read_bytes()).get("kind")
-        if kind == "throughput":
-            found[kind] = training.load_throughput(folder)
-        elif kind == "mutation":
-            found[kind] = training.load_mutation(folder)
-        else:
-            raise ModelError(f"a model of the unknown kind {kind!r}", where=manifest)
-    return Guides(**found)
+    found = load_trained(default_folders() if folders is None else folders)
+    return Guides(found.throughput, found.mutation)

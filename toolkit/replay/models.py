@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
-from toolkit.errors import LeakError, ModelError
-from toolkit.records import Candidate, Direction, content_id
+from toolkit.errors import LeakError
+from toolkit.records import Candidate, Direction
 from toolkit.replay.space import RecordedSpace
 from toolkit.search.base import DirectionScorer, Scorer, Space
 
@@ -109,20 +108,8 @@ def load_models(directories: Sequence[Path]) -> ModelSet:
     """Load trained models from their folders; the manifest says of which kind each is."""
     if not directories:
         return ModelSet()
-    from toolkit import training
+    # Only a replay with models needs the libraries that they are made with.
+    from toolkit.training.loading import load_trained
 
-    found: dict[str, Any] = {}
-    parts: list[bytes] = []
-    for directory in directories:
-        manifest = directory / "manifest.json"
-        if not manifest.is_file():
-            raise ModelError("no trained model here", where=directory, cure="see 'toolkit train'")
-        content = manifest.read_bytes()
-        kind = orjson.loads(content).get("kind")
-        if kind not in ("throughput", "mutation"):
-            raise ModelError(f"a model of unknown kind {kind!r}", where=manifest)
-        if kind in found:
-            raise ModelError(f"two {kind} models", where=directory, cure="give one of each kind")
-        found[kind] = getattr(training, f"load_{kind}")(directory)
-        parts.append(content)
-    return ModelSet(found.get("throughput"), found.get("mutation"), content_id(*sorted(parts)))
+    found = load_trained(directories)
+    return ModelSet(found.throughput, found.mutation, found.fingerprint)

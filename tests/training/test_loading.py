@@ -1,0 +1,68 @@
+"""One home for loading models: kinds, names in the workspace, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import orjson
+import pytest
+
+from toolkit.datasets import Dataset
+from toolkit.errors import ModelError
+from toolkit.live.guides import load_guides
+from toolkit.replay import load_models
+from toolkit.training import train_throughput
+from toolkit.training.loading import default_folders, find_model, load_trained, workspace_models
+from toolkit.training.recipe import Recipe
+from toolkit.workspace import Workspace
+
+
+@pytest.fixture
+def workspace(
+    made_dataset: Dataset, quick: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Workspace:
+    """Two throughput models of one workspace, ``mine`` trained last."""
+    monkeypatch.chdir(tmp_path)
+    few = quick.models[0].model_copy(update={"rounds": 3})
+    for seed, name in enumerate(("throughput", "mine")):
+        recipe = quick.model_copy(update={"models": (few,), "seed": seed})
+        train_throughput(made_dataset, recipe, Workspace().model(name), threads=1)
+    manifest = Workspace().model("throughput") / "manifest.json"
+    os.utime(manifest, (1, 1))
+    return Workspace()
+
+
+def test_replay_and_live_load_the_same_model(workspace: Workspace) -> None:
+    folder = workspace.model("throughput")
+    loaded = load_trained([folder])
+    assert loaded.mutation is None
+    assert load_guides([folder]).throughput.manifest == loaded.throughput.manifest
+    models = load_models([folder])
+    assert models.throughput.manifest == loaded.throughput.manifest
+    assert models.fingerprint == loaded.fingerprint != ""
+    assert load_trained([workspace.model("mine")]).fingerprint != loaded.fingerprint
+
+
+def test_a_model_is_found_by_path_by_name_or_as_the_latest(workspace: Workspace) -> None:
+    assert list(workspace_models()) == ["mine", "throughput"]
+    assert find_model(None, "throughput") == workspace.model("mine")
+    assert find_model("throughput", "throughput") == workspace.model("throughput")
+    assert find_model(workspace.model("mine"), "throughput") == workspace.model("mine")
+    # The default place alone guides the live phase: a model of another name is asked for.
+    assert default_folders() == [workspace.model("throughput")]
+
+
+def test_what_cannot_be_loaded_is_named(workspace: Workspace) -> None:
+    with pytest.raises(ModelError, match="did you mean 'mine'"):
+        find_model("mime", "throughput")
+    with pytest.raises(ModelError, match=r"no mutation model.*toolkit train mutation"):
+        find_model(None, "mutation")
+    with pytest.raises(ModelError, match="two throughput models"):
+        load_trained([workspace.model("mine"), workspace.model("throughput")])
+    with pytest.raises(ModelError, match="there is no model"):
+        load_models([Path("nowhere")])
+    manifest = workspace.model("mine") / "manifest.json"
+    manifest.write_bytes(orjson.dumps({**orjson.loads(manifest.read_bytes()), "kind": "oracle"}))
+    with pytest.raises(ModelError, match="unknown kind 'oracle'"):
+        load_guides([workspace.model("mine")])
