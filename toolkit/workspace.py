@@ -36,6 +36,16 @@ class Workspace:
         return self.root / "validation"
 
     @property
+    def tuned(self) -> Path:
+        """Tuned databases."""
+        return self.root / "tuned"
+
+    @property
+    def race(self) -> Path:
+        """Races against TVM's own tuner."""
+        return self.root / "race"
+
+    @property
     def report(self) -> Path:
         """The HTML report."""
         return self.root / "report.html"

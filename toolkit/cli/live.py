@@ -36,7 +36,8 @@ def register(app: typer.Typer) -> None:
     app.command()(validate)
 
 
-def _cores(text: str | None) -> tuple[int, ...]:
+def parse_cores(text: str | None) -> tuple[int, ...]:
+    """Read a list of processors such as 2,3."""
     import os
 
     if text is None:
@@ -96,7 +97,7 @@ def collect(
     from toolkit.live.protocol import Protocol
     from toolkit.live.workloads import parse_workload
 
-    pinned = _cores(cores)
+    pinned = parse_cores(cores)
     count = threads or len(pinned) or here.physical_cores()
     names = workload or ["matmul:128,128,128"]
     for warning in here.noise_warnings(count):
@@ -160,7 +161,7 @@ def validate(
         target=target,
         strategy=strategy,
         models=model,
-        cores=_cores(cores),
+        cores=parse_cores(cores),
         seed=seed,
         out=folder or Workspace().validation,
         progress=BarProgress(),

@@ -50,6 +50,7 @@ class DatabaseWriter:
         self.records = [orjson.loads(line) for line in records[: len(trials)]]
         self.trials = [orjson.loads(line) for line in trials[: len(records)]]
         self._files: list[TextIO] = [path.open("a", encoding="utf-8") for path in self._paths]
+        self._refused: set[str] | None = None
         self._indices: dict[str, int] = {
             str(orjson.loads(line)[0]): index for index, line in enumerate(self.workload_lines)
         }
@@ -119,6 +120,34 @@ class DatabaseWriter:
         self.records.append(record)
         self.trials.append(trial)
         return len(self.records) - 1
+
+    def refuse(self, workload: int, candidate: str, error: str) -> None:
+        """Note a candidate that TVM made no program of.
+
+        It has no valid trace, and a database with an invalid one is refused by TVM: such
+        candidates stand in ``database_refused.jsonl``, once each.
+        """
+        path = self.folder / "database_refused.jsonl"
+        if self._refused is None:
+            self._refused = {orjson.loads(line)["candidate"] for line in self._lines(path)}
+        if candidate in self._refused:
+            return
+        self._refused.add(candidate)
+        entry = {"workload": workload, "candidate": candidate, "error": error}
+        with path.open("ab") as file:
+            file.write(orjson.dumps({**entry, "timestamp": time.time()}) + b"\n")
+
+    def condemn(self, position: int, state: TrialState, error: str) -> None:
+        """Turn a record into a failure: its program ran, and was then found to be wrong."""
+        self.records[position][1][1] = FAILED_RUN_SECS
+        self.trials[position].update(state=state.value, error=error)
+        for which, entries in ((1, self.records), (2, self.trials)):
+            self._files[which].close()
+            lines = b"".join(orjson.dumps(entry) + b"\n" for entry in entries)
+            temporary = self._paths[which].with_suffix(".part")
+            temporary.write_bytes(lines)
+            temporary.replace(self._paths[which])
+            self._files[which] = self._paths[which].open("a", encoding="utf-8")
 
     def _write(self, which: int, line: str) -> None:
         try:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -80,6 +81,11 @@ class Device:
     def measure(self, program: Program, *, keep: bool = False) -> Reading:
         """Build and time a program; ``keep`` leaves it built for further readings."""
         return self._ask(program, "measure", keep=keep)
+
+    def measure_many(self, programs: Sequence[Program]) -> Iterator[tuple[int, Reading]]:
+        """Measure one after the other."""
+        for position, program in enumerate(programs):
+            yield position, self.measure(program)
 
     def set_reference(self, program: Program) -> Reading:
         """Run the unscheduled program once and keep its outputs in the worker."""

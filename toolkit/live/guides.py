@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from toolkit.records import Task
 from toolkit.search.base import DirectionScorer, Scorer
 from toolkit.training.loading import default_folders, load_trained
 
@@ -18,17 +19,15 @@ class Guides:
     throughput: Any = None
     mutation: Any = None
 
-    def scorer(self, task_id: str) -> Scorer | None:
+    def scorer(self, task: Task | str) -> Scorer | None:
         """The throughput model's member that never saw the task."""
-        scorer: Scorer | None = (
-            None if self.throughput is None else self.throughput.for_task(task_id)
-        )
+        scorer: Scorer | None = None if self.throughput is None else self.throughput.for_task(task)
         return scorer
 
-    def direction_scorer(self, task_id: str) -> DirectionScorer | None:
+    def direction_scorer(self, task: Task | str) -> DirectionScorer | None:
         """The mutation model's member that never saw the task."""
         scorer: DirectionScorer | None = (
-            None if self.mutation is None else self.mutation.for_task(task_id)
+            None if self.mutation is None else self.mutation.for_task(task)
         )
         return scorer
 

@@ -91,12 +91,18 @@ class MetaScheduleSpace:
         self._chosen.setdefault(identity, (sketch, chosen))
         return Candidate(identity, reading.sketch.sketch_id, tuple(reading.decisions))
 
-    def adopt(self, schedule: str) -> Candidate | None:
-        """Take in a recorded schedule (JSON); ``None`` when it is not in this space."""
-        chosen = without_postprocessors(orjson.loads(schedule))
+    def adopt(self, schedule: str | list[Any], *, proven: bool = False) -> Candidate | None:
+        """Take in a recorded schedule (JSON); ``None`` when it is not in this space.
+
+        ``proven`` skips TVM's word on it: for what this very space measured before.
+        """
+        recorded = orjson.loads(schedule) if isinstance(schedule, str) else schedule
+        chosen = without_postprocessors(recorded)
         sketch_id = read_skeleton(chosen[0]).sketch.sketch_id
         if sketch_id not in self._index:
             return None
+        if proven:
+            return self._candidate(self._index[sketch_id], chosen)
         design = self.design.realise(self._index[sketch_id], chosen)
         return None if design is None else self._candidate(design.sketch, design.chosen)
 

@@ -1,0 +1,102 @@
+"""Goes on with a search that was killed: what was measured is answered from its records.
+
+Strategies are deterministic, so one that is started again asks for the same candidates; each that
+has a record is answered from it, at the clock time that the record has, and nothing is measured
+twice. Where the strategy asks for something else after all (another version, other models), the
+records that it has not asked for are told to it at once, and the search goes on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from toolkit.live.database import DatabaseWriter
+from toolkit.live.space import MetaScheduleSpace
+from toolkit.records import Candidate, Trial, TrialState
+from toolkit.search.base import Oracle
+from toolkit.search.runner import WallClock
+
+
+def recorded_trials(
+    space: MetaScheduleSpace, writer: DatabaseWriter
+) -> list[tuple[Trial, float, int]]:
+    """What a database holds of a space: trials in order, their clock times, their positions.
+
+    Clock times are seconds since the search began (0 where the record has none).
+    """
+    index = writer.workload_index(space.design.module)
+    found = []
+    for position, (record, line) in enumerate(zip(writer.records, writer.trials, strict=True)):
+        if record[0] != index:
+            continue
+        candidate = space.adopt(record[1][0], proven=True)
+        if candidate is None:
+            continue
+        state = TrialState(line["state"])
+        trial = Trial(
+            candidate=candidate,
+            state=state,
+            run_times_s=tuple(record[1][1]) if state is TrialState.OK else (),
+            elapsed_s=float(line["elapsed_s"]),
+            timestamp=line["timestamp"],
+            error=line["error"],
+        )
+        found.append((trial, float(line.get("clock_s") or 0.0), position))
+    return found
+
+
+class RememberingOracle:
+    """Answers from the records of an interrupted search, then measures.
+
+    Parameters
+    ----------
+    known
+        Trials, their clock times and positions, in the order in which they were measured.
+    on_known
+        Called with every trial that is answered from the records (progress).
+    """
+
+    def __init__(
+        self,
+        oracle: Oracle,
+        known: Sequence[tuple[Trial, float, int]],
+        clock: WallClock,
+        *,
+        on_known: Callable[[Trial], object] | None = None,
+    ) -> None:
+        self._oracle = oracle
+        self._on_known = on_known
+        self._clock = clock
+        self._known = {trial.candidate.candidate_id: trial for trial, _, _ in known}
+        self._times = {trial.candidate.candidate_id: at for trial, at, _ in known}
+        self._waiting = set(self._known)
+
+    @property
+    def remembered(self) -> int:
+        """Number of records that answers are taken from."""
+        return len(self._known)
+
+    def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
+        """Answer from the records where they can, measure the rest; one trial each.
+
+        Records that nobody asked for come behind the first candidates that have none.
+        """
+        answers: dict[str, Trial] = {}
+        for candidate in candidates:
+            identity = candidate.candidate_id
+            if identity in self._known:
+                answers[identity] = self._known[identity]
+                self._waiting.discard(identity)
+                if self._on_known is not None:
+                    self._on_known(self._known[identity])
+                self._clock.resume(max(self._clock.now(), self._times[identity]))
+        fresh = [c for c in candidates if c.candidate_id not in answers]
+        extra: list[Trial] = []
+        new = self._oracle.measure(fresh) if fresh else []
+        answers.update((trial.candidate.candidate_id, trial) for trial in new)
+        # Refused candidates have no record: that one is asked for says nothing.
+        measured = any(trial.state is not TrialState.INSTANTIATION for trial in new)
+        if measured and self._waiting:
+            extra = [self._known[identity] for identity in self._known if identity in self._waiting]
+            self._waiting.clear()
+        return [answers[c.candidate_id] for c in candidates] + extra

@@ -1,0 +1,337 @@
+"""Tunes tasks on the device into a MetaSchedule database: strategies and schedulers of ``search``.
+
+The same strategies and the same task schedulers search a record in a replay. Here they are only
+put together: ``run_network`` is the loop, ``DeviceOracle`` the measurement.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from toolkit.errors import LiveError
+from toolkit.live.database import DatabaseWriter
+from toolkit.live.design import DesignSpace
+from toolkit.live.device import Device
+from toolkit.live.guides import Guides
+from toolkit.live.machine import describe_machine
+from toolkit.live.oracle import DeviceOracle, Engine
+from toolkit.live.programs import checked_program
+from toolkit.live.protocol import Protocol
+from toolkit.live.resume import RememberingOracle, recorded_trials
+from toolkit.live.space import MetaScheduleSpace
+from toolkit.live.tasks import TuneTask
+from toolkit.progress import SILENT, Progress, Step
+from toolkit.records import Trial, TrialState
+from toolkit.search import STRATEGIES
+from toolkit.search.base import Strategy
+from toolkit.search.network import NetworkRun, NetworkTask, run_network
+from toolkit.search.runner import Budget, WallClock
+from toolkit.search.schedulers import SCHEDULERS
+
+SETTINGS_FILE = "tune.json"
+RESULT_FILE = "tuned.json"
+
+# Programs of a task that are looked at until one computes what it should.
+CHECKED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TuneSettings:
+    """How a budget is spent.
+
+    Attributes
+    ----------
+    trials, seconds
+        Budget of all tasks together; either may be ``None``, not both.
+    strategy, options
+        A strategy of ``toolkit.search`` and its options.
+    scheduler
+        A task scheduler of ``toolkit.search``.
+    round_size
+        Trials that a task is given at a time.
+    check
+        Compare the outputs of each task's best program with the unscheduled one's.
+    """
+
+    trials: int | None = 256
+    seconds: float | None = None
+    strategy: str = "evolutionary"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    scheduler: str = "gradient"
+    round_size: int = 64
+    seed: int = 0
+    check: bool = True
+
+
+@dataclass(frozen=True)
+class _Searcher:
+    """One task while it is tuned."""
+
+    task: TuneTask
+    space: MetaScheduleSpace
+    strategy: Strategy
+    oracle: RememberingOracle
+
+
+def make_strategy(
+    space: MetaScheduleSpace,
+    guides: Guides,
+    name: str,
+    options: Mapping[str, Any] | None,
+    rng: np.random.Generator,
+) -> Strategy:
+    """Build a strategy over a live space with the models' members that never saw its task."""
+    made: Strategy = STRATEGIES.get(name)(
+        space,
+        dict(options or {}),
+        rng,
+        scorer=guides.scorer(space.task),
+        direction_scorer=guides.direction_scorer(space.task),
+    )
+    return made
+
+
+def tune(
+    tasks: Sequence[TuneTask],
+    out: Path,
+    *,
+    target: str,
+    protocol: Protocol,
+    settings: TuneSettings,
+    guides: Guides,
+    engine: Callable[[], Any] | None = None,
+    machine: str | None = None,
+    progress: Progress = SILENT,
+) -> dict[str, Any]:
+    """Tune tasks into the MetaSchedule database in ``out``; go on where it was stopped.
+
+    Parameters
+    ----------
+    engine
+        Opens what builds and measures (a context manager with ``measure_many``); a ``Device``
+        of this machine where it is not given.
+
+    Returns
+    -------
+    What ``tuned.json`` holds: a row a task (best latency in seconds, trials, failures by state),
+    trials a minute, seconds.
+
+    Raises
+    ------
+    LiveError
+        When ``out`` holds a run with other settings.
+    """
+    if settings.trials is None and settings.seconds is None:
+        raise LiveError("a search without a budget", cure="give --trials, --seconds, or both")
+    out.mkdir(parents=True, exist_ok=True)
+    _same_settings(out, target, protocol, settings)
+    clock = WallClock()
+    open_engine = engine or (lambda: Device(target, protocol))
+    with open_engine() as device, DatabaseWriter(out, target) as writer:
+        total = None if settings.trials is None else float(settings.trials)
+        label = f"tune {tasks[0].name}" if len(tasks) == 1 else f"tune {len(tasks)} tasks"
+        with progress.step(label, total) as step:
+            board = _Board(step, clock)
+            searchers = _searchers(
+                tasks, writer, device, board, clock, target, settings, guides, machine
+            )
+            _describe(writer, searchers, target, protocol, machine)
+            network = run_network(
+                [NetworkTask(s.strategy, s.oracle, s.task.weight, s.task.name) for s in searchers],
+                SCHEDULERS.get(settings.scheduler)(None, np.random.default_rng(settings.seed)),
+                Budget(settings.trials, settings.seconds),
+                round_size=settings.round_size,
+                clock=clock,
+            )
+        result = _summary(searchers, writer, network, clock.now(), out)
+        if settings.check:
+            with progress.step("check outputs", float(len(searchers))) as step:
+                _check_winners(searchers, writer, target, protocol, step)
+            result = _summary(searchers, writer, network, result["seconds"], out)
+    temporary = out / (RESULT_FILE + ".part")
+    temporary.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+    temporary.replace(out / RESULT_FILE)
+    return result
+
+
+def _same_settings(out: Path, target: str, protocol: Protocol, settings: TuneSettings) -> None:
+    """Refuse to mix two protocols or searches in one folder; a budget may grow."""
+    chosen = {k: v for k, v in asdict(settings).items() if k not in ("trials", "seconds", "check")}
+    wanted = {"target": target, "protocol": protocol.to_dict(), **chosen}
+    wanted = orjson.loads(orjson.dumps(wanted))
+    path = out / SETTINGS_FILE
+    if not path.is_file():
+        path.write_bytes(orjson.dumps(wanted, option=orjson.OPT_INDENT_2))
+        return
+    before = orjson.loads(path.read_bytes())
+    other = [key for key in wanted if before.get(key) != wanted[key]]
+    if other:
+        raise LiveError(
+            f"it holds a search with another {', '.join(other)}",
+            where=out,
+            cure="give another --out, or the same options to go on with it",
+        )
+
+
+class _Board:
+    """What a run says while it goes on: best so far, trials a minute, time left, failures."""
+
+    def __init__(self, step: Step, clock: WallClock) -> None:
+        self._step = step
+        self._clock = clock
+        self.trials = 0
+        self.failures = 0
+        self.best: dict[str, float] = {}
+        self.started = clock.now()
+
+    def take(self, name: str, trial: Trial) -> None:
+        """Note one trial of a task."""
+        self.trials += 1
+        self.failures += trial.state is not TrialState.OK
+        latency = trial.latency_s
+        if latency is not None:
+            self.best[name] = min(latency, self.best.get(name, latency))
+        rate = 60.0 * self.trials / max(self._clock.now() - self.started, 1e-9)
+        best = f"best {self.best[name] * 1e6:.1f} us" if name in self.best else "no success yet"
+        self._step.advance(note=f"{name}: {best}, {rate:.0f} trials/min, {self.failures} failed")
+
+
+def _searchers(
+    tasks: Sequence[TuneTask],
+    writer: DatabaseWriter,
+    device: Engine,
+    board: _Board,
+    clock: WallClock,
+    target: str,
+    settings: TuneSettings,
+    guides: Guides,
+    machine: str | None,
+) -> list[_Searcher]:
+    seeds = np.random.SeedSequence(settings.seed).spawn(len(tasks))
+    found = []
+    for number, task in enumerate(tasks):
+        design = DesignSpace(task.module, target, seed=settings.seed + number + 1)
+        space = MetaScheduleSpace(design, machine=machine)
+        known = recorded_trials(space, writer)
+        strategy = make_strategy(
+            space, guides, settings.strategy, settings.options, np.random.default_rng(seeds[number])
+        )
+
+        def follow(trial: Trial, name: str = task.name) -> None:
+            board.take(name, trial)
+
+        measured = DeviceOracle(space, device, writer, clock=clock.now, on_trial=follow)
+        oracle = RememberingOracle(measured, known, clock, on_known=follow)
+        found.append(_Searcher(task, space, strategy, oracle))
+    return found
+
+
+def _describe(
+    writer: DatabaseWriter,
+    searchers: Sequence[_Searcher],
+    target: str,
+    protocol: Protocol,
+    machine: str | None,
+) -> None:
+    facts = describe_machine()
+    writer.describe(
+        {
+            "machine": machine or facts["cpu"],
+            "hardware": facts,
+            "target": target,
+            "protocol": protocol.to_dict(),
+            "tasks": [
+                {
+                    "workload_index": writer.workload_index(s.task.module),
+                    "name": s.task.name,
+                    "space_size": None,
+                    "weight": s.task.weight,
+                }
+                for s in searchers
+            ],
+        }
+    )
+
+
+def _check_winners(
+    searchers: Sequence[_Searcher],
+    writer: DatabaseWriter,
+    target: str,
+    protocol: Protocol,
+    step: Step,
+) -> None:
+    """Compare each task's best outputs with the unscheduled program's; condemn what is wrong.
+
+    The next best is looked at then, so that the database's first choice computes what it should.
+    """
+    with Device(target, protocol) as device:
+        for searcher in searchers:
+            design = searcher.space.design
+            reference = device.set_reference(checked_program(design.module, design.inputs))
+            if reference.state is TrialState.OK:
+                for trial, position in _ranked(searcher, writer)[:CHECKED]:
+                    made = searcher.space.realise(trial.candidate)
+                    if made is None:
+                        continue
+                    answer = device.check(checked_program(made.schedule.mod, design.inputs))
+                    if answer.state is TrialState.OK:
+                        break
+                    writer.condemn(position, answer.state, answer.error or answer.state.value)
+            step.advance()
+
+
+def _ranked(searcher: _Searcher, writer: DatabaseWriter) -> list[tuple[Trial, int]]:
+    timed = [
+        (trial.latency_s, trial, position)
+        for trial, _, position in recorded_trials(searcher.space, writer)
+        if trial.latency_s is not None
+    ]
+    return [(trial, position) for _, trial, position in sorted(timed, key=lambda each: each[0])]
+
+
+def _summary(
+    searchers: Sequence[_Searcher],
+    writer: DatabaseWriter,
+    network: NetworkRun,
+    seconds: float,
+    out: Path,
+) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
+    for searcher in searchers:
+        trials = [trial for trial, _, _ in recorded_trials(searcher.space, writer)]
+        failed: dict[str, int] = {}
+        for trial in trials:
+            if trial.state is not TrialState.OK:
+                failed[trial.state.value] = failed.get(trial.state.value, 0) + 1
+        latencies = [t.latency_s for t in trials if t.latency_s is not None]
+        rows.append(
+            {
+                "name": searcher.task.name,
+                "task_id": searcher.space.task.task_id,
+                "weight": searcher.task.weight,
+                "trials": len(trials),
+                "failed": failed,
+                "best_latency_s": min(latencies, default=None),
+            }
+        )
+    best = [row["best_latency_s"] for row in rows]
+    spent = network.evaluations[-1] if network.evaluations else 0
+    return {
+        "out": str(out),
+        "tasks": rows,
+        "weighted_latency_s": None
+        if None in best
+        else sum(row["weight"] * row["best_latency_s"] for row in rows),
+        "trials": spent,
+        "records": len(writer.records),
+        "trials_per_minute": round(60.0 * spent / max(seconds, 1e-9), 2),
+        "seconds": round(seconds, 3),
+        "finished_at": time.time(),
+    }
