@@ -75,7 +75,7 @@ def test_a_mutation_model_is_trained_and_judged_alike(workplace: Path) -> None:
 def test_every_bundled_recipe_fits_its_model() -> None:
     assert {"throughput", "mutation", "paper-mutation"} <= set(recipe_names())
     for name in recipe_names():
-        assert load_recipe(name).kind in ("throughput", "mutation")
+        assert load_recipe(name).kind in ("throughput", "mutation", "validity")
 
 
 def test_without_json_it_prints_a_table(workplace: Path) -> None:

@@ -28,6 +28,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Train a model on the dataset's tasks.", no_args_is_help=True)
     group.command("throughput")(throughput)
     group.command("mutation")(mutation)
+    group.command("validity")(validity)
     app.add_typer(group, name="train")
     app.command("evaluate")(evaluate)
 
@@ -127,6 +128,32 @@ def mutation(
 
 
 @command
+def validity(
+    dataset: DatasetDir = None,
+    recipe: Recipe = None,
+    out_dir: Out = None,
+    threads: Threads = None,
+    as_json: Json = False,
+) -> None:
+    """Train a model of which candidates fail and judge it on tasks that it never saw.
+
+    Example: toolkit train validity --recipe validity
+    """
+    from toolkit.datasets import open_dataset
+    from toolkit.training import load_recipe, train_validity
+
+    chosen = load_recipe(recipe or "validity")
+    folder = out_dir or Workspace().model("validity")
+    data = open_dataset(dataset or Workspace().dataset)
+    result = train_validity(data, chosen, folder, threads=threads, progress=BarProgress())
+    if as_json:
+        print_json(result)
+        return
+    show_validity(result)
+    out.print(f"model: {folder}", highlight=False)
+
+
+@command
 def evaluate(
     model: Annotated[Path, typer.Argument(help="Model folder.")],
     dataset: DatasetDir = None,
@@ -144,8 +171,8 @@ def evaluate(
     if as_json:
         print_json(result)
         return
-    show = show_mutation if result.get("kind") == "mutation" else show_throughput
-    show(result)
+    shows = {"mutation": show_mutation, "validity": show_validity}
+    shows.get(str(result.get("kind")), show_throughput)(result)
 
 
 def show_throughput(result: dict[str, Any]) -> None:
@@ -189,6 +216,25 @@ def show_mutation(result: dict[str, Any]) -> None:
             _number(found["gain_share_base_rate"]),
             _number(found["gain_share_fixed_weights"]),
         )
+    out.print(table)
+
+
+def show_validity(result: dict[str, Any]) -> None:
+    """Print how well failures were foreseen, beside what the base rate alone gives."""
+    from rich.table import Table
+
+    table = Table(title=f"{result['n_test_tasks']} tasks never seen in training")
+    for heading in ("metric", "model", "95 % interval", "base rate"):
+        table.add_column(heading, justify="left" if heading == "metric" else "right")
+    known = {
+        "auc": 0.5,
+        "average_precision": result["average_precision_base_rate"],
+        "brier": result["brier_base_rate"],
+    }
+    for name in ("auc", "average_precision", "brier", "calibration_error", "avoided", "lost"):
+        low, high = result[f"{name}_interval"]
+        interval = f"{_number(low)} to {_number(high)}"
+        table.add_row(name, _number(result[name]), interval, _number(known.get(name)))
     out.print(table)
 
 

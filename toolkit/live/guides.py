@@ -10,19 +10,25 @@ from typing import Any
 from toolkit.records import Task
 from toolkit.search.base import DirectionScorer, Scorer
 from toolkit.training.loading import default_folders, load_trained
+from toolkit.training.scorer import CautiousScorer
 
 
 @dataclass(frozen=True)
 class Guides:
-    """At most one throughput and one mutation model; either may be absent."""
+    """At most one throughput, one mutation and one validity model; each may be absent."""
 
     throughput: Any = None
     mutation: Any = None
+    validity: Any = None
 
     def scorer(self, task: Task | str) -> Scorer | None:
-        """The throughput model's member that never saw the task."""
-        scorer: Scorer | None = None if self.throughput is None else self.throughput.for_task(task)
-        return scorer
+        """The throughput model's member that never saw the task, careful of failures if it can."""
+        if self.throughput is None:
+            return None
+        if self.validity is None:
+            scorer: Scorer = self.throughput.for_task(task)
+            return scorer
+        return CautiousScorer(self.throughput.for_task(task), self.validity.for_task(task))
 
     def direction_scorer(self, task: Task | str) -> DirectionScorer | None:
         """The mutation model's member that never saw the task."""
@@ -44,4 +50,4 @@ def load_guides(folders: Sequence[Path] | None) -> Guides:
     Raises ``ModelError`` for a folder that was named and holds no model.
     """
     found = load_trained(default_folders() if folders is None else folders)
-    return Guides(found.throughput, found.mutation)
+    return Guides(found.throughput, found.mutation, found.validity)

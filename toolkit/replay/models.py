@@ -77,15 +77,17 @@ class TableDirectionScorer:
 
 @dataclass(frozen=True)
 class ModelSet:
-    """The models of a replay: at most one throughput and one mutation model.
+    """The models of a replay: at most one throughput, one mutation and one validity model.
 
     Each is what ``toolkit.training`` loads: ``for_task(task)`` gives a member that never saw the
-    task, nor its workload under another id.
+    task, nor its workload under another id. With a validity model the throughput model's scores
+    count on failures (``CautiousScorer``).
     """
 
     throughput: Any = None
     mutation: Any = None
     fingerprint: str = ""
+    validity: Any = None
 
     def scorer(self, space: RecordedSpace) -> Scorer | None:
         """Return the throughput model for a task, proven not to have seen it."""
@@ -93,6 +95,12 @@ class ModelSet:
             return None
         scorer = self.throughput.for_task(space.task)
         check_no_leak(scorer, space.task.task_id, what="throughput model")
+        if self.validity is not None:
+            from toolkit.training.scorer import CautiousScorer
+
+            guard = self.validity.for_task(space.task)
+            check_no_leak(guard, space.task.task_id, what="validity model")
+            scorer = CautiousScorer(scorer, guard)
         return TableScorer(scorer, space)
 
     def direction_scorer(self, space: RecordedSpace) -> DirectionScorer | None:
@@ -112,4 +120,4 @@ def load_models(directories: Sequence[Path]) -> ModelSet:
     from toolkit.training.loading import load_trained
 
     found = load_trained(directories)
-    return ModelSet(found.throughput, found.mutation, found.fingerprint)
+    return ModelSet(found.throughput, found.mutation, found.fingerprint, found.validity)

@@ -21,25 +21,37 @@ from toolkit.training.throughput import (
     load_throughput,
     train_throughput,
 )
+from toolkit.training.validity import (
+    ValidityModel,
+    evaluate_validity,
+    load_validity,
+    train_validity,
+)
 
 __all__ = [
     "MutationModel",
     "Recipe",
     "ThroughputModel",
+    "ValidityModel",
     "evaluate_model",
     "load_mutation",
     "load_recipe",
     "load_throughput",
+    "load_validity",
     "recipe_names",
     "train_mutation",
     "train_throughput",
+    "train_validity",
 ]
 
 
 def evaluate_model(
     folder: Path | str, dataset: Dataset, *, progress: Progress = SILENT
 ) -> dict[str, Any]:
-    """Judge a trained model of either kind on a dataset, by members that never saw the task."""
-    if read_manifest(Path(folder))["kind"] == "mutation":
+    """Judge a trained model of any kind on a dataset, by members that never saw the task."""
+    kind = read_manifest(Path(folder))["kind"]
+    if kind == "mutation":
         return evaluate_mutation(load_mutation(folder), dataset, progress=progress)
+    if kind == "validity":
+        return evaluate_validity(load_validity(folder), dataset, progress=progress)
     return evaluate_throughput(load_throughput(folder), dataset, progress=progress)

@@ -88,13 +88,14 @@ def cross_fit(
     keep_all: bool = True,
     threads: int | None = None,
     fit: Callable[[NDArray[np.int64]], Any] | None = None,
+    usable: NDArray[np.bool_] | None = None,
     progress: Progress = SILENT,
 ) -> CrossFit:
     """Train one member a fold and, with ``keep_all``, one on every task.
 
     Members are fitted to candidates that ran, of tasks with enough of them; they predict all.
     ``fit`` makes something else of the training rows than an ``Ensemble`` (then nothing is
-    predicted here).
+    predicted here); ``usable`` says which rows it may have where failed ones are wanted as well.
 
     Raises
     ------
@@ -106,15 +107,17 @@ def cross_fit(
     def make(rows: NDArray[np.int64]) -> Any:
         return fit(rows) if fit is not None else fit_ensemble(table, rows, recipe, threads=threads)
 
-    enough = table.good_counts() >= recipe.data.min_records
-    trainable = np.flatnonzero(table.good & enough[table.task])
+    usable = table.good if usable is None else usable
+    counts = np.bincount(table.task[usable], minlength=len(table.task_ids))
+    enough = counts >= recipe.data.min_records
+    trainable = np.flatnonzero(usable & enough[table.task])
     if len({table.workloads[t] for t in np.unique(table.task[trainable])}) < 2:
         raise DatasetError(
             f"fewer than two workloads have {recipe.data.min_records} good candidates or more",
             cure="ingest more logs, or lower data.min_records in a recipe of your own",
         )
     folds = assign_folds(table, recipe.split, recipe.seed, networks)
-    judged = enough & (table.good_counts() > 0)
+    judged = enough & (counts > 0)
     numbers = [int(f) for f in np.unique(folds[judged])]
     predictions = np.full(len(table), np.nan)
     members: dict[str, Member] = {}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import orjson
 import polars as pl
 
 from toolkit.datasets import Dataset
-from toolkit.errors import DatasetError
+from toolkit.errors import DatasetError, ModelError
 from toolkit.features import EXTRACTORS, best_extractor_for, cached_blocks
 from toolkit.features.base import Extractor, FeatureBlock
 from toolkit.progress import SILENT, Progress
@@ -30,6 +31,25 @@ def extractor_for(name: str, task: Task) -> Extractor | None:
             return None
     extractor: Extractor = EXTRACTORS.get(name)()
     return extractor if extractor.supports(task) else None
+
+
+def check_extractors(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Refuse a model whose columns mean something else in this toolkit.
+
+    Raises
+    ------
+    ModelError
+        When an extractor that it was trained with has another version here.
+    """
+    for name, version in manifest["extractor_versions"].items():
+        own = EXTRACTORS.get(name).version
+        if own != version:
+            raise ModelError(
+                f"was trained with version {version} of the extractor {name!r}, this toolkit has "
+                f"version {own}",
+                where=folder,
+                cure="train it again",
+            )
 
 
 def measured_groups(

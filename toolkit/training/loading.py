@@ -21,6 +21,7 @@ LOADERS = Registry(
     {
         "throughput": "toolkit.training.throughput:load_throughput",
         "mutation": "toolkit.training.mutation:load_mutation",
+        "validity": "toolkit.training.validity:load_validity",
     },
 )
 """How each kind of model is read from its folder."""
@@ -32,6 +33,7 @@ class TrainedModels:
 
     throughput: Any = None
     mutation: Any = None
+    validity: Any = None
     fingerprint: str = ""
 
 

@@ -61,7 +61,9 @@ class ModelOptions(_Strict):
         "log_speed",
         description="log of relative throughput, relative throughput, or its rank in the task",
     )
-    objective: Literal["squared", "pairwise", "lambdarank"] = "squared"
+    objective: Literal["squared", "pairwise", "lambdarank", "logistic"] = Field(
+        "squared", description="logistic: for validity models, and for them alone"
+    )
     rounds: int = Field(300, ge=1, description="boosting rounds")
     params: dict[str, float | int | str | bool] = Field(
         default_factory=dict, description="the library's own parameters"
@@ -92,13 +94,16 @@ class MutationOptions(_Strict):
 class Recipe(_Strict):
     """A whole recipe."""
 
-    kind: Literal["throughput", "mutation"]
+    kind: Literal["throughput", "mutation", "validity"]
     extractor: str = Field("auto", description="an extractor's name; auto: the task's best one")
     seed: int = 0
     device: Literal["cpu", "cuda"] = "cpu"
     data: DataOptions = DataOptions()  # type: ignore[call-arg]
     split: SplitOptions = SplitOptions()  # type: ignore[call-arg]
     mutation: MutationOptions = MutationOptions()  # type: ignore[call-arg]
+    validity: str | None = Field(
+        None, description="a validity recipe that 'train throughput' follows beside its own"
+    )
     models: tuple[ModelOptions, ...] = Field(min_length=1)
 
 

@@ -65,3 +65,44 @@ class ThroughputScorer:
     def score(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
         """Predicted log relative throughput, one value a candidate."""
         return np.asarray(self._member.ensemble.predict(self.features(space, candidates)))
+
+
+class ValidityScorer:
+    """Probability that candidates of one task fail, by a member that never saw it."""
+
+    def __init__(self, member: Member, extractor: Extractor, columns: Sequence[str]) -> None:
+        self._member = member
+        self._extractor = extractor
+        self._columns = tuple(columns)
+        self.training_task_ids = member.training_task_ids
+
+    def failure(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+        """Probability in (0, 1) that a candidate fails to build or run, one value each."""
+        features = candidate_features(
+            space.task, space.sketches, candidates, self._extractor, self._columns
+        )
+        return np.asarray(self._member.ensemble.predict(features))
+
+
+class CautiousScorer:
+    """A throughput scorer that counts on failures (role ``Scorer``).
+
+    The score is the log of expected relative throughput, a failure counting as none: the
+    throughput scorer's value plus log(1 - probability of failure). It was trained on whatever
+    either of the two was.
+    """
+
+    def __init__(self, scorer: ThroughputScorer, validity: ValidityScorer) -> None:
+        self._scorer = scorer
+        self._validity = validity
+        self.training_task_ids = scorer.training_task_ids | validity.training_task_ids
+
+    def features(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
+        """The throughput scorer's feature matrix ``(n, d)``."""
+        return self._scorer.features(space, candidates)
+
+    def score(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+        """Log of expected relative throughput, one value a candidate."""
+        return self._scorer.score(space, candidates) + np.log1p(
+            -self._validity.failure(space, candidates)
+        )

@@ -14,8 +14,13 @@ from toolkit.errors import ModelError
 from toolkit.training.classifier import RuleClassifier
 from toolkit.training.crossfit import Member
 from toolkit.training.ensemble import Ensemble
+from toolkit.training.failure import FailureEnsemble
 
-_KINDS: dict[str, Any] = {"ensemble": Ensemble, "classifier": RuleClassifier}
+_KINDS: dict[str, Any] = {
+    "ensemble": Ensemble,
+    "classifier": RuleClassifier,
+    "failure": FailureEnsemble,
+}
 
 MANIFEST = "manifest.json"
 MODEL_VERSION = 1
@@ -41,7 +46,10 @@ def save_model(folder: Path, manifest: dict[str, Any], members: dict[str, Member
     entries = {}
     for name, member in members.items():
         entries[name] = {
-            "type": "classifier" if hasattr(member.ensemble, "rules") else "ensemble",
+            "type": next(
+                (name for name, kind in _KINDS.items() if isinstance(member.ensemble, kind)),
+                "ensemble",
+            ),
             "models": member.ensemble.save(fresh / "members" / name),
             "training_task_ids": sorted(member.training_task_ids),
             "training_workloads": sorted(member.workloads),

@@ -75,6 +75,10 @@ class Table:
         np.minimum.at(best, self.task[good], self.latency_s[good])
         return np.asarray(np.log(best[self.task] / self.latency_s))
 
+    def aligned(self, columns: Sequence[str]) -> NDArray[np.float32]:
+        """Features in a model's columns and order; NaN where this table has none of a name."""
+        return align(FeatureBlock(self.columns, self.features), columns)
+
     def take(self, rows: NDArray[np.int64]) -> Table:
         """Keep some rows, in ascending order; tasks keep their numbers."""
         return Table(

@@ -18,10 +18,10 @@ from toolkit.features.base import CandidateGroup, Extractor
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 from toolkit.training.crossfit import ALL, Member, cross_fit, pick_member
-from toolkit.training.gather import extractor_for, gather, networks_of
+from toolkit.training.gather import check_extractors, extractor_for, gather, networks_of
 from toolkit.training.metrics import JudgedTask, summarize, task_metrics, task_rows
 from toolkit.training.noise import noise_ceiling
-from toolkit.training.recipe import Recipe
+from toolkit.training.recipe import Recipe, load_recipe
 from toolkit.training.scorer import ThroughputScorer
 from toolkit.training.store import load_members, read_manifest, save_model, versions
 from toolkit.training.table import Table, align
@@ -101,6 +101,7 @@ class ThroughputModel(TrainedModel):
 def load_throughput(folder: Path | str) -> ThroughputModel:
     """Read a trained model; raise ``ModelError`` where there is none."""
     manifest = read_manifest(Path(folder), KIND)
+    check_extractors(Path(folder), manifest)
     return ThroughputModel(manifest, load_members(Path(folder), manifest))
 
 
@@ -213,8 +214,28 @@ def train_throughput(
         }
         save_model(out, manifest, fitted.members)
         result["out"] = str(out)
+    if recipe.validity is not None:
+        result["validity"] = _validity_beside(dataset, recipe, out, task_ids, threads, progress)
     result["seconds"] = time.perf_counter() - started
     return result
+
+
+def _validity_beside(
+    dataset: Dataset,
+    recipe: Recipe,
+    out: Path | None,
+    task_ids: Iterable[str] | None,
+    threads: int | None,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Train the validity model that the recipe names, into the model's folder ``validity``."""
+    from toolkit.training.validity import train_validity
+
+    own = load_recipe(str(recipe.validity))
+    folder = None if out is None else out / "validity"
+    return train_validity(
+        dataset, own, folder, task_ids=task_ids, threads=threads, progress=progress
+    )
 
 
 def task_entries(dataset: Dataset, table: Table) -> dict[str, dict[str, Any]]:
@@ -264,11 +285,7 @@ def evaluate_throughput(
     recipe = Recipe.model_validate(model.manifest["recipe"])
     table, _ = gather(dataset, recipe.extractor, task_ids, progress=progress)
     tasks = dataset.tasks()
-    place = {name: i for i, name in enumerate(table.columns)}
-    features = np.full((len(table), len(model.columns)), np.nan, dtype=np.float32)
-    for i, name in enumerate(model.columns):
-        if name in place:
-            features[:, i] = table.features[:, place[name]]
+    features = table.aligned(model.columns)
     predictions = np.full(len(table), np.nan)
     leaked = 0
     for number, task_id in enumerate(table.task_ids):

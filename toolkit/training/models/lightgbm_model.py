@@ -1,4 +1,4 @@
-"""LightGBM: squared error or LambdaRank; kept as LightGBM's text."""
+"""LightGBM: squared error, LambdaRank or logistic loss; kept as LightGBM's text."""
 
 from __future__ import annotations
 
@@ -21,6 +21,13 @@ DEFAULTS: dict[str, Any] = {
     "bagging_freq": 1,
 }
 
+_OBJECTIVES = {
+    "squared": "regression",
+    "pairwise": "lambdarank",
+    "lambdarank": "lambdarank",
+    "logistic": "binary",
+}
+
 
 class LightGBMModel:
     """A LightGBM booster."""
@@ -41,7 +48,7 @@ class LightGBMModel:
         parameters = {
             **DEFAULTS,
             **options.params,
-            "objective": "regression" if options.objective == "squared" else "lambdarank",
+            "objective": _OBJECTIVES[options.objective],
             "num_threads": threads,
             "seed": seed,
             "deterministic": True,
@@ -50,7 +57,7 @@ class LightGBMModel:
         }
         label: Any = rows.target
         data_options: dict[str, Any] = {}
-        if options.objective != "squared":
+        if parameters["objective"] == "lambdarank":
             label = grades(rows.target, rows.group)
             data_options["group"] = rows.group_sizes()
             parameters.setdefault("lambdarank_truncation_level", 20)
@@ -72,7 +79,7 @@ class LightGBMModel:
         path.write_text(self._booster.model_to_string(), encoding="utf-8")
 
     def predict(self, features: Matrix) -> Floats:
-        """Sum of the trees."""
+        """Sum of the trees; with the logistic loss a probability."""
         return np.asarray(
             self._booster.predict(features, num_threads=1, predict_disable_shape_check=True),
             dtype=np.float64,

@@ -24,6 +24,7 @@ _OBJECTIVES = {
     "squared": "reg:squarederror",
     "pairwise": "rank:pairwise",  # AutoTVM's rank loss (Chen et al. 2018, section 3)
     "lambdarank": "rank:ndcg",
+    "logistic": "binary:logistic",
 }
 
 
@@ -50,7 +51,7 @@ class XGBoostModel:
             "device": device,
             "verbosity": 0,
         }
-        if options.objective == "squared":
+        if options.objective in ("squared", "logistic"):
             data = xgboost.QuantileDMatrix(
                 rows.features, label=rows.target, weight=rows.weight, nthread=threads
             )
@@ -81,7 +82,7 @@ class XGBoostModel:
         path.write_bytes(bytes(self._booster.save_raw("ubj")))
 
     def predict(self, features: Matrix) -> Floats:
-        """Sum of the trees."""
+        """Sum of the trees; with the logistic loss a probability."""
         return np.asarray(self._booster.inplace_predict(features), dtype=np.float64)
 
     def leaves(self, features: Matrix) -> np.ndarray[Any, np.dtype[np.int32]]:

@@ -1,0 +1,87 @@
+"""``toolkit predict`` and ``toolkit train validity`` as a user calls them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+import polars as pl
+import pytest
+from made_autotvm import write_autotvm
+from made_failures import write_failing
+from typer.testing import CliRunner
+
+from toolkit.cli.main import app
+
+QUICK = """
+kind = "throughput"
+[data]
+min_records = 20
+judged_records = 50
+[[models]]
+library = "lightgbm"
+rounds = 20
+"""
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with logs, a dataset, and a log of a new shape."""
+    monkeypatch.chdir(tmp_path)
+    write_failing(tmp_path / "logs" / "log.json")
+    write_autotvm(tmp_path / "new.json", [(48, 96, 14)])
+    (tmp_path / "quick.toml").write_text(QUICK)
+    assert CliRunner().invoke(app, ["ingest", "logs"]).exit_code == 0
+    return tmp_path
+
+
+def json_of(*arguments: str) -> dict[str, Any]:
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    content: dict[str, Any] = orjson.loads(result.stdout)
+    return content
+
+
+def test_scores_come_out_of_what_was_trained(workplace: Path) -> None:
+    json_of("train", "throughput", "--recipe", "quick.toml")
+    trained = json_of("train", "validity")
+    for name in ("auc", "average_precision", "calibration_error", "brier_skill"):
+        low, high = trained[f"{name}_interval"]
+        assert low <= high
+        assert isinstance(trained[name], float)
+    printed = CliRunner().invoke(app, ["evaluate", "tuning/models/validity"])
+    assert "average_precision" in printed.output
+
+    options = ("--validity", "validity", "--out", "scores.csv", "--top", "3")
+    found = json_of("predict", "new.json", *options)
+    assert found["model"] == "tuning/models/throughput"
+    [task] = found["tasks"]
+    assert [row["rank"] for row in task["top"]] == [1, 2, 3]
+    assert not task["trained_on"]
+    written = pl.read_csv("scores.csv")
+    assert written.height == found["rows"]
+    assert written["failure_probability"].is_between(0, 1).all()
+
+    shown = CliRunner().invoke(app, ["predict", "--top", "1"])
+    assert shown.exit_code == 0, shown.output
+    assert "(trained on)" in shown.output
+    assert "6 of 6 tasks were trained on" in " ".join(shown.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["predict", "new.json"], "the workspace has no throughput model"),
+        (["predict", "new.json", "--model", "nowhere"], "there is no model"),
+        (["predict", "absent.json"], "the workspace has no throughput model"),
+        (["train", "validity", "--recipe", "validty"], "did you mean 'validity'"),
+    ],
+)
+def test_mistakes_are_named_and_have_a_cure(
+    workplace: Path, arguments: list[str], told: str
+) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 1
+    assert told in " ".join(result.stderr.split())
+    assert "Traceback" not in result.output

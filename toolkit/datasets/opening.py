@@ -1,0 +1,36 @@
+"""A dataset, or logs that are read into one for as long as they are needed."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from toolkit.datasets import manifest as manifests
+from toolkit.datasets.ingest import ingest
+from toolkit.datasets.open import Dataset, open_dataset
+from toolkit.errors import LogError
+from toolkit.progress import SILENT, Progress
+
+
+@contextmanager
+def opened(
+    path: Path | str, *, machine: str | None = None, progress: Progress = SILENT
+) -> Iterator[Dataset]:
+    """Open a dataset folder, or ingest logs (a file, a database's folder) into a temporary one.
+
+    Raises
+    ------
+    LogError
+        When the path does not exist or holds nothing that can be read.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise LogError("does not exist", where=path, cure="give a dataset, a log or a database")
+    if (path / manifests.FILE).is_file():
+        yield open_dataset(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="toolkit-") as folder:
+        ingest([path], folder, machine=machine, progress=progress)
+        yield open_dataset(folder)

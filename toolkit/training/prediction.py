@@ -1,0 +1,220 @@
+"""Scores of recorded candidates: a dataset (or logs) in, one row a candidate out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from toolkit.datasets import Dataset, task_name
+from toolkit.errors import LeakError, ModelError, ToolkitError
+from toolkit.features import cached_blocks
+from toolkit.features.base import FeatureBlock
+from toolkit.progress import SILENT, Progress
+from toolkit.records import Task
+from toolkit.training.crossfit import ALL, Member, pick_member
+from toolkit.training.table import align
+from toolkit.training.throughput import ThroughputModel, TrainedModel
+from toolkit.training.validity import ValidityModel
+
+SUFFIXES = (".parquet", ".csv", ".json")
+
+LOW_COVERAGE = 0.5
+"""Below this a model is asked about a feature space that it hardly knows, and that is said."""
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What ``predict`` found.
+
+    Attributes
+    ----------
+    rows
+        One row a candidate, by task and then best predicted first: ``task_id``, ``candidate_id``,
+        ``sketch_id``, ``source`` and ``line`` of its first record, ``rank`` in its task (1 is
+        predicted fastest), ``score`` (predicted log relative throughput: differences count,
+        higher is faster), ``relative_throughput`` (its exponential; 1 is the task's best),
+        ``spread`` (standard deviation between the ensemble's models), with a validity model
+        ``failure_probability``, ``trained_on``, ``member``, and what was measured: ``state`` and
+        ``latency_s`` (seconds).
+    tasks
+        One entry a task: its name, numbers, whether the model was trained on it or its workload
+        (``trained_on``), the member that predicted (``member``), whether that member saw the task
+        (``leaked``), and ``coverage``, the share of the model's feature importance that the
+        task's candidates have columns for.
+    unreadable
+        Tasks whose candidates the model's extractor cannot read.
+    """
+
+    rows: pl.DataFrame
+    tasks: list[dict[str, Any]]
+    unreadable: list[str]
+
+
+def predict(
+    model: ThroughputModel,
+    dataset: Dataset,
+    *,
+    validity: ValidityModel | None = None,
+    task_ids: Iterable[str] | None = None,
+    progress: Progress = SILENT,
+) -> Predictions:
+    """Score every candidate of a dataset.
+
+    A task that the model was trained on is scored by the member that left it out, and flagged;
+    where every member saw it, by the one that saw all, and flagged as ``leaked``.
+
+    Raises
+    ------
+    ModelError
+        When no task can be read, or none shares a column with the model.
+    """
+    tasks = dataset.tasks()
+    wanted = list(tasks) if task_ids is None else [dataset.task(t).task_id for t in task_ids]
+    readable = [t for t in wanted if model.extractor(tasks[t]).supports(tasks[t])]
+    if not readable:
+        raise ModelError(
+            f"the model reads its features with {_names(model)}, and no task has them",
+            where=dataset.path,
+            cure="train a model on logs of this format, or with extractor = 'auto'",
+        )
+    frames: list[pl.DataFrame] = []
+    entries: list[dict[str, Any]] = []
+    with progress.step("predicting", total=len(readable)) as step:
+        for task_id in readable:
+            frame, entry = _predict_task(model, validity, dataset, tasks[task_id])
+            frames.append(frame)
+            entries.append(entry)
+            step.advance(note=entry["name"][:30])
+    if all(entry["coverage"] == 0 for entry in entries):
+        raise ModelError(
+            "no column of these candidates is known to the model",
+            cure=f"it was trained on {_names(model)}; train one on logs of this format",
+        )
+    rows = pl.concat(frames).join(_places(dataset), on="candidate_id", how="left")
+    first = [name for name in rows.columns if name not in ("source", "line")]
+    rows = rows.select(*first[:3], "source", "line", *first[3:])
+    return Predictions(rows, entries, [t for t in wanted if t not in set(readable)])
+
+
+def _names(model: TrainedModel) -> str:
+    return " and ".join(repr(name) for name in model.manifest["extractor_versions"])
+
+
+def _predict_task(
+    model: ThroughputModel, validity: ValidityModel | None, dataset: Dataset, task: Task
+) -> tuple[pl.DataFrame, dict[str, Any]]:
+    member, leaked = choose_member(model, task)
+    trained_on = any(each.saw(task) for each in model.members.values())
+    weights = column_weights(model)
+    parts: list[pl.DataFrame] = []
+    covered: list[float] = []
+    for _, rows, block in cached_blocks(dataset, model.extractor(task), [task.task_id]):
+        features = align(block, model.columns)
+        score = member.ensemble.predict(features)
+        columns: dict[str, Any] = {
+            "score": score,
+            "relative_throughput": np.exp(score),
+            "spread": member.ensemble.spread(features),
+        }
+        if validity is not None:
+            columns["failure_probability"] = _failure(validity, task, block)
+        covered.append(_coverage(block, weights) * len(rows))
+        parts.append(
+            rows.select("task_id", "candidate_id", "sketch_id").with_columns(
+                *(pl.Series(name, values) for name, values in columns.items()),
+                trained_on=pl.lit(trained_on),
+                member=pl.lit(member.name),
+                state=rows["state"],
+                latency_s=rows["latency_s"],
+            )
+        )
+    frame = pl.concat(parts).sort("score", descending=True, maintain_order=True)
+    frame = frame.with_row_index("rank", offset=1)
+    front = ["task_id", "candidate_id", "sketch_id", "rank"]
+    frame = frame.select(*front, *(name for name in frame.columns if name not in front))
+    return frame, {
+        "task_id": task.task_id,
+        "name": task_name(task),
+        "candidates": frame.height,
+        "trained_on": trained_on,
+        "member": member.name,
+        "leaked": leaked,
+        "coverage": sum(covered) / frame.height,
+    }
+
+
+def choose_member(model: TrainedModel, task: Task) -> tuple[Member, bool]:
+    """The member that knows most but never saw a task; else the one that saw all, and ``True``."""
+    try:
+        return pick_member(model.members, task), False
+    except LeakError:
+        return model.members[ALL], True
+
+
+def column_weights(model: TrainedModel) -> dict[str, float]:
+    """Share of the model's importance in each of its columns; all alike where none is known."""
+    known: dict[str, float] = dict(model.manifest.get("importance", {}))
+    total = sum(known.values())
+    if total <= 0:
+        return {name: 1 / len(model.columns) for name in model.columns}
+    return {name: share / total for name, share in known.items()}
+
+
+def _coverage(block: FeatureBlock, weights: dict[str, float]) -> float:
+    """Share of the weight whose columns have any value in a block."""
+    known = np.isfinite(block.values).any(axis=0)
+    own = np.array([weights.get(name, 0.0) for name in block.columns])
+    return float(own[known].sum())
+
+
+def _failure(validity: ValidityModel, task: Task, block: FeatureBlock) -> NDArray[np.float64]:
+    extractor = validity.extractor(task)
+    if not extractor.supports(task) or not set(block.columns) & set(validity.columns):
+        raise ModelError(
+            f"the validity model reads its features with {_names(validity)}, which task "
+            f"{task.task_id} does not have",
+            cure="train both models with the same extractor",
+        )
+    member, _ = choose_member(validity, task)
+    return np.asarray(member.ensemble.predict(align(block, validity.columns)))
+
+
+def _places(dataset: Dataset) -> pl.DataFrame:
+    """File and line of each candidate's first record."""
+    paths = dataset.sources().select("source_id", source="path")
+    records = dataset.records(["candidate_id", "source_id", "line"])
+    first = records.unique("candidate_id", keep="first", maintain_order=True).collect()
+    joined = first.join(paths, on="source_id", how="left", maintain_order="left")
+    return joined.select("candidate_id", "source", "line")
+
+
+def write_rows(rows: pl.DataFrame, path: Path) -> None:
+    """Write rows as Parquet, CSV or JSON (a list of objects), as the suffix says.
+
+    Raises
+    ------
+    ToolkitError
+        For another suffix, or where the file cannot be written.
+    """
+    if path.suffix not in SUFFIXES:
+        raise ToolkitError(
+            f"the suffix {path.suffix!r} names no format",
+            where=path,
+            cure="one of " + ", ".join(SUFFIXES),
+        )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".parquet":
+            rows.write_parquet(path)
+        elif path.suffix == ".csv":
+            rows.write_csv(path)
+        else:
+            rows.write_json(path)
+    except OSError as error:
+        raise ToolkitError(f"could not be written: {error.strerror or error}", where=path) from None
