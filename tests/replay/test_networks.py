@@ -10,8 +10,8 @@ import pytest
 from toy_tables import ToyDataset, toy_task
 
 from toolkit.errors import RecipeError
-from toolkit.replay import ModelSet, RecordedSpace, load_tables, parse_scenario, simulate
-from toolkit.replay.networks import find_networks, replay_network
+from toolkit.replay import ModelSet, load_tables, parse_scenario, simulate
+from toolkit.replay.networks import Bench, find_networks, replay_network
 
 CONTENT: dict[str, Any] = {
     "name": "toy",
@@ -39,11 +39,10 @@ def test_networks_come_from_the_sources_labels() -> None:
 
 def test_the_objective_is_the_weighted_sum_of_recorded_values() -> None:
     tables = load_tables(ToyDataset(2, occasions=3, noise=0.2))
-    spaces = {task_id: RecordedSpace(table) for task_id, table in tables.items()}
     first, second = toy_task(0).task_id, toy_task(1).task_id
     weights = {first: 2.0, second: 1.0}
     run, objective = replay_network(
-        spaces, weights, "round-robin", parse_scenario(CONTENT), 0, ModelSet()
+        Bench(tables, ModelSet()), weights, "round-robin", parse_scenario(CONTENT), 0
     )
     assert len(objective) == len(run.chosen) == 30
     best = [float(np.nanmin(tables[t].value_s)) for t in (first, second)]

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,12 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from toolkit.progress import Progress, Step
+from toolkit.progress import Progress
 from toolkit.records import content_id
 from toolkit.replay.methodology import SpaceFacts, run_matrices, score
 from toolkit.replay.metrics import improvements, relative_at
 from toolkit.replay.models import ModelSet, load_models
 from toolkit.replay.parts import Parts, runs_table
+from toolkit.replay.processes import in_processes
 from toolkit.replay.scenario import Scenario, StrategyChoice
 from toolkit.replay.space import RecordedSpace
 from toolkit.replay.table import RecordedTable
@@ -71,31 +68,10 @@ def run_jobs(
             return
         # The largest first, so that no worker begins a long task when the others are done.
         todo.sort(key=lambda item: (-len(item[0].table), item[0].task_id))
-        _run_parallel(todo, scenario, models, workers, parts, step)
-
-
-def _run_parallel(
-    todo: Sequence[tuple[Job, list[StrategyChoice]]],
-    scenario: Scenario,
-    models: Models,
-    workers: int,
-    parts: Parts,
-    step: Step,
-) -> None:
-    context = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(
-        min(workers, len(todo)),
-        mp_context=context,
-        initializer=_start_worker,
-        initargs=(models, scenario, parts),
-    )
-    try:
-        futures = [pool.submit(_work, job, choices) for job, choices in todo]
-        for future in as_completed(futures):
-            done = future.result()
+        for done in in_processes(
+            _work, todo, min(workers, len(todo)), _start_worker, (models, scenario, parts)
+        ):
             step.advance(len(done))
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _run_job(
@@ -141,10 +117,6 @@ _worker: list[_Worker] = []
 
 
 def _start_worker(models: Models, scenario: Scenario, parts: Parts) -> None:
-    # An interrupt from the keyboard reaches workers too; what they finished is on disk.
-    signal.signal(signal.SIGINT, lambda *_: os._exit(130))
-    # Workers share the machine: a library that starts threads of its own would only slow them.
-    os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"))
     loaded = models if isinstance(models, ModelSet) else load_models(models)
     _worker[:] = [_Worker(loaded, scenario, parts)]
 

@@ -10,26 +10,24 @@ from typing import Any
 
 import numpy as np
 import orjson
-import polars as pl
 from numpy.typing import NDArray
 
-from toolkit.progress import Progress
 from toolkit.records import content_id
 from toolkit.replay.metrics import NAMES, THRESHOLDS
 from toolkit.replay.models import ModelSet
 from toolkit.replay.oracle import RecordedOracle
 from toolkit.replay.scenario import Scenario
 from toolkit.replay.space import RecordedSpace
-from toolkit.replay.statistics import Resamples, interval, mean, median
 from toolkit.replay.table import RecordedTable
 from toolkit.replay.task_run import generator
 from toolkit.search import STRATEGIES
+from toolkit.search.base import DirectionScorer, Scorer
 from toolkit.search.network import NetworkRun, NetworkTask, run_network
 from toolkit.search.runner import Budget, SimulatedClock
 from toolkit.search.schedulers import SCHEDULERS
 
 FloatArray = NDArray[np.float64]
-Members = Mapping[str, Mapping[str, float]]
+Guided = tuple[RecordedSpace, Scorer | None, DirectionScorer | None]
 
 
 def find_networks(dataset: Any, tasks: Sequence[str], label: str) -> dict[str, dict[str, float]]:
@@ -71,27 +69,42 @@ class _Valued(RecordedOracle):
         return float(self.table.value_s[owners].min()) if len(owners) else float("inf")
 
 
+class Bench:
+    """Tables and models, and what is made of them once for all runs: spaces and scorers."""
+
+    def __init__(self, tables: Mapping[str, RecordedTable], models: ModelSet) -> None:
+        self.tables = tables
+        self._models = models
+        self._made: dict[str, Guided] = {}
+
+    def of(self, task_id: str) -> Guided:
+        """Return the space of a task with the models that guide a search of it."""
+        if task_id not in self._made:
+            space = RecordedSpace(self.tables[task_id])
+            self._made[task_id] = (
+                space,
+                self._models.scorer(space),
+                self._models.direction_scorer(space),
+            )
+        return self._made[task_id]
+
+
 def replay_network(
-    spaces: Mapping[str, RecordedSpace],
-    weights: Mapping[str, float],
-    scheduler: str,
-    scenario: Scenario,
-    seed: int,
-    models: ModelSet,
+    bench: Bench, weights: Mapping[str, float], scheduler: str, scenario: Scenario, seed: int
 ) -> tuple[NetworkRun, FloatArray]:
     """Replay one network; return the run and its objective in recorded values after each round."""
     assert scenario.network is not None
     choice, network = scenario.strategies[0], scenario.network
     tasks, oracles = [], []
     for task_id, weight in weights.items():
-        space = spaces[task_id]
+        space, scorer, direction_scorer = bench.of(task_id)
         plugin: Any = STRATEGIES.get(choice.name)
         strategy = plugin(
             space,
             choice.options,
             generator(seed, task_id, choice.label),
-            scorer=models.scorer(space),
-            direction_scorer=models.direction_scorer(space),
+            scorer=scorer,
+            direction_scorer=direction_scorer,
         )
         oracle = _Valued(space, seed=seed, missing=scenario.missing)
         oracles.append(oracle)
@@ -127,38 +140,8 @@ def replay_network(
     return run, np.array([*values[1:], objective()])
 
 
-def simulate_networks(
-    dataset: Any,
-    tables: Mapping[str, RecordedTable],
-    scenario: Scenario,
-    models: ModelSet,
-    progress: Progress,
-) -> dict[str, Any]:
-    """Replay every network with every scheduler; see ``docs/explanation/replay.md``."""
-    assert scenario.network is not None
-    networks = find_networks(dataset, list(tables), scenario.network.by)
-    spaces = {task_id: RecordedSpace(table) for task_id, table in tables.items()}
-    rows: list[dict[str, Any]] = []
-    schedulers = scenario.network.schedulers
-    with progress.step("scheduling", len(networks) * len(schedulers)) as step:
-        for name, weights in networks.items():
-            best = sum(w * float(tables[t].best_s or np.inf) for t, w in weights.items())
-            for scheduler in schedulers:
-                for seed in range(scenario.seeds):
-                    run, objective = replay_network(
-                        spaces, weights, scheduler, scenario, seed, models
-                    )
-                    row = {"network": name, "scheduler": scheduler, "seed": seed}
-                    rows.append(row | _metrics(run, objective, best))
-                step.advance(note=f"{name} {scheduler}")
-    return {
-        "networks": {name: {"tasks": weights} for name, weights in networks.items()},
-        "schedulers": _summarise(rows, list(networks), scenario),
-        "runs": rows,
-    }
-
-
-def _metrics(run: NetworkRun, objective: FloatArray, best: float) -> dict[str, Any]:
+def network_metrics(run: NetworkRun, objective: FloatArray, best: float) -> dict[str, Any]:
+    """Compute what one run achieved; ``None`` where it did not get there."""
     out: dict[str, Any] = {
         "evaluations": run.evaluations[-1] if run.evaluations else 0,
         "seconds": run.clock_s[-1] if run.clock_s else 0.0,
@@ -174,32 +157,4 @@ def _metrics(run: NetworkRun, objective: FloatArray, best: float) -> dict[str, A
         "evaluations": run.evaluations,
         "relative": [float(best / o) if np.isfinite(o) else 0.0 for o in objective],
     }
-    return out
-
-
-def _summarise(
-    rows: Sequence[Mapping[str, Any]], networks: Sequence[str], scenario: Scenario
-) -> dict[str, Any]:
-    assert scenario.network is not None
-    resamples = Resamples.draw(len(networks), scenario.seeds, scenario.resamples)
-    frame = pl.DataFrame(
-        [{k: v for k, v in row.items() if k != "curve"} for row in rows], strict=False
-    )
-    out: dict[str, Any] = {}
-    for scheduler in scenario.network.schedulers:
-        mine = frame.filter(pl.col("scheduler") == scheduler)
-        summary: dict[str, Any] = {"scheduler": scheduler}
-        for name in NAMES:
-            for unit in ("evaluations", "seconds"):
-                values = np.array(
-                    mine[f"{unit}_to_{name}"].cast(pl.Float64).fill_null(np.inf).to_list()
-                ).reshape(len(networks), scenario.seeds)
-                low, high = interval(values, median, resamples, scenario.confidence)
-                figures = (float(median(values.reshape(-1))), low, high)
-                shown = [f if np.isfinite(f) else None for f in figures]
-                summary[f"median_{unit}_to_{name}"] = shown[0]
-                summary[f"median_{unit}_to_{name}_interval"] = shown[1:]
-            reached = np.isfinite(values).astype(np.float64)
-            summary[f"reached_share_{name}"] = float(mean(reached.reshape(-1)))
-        out[scheduler] = summary
     return out

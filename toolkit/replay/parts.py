@@ -64,6 +64,21 @@ class Parts:
         found: list[dict[str, Any]] = orjson.loads(schema.metadata[_METRICS])
         return found
 
+    def keep(self, name: Sequence[str], content: Any) -> None:
+        """Keep a piece that is no table of runs, under any name of several words."""
+        path = self._json(name)
+        temporary = path.with_suffix(f".{os.getpid()}.tmp")
+        temporary.write_bytes(orjson.dumps(content))
+        temporary.replace(path)
+
+    def kept(self, name: Sequence[str]) -> Any:
+        """Return what ``keep`` was given, ``None`` where nothing was."""
+        path = self._json(name)
+        return orjson.loads(path.read_bytes()) if path.is_file() else None
+
+    def _json(self, name: Sequence[str]) -> Path:
+        return self.folder / f"{content_id('json', *name)}.json"
+
     def assemble(self, keys: Sequence[tuple[str, str]], target: Path) -> int:
         """Write all pieces into one file, in this order; return the number of rows."""
         temporary = target.with_suffix(".tmp")

@@ -16,7 +16,7 @@ from toolkit.progress import SILENT, Progress
 from toolkit.records import content_id
 from toolkit.replay.jobs import Job, run_jobs
 from toolkit.replay.models import ModelSet, load_models
-from toolkit.replay.networks import simulate_networks
+from toolkit.replay.network_jobs import simulate_networks
 from toolkit.replay.parts import Parts, write_results
 from toolkit.replay.scenario import Scenario, load_scenario
 from toolkit.replay.statistics import Resamples
@@ -102,7 +102,9 @@ def simulate(
         summary["models"] = {"fingerprint": model_set.fingerprint}
         summary["left_out"] = left_out
         if scenario.network is not None:
-            summary["network"] = simulate_networks(dataset, tables, scenario, model_set, progress)
+            summary["network"] = simulate_networks(
+                dataset, tables, scenario, folders or model_set, parts, progress, workers
+            )
         if out is not None:
             parts.assemble(list(rows), folder / "runs.parquet")
             write_results(rows, scenario, folder / "results.parquet")
