@@ -121,7 +121,7 @@ class DatabaseWriter:
         self.trials.append(trial)
         return len(self.records) - 1
 
-    def refuse(self, workload: int, candidate: str, error: str) -> None:
+    def refuse(self, workload: int, candidate: str, error: str, **more: Any) -> None:
         """Note a candidate that TVM made no program of.
 
         It has no valid trace, and a database with an invalid one is refused by TVM: such
@@ -133,7 +133,7 @@ class DatabaseWriter:
         if candidate in self._refused:
             return
         self._refused.add(candidate)
-        entry = {"workload": workload, "candidate": candidate, "error": error}
+        entry = {"workload": workload, "candidate": candidate, "error": error, **more}
         with path.open("ab") as file:
             file.write(orjson.dumps({**entry, "timestamp": time.time()}) + b"\n")
 

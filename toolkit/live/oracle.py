@@ -74,7 +74,7 @@ class DeviceOracle:
             now = time.perf_counter()
             state, error = TrialState.INSTANTIATION, "TVM refuses its schedule"
             if self.writer is not None and self._index is not None:
-                self.writer.refuse(self._index, candidate.candidate_id, error)
+                self.writer.refuse(self._index, candidate.candidate_id, error, **self._stamp())
             yield place, Trial(candidate, state, (), now - began, time.time(), error)
             began = now
         places = list(designs)
@@ -100,12 +100,14 @@ class DeviceOracle:
     def _write(self, design: Design, reading: Reading) -> None:
         if self.writer is None or self._index is None:
             return
-        more = {} if self._clock is None else {"clock_s": round(self._clock(), 4)}
         self.writer.add(
             self._index,
             trace_json(design.schedule.trace),
             entry_arguments(design.schedule.mod, as_timed=True),
             reading,
             threads=self.device.protocol.threads,
-            **more,
+            **self._stamp(),
         )
+
+    def _stamp(self) -> dict[str, float]:
+        return {} if self._clock is None else {"clock_s": round(self._clock(), 4)}

@@ -108,6 +108,7 @@ def tune(
     guides: Guides,
     engine: Callable[[], Any] | None = None,
     machine: str | None = None,
+    clock: WallClock | None = None,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Tune tasks into the MetaSchedule database in ``out``; go on where it was stopped.
@@ -117,6 +118,8 @@ def tune(
     engine
         Opens what builds and measures (a context manager with ``measure_many``); a ``Device``
         of this machine where it is not given.
+    clock
+        Counts the seconds of the run, from when it was made.
 
     Returns
     -------
@@ -132,7 +135,7 @@ def tune(
         raise LiveError("a search without a budget", cure="give --trials, --seconds, or both")
     out.mkdir(parents=True, exist_ok=True)
     _same_settings(out, target, protocol, settings)
-    clock = WallClock()
+    clock = clock or WallClock()
     open_engine = engine or (lambda: Device(target, protocol))
     with open_engine() as device, DatabaseWriter(out, target) as writer:
         total = None if settings.trials is None else float(settings.trials)

@@ -1,0 +1,121 @@
+"""Races: S and intervals on made curves, what is refused, and one real race on this machine."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import orjson
+import polars as pl
+import pytest
+
+from toolkit.errors import LeakError, LiveError
+from toolkit.live.guides import Guides
+from toolkit.live.leg import STOCK
+from toolkit.live.protocol import Protocol
+from toolkit.live.race import RaceSettings, needed_models, race
+from toolkit.live.race_curves import reached
+from toolkit.live.race_report import compare_legs, geometric_mean, report_race
+from toolkit.live.race_rules import leg_order, refuse_seen
+from toolkit.live.tasks import tasks_of
+from toolkit.records import Task
+
+
+def made_leg(arm: str, latencies: list[float | None], seconds: list[float], batch: int = 1) -> dict:
+    rows, best = [], None
+    for i, (latency, at) in enumerate(zip(latencies, seconds, strict=True)):
+        best = latency if best is None else min(best, latency or math.inf)
+        rows.append({"clock_s": at, "latency_s": latency, "best_s": best, "batch": i // batch})
+    return {"task": "t", "seed": 0, "arm": arm, "seconds": seconds[-1], "trials": rows}
+
+
+STOCK_LEG = made_leg(STOCK, [8.0, None, 4.0, 6.0, 2.0, 3.0], [10, 10, 20, 20, 30, 30], batch=2)
+
+
+def test_s_is_the_share_of_stocks_time_and_trials() -> None:
+    row = compare_legs(STOCK_LEG, made_leg("a", [5.0, 2.0, 1.0], [3.0, 6.0, 9.0]))
+    assert (row["stock_reached_trials"], row["stock_reached_seconds"]) == (5, 30)
+    assert row["s_trials"] == pytest.approx(2 / 5)
+    assert row["s_seconds"] == pytest.approx(6 / 30)
+    # Its fifth trial is the first of two in a batch from 20 s to 30 s.
+    assert row["s_seconds_strict"] == pytest.approx(6 / 25)
+    assert row["stock_improves_late"]
+
+
+def test_what_was_not_reached_is_a_lower_bound_and_counted() -> None:
+    never = made_leg("a", [5.0, 2.5], [4.0, 60.0])
+    row = compare_legs(STOCK_LEG, never)
+    assert row["s_seconds"] is None and row["s_trials"] is None
+    assert row["at_least_seconds"] == pytest.approx(60 / 30)
+    summary = report_race([STOCK_LEG, never], [], ["a"])["summary"]["a"]
+    assert summary["not_reached"] == summary["legs"] == 1
+    assert summary["s_seconds"]["value"] == pytest.approx(2.0)
+    assert reached(never, 2.5) == (2, 60.0)
+
+
+def test_a_stock_that_never_succeeded_gives_no_figure() -> None:
+    row = compare_legs(made_leg(STOCK, [None], [5.0]), made_leg("a", [1.0], [1.0]))
+    assert row["stock_final_s"] is None and row["s_seconds"] is None
+
+
+def test_the_geometric_mean_weighs_tasks_alike_and_its_interval_holds_it() -> None:
+    values = [("a", 0, 0.25), ("a", 1, 0.25), ("a", 2, 0.25), ("b", 0, 1.0)]
+    found = geometric_mean(values)
+    assert found is not None and found["value"] == pytest.approx(0.5)
+    low, high = found["interval"]
+    assert low == pytest.approx(0.25) and high == pytest.approx(1.0)
+    single = geometric_mean([("a", 0, 0.5)])
+    assert single is not None and single["interval"] is None
+    assert geometric_mean([]) is None
+
+
+def test_no_arm_always_comes_first() -> None:
+    arms = [STOCK, "a", "b"]
+    firsts = {leg_order(arms, task, 0)[0] for task in range(3)}
+    assert firsts == set(arms) == {leg_order(arms, 0, seed)[0] for seed in range(3)}
+
+
+def test_a_model_that_saw_the_workload_on_another_machine_is_refused() -> None:
+    here = Task("here", "metaschedule", "main", [["TENSOR", "float32", [8, 8]]], "llvm", "llvm")
+    there = Task("there", "metaschedule", "main", [["TENSOR", "float32", [8, 8]]], "llvm", "llvm")
+    other = Task("other", "metaschedule", "main", [["TENSOR", "float32", [9, 9]]], "llvm", "llvm")
+    model = SimpleNamespace(known_task={"there": there, "other": other}.__getitem__)
+    refuse_seen(model, SimpleNamespace(training_task_ids=frozenset({"other"})), here)
+    with pytest.raises(LeakError, match="there"):
+        refuse_seen(model, SimpleNamespace(training_task_ids=frozenset({"other", "there"})), here)
+
+
+def test_an_arm_without_its_model_is_refused_before_anything_runs() -> None:
+    with pytest.raises(LiveError, match="toolkit train throughput"):
+        needed_models(Guides(), ["random", "transfer"])
+    with pytest.raises(LiveError, match="toolkit train mutation"):
+        needed_models(Guides(), ["mutation-guided"])
+
+
+def test_a_race_runs_its_legs_once_and_confirms_the_finals(target: str, tmp_path: Path) -> None:
+    tasks = tasks_of(["matmul:16,16,16"], target)
+    common = {
+        "target": target,
+        "protocol": Protocol(number=1, repeat=1, min_repeat_ms=1, max_retries=0),
+        "models": [],
+    }
+    # TVM's own workers need long to start on a machine that is busy with other tests.
+    settings = RaceSettings(("random",), 4, 1, 2, {}, 240.0)
+    result = race(tasks, tmp_path, settings=settings, **common)
+    (row,) = result["rows"]
+    assert row["arm"] == "random" and row["stock_trials"] == row["trials"] == 4
+    assert row["s_seconds"] is not None or row["at_least_seconds"] > 0
+    (confirmed,) = result["confirmed"]
+    assert confirmed["finals"]["random"]["ratio"] > 0
+    assert {len(values) for values in confirmed["readings_s"].values()} == {2}
+    curves = pl.read_parquet(tmp_path / "curves.parquet")
+    assert curves.group_by("arm").len().sort("arm")["len"].to_list() == [4, 4]
+    assert orjson.loads((tmp_path / "race.json").read_bytes())["rows"] == result["rows"]
+
+    legs = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("leg.json")}
+    again = race(tasks, tmp_path, settings=settings, **common)
+    assert again["rows"] == result["rows"] and again["confirmed"] == result["confirmed"]
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("leg.json")} == legs
+    with pytest.raises(LiveError, match="trials"):
+        race(tasks, tmp_path, settings=RaceSettings(("random",), 5, 1, 2, {}, 240.0), **common)

@@ -1,0 +1,152 @@
+"""``toolkit race``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from toolkit.cli.common import BarProgress, Json, command, err, out, print_json
+from toolkit.cli.live import Cores, Target, parse_cores
+from toolkit.cli.tune import Models, Threads, Workloads
+from toolkit.workspace import Workspace
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands."""
+    app.command()(race)
+
+
+@command
+def race(
+    workload: Workloads = None,
+    target: Target = None,
+    trials: Annotated[int, typer.Option(min=1, help="Trials of every leg.")] = 256,
+    seeds: Annotated[int, typer.Option(min=1, help="Legs of each arm on each task.")] = 3,
+    strategy: Annotated[
+        list[str] | None,
+        typer.Option(help="Our arm; repeatable (default: what the models allow)."),
+    ] = None,
+    ablation: Annotated[
+        bool,
+        typer.Option(
+            "--ablation",
+            help="Race random, evolutionary (the engine alone), etc-sketch, "
+            "mutation-guided and model-ranked (the warm model alone) as well.",
+        ),
+    ] = False,
+    model: Models = None,
+    threads: Threads = None,
+    cores: Cores = None,
+    number: Annotated[int, typer.Option(min=1, help="As in TVM's EvaluatorConfig.")] = 3,
+    repeat: Annotated[int, typer.Option(min=1, help="As in TVM's EvaluatorConfig.")] = 1,
+    min_repeat_ms: Annotated[int, typer.Option(min=0, help="As in TVM's EvaluatorConfig.")] = 100,
+    blocks: Annotated[
+        int, typer.Option(min=0, help="Fresh readings of each final program; 0: none.")
+    ] = 9,
+    stock_build_timeout: Annotated[
+        float | None, typer.Option(min=1.0, help="Seconds of TVM's own builder (default: its 30).")
+    ] = None,
+    machine: Annotated[
+        str | None, typer.Option(help="Name of this machine in the logs (default: its CPU).")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--out", help="Folder (default: tuning/race).")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Race stock MetaSchedule against strategies of the toolkit, on this device.
+
+    Same tasks, target, trials and measurement settings, in alternating order. Finished legs are
+    kept: interrupted, the same command goes on. Models must not know the raced workloads.
+
+    Example: toolkit race --workload GMM:0 --trials 64 --seeds 1 --strategy evolutionary
+    """
+    from toolkit.live import machine as here
+    from toolkit.live.guides import load_guides
+    from toolkit.live.protocol import Protocol
+    from toolkit.live.race import RaceSettings
+    from toolkit.live.race import race as run
+    from toolkit.live.race_rules import ABLATION
+    from toolkit.live.tasks import tasks_of
+    from toolkit.training.loading import default_folders
+
+    pinned = parse_cores(cores)
+    count = threads or len(pinned) or here.physical_cores()
+    chosen = here.parse_target(target or here.default_target(count))
+    models = default_folders() if model is None else model
+    arms = list(strategy or [load_guides(models).best_strategy()])
+    arms += [name for name in (ABLATION if ablation else ()) if name not in arms]
+    result = run(
+        tasks_of(workload or ["GMM:0"], chosen),
+        folder or Workspace().race,
+        target=chosen,
+        protocol=Protocol(
+            number=number,
+            repeat=repeat,
+            min_repeat_ms=min_repeat_ms,
+            threads=count,
+            cores=pinned,
+            # Stock does not repeat a reading that was disturbed.
+            max_retries=0,
+        ),
+        settings=RaceSettings(tuple(arms), trials, seeds, blocks, {}, stock_build_timeout),
+        models=models,
+        machine=machine,
+        progress=BarProgress(),
+    )
+    if json:
+        print_json(result)
+    else:
+        _print_race(result)
+
+
+def _print_race(result: dict[str, Any]) -> None:
+    for warning in result["warnings"]:
+        err.print(f"[yellow]noisy[/]: {warning}", highlight=False)
+    table = Table(
+        "task", "seed", "arm", "stock's best", "ours", "S time", "S trials", "final ratio"
+    )
+    finals = {(c["task"], c["seed"]): c["finals"] for c in result["confirmed"]}
+    for row in result["rows"]:
+        final = finals.get((row["task"], row["seed"]), {}).get(row["arm"])
+        table.add_row(
+            row["task"],
+            str(row["seed"]),
+            row["arm"],
+            _microseconds(row["stock_final_s"]),
+            _microseconds(row["final_s"]),
+            _share(row, "seconds"),
+            _share(row, "trials"),
+            "-" if final is None else _interval(final["ratio"], final["interval"]),
+        )
+    out.print(table)
+    for arm, summary in result["summary"].items():
+        said = [
+            f"{label} {_interval(mean['value'], mean['interval'])}"
+            for label, mean in (
+                ("S time", summary["s_seconds"]),
+                ("S trials", summary["s_trials"]),
+                ("final latency", summary["final_ratio"]),
+            )
+            if mean is not None
+        ]
+        note = f" ({summary['not_reached']} of {summary['legs']} legs did not reach stock's best)"
+        out.print(f"{arm}: " + ", ".join(said) + (note if summary["not_reached"] else ""))
+
+
+def _microseconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds * 1e6:.1f} us"
+
+
+def _share(row: dict[str, Any], what: str) -> str:
+    if row[f"s_{what}"] is not None:
+        return f"{row[f's_{what}']:.3f}"
+    least = row.get(f"at_least_{what}")
+    return "-" if least is None else f"> {least:.3f}"
+
+
+def _interval(value: float, interval: list[float] | None) -> str:
+    return f"{value:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")

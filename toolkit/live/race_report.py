@@ -1,0 +1,186 @@
+"""Sums a race up: S by task, geometric means with bootstrap intervals, final latencies.
+
+S is Han et al. 2025's measure (section 5): S = T / T0, T0 the time that default search takes to
+reach its final quality, T the time in which the other search reaches the same; below 1 is sooner.
+Here it is given in wall clock and in trials.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import polars as pl
+
+from toolkit.live.leg import STOCK
+from toolkit.live.race_curves import final_latency_s, reached
+
+RESAMPLES = 10_000
+LEVEL = 0.95
+
+
+def compare_legs(stock: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """S of one leg against stock's, by the latencies that the searches read themselves.
+
+    ``s_seconds`` and ``s_trials`` are ``None`` where stock's best was not reached in the budget;
+    ``at_least_seconds`` and ``at_least_trials`` then say how much was spent without reaching it.
+    Stock's trials of a batch are all known when the batch ends: ``s_seconds_strict`` counts its
+    best as known already at its place in the batch, which favours stock.
+    """
+    target = final_latency_s(stock)
+    row: dict[str, Any] = {
+        "task": stock["task"],
+        "seed": stock["seed"],
+        "arm": other["arm"],
+        "stock_final_s": target,
+        "final_s": final_latency_s(other),
+        "stock_seconds": stock["seconds"],
+        "seconds": other["seconds"],
+        "stock_trials": len(stock["trials"]),
+        "trials": len(other["trials"]),
+        "s_seconds": None,
+        "s_seconds_strict": None,
+        "s_trials": None,
+    }
+    theirs = None if target is None else reached(stock, target)
+    if target is None or theirs is None:
+        return row
+    row["stock_reached_trials"], row["stock_reached_seconds"] = theirs
+    strict = _within_batch(stock, theirs[0])
+    # Where it stopped improving in its first half, the task was too easy to tell much.
+    row["stock_improves_late"] = theirs[0] > len(stock["trials"]) / 2
+    mine = reached(other, target)
+    if mine is None:
+        row["at_least_seconds"] = other["seconds"] / theirs[1]
+        row["at_least_trials"] = len(other["trials"]) / theirs[0]
+        return row
+    row["reached_trials"], row["reached_seconds"] = mine
+    row["s_seconds"] = mine[1] / theirs[1]
+    row["s_seconds_strict"] = mine[1] / strict
+    row["s_trials"] = mine[0] / theirs[0]
+    return row
+
+
+def _within_batch(stock: dict[str, Any], number: int) -> float:
+    """Seconds at trial ``number`` when a batch's time is spread evenly over its trials."""
+    rows = stock["trials"]
+    batch = [i for i, row in enumerate(rows) if row["batch"] == rows[number - 1]["batch"]]
+    begin = rows[batch[0] - 1]["clock_s"] if batch[0] else 0.0
+    end = rows[batch[-1]]["clock_s"]
+    return float(begin + (end - begin) * (number - batch[0]) / len(batch))
+
+
+def geometric_mean(
+    values: Sequence[tuple[str, int, float]], *, seed: int = 0
+) -> dict[str, Any] | None:
+    """Geometric mean of ``(task, seed, value)`` with a percentile bootstrap over tasks, then seeds.
+
+    Every task counts the same, however many seeds it has. ``None`` without values; the interval
+    is ``None`` with fewer than two tasks, over which nothing can be resampled.
+    """
+    if not values:
+        return None
+    tasks = sorted({task for task, _, _ in values})
+    logs = [np.array([math.log(v) for t, _, v in values if t == task]) for task in tasks]
+    centre = float(np.mean([each.mean() for each in logs]))
+    answer: dict[str, Any] = {"value": math.exp(centre), "tasks": len(tasks), "interval": None}
+    if len(tasks) >= 2:
+        rng = np.random.default_rng([0xACE, seed])
+        means = np.empty(RESAMPLES)
+        for i in range(RESAMPLES):
+            drawn = [logs[t] for t in rng.integers(len(logs), size=len(logs))]
+            means[i] = np.mean([d[rng.integers(len(d), size=len(d))].mean() for d in drawn])
+        low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        answer["interval"] = [math.exp(low), math.exp(high)]
+    return answer
+
+
+def report_race(
+    legs: Sequence[dict[str, Any]], confirmed: Sequence[dict[str, Any]], arms: Sequence[str]
+) -> dict[str, Any]:
+    """Rows of each leg against stock's and, by arm, geometric means with intervals.
+
+    Legs that did not reach stock's final quality enter the means with what they had spent by then
+    (``s_*`` is then a lower bound, and ``not_reached`` counts them).
+    """
+    found = {(leg["task"], leg["seed"], leg["arm"]): leg for leg in legs}
+    rows = [
+        compare_legs(found[leg["task"], leg["seed"], STOCK], leg)
+        for leg in legs
+        if leg["arm"] != STOCK
+    ]
+    summary = {}
+    for arm in arms:
+        mine = [row for row in rows if row["arm"] == arm and row["stock_final_s"] is not None]
+        finals = [
+            (c["task"], c["seed"], c["finals"][arm]["ratio"])
+            for c in confirmed
+            if arm in c["finals"]
+        ]
+        firsts = [
+            (c["task"], c["seed"], c["firsts"][arm]["ratio"])
+            for c in confirmed
+            if arm in c["firsts"]
+        ]
+        summary[arm] = {
+            "s_seconds": geometric_mean(_spent(mine, "seconds")),
+            "s_trials": geometric_mean(_spent(mine, "trials")),
+            "s_seconds_strict": geometric_mean(
+                [
+                    (r["task"], r["seed"], r["s_seconds_strict"])
+                    for r in mine
+                    if r["s_seconds_strict"] is not None
+                ]
+            ),
+            "not_reached": sum(row["s_seconds"] is None for row in mine),
+            "legs": len(mine),
+            "final_ratio": geometric_mean(finals),
+            "first_ratio": geometric_mean(firsts),
+        }
+    return {"rows": rows, "summary": summary, "confirmed": list(confirmed)}
+
+
+def _spent(rows: Sequence[dict[str, Any]], what: str) -> list[tuple[str, int, float]]:
+    return [
+        (row["task"], row["seed"], row[f"s_{what}"] or row[f"at_least_{what}"])
+        for row in rows
+        if row[f"s_{what}"] or row.get(f"at_least_{what}")
+    ]
+
+
+def write_report(out: Path, result: dict[str, Any], legs: Sequence[dict[str, Any]]) -> None:
+    """Write ``race.json``, and every leg's curve as ``curves.parquet`` and ``curves.json``."""
+    curves = [
+        {
+            "task": leg["task"],
+            "seed": leg["seed"],
+            "arm": leg["arm"],
+            "trial": number,
+            "clock_s": row["clock_s"],
+            "latency_s": row["latency_s"],
+            "best_s": row["best_s"],
+        }
+        for leg in legs
+        for number, row in enumerate(leg["trials"], start=1)
+    ]
+    frame = pl.DataFrame(
+        curves,
+        schema={
+            "task": pl.String,
+            "seed": pl.Int64,
+            "arm": pl.String,
+            "trial": pl.Int64,
+            "clock_s": pl.Float64,
+            "latency_s": pl.Float64,
+            "best_s": pl.Float64,
+        },
+    )
+    frame.write_parquet(out / "curves.parquet")
+    for name, content in (("curves.json", curves), ("race.json", result)):
+        temporary = out / f"{name}.part"
+        temporary.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
+        temporary.replace(out / name)
