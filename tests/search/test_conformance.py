@@ -105,6 +105,27 @@ def test_asks_are_of_the_space_and_no_larger_than_asked_for(name: str, space: Sp
         strategy.tell(oracle.measure(asked))
 
 
+@pytest.mark.parametrize("size", [1, 4, 16])
+def test_the_batch_size_is_honoured(name: str, space: Space, size: int) -> None:
+    """Never more; and no fewer, unless the strategy says that it makes batches of its own."""
+    strategy = build_or_skip(name, space)
+    result = run(strategy, FormulaOracle(), Budget(evaluations=3 * size), batch_size=size)
+    assert max(result.batches) <= size
+    if not STRATEGIES.get(name).own_batches:
+        assert result.batches == [size, size, size]
+
+
+def test_batches_of_its_own_follow_its_option_and_never_exceed_the_batch_size() -> None:
+    for wanted, size, expected in ((1, 16, 1), (8, 16, 8), (8, 4, 4)):
+        strategy = build("transfer", finite_space(), options={"batch": wanted, "growth": 0.0})
+        result = run(strategy, FormulaOracle(), Budget(evaluations=3 * expected), batch_size=size)
+        assert result.batches == [expected] * 3
+    growing = build("transfer", finite_space(), options={"batch": 2, "growth": 0.5})
+    result = run(growing, FormulaOracle(), Budget(evaluations=60), batch_size=16)
+    assert result.batches[:4] == [2, 2, 2, 3]
+    assert max(result.batches) == 16
+
+
 def test_nothing_is_proposed_twice(name: str, space: Space) -> None:
     strategy = build_or_skip(name, space)
     if strategy.repeats:  # type: ignore[attr-defined]

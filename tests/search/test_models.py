@@ -210,3 +210,50 @@ def test_searching_beats_chance(name: str) -> None:
         return float(np.mean(found))
 
     assert mean_latency(name) < mean_latency("random")
+
+
+class Misleads:
+    """Is certain of the wrong corner: the larger the tiles the better."""
+
+    training_task_ids = frozenset({"elsewhere"})
+
+    def score(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+        return np.array([3.0 * np.log(c.decisions[1] * c.decisions[3]) for c in candidates])
+
+
+def evaluations_to_the_best(options: dict[str, object], seed: int) -> int:
+    space = finite_space()
+    best = min(toy_latency(c.decisions) for c in space.candidates())
+    strategy = STRATEGIES.get("transfer")(
+        space, options, np.random.default_rng(seed), scorer=Misleads()
+    )
+    result = run(strategy, FormulaOracle(), Budget(), clock=SimulatedClock())
+    latencies = [trial.latency_s or np.inf for trial in result.trials]
+    return 1 + next(i for i, latency in enumerate(latencies) if latency <= best)
+
+
+def test_transfer_recovers_from_a_model_that_is_sure_of_the_wrong_corner() -> None:
+    """The rules that take turns bound what a wrong model costs: the space has 75 candidates."""
+    found = [evaluations_to_the_best({}, seed) for seed in range(5)]
+    assert max(found) < 38  # random search needs 38 on average
+
+
+def test_transfer_takes_turns_with_neighbours_of_the_best() -> None:
+    strategy = STRATEGIES.get("transfer")(
+        space := finite_space(),
+        {"explore_every": 0, "neighbour_every": 1},
+        np.random.default_rng(0),
+        scorer=Misleads(),
+    )
+    oracle = FormulaOracle()
+    best: tuple[float, Candidate] | None = None
+    for turn in range(12):
+        (asked,) = strategy.ask(8)
+        near = [] if best is None else [c.candidate_id for c in space.neighbours(best[1])]
+        if turn and best is not None and set(near) - strategy.seen:
+            assert asked.candidate_id in near
+        (trial,) = oracle.measure([asked])
+        latency = trial.latency_s
+        if latency is not None and (best is None or latency < best[0]):
+            best = (latency, asked)
+        strategy.tell([trial])

@@ -45,6 +45,7 @@ class Droplet(BaseStrategy):
     source = "Canesche et al. 2024, The Droplet Search Algorithm for Kernel Scheduling (TACO 21)"
     Options = DropletOptions
     options: DropletOptions
+    own_batches = True
 
     def setup(self) -> None:
         """Begin at the start candidate."""

@@ -47,6 +47,7 @@ class DropletFaithful(BaseStrategy):
     source = "lac-dcc/DropletSearch (2023); TVM 0.16, autotvm/tuner/droplet_tuner.py"
     Options = DropletFaithfulOptions
     options: DropletFaithfulOptions
+    own_batches = True
     needs_finite = True
 
     def setup(self) -> None:

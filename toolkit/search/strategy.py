@@ -40,12 +40,17 @@ class BaseStrategy(ABC):
         The paper or the file that the strategy follows.
     repeats
         Whether it may propose a candidate again (only tuners that do so in TVM).
+    own_batches
+        Whether it decides itself how many measurements it waits for, and so asks for fewer than
+        the batch size allows. Every other strategy fills each batch while it has candidates, or
+        to the end of its own round.
     """
 
     name: ClassVar[str]
     source: ClassVar[str]
     Options: ClassVar[type[StrategyOptions]] = StrategyOptions
     repeats: bool = False
+    own_batches: ClassVar[bool] = False
     needs_finite: ClassVar[bool] = False
     needs_scorer: ClassVar[bool] = False
     needs_direction_scorer: ClassVar[bool] = False

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from toolkit.errors import SearchError
 from toolkit.records import Candidate, Trial
 from toolkit.search.encoding import encode_all, value_codes
 from toolkit.search.pool import sampled_pool
-from toolkit.search.residual_process import ResidualOptions, ResidualProcess
+from toolkit.search.residual_process import FloatArray, ResidualOptions, ResidualProcess
 from toolkit.search.strategy import BaseStrategy, StrategyOptions, throughput
+
+BoolArray = NDArray[np.bool_]
 
 
 class TransferOptions(StrategyOptions):
@@ -26,6 +29,11 @@ class TransferOptions(StrategyOptions):
         ge=0,
         description="every so many-th proposal has a knob value that was never measured; 0: none",
     )
+    neighbour_every: int = Field(
+        default=4,
+        ge=0,
+        description="every so many-th proposal is one decision away from the best so far; 0: none",
+    )
     batch: int = Field(default=1, ge=1, description="proposals between two corrections, at first")
     growth: float = Field(
         default=0.1, ge=0, description="later this share of what was measured, if that is more"
@@ -36,7 +44,14 @@ class TransferOptions(StrategyOptions):
     samples: int = Field(
         default=1000, ge=1, description="candidates looked at where a space cannot be listed"
     )
-    residual: ResidualOptions = ResidualOptions()
+    residuals: tuple[ResidualOptions, ...] = Field(
+        default=(
+            ResidualOptions(),
+            ResidualOptions(main_length=4.0, interaction_length=6.0, noise=0.1),
+        ),
+        min_length=1,
+        description="the processes on the prediction's error, which propose in turn",
+    )
 
 
 class Transfer(BaseStrategy):
@@ -44,14 +59,25 @@ class Transfer(BaseStrategy):
 
     The global model of Chen et al. stays as it is; the local model on its residual is a Gaussian
     process, which says something sensible after one measurement. Asks for one candidate at a time
-    at first: each measurement corrects the next choice. What neither model can know is looked for
-    now and then: the best bound among candidates with a knob value that was never measured.
+    at first: each measurement corrects the next choice.
+
+    No single process and no single rule is right for a task that nobody has seen, and one that is
+    wrong can keep a run in the wrong region for a hundred measurements. So several take turns: a
+    process that believes in quick changes and exact measurements and one that believes in slow
+    changes and noise (a portfolio, as in Hoffman et al. 2011, with equal shares); now and then the
+    best bound among the neighbours of the best so far, as coordinate descent would go; and the best
+    bound among candidates with a knob value that was never measured. A run then takes a small
+    multiple of what the rule that suits its task would have taken.
     """
 
     name = "transfer"
-    source = "Chen et al. 2018 (AutoTVM), section 4: global plus local model; Srinivas et al. 2010"
+    source = (
+        "Chen et al. 2018 (AutoTVM), section 4: global plus local model; Srinivas et al. 2010; "
+        "Hoffman et al. 2011 (portfolios)"
+    )
     Options = TransferOptions
     options: TransferOptions
+    own_batches = True
     needs_scorer = True
 
     def setup(self) -> None:
@@ -76,8 +102,11 @@ class Transfer(BaseStrategy):
         known = scores[np.isfinite(scores)]
         scores = np.nan_to_num(scores, nan=known.min(initial=0.0), neginf=known.min(initial=0.0))
         columns = encode_all(self.space.sketches, self._pool)
-        self._process = ResidualProcess(columns, scores, self.options.residual)
+        self._processes = [ResidualProcess(columns, scores, o) for o in self.options.residuals]
         self._codes = value_codes(self.space.sketches, self._pool)
+        sketches = {sketch.sketch_id: s for s, sketch in enumerate(self.space.sketches)}
+        self._sketch = np.array([sketches[c.sketch_id] for c in self._pool], dtype=np.int64)
+        self._best: tuple[float, int] | None = None
         self._tried = np.zeros(int(self._codes.max(initial=-1)) + 2, dtype=bool)
         self._tried[-1] = True  # a knob that a sketch does not have (-1) is nothing to try
         self._open = np.array([c.candidate_id not in self.seen for c in self._pool], dtype=bool)
@@ -91,38 +120,58 @@ class Transfer(BaseStrategy):
             self._take_in(trial)
 
     def propose(self, n: int) -> Iterable[Candidate]:
-        """Return the candidates with the highest upper confidence bound."""
+        """Return the candidates with the highest upper confidence bound, of each rule in turn."""
         if not self._finite:
             self._refresh()
-        mean, deviation = self._process.posterior()
         # Without a measurement the uncertain level is everybody's: the prediction decides.
-        bonus = self.options.exploration * deviation if len(self._process) else 0.0
-        bound = np.where(self._open, mean + bonus, -np.inf)
-        size = min(n, max(self.options.batch, int(self.options.growth * len(self._trials))))
+        exploration = self.options.exploration if self._trials else 0.0
+        bounds: dict[int, FloatArray] = {}
+        measured = len(self._trials)
         chosen: list[int] = []
-        every = self.options.explore_every
-        for turn in range(len(self._trials), len(self._trials) + size):
-            wanted = bound
-            if every and turn and turn % every == 0:
-                new = ~self._tried[self._codes].all(axis=1) & self._open
-                wanted = np.where(new, bound, -np.inf) if new.any() else bound
-            best = int(wanted.argmax())
+        for turn in range(measured, measured + min(n, self._batch())):
+            which = turn % len(self._processes)
+            if which not in bounds:
+                mean, deviation = self._processes[which].posterior()
+                bounds[which] = mean + exploration * deviation
+            best = int(np.where(self._admitted(turn), bounds[which], -np.inf).argmax())
             if not self._open[best]:
                 break
             chosen.append(best)
-            self._open[best], bound[best] = False, -np.inf
+            self._open[best] = False
             self._tried[self._codes[best]] = True
         return [self._pool[i] for i in chosen]
+
+    def _batch(self) -> int:
+        """Proposals before the next correction."""
+        return max(self.options.batch, int(self.options.growth * len(self._trials)))
+
+    def _admitted(self, turn: int) -> BoolArray:
+        """Candidates among which this turn chooses: all, or where there are any, some of them."""
+        o, some = self.options, self._open
+        if not turn:
+            return some
+        if o.explore_every and (turn + 1) % o.explore_every == 0:
+            some = ~self._tried[self._codes].all(axis=1) & self._open
+        elif o.neighbour_every and (turn + 2) % o.neighbour_every == 0 and self._best is not None:
+            best = self._best[1]
+            differing = (self._codes != self._codes[best]).sum(axis=1)
+            some = (differing == 1) & (self._sketch == self._sketch[best]) & self._open
+        return some if some.any() else self._open
 
     def learn(self, trials: Sequence[Trial]) -> None:
         """Correct the prediction."""
         for trial in trials:
             self._trials.append(trial)
-            if self._finite and len(self._process) < self.options.most:
+            if self._finite:
                 self._take_in(trial)
 
     def _take_in(self, trial: Trial) -> None:
         number = self._number.get(trial.candidate.candidate_id)
-        if number is not None:
-            speed = throughput(trial)
-            self._process.add(number, float(np.log(speed)) if speed > 0 else -np.inf)
+        if number is None:
+            return
+        speed = throughput(trial)
+        if speed > 0 and (self._best is None or speed > self._best[0]):
+            self._best = (speed, number)
+        for process in self._processes:
+            if len(process) < self.options.most:
+                process.add(number, float(np.log(speed)) if speed > 0 else -np.inf)
