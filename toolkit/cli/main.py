@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from toolkit.cli import demo, ingest, live, predict, race, report, simulate, train, tune
+from toolkit.cli import demo, features, ingest, live, predict, race, report, simulate, train, tune
 
 app = typer.Typer(
     name="toolkit",
@@ -13,7 +13,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for group in (ingest, train, predict, simulate, live, tune, race, report, demo):
+for group in (ingest, features, train, predict, simulate, live, tune, race, report, demo):
     group.register(app)
 
 

@@ -1,4 +1,4 @@
-"""``toolkit features``, ``toolkit train`` and ``toolkit evaluate``."""
+"""``toolkit train`` and ``toolkit evaluate``."""
 
 from __future__ import annotations
 
@@ -24,55 +24,12 @@ Threads = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
-    app.command("features")(features)
     group = typer.Typer(help="Train a model on the dataset's tasks.", no_args_is_help=True)
     group.command("throughput")(throughput)
     group.command("mutation")(mutation)
     group.command("validity")(validity)
     app.add_typer(group, name="train")
     app.command("evaluate")(evaluate)
-
-
-@command
-def features(
-    dataset: DatasetDir = None,
-    extractor: Annotated[
-        str,
-        typer.Option(
-            "--extractor", help="knobs, primitives, per-store, or auto: each format's best."
-        ),
-    ] = "auto",
-    as_json: Json = False,
-) -> None:
-    """Compute features and keep them in the dataset.
-
-    Example: toolkit features --extractor primitives
-    """
-    from toolkit.datasets import open_dataset
-    from toolkit.features import EXTRACTORS, best_extractor_for, extract
-
-    data = open_dataset(dataset or Workspace().dataset)
-    tasks = data.tasks()
-    names: dict[str, list[str]] = {}
-    if extractor == "auto":
-        for task in tasks.values():
-            names.setdefault(best_extractor_for(task).name, []).append(task.task_id)
-    else:
-        found = EXTRACTORS.get(extractor)()
-        names[extractor] = [t.task_id for t in tasks.values() if found.supports(t)]
-    results = [
-        extract(data, EXTRACTORS.get(name)(), own, progress=BarProgress())
-        for name, own in sorted(names.items())
-    ]
-    if as_json:
-        print_json({"extractors": results})
-        return
-    for result in results:
-        out.print(
-            f"{result['extractor']} v{result['version']}: {result['candidates']} candidates of "
-            f"{result['tasks']} tasks, {len(result['columns'])} columns",
-            highlight=False,
-        )
 
 
 @command

@@ -5,6 +5,7 @@ from __future__ import annotations
 from toolkit.errors import DatasetError
 from toolkit.features.base import Extractor
 from toolkit.features.cache import cached_blocks, extract
+from toolkit.features.stored import PREFIX, StoredExtractor
 from toolkit.records import Task
 from toolkit.registry import Registry
 
@@ -14,12 +15,27 @@ EXTRACTORS = Registry(
         "knobs": "toolkit.features.knobs:KnobsExtractor",
         "primitives": "toolkit.features.primitives:PrimitivesExtractor",
         "per-store": "toolkit.features.per_store:PerStoreExtractor",
+        "ansor-per-store": "toolkit.features.ansor_store:AnsorStoreExtractor",
     },
 )
 
-__all__ = ["EXTRACTORS", "best_extractor_for", "cached_blocks", "extract"]
+__all__ = ["EXTRACTORS", "best_extractor_for", "cached_blocks", "extract", "extractor_named"]
 
 _BEST = {"autotvm": "knobs", "ansor": "primitives", "metaschedule": "primitives"}
+
+
+def extractor_named(name: str) -> Extractor:
+    """Return an extractor by its name; ``stored:<name>`` are features that others made.
+
+    Raises
+    ------
+    UnknownNameError
+        When none is called so.
+    """
+    if name.startswith(PREFIX):
+        return StoredExtractor(name.removeprefix(PREFIX))
+    found: Extractor = EXTRACTORS.get(name)()
+    return found
 
 
 def best_extractor_for(task: Task) -> Extractor:

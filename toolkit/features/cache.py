@@ -32,19 +32,39 @@ def cached_blocks(
 ) -> Iterator[tuple[CandidateGroup, pl.DataFrame, FeatureBlock]]:
     """Give each group of a dataset with its rows and features, from the cache where it holds them.
 
-    Groups that the extractor does not support are left out.
+    Groups that the extractor does not support are left out. So are those without a file where
+    the features cannot be computed here (``stored_only``); candidates that such a file does not
+    know, because they came later, have no features.
     """
-    folder = dataset.path / "features" / f"{extractor.name}-v{extractor.version}"
+    stored_only = bool(getattr(extractor, "stored_only", False))
     for group, rows in dataset.groups(task_ids):
         if not extractor.supports(group.task):
             continue
-        name = content_id(group.task.task_id, group.sketch.sketch_id)
-        path = folder / f"{name}.parquet"
-        block = _read(path, rows)
+        path = _path(dataset, extractor, group)
+        block = _read_known(path, rows) if stored_only else _read(path, rows)
+        if block is None and stored_only:
+            continue
         if block is None:
             block = extractor.extract(group)
             _write(path, rows, block)
         yield group, rows, block
+
+
+def write_block(
+    dataset: Dataset,
+    extractor: Extractor,
+    group: CandidateGroup,
+    rows: pl.DataFrame,
+    block: FeatureBlock,
+) -> None:
+    """Keep features that were not computed here."""
+    _write(_path(dataset, extractor, group), rows, block)
+
+
+def _path(dataset: Dataset, extractor: Extractor, group: CandidateGroup) -> Path:
+    folder = f"{extractor.name}-v{extractor.version}".replace(":", "-")
+    name = content_id(group.task.task_id, group.sketch.sketch_id)
+    return dataset.path / "features" / folder / f"{name}.parquet"
 
 
 def extract(
@@ -88,6 +108,20 @@ def _read(path: Path, rows: pl.DataFrame) -> FeatureBlock | None:
         return None
     names = tuple(name for name in frame.columns if name != _KEY)
     values = frame.select(names).to_numpy() if names else np.zeros((len(frame), 0))
+    return FeatureBlock(names, np.ascontiguousarray(values, dtype=np.float32))
+
+
+def _read_known(path: Path, rows: pl.DataFrame) -> FeatureBlock | None:
+    """A file's features of the candidates that it knows, NaN for all others."""
+    try:
+        frame = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError):
+        return None
+    if _KEY not in frame.columns:
+        return None
+    names = tuple(name for name in frame.columns if name != _KEY)
+    joined = rows.select(_KEY).join(frame, on=_KEY, how="left", maintain_order="left")
+    values = joined.select(names).to_numpy() if names else np.zeros((len(joined), 0))
     return FeatureBlock(names, np.ascontiguousarray(values, dtype=np.float32))
 
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from toolkit.datasets import Dataset
 from toolkit.errors import DatasetError, ModelError
-from toolkit.features import EXTRACTORS, best_extractor_for, cached_blocks
+from toolkit.features import EXTRACTORS, best_extractor_for, cached_blocks, extractor_named
 from toolkit.features.base import Extractor, FeatureBlock
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
@@ -29,7 +29,7 @@ def extractor_for(name: str, task: Task) -> Extractor | None:
             return best_extractor_for(task)
         except DatasetError:
             return None
-    extractor: Extractor = EXTRACTORS.get(name)()
+    extractor = extractor_named(name)
     return extractor if extractor.supports(task) else None
 
 
@@ -42,7 +42,7 @@ def check_extractors(folder: Path, manifest: Mapping[str, Any]) -> None:
         When an extractor that it was trained with has another version here.
     """
     for name, version in manifest["extractor_versions"].items():
-        own = EXTRACTORS.get(name).version
+        own = extractor_named(name).version
         if own != version:
             raise ModelError(
                 f"was trained with version {version} of the extractor {name!r}, this toolkit has "
@@ -95,7 +95,7 @@ def gather_parts(
     with progress.step("features", total=sum(map(len, by_extractor.values()))) as step:
         for name, own in sorted(by_extractor.items()):
             seen: set[str] = set()
-            for group, rows, block in cached_blocks(dataset, EXTRACTORS.get(name)(), own):
+            for group, rows, block in cached_blocks(dataset, extractor_named(name), own):
                 parts.append((measured(group, rows), block))
                 if group.task.task_id not in seen:
                     seen.add(group.task.task_id)

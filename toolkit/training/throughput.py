@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from toolkit.datasets import Dataset
 from toolkit.errors import DatasetError
-from toolkit.features import EXTRACTORS
+from toolkit.features import extractor_named
 from toolkit.features.base import CandidateGroup, Extractor
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
@@ -48,7 +48,7 @@ class TrainedModel:
         found = extractor_for(self.manifest["extractor"], task)
         if found is None or found.name not in self.manifest["extractor_versions"]:
             # A model may be asked about a format that it was not trained on: columns are shared.
-            found = found or EXTRACTORS.get(next(iter(self.manifest["extractor_versions"])))()
+            found = found or extractor_named(next(iter(self.manifest["extractor_versions"])))
         return found
 
     def known_task(self, task_id: str) -> Task:

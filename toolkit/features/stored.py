@@ -1,0 +1,168 @@
+"""Feature tables made by others, kept beside a dataset and used by recipes as ``stored:<name>``.
+
+A table is Parquet, or ``.npz`` without pickled objects, with one row a record or candidate: a key
+and one numeric column a feature. An ``.npz`` may hold one array a column, or ``features``
+``(n, d)`` with their names in ``columns``.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from toolkit.errors import DatasetError
+from toolkit.features.base import CandidateGroup, FeatureBlock
+from toolkit.features.cache import write_block
+from toolkit.progress import SILENT, Progress
+from toolkit.records import Task
+
+if TYPE_CHECKING:
+    from toolkit.datasets import Dataset
+
+PREFIX = "stored:"
+KEYS = ("candidate_id", "record_id")
+
+
+class StoredExtractor:
+    """Features that a dataset holds and nobody can compute here."""
+
+    version = 1
+    stored_only = True
+
+    def __init__(self, name: str) -> None:
+        self.name = PREFIX + name
+
+    def supports(self, task: Task) -> bool:
+        """Any task: which of them have features, the dataset's files say."""
+        return True
+
+    def extract(self, group: CandidateGroup) -> FeatureBlock:
+        """Refuse: raise ``DatasetError``, with what brings such features in."""
+        raise DatasetError(
+            f"the features {self.name!r} cannot be computed here",
+            cure="bring them in with: toolkit features --from FILE --name "
+            + self.name.removeprefix(PREFIX),
+        )
+
+
+def import_features(
+    dataset: Dataset, path: Path, name: str, *, progress: Progress = SILENT
+) -> dict[str, Any]:
+    """Store a table's columns for the candidates that it names; returns counts.
+
+    Several rows of one candidate (its repeated records) are averaged. What was stored under the
+    name before is replaced. ``unknown`` counts rows whose key the dataset does not hold,
+    ``without`` the candidates of touched tasks for which the table has no row.
+
+    Raises
+    ------
+    DatasetError
+        For a name, file, key or column that cannot be used, or a table that names no candidate.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+        raise DatasetError(
+            f"{name!r} is no name for features", cure="letters, digits, '_', '.' and '-'"
+        )
+    table, key = _table(path)
+    columns = _numeric(table, key, path)
+    if key == "record_id":
+        ids = dataset.records(["record_id", "candidate_id"]).collect()
+        joined = ids.join(table, on="record_id", how="inner").drop("record_id")
+        unknown = table.height - joined.height
+    else:
+        ids = dataset.records(["candidate_id"]).unique().collect()
+        joined = table.join(ids, on="candidate_id", how="semi")
+        unknown = table.height - joined.height
+    if joined.is_empty():
+        raise DatasetError(
+            f"none of its {table.height:,} rows names a {key} of the dataset",
+            where=path,
+            cure=f'list them with: toolkit query "SELECT {key} FROM '
+            + ("records" if key == "record_id" else "candidates")
+            + '"',
+        )
+    mean = joined.group_by("candidate_id", maintain_order=True).agg(pl.col(columns).mean())
+    extractor = StoredExtractor(name)
+    tasks: set[str] = set()
+    found = groups = without = 0
+    with progress.step("storing features", total=mean.height) as step:
+        for group, rows in dataset.groups():
+            own = rows.select("candidate_id").join(
+                mean, on="candidate_id", how="left", maintain_order="left"
+            )
+            known = rows["candidate_id"].is_in(mean["candidate_id"].implode())
+            if not known.any():
+                continue
+            values = own.select(columns).to_numpy().astype(np.float32)
+            values[~np.isfinite(values)] = np.nan
+            write_block(dataset, extractor, group, rows, FeatureBlock(tuple(columns), values))
+            groups += 1
+            tasks.add(group.task.task_id)
+            found += int(known.sum())
+            without += int((~known).sum())
+            step.advance(int(known.sum()))
+    return {
+        "extractor": extractor.name,
+        "version": extractor.version,
+        "tasks": len(tasks),
+        "groups": groups,
+        "candidates": found,
+        "without": without,
+        "unknown": unknown,
+        "columns": columns,
+    }
+
+
+def _table(path: Path) -> tuple[pl.DataFrame, str]:
+    """Read a table, and say which key it has."""
+    try:
+        frame = _from_npz(path) if path.suffix == ".npz" else pl.read_parquet(path)
+    except FileNotFoundError:
+        raise DatasetError("there is no such file", where=path) from None
+    except (OSError, ValueError, zipfile.BadZipFile, pl.exceptions.PolarsError) as error:
+        raise DatasetError(
+            f"cannot be read: {str(error).splitlines()[0]}",
+            where=path,
+            cure="give Parquet, or .npz without pickled objects",
+        ) from None
+    for key in KEYS:
+        if key in frame.columns:
+            return frame.with_columns(pl.col(key).cast(pl.String())), key
+    raise DatasetError(
+        f"has no key: its columns are {', '.join(frame.columns[:6])} ...",
+        where=path,
+        cure="add a column " + " or ".join(KEYS) + " ('toolkit query' lists them)",
+    )
+
+
+def _from_npz(path: Path) -> pl.DataFrame:
+    with np.load(path, allow_pickle=False) as arrays:
+        found = {name: arrays[name] for name in arrays.files}
+    matrix = found.pop("features", None)
+    names = found.pop("columns", None)
+    if matrix is not None:
+        if matrix.ndim != 2 or (names is not None and len(names) != matrix.shape[1]):
+            raise ValueError("'features' is no matrix with one column for each of 'columns'")
+        given = range(matrix.shape[1]) if names is None else names.tolist()
+        found.update({str(name): matrix[:, i] for i, name in enumerate(given)})
+    return pl.DataFrame(found)
+
+
+def _numeric(table: pl.DataFrame, key: str, path: Path) -> list[str]:
+    columns = [name for name in table.columns if name not in KEYS]
+    wrong = [name for name in columns if not (table[name].dtype.is_numeric() or
+                                              table[name].dtype == pl.Boolean)]  # fmt: skip
+    if wrong:
+        raise DatasetError(
+            f"column {wrong[0]!r} holds {table[wrong[0]].dtype}, not numbers",
+            where=path,
+            cure="leave it out, or turn it into numbers",
+        )
+    if not columns:
+        raise DatasetError(f"has no column but {key!r}", where=path)
+    return columns
