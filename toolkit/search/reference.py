@@ -87,6 +87,10 @@ def _rows(model: type[BaseModel], prefix: str = "") -> list[str]:
         if isinstance(kind, type) and issubclass(kind, StrategyOptions):
             default = field.get_default(call_default_factory=True)
             rows += _nested_rows(kind, default, f"{prefix}{name}.")
+        elif isinstance(parts := field.get_default(call_default_factory=True), tuple) and parts:
+            rows.append(f"| `{prefix}{name}` | list of parts | below | {field.description or ''} |")
+            for i, part in enumerate(parts):
+                rows += _nested_rows(type(part), part, f"{prefix}{name}[{i}].")
         else:
             rows.append(
                 _row(f"{prefix}{name}", field, field.get_default(call_default_factory=True))
