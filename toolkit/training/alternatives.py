@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,3 +75,21 @@ def _primes(extent: int) -> list[int]:
             extent //= prime
         prime += 1
     return [*found, extent] if extent > 1 else found
+
+
+def count_values(knob: Knob, value: NDArray[np.int64]) -> float:
+    """Number of values that a knob can take, the given one included; infinite: not known.
+
+    ``value`` is the knob's own parts. A tile can take every ordered factorisation of its extent.
+    """
+    if knob.kind == "tile":
+        extent = int(np.prod(value, dtype=np.float64))
+        if extent < 1 or extent > 1 << 40:
+            return np.inf
+        total, primes = 1, _primes(extent)
+        for prime in set(primes):
+            total *= comb(primes.count(prime) + knob.width - 1, knob.width - 1)
+        return float(total)
+    if knob.choices is not None and knob.width == 1:
+        return float(len(knob.choices))
+    return np.inf

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from toolkit.features.base import CandidateGroup
+from toolkit.training.cliques import Cliques, find_cliques
 from toolkit.training.models import MODELS
 from toolkit.training.models.base import Model, Rows
 from toolkit.training.recipe import ModelOptions, Recipe
@@ -102,9 +105,17 @@ class Ensemble:
 
 
 def fit_ensemble(
-    table: Table, rows: NDArray[np.int64], recipe: Recipe, *, threads: int
+    table: Table,
+    rows: NDArray[np.int64],
+    recipe: Recipe,
+    *,
+    threads: int,
+    groups: Iterable[tuple[int, CandidateGroup]] = (),
 ) -> Ensemble:
-    """Fit a recipe's models to the throughput of some rows (good candidates) of a table."""
+    """Fit a recipe's models to the throughput of some rows (good candidates) of a table.
+
+    ``groups`` gives each group with its first row, for the objective ``neighbours``.
+    """
     data = recipe.data
     chosen, weight = sample_rows(table, rows, data.rows_per_task, data.max_rows, recipe.seed)
     group = table.task[chosen]
@@ -112,7 +123,13 @@ def fit_ensemble(
     sums = np.bincount(group, weights=weight, minlength=len(table.task_ids))
     weight = weight / np.sqrt(sums[group])
     return fit_models(
-        table.features[chosen], table.log_speed()[chosen], group, weight, recipe, threads=threads
+        table.features[chosen],
+        table.log_speed()[chosen],
+        group,
+        weight,
+        recipe,
+        threads=threads,
+        cliques=find_cliques(groups, chosen) if groups else None,
     )
 
 
@@ -124,13 +141,17 @@ def fit_models(
     recipe: Recipe,
     *,
     threads: int,
+    cliques: Cliques | None = None,
 ) -> Ensemble:
-    """Fit a recipe's models to one value a row: log relative throughput, or a gain in it."""
+    """Fit a recipe's models to one value a row: log relative throughput, or a gain in it.
+
+    ``cliques`` says which rows are neighbours, for the objective ``neighbours``.
+    """
     parts: list[_Part] = []
     for options in recipe.models:
         own = weight * np.exp(options.emphasis * value)
         own = own / max(float(np.mean(own)), 1e-300)
-        rows = Rows(features, _target(value, group, options), own, group)
+        rows = Rows(features, _target(value, group, options), own, group, cliques)
         for number in range(options.seeds):
             model = MODELS.get(options.library).fit(
                 rows,
@@ -163,7 +184,7 @@ def _calibrate(
     model: Model, options: ModelOptions, features: NDArray[np.float32], log_speed: Floats
 ) -> tuple[float, float]:
     """Slope and intercept from a model's output to log relative throughput, on training rows."""
-    if options.target == "log_speed" and options.objective == "squared":
+    if options.target == "log_speed" and options.objective in ("squared", "neighbours"):
         return 1.0, 0.0
     raw = model.predict(features)
     if options.target == "speed":

@@ -66,7 +66,8 @@ def fit_gains(
     """
     method = recipe.mutation.method
     if method == "expected":
-        return fit_ensemble(table, rows, recipe, threads=threads)
+        groups = [(start, label.measured.group) for start, label in labelled.values()]
+        return fit_ensemble(table, rows, recipe, threads=threads, groups=groups)
     inside = np.zeros(len(table), dtype=bool)
     inside[rows] = True
     per_task = recipe.data.rows_per_task

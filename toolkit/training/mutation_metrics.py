@@ -10,7 +10,7 @@ training tasks (base rate), and a draw by TVM's fixed rule weights.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,8 @@ from toolkit.training.mutation_labels import Choices
 
 Floats = NDArray[np.float64]
 
-POLICIES = ("model", "uniform", "base_rate", "fixed_weights", "oracle")
+POLICIES = ("model", "sampled", "uniform", "base_rate", "fixed_weights", "oracle")
+BINS = 10
 
 
 @dataclass
@@ -29,7 +30,9 @@ class TaskGains:
     """Sums over the judged candidates of one task.
 
     ``gain`` has the summed gain of each policy; ``right`` counts picks that are as good as the
-    oracle's up to a tie; ``log_loss`` sums minus the log of the probability given to the best.
+    oracle's up to a tie; ``log_loss`` sums minus the log of the probability given to the best;
+    ``reliability`` has, for each tenth of the pick's probability, how many picks there were, the
+    sum of their probabilities, and how many were right.
     """
 
     task_id: str
@@ -37,6 +40,7 @@ class TaskGains:
     right: float = 0.0
     log_loss: float = 0.0
     gain: dict[str, float] | None = None
+    reliability: Floats = field(default_factory=lambda: np.zeros((BINS, 3)))
 
     def add(
         self,
@@ -65,14 +69,25 @@ class TaskGains:
         chance = softmax(guess, mask, temperature)
         near = mask & (gain >= best[:, None] - tie)
         self.log_loss -= float(np.log(np.maximum((chance * near).sum(axis=1), 1e-12)).sum())
+        first = np.where(mask, guess, -np.inf).argmax(axis=1)
+        self._rely(chance, first, near)
         for name, values in (
             ("model", picked),
+            ("sampled", (chance * gain).sum(axis=1)),
             ("uniform", gain.sum(axis=1) / mask.sum(axis=1)),
             ("base_rate", _pick(np.where(mask, prior, -np.inf), gain)),
             ("fixed_weights", (share * gain).sum(axis=1)),
             ("oracle", best),
         ):
             self.gain[name] += float(values.sum())
+
+    def _rely(self, chance: Floats, picked: NDArray[np.int64], near: NDArray[np.bool_]) -> None:
+        """Count picks by the probability that they were given."""
+        own = np.arange(len(picked))
+        given, right = chance[own, picked], near[own, picked]
+        place = np.minimum((given * BINS).astype(np.int64), BINS - 1)
+        for column, values in enumerate((np.ones(len(own)), given, right.astype(np.float64))):
+            self.reliability[:, column] += np.bincount(place, values, BINS)
 
 
 def _pick(score: Floats, gain: Floats) -> Floats:
@@ -115,6 +130,7 @@ def summarize_gains(tasks: Sequence[TaskGains], *, seed: int = 0) -> dict[str, A
     result["accuracy_interval"] = [low, high]
     for name, key in (
         ("model", "gain_share"),
+        ("sampled", "gain_share_sampled"),
         ("uniform", "gain_share_uniform"),
         ("base_rate", "gain_share_base_rate"),
         ("fixed_weights", "gain_share_fixed_weights"),
@@ -132,6 +148,15 @@ def summarize_gains(tasks: Sequence[TaskGains], *, seed: int = 0) -> dict[str, A
         result[f"ahead_of_{name}_interval"] = [low, high]
     result["oracle_gain"] = float(sums["oracle"].sum() / number.sum())
     result["model_gain"] = float(sums["model"].sum() / number.sum())
+    # Each task counts by its candidates here, as in log_loss.
+    reliability = np.sum([task.reliability for task in judged], axis=0)
+    off = np.abs(reliability[:, 1] - reliability[:, 2]).sum()
+    result["calibration_error"] = float(off / number.sum())
+    result["reliability"] = [
+        {"picks": int(n), "probability": p / n, "right": r / n}
+        for n, p, r in reliability.tolist()
+        if n
+    ]
     result["log_loss"] = float(sum(task.log_loss for task in judged) / number.sum())
     return result
 

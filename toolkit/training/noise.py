@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from toolkit.datasets import Dataset
 from toolkit.training.bootstrap import mean_interval
@@ -77,3 +78,22 @@ def noise_spread(dataset: Dataset, *, seed: int = 0, tasks: int = 40) -> float |
             good = np.array([o["latency_s"] for o in occasions if o["state"] == "ok"])
             spreads.append(float(np.std(good, ddof=1) / np.mean(good)))
     return float(np.median(spreads)) if spreads else None
+
+
+def occasion_shifts(dataset: Dataset, *, seed: int = 0, tasks: int = 40) -> NDArray[np.float64]:
+    """Differences of log latency between two occasions of one candidate, one a candidate.
+
+    The two are drawn at random from the good occasions of every candidate that has two or more, of
+    at most ``tasks`` tasks. Empty where nothing was measured twice.
+    """
+    ids = list(dataset.tasks())
+    rng = np.random.default_rng(seed)
+    if len(ids) > tasks:
+        ids = [ids[i] for i in sorted(rng.choice(len(ids), tasks, replace=False).tolist())]
+    shifts = []
+    for _, rows in dataset.groups(ids):
+        for occasions in rows.filter(pl.col("n_ok") >= 2)["occasions"]:
+            good = np.array([o["latency_s"] for o in occasions if o["state"] == "ok"])
+            first, second = rng.choice(len(good), 2, replace=False)
+            shifts.append(float(np.log(good[first] / good[second])))
+    return np.array(shifts)

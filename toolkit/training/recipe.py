@@ -61,8 +61,10 @@ class ModelOptions(_Strict):
         "log_speed",
         description="log of relative throughput, relative throughput, or its rank in the task",
     )
-    objective: Literal["squared", "pairwise", "lambdarank", "logistic"] = Field(
-        "squared", description="logistic: for validity models, and for them alone"
+    objective: Literal["squared", "pairwise", "lambdarank", "logistic", "neighbours"] = Field(
+        "squared",
+        description="logistic: for validity models, and for them alone; neighbours: differences "
+        "between candidates one decision apart, for mutation models of the method expected",
     )
     rounds: int = Field(300, ge=1, description="boosting rounds")
     params: dict[str, float | int | str | bool] = Field(

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.errors import ModelError
+from toolkit.training.cliques import Cliques
 from toolkit.training.recipe import ModelOptions
 
 Matrix = NDArray[np.float32]
@@ -30,12 +31,15 @@ class Rows:
         One positive weight a row.
     group
         Task number of each row, ascending: rows of a task lie together (rankers need it).
+    cliques
+        Which rows are neighbours (the objective ``neighbours`` needs it).
     """
 
     features: Matrix
     target: Floats
     weight: Floats
     group: NDArray[np.int64]
+    cliques: Cliques | None = None
 
     def group_sizes(self) -> NDArray[np.int64]:
         """Number of rows of each task, in order."""

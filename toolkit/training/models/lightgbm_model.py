@@ -9,6 +9,7 @@ import lightgbm
 import numpy as np
 
 from toolkit.errors import RecipeError
+from toolkit.training.cliques import neighbour_loss
 from toolkit.training.models.base import Floats, Matrix, Rows, grades, normalised, unreadable
 from toolkit.training.recipe import ModelOptions
 
@@ -26,6 +27,7 @@ _OBJECTIVES = {
     "pairwise": "lambdarank",
     "lambdarank": "lambdarank",
     "logistic": "binary",
+    "neighbours": "none",  # a function takes its place, see ``fit``
 }
 
 
@@ -61,6 +63,8 @@ class LightGBMModel:
             label = grades(rows.target, rows.group)
             data_options["group"] = rows.group_sizes()
             parameters.setdefault("lambdarank_truncation_level", 20)
+        if options.objective == "neighbours":
+            parameters["objective"] = _neighbours(rows)
         data = lightgbm.Dataset(
             rows.features, label=label, weight=rows.weight, params=parameters, **data_options
         )
@@ -93,3 +97,18 @@ class LightGBMModel:
     def importance(self) -> Floats:
         """Share of the total gain."""
         return normalised(self._booster.feature_importance("gain"))
+
+
+def _neighbours(rows: Rows) -> Any:
+    """Objective ``neighbours`` as LightGBM calls it: predictions in, gradient and Hessian out."""
+    cliques = rows.cliques
+    if cliques is None:
+        raise RecipeError(
+            "objective = 'neighbours' needs recorded neighbours",
+            cure="use it in a mutation recipe of the method 'expected'",
+        )
+
+    def objective(predicted: Floats, _: lightgbm.Dataset) -> tuple[Floats, Floats]:
+        return neighbour_loss(predicted, rows.target, rows.weight, cliques)
+
+    return objective

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import xgboost
 
+from toolkit.errors import RecipeError
 from toolkit.training.models.base import Floats, Matrix, Rows, grades, normalised, unreadable
 from toolkit.training.recipe import ModelOptions
 
@@ -42,6 +43,11 @@ class XGBoostModel:
         cls, rows: Rows, options: ModelOptions, *, seed: int, threads: int, device: str
     ) -> XGBoostModel:
         """Fit on the processor or, with ``device = "cuda"``, on a GPU."""
+        if options.objective not in _OBJECTIVES:
+            raise RecipeError(
+                f"XGBoost is not fitted with objective = {options.objective!r} here",
+                cure="use library = 'lightgbm'",
+            )
         parameters: dict[str, Any] = {
             **DEFAULTS,
             **options.params,
