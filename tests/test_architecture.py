@@ -18,7 +18,9 @@ MAX_LINES = 400
 MAX_BYTES = 30 * 10**6
 MAX_LOG_BYTES = 6 * 10**6
 
-VOCABULARY = {"toolkit", "records", "schema", "errors", "registry", "progress", "workspace"}
+VOCABULARY = {
+    "toolkit", "records", "schema", "errors", "registry", "progress", "workspace", "show",
+}  # fmt: skip
 # The base modules of two roles name what a group of candidates or a scorer is, and know records
 # alone: layers below the role may speak of it.
 ROLES = {"features.base", "search.base", "search.graph"}

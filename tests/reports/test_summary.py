@@ -46,9 +46,9 @@ def test_dataset_counts_and_best_are_the_datasets(
         assert task["enumerated"]
 
 
-def test_convergence_rises_to_the_best(summary: dict[str, Any]) -> None:
+def test_curves_rise_to_the_best(summary: dict[str, Any]) -> None:
     for task in summary["dataset"]["tasks"]:
-        (log,) = task["convergence"]
+        (log,) = task["curves"]
         assert log["records"] == task["records"]
         assert log["relative"] == sorted(log["relative"])
         assert log["relative"][-1] == 1.0

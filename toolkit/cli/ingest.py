@@ -1,27 +1,26 @@
-"""``toolkit ingest`` and ``toolkit describe``."""
+"""``toolkit ingest``."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolkit.cli import export
+from toolkit.cli import describe, export
 from toolkit.cli.common import BarProgress, DatasetDir, Json, command, err, out, print_json
 from toolkit.workspace import Workspace
 
 if TYPE_CHECKING:
     from toolkit.datasets.report import IngestReport
 
-TASKS_SHOWN = 20
 TASKS_FOLLOWED = 5
 
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
     app.command("ingest")(ingest)
-    app.command("describe")(describe)
+    describe.register(app)
     export.register(app)
 
 
@@ -73,22 +72,6 @@ def ingest(
         print_json(report.to_dict())
     else:
         _show_ingest(report)
-
-
-@command
-def describe(dataset: DatasetDir = None, json: Json = False) -> None:
-    """Say what the dataset holds: sources, tasks, hardware, failures, best latencies.
-
-    Example: toolkit describe --json
-    """
-    from toolkit.datasets import describe as run
-    from toolkit.datasets import open_dataset
-
-    summary = run(open_dataset(dataset or Workspace().dataset))
-    if json:
-        print_json(summary)
-    else:
-        _show_description(summary)
 
 
 def _show_ingest(report: IngestReport) -> None:
@@ -164,37 +147,3 @@ def _follow(
 
 def _warn(text: str) -> None:
     err.print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)
-
-
-def _show_description(summary: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    out.print(
-        f"{summary['records']:,} records of {summary['candidates']:,} candidates, "
-        f"{len(summary['tasks']):,} tasks, {len(summary['sources']):,} files; "
-        f"{summary['failed']:,} records failed, {summary['duplicates']:,} exact duplicates, "
-        f"{summary['rejected']:,} lines rejected"
-    )
-    machines = Table("machine", "target", "tasks", "records", box=None)
-    for entry in summary["machines"]:
-        name = entry["machine"] or "unknown"
-        machines.add_row(name, entry["target_kind"], f"{entry['tasks']:,}", f"{entry['records']:,}")
-    out.print(machines)
-    columns = ("task", "workload", "records", "candidates", "failed", "best", "enumerated")
-    tasks = Table(*columns, box=None)
-    for task in summary["tasks"][:TASKS_SHOWN]:
-        best = task["best_latency_s"]
-        tasks.add_row(
-            task["task_id"][:8],
-            task["name"][:60],
-            f"{task['records']:,}",
-            f"{task['candidates']:,}",
-            f"{100 * task['failed'] / task['records']:.0f} %",
-            "none" if best is None else f"{best * 1e6:,.1f} µs",
-            "yes" if task["enumerated"] else "",
-        )
-    out.print(tasks)
-    rest = len(summary["tasks"]) - TASKS_SHOWN
-    if rest > 0:
-        out.print(f"and {rest:,} more tasks (--json lists them)")
-    out.print("next: toolkit train throughput", style="bold")

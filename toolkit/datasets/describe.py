@@ -6,6 +6,8 @@ from typing import Any
 
 import polars as pl
 
+from toolkit.datasets.analysis import Analysis, analyse
+from toolkit.datasets.analysis.result import plain
 from toolkit.datasets.open import Dataset
 from toolkit.records import Task
 
@@ -16,27 +18,15 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     Keys: ``dataset``, ``fingerprint``, ``schema_version``; counts ``records``, ``candidates``,
     ``failed``, ``lines``, ``duplicates``, ``rejected``; ``formats`` (counts by format and
     version), ``states`` (records by state), ``machines``, ``sources`` (one entry a file),
-    ``rejected_reasons``, ``tasks`` (one entry a task, most records first).
+    ``rejected_reasons``; of the analysis ``measuring_s`` (known measuring time), ``timed_share``,
+    ``failures`` (by state), ``verdicts``, ``backtest``, ``noise``, ``knobs``, ``tuners``; and
+    ``tasks`` (one entry a task, most records first, with the fields of ``TaskAnalysis``).
+    What is unknown is null.
     """
-    records = dataset.records(
-        ["task_id", "candidate_id", "sketch_id", "state", "latency_s", "elapsed_s"]
-    )
-    ok = pl.col("state") == "ok"
-    rows = (
-        records.group_by("task_id")
-        .agg(
-            records=pl.len(),
-            candidates=pl.col("candidate_id").n_unique(),
-            sketches=pl.col("sketch_id").n_unique(),
-            failed=(~ok).sum(),
-            best_latency_s=pl.col("latency_s").min(),
-            measuring_s=pl.col("elapsed_s").sum(),
-            failing_s=pl.col("elapsed_s").filter(~ok).sum(),
-        )
-        .sort(["records", "task_id"], descending=[True, False])
-        .collect()
-    )
-    states = records.group_by("state").len().sort("len", descending=True).collect()
+    rows = _count_tasks(dataset)
+    enumerated = dataset.enumerated()
+    found = analyse(dataset, enumerated)
+    states = dataset.records(["state"]).group_by("state").len().sort("len", descending=True)
     formats = (
         dataset.records(["format", "format_version", "task_id"])
         .group_by(["format", "format_version"])
@@ -47,7 +37,6 @@ def describe(dataset: Dataset) -> dict[str, Any]:
     sources = dataset.sources()
     reasons = dataset.rejected().group_by("reason").len().sort(["len", "reason"], descending=True)
     tasks = dataset.tasks()
-    enumerated = dataset.enumerated()
     return {
         "dataset": str(dataset.path),
         "fingerprint": dataset.fingerprint(),
@@ -59,19 +48,49 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "candidates": int(rows["candidates"].sum()),
         "failed": int(rows["failed"].sum()),
         "formats": formats.to_dicts(),
-        "states": dict(states.iter_rows()),
+        "states": dict(states.collect().iter_rows()),
         "machines": _machines(rows, tasks),
         "rejected_reasons": dict(reasons.iter_rows()),
         "sources": sources.to_dicts(),
+        **_analysis(found),
         "tasks": [
             {
                 **_task_summary(tasks[row["task_id"]]),
                 **row,
                 "enumerated": enumerated[row["task_id"]],
+                **({} if found is None else plain(found.tasks[row["task_id"]])),
             }
             for row in rows.iter_rows(named=True)
         ],
     }
+
+
+def _count_tasks(dataset: Dataset) -> pl.DataFrame:
+    """Counts of each task, most records first."""
+    columns = ["task_id", "candidate_id", "sketch_id", "state", "latency_s"]
+    return (
+        dataset.records(columns)
+        .group_by("task_id")
+        .agg(
+            records=pl.len(),
+            candidates=pl.col("candidate_id").n_unique(),
+            sketches=pl.col("sketch_id").n_unique(),
+            failed=(pl.col("state") != "ok").sum(),
+            best_latency_s=pl.col("latency_s").min(),
+        )
+        .sort(["records", "task_id"], descending=[True, False])
+        .collect()
+    )
+
+
+def _analysis(found: Analysis | None) -> dict[str, Any]:
+    """Keys of the analysis; of an empty dataset all is unknown."""
+    if found is None:
+        names = ("measuring_s", "timed_share", "verdicts", "backtest", "noise", "tuners")
+        return {**dict.fromkeys(names), "failures": [], "knobs": []}
+    values = found.to_dict()
+    failures = [state for state in values.pop("states") if state["state"] != "ok"]
+    return {"measuring_s": values.pop("seconds"), "failures": failures, **values}
 
 
 def best_so_far(dataset: Dataset) -> list[dict[str, Any]]:

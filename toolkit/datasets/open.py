@@ -147,7 +147,7 @@ class Dataset:
         Tasks come in the order asked for (or of the dataset), sketches as first recorded.
         """
         wanted = list(self._tasks) if task_ids is None else list(task_ids)
-        for batch in self._batches(wanted):
+        for batch in self.task_batches(wanted):
             rows = self.candidates(batch)
             if ok_only:
                 rows = rows.filter(pl.col("n_ok") > 0)
@@ -167,8 +167,14 @@ class Dataset:
                     part,
                 )
 
-    def _batches(self, task_ids: list[str], records: int = 500_000) -> Iterator[list[str]]:
-        """Cut a list of tasks so that a batch holds not many more records than asked for."""
+    def task_batches(
+        self, task_ids: list[str] | None = None, records: int = 500_000
+    ) -> Iterator[list[str]]:
+        """Cut a list of tasks (all by default): a batch holds at most so many records, or one task.
+
+        A task without records may be among them.
+        """
+        task_ids = list(self._tasks) if task_ids is None else task_ids
         counts = dict(self.records(["task_id"]).group_by("task_id").len().collect().iter_rows())
         batch: list[str] = []
         size = 0

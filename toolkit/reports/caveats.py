@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolkit.reports import show
+from toolkit import show
 
 FEW_TASKS = 5
 FEW_SEEDS = 5

@@ -12,6 +12,7 @@ from typing import Any
 import altair as alt
 import vl_convert
 
+from toolkit import show
 from toolkit.reports.theme import altair_config, light, with_variables
 
 PNG_SCALE = 2.0
@@ -129,14 +130,14 @@ def task_label(name: str, chars: int) -> str:
     if ":" in workload:
         # Names given by 'toolkit collect' hold all numbers that matter.
         text = workload.replace(":", " ", 1)
-        return text if len(text) <= chars else text[: chars - 1].rstrip() + "…"
+        return show.cut(text, chars)
     arguments = [part for part in rest.rstrip(")").split(",") if part[:1].isdigit()]
     shapes = [part.removeprefix("1x") for part in arguments if "x" in part] or arguments
     workload = workload.removesuffix(".x86").removesuffix(".cuda")
     text = " ".join([workload, *shapes])
     if len(text) > chars and shapes:
         text = " ".join([workload[: max(6, chars // 3)].rstrip("_"), *shapes])
-    return text if len(text) <= chars else text[: chars - 1].rstrip() + "…"
+    return show.cut(text, chars)
 
 
 def short(name: str, chars: int) -> str:

@@ -25,66 +25,51 @@ FloatArray = NDArray[np.float64]
 def dataset_section(folder: Path | None) -> dict[str, Any]:
     """Summarise a dataset for the report.
 
-    Beside what ``toolkit describe`` says, each task has ``best_s`` (lowest latency of a candidate,
-    each the median over its good occasions: the definition that a replay uses), ``spread``
-    (quantiles of the candidates' latencies over ``best_s``), ``rarity`` (the same at ``SHARES``)
-    and ``convergence`` (best so far in recorded order, one curve a log).
+    Beside what ``toolkit describe`` says (its keys keep their names), each task has ``spread``
+    (quantiles of the candidates' values over ``best_s``), ``rarity`` (the same at ``SHARES``) and
+    ``curves`` (best so far in recorded order, one curve a log).
     """
     if folder is None:
         return {"missing": "toolkit ingest LOGS"}
     dataset = open_dataset(folder)
     found = describe(dataset)
     spread = _spreads(dataset)
-    curves = _convergence(dataset, {key: s["best_s"] for key, s in spread.items()})
-    tasks = []
-    for task in found["tasks"]:
-        own = spread.get(task["task_id"], _NOTHING)
-        tasks.append({**task, **own, "convergence": curves.get(task["task_id"], [])})
-    elapsed = [task["measuring_s"] for task in tasks if task["measuring_s"]]
+    curves = _curves(dataset, {task["task_id"]: task["best_s"] for task in found["tasks"]})
+    tasks = [
+        {
+            **task,
+            **spread.get(task["task_id"], {"spread": None, "rarity": None}),
+            "curves": curves.get(task["task_id"], []),
+        }
+        for task in found["tasks"]
+    ]
+    known = found["measuring_s"] is not None
+    failing = [entry["seconds"] for entry in found["failures"] if entry["seconds"] is not None]
     return {
+        **found,
         "missing": None,
         "path": str(folder / DATASET_FILE),
-        "fingerprint": found["fingerprint"],
-        "schema_version": found["schema_version"],
-        **{key: found[key] for key in ("lines", "records", "duplicates", "rejected")},
-        **{key: found[key] for key in ("candidates", "failed", "formats", "states", "machines")},
-        "rejected_reasons": found["rejected_reasons"],
         "sources_total": len(found["sources"]),
         "sources": found["sources"][:SOURCES_LISTED],
-        "measuring_s": float(sum(elapsed)) if elapsed else None,
-        "failing_s": float(sum(task["failing_s"] or 0.0 for task in tasks)) if elapsed else None,
+        "failing_s": float(sum(failing)) if known else None,
         "rarity_shares": list(SHARES),
         "enumerated_tasks": sum(task["enumerated"] for task in tasks),
-        "repeated_tasks": sum((task["occasions"] or 0) > 1 for task in tasks),
+        "repeated_tasks": sum(task["occasions"] > 1 for task in tasks),
         "unknown_machine_tasks": sum(task["machine"] is None for task in tasks),
         "tasks": tasks,
     }
 
 
-_NOTHING: dict[str, Any] = {"best_s": None, "spread": None, "rarity": None, "occasions": None}
-
-
 def _spreads(dataset: Dataset) -> dict[str, dict[str, Any]]:
-    """Best latency and quantiles of latency over it, by task; ``occasions`` is the most a
-    candidate has."""
+    """Quantiles of the candidates' values over the best, by task."""
     ok = dataset.records(["task_id", "candidate_id", "latency_s"]).drop_nulls("latency_s")
-    candidates = ok.group_by("task_id", "candidate_id").agg(
-        value=pl.col("latency_s").median(), occasions=pl.len()
-    )
+    candidates = ok.group_by("task_id", "candidate_id").agg(value=pl.col("latency_s").median())
     relative = pl.col("value") / pl.col("value").min()
     quantiles = {name: relative.quantile(q, "linear") for name, q in QUANTILES.items()}
     shares = {f"s{i}": relative.quantile(share, "linear") for i, share in enumerate(SHARES)}
-    rows = (
-        candidates.group_by("task_id")
-        .agg(
-            best_s=pl.col("value").min(), occasions=pl.col("occasions").max(), **quantiles, **shares
-        )
-        .collect()
-    )
+    rows = candidates.group_by("task_id").agg(**quantiles, **shares).collect()
     return {
         row["task_id"]: {
-            "best_s": row["best_s"],
-            "occasions": row["occasions"],
             "spread": {name: row[name] for name in QUANTILES},
             "rarity": [row[name] for name in shares],
         }
@@ -92,7 +77,7 @@ def _spreads(dataset: Dataset) -> dict[str, dict[str, Any]]:
     }
 
 
-def _convergence(dataset: Dataset, best: dict[str, float]) -> dict[str, list[dict[str, Any]]]:
+def _curves(dataset: Dataset, best: dict[str, float | None]) -> dict[str, list[dict[str, Any]]]:
     """Best so far over the task's best, in each log's own order, thinned for drawing."""
     columns = ["task_id", "source_id", "order", "latency_s"]
     frame = dataset.records(columns).sort("task_id", "source_id", "order").collect()

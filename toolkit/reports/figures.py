@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from toolkit.progress import SILENT, Progress
 from toolkit.reports.charts import EXPORT, Figure, draw_png, draw_svg
+from toolkit.reports.figures_analysis import analysis_figures
 from toolkit.reports.figures_dataset import dataset_figures
 from toolkit.reports.figures_live import live_figures
 from toolkit.reports.figures_models import throughput_figures
@@ -17,9 +18,11 @@ from toolkit.reports.figures_strategies import strategy_figures
 
 
 def report_figures(summary: Mapping[str, Any]) -> dict[str, list[Figure]]:
-    """Figures by section: ``dataset``, ``throughput-0``, ``mutation-0``, ``replay-0``, ..."""
+    """Figures by section: ``dataset``, ``analysis``, ``throughput-0``, ``replay-0``, ..."""
+    there = not summary["dataset"]["missing"]
     found = {
-        "dataset": [] if summary["dataset"]["missing"] else dataset_figures(summary["dataset"])
+        "dataset": dataset_figures(summary["dataset"]) if there else [],
+        "analysis": analysis_figures(summary["dataset"]) if there else [],
     }
     for i, model in enumerate(summary["throughput"]):
         found[f"throughput-{i}"] = throughput_figures(model, f"throughput-{i}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from toolkit.reports import show
+from toolkit import show
 from toolkit.reports.charts import (
     Figure,
     Layout,

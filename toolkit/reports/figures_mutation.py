@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from toolkit.reports import show
+from toolkit import show
 from toolkit.reports.charts import Figure, Layout, data
 from toolkit.reports.figures_models import importance_figure
 from toolkit.reports.theme import light

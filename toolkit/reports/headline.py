@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from toolkit.reports import show
+from toolkit import show
 from toolkit.reports.caveats import find_caveats
 
 Section = Mapping[str, Any]

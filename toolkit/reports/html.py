@@ -11,8 +11,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from toolkit import show
 from toolkit.progress import SILENT, Progress
-from toolkit.reports import show
 from toolkit.reports.charts import NARROW, WIDE, inline_svg, task_label
 from toolkit.reports.figures import report_figures
 from toolkit.reports.figures_strategies import strategy_styles
@@ -89,6 +89,7 @@ def _environment() -> Environment:
         ratio=show.ratio,
         interval=show.interval,
         bounds=_bounds,
+        or_empty=lambda value: "" if value is None else value,
         short_task=lambda name: task_label(name, SHORT_NAME),
         sparkline=lambda logs: Markup(sparkline(logs)),
     )

@@ -12,7 +12,7 @@ WIDTH, HEIGHT, PAD = 120, 26, 2
 def sparkline(logs: Sequence[Mapping[str, Any]]) -> str:
     """Best so far (0 to 1, upwards) against records (logarithmic), one line a log.
 
-    ``logs`` are entries of a task's ``convergence``.
+    ``logs`` are a task's ``curves``.
     """
     most = max((log["records"] for log in logs), default=0)
     if most < 2:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.reports import show
+from toolkit import show
 
 
 @pytest.mark.parametrize(

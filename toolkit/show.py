@@ -97,6 +97,11 @@ def plural(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+def cut(text: str, width: int) -> str:
+    """Shorten a text to so many characters; what is left out is marked by an ellipsis."""
+    return text if len(text) <= width else text[: width - 1].rstrip() + "…"
+
+
 def listed(names: Sequence[str], last: str = "and") -> str:
     """Join names as a sentence does."""
     if len(names) < 2:

@@ -1,0 +1,189 @@
+"""What each tuner of a log reached, and when; and how tuners are told apart."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+import orjson
+import polars as pl
+
+from toolkit.datasets.analysis.result import NEAR, Reached, Tuner, Tuners
+
+TUNER_LABELS = ("tuner", "strategy", "method", "search")
+NETWORK_LABELS = ("network", "model")
+MOST_TUNERS = 16
+DEEPEST = 4
+PROFILE_POINTS = 48
+
+Bounds = tuple[float | None, float | None]
+
+
+def source_labels(sources: pl.DataFrame) -> dict[str, dict[str, str]]:
+    """Labels of each source, by id."""
+    return {
+        source_id: orjson.loads(labels) if labels else {}
+        for source_id, labels in sources.select("source_id", "labels").iter_rows()
+    }
+
+
+def find_tuners(sources: pl.DataFrame, runs: pl.DataFrame) -> tuple[str, dict[str, str]] | None:
+    """Say what tells tuners apart, and each source's tuner.
+
+    A label of the sources named ``tuner`` (or ``strategy``, ``method``, ``search``) does. Without
+    one, a folder level of the paths does when it has 2 to 16 names and the tasks were on average
+    recorded under at least half of them: so lie logs in which every tuner did every task. ``None``
+    where neither is found.
+    """
+    labels = source_labels(sources)
+    for label in TUNER_LABELS:
+        found = {source: str(own[label]) for source, own in labels.items() if label in own}
+        if len(set(found.values())) > 1:
+            return f"label {label}", found
+    parts = {
+        source: PurePath(path.replace("::", "/")).parts
+        for source, path in sources.select("source_id", "path").iter_rows()
+    }
+    levels = []
+    for above in range(1, DEEPEST + 1):
+        names = {s: own[-1 - above] for s, own in parts.items() if len(own) > above}
+        distinct = len(set(names.values()))
+        if len(names) < len(parts) or not 2 <= distinct <= MOST_TUNERS:
+            continue
+        tuner = runs["source_id"].replace_strict(names, return_dtype=pl.String)
+        met = runs.select("task_id", tuner=tuner).unique().group_by("task_id").len()["len"]
+        share = float(np.mean(met.to_numpy())) / distinct
+        if share >= 0.5 and float(np.median(met.to_numpy())) >= 2:
+            levels.append((share, -above, names))
+    if not levels:
+        return None
+    _, above, names = max(levels, key=lambda level: level[:2])
+    return f"folder {-above} above the file", names
+
+
+def compare_tuners(sources: pl.DataFrame, runs: pl.DataFrame) -> Tuners | None:
+    """Compare tuners on the tasks that all of them ran; ``None`` where there are not two."""
+    found = find_tuners(sources, runs)
+    if found is None:
+        return None
+    by, names = found
+    tuner = pl.col("source_id").replace_strict(names, default=None, return_dtype=pl.String)
+    rows = runs.with_columns(tuner=tuner).drop_nulls(["tuner", "task_best"])
+    met = rows.group_by("task_id").agg(pl.col("tuner").n_unique())
+    every = rows["tuner"].n_unique()
+    shared = met.filter(pl.col("tuner") == every)["task_id"]
+    common = len(shared) > 0
+    if not common:
+        shared = met.filter(pl.col("tuner") > 1)["task_id"]
+    rows = rows.filter(pl.col("task_id").is_in(shared.implode()))
+    if every < 2 or rows.is_empty():
+        return None
+    tuners = [
+        _tuner(str(name), part)
+        for (name,), part in rows.partition_by("tuner", as_dict=True).items()
+    ]
+    return Tuners(by=by, tasks=len(shared), common=common, tuners=tuple(sorted(tuners, key=_order)))
+
+
+def _order(tuner: Tuner) -> tuple[bool, float, float, str]:
+    nearest = tuner.reached[-1]
+    effort = nearest.evaluations
+    return effort is None, effort or 0.0, -nearest.reached_share, tuner.tuner
+
+
+def _tuner(name: str, runs: pl.DataFrame) -> Tuner:
+    ratios = _by_task(runs, (pl.col("best") / pl.col("task_best")).fill_null(float("inf")))
+    return Tuner(
+        tuner=name,
+        runs=len(runs),
+        tasks=len(ratios),
+        evaluations=float(np.median(runs["evaluations"].to_numpy())),
+        failed_share=int(runs["failed"].sum()) / int(runs["evaluations"].sum()),
+        final_ratio=_finite(np.median(ratios)),
+        final_ratio_interval=median_interval(ratios),
+        final_ratio_worst=_finite(max(ratios)),
+        reached=tuple(_reached(runs, percent) for percent in NEAR),
+        profile=_profile(runs["evaluations_to_1pct"]),
+    )
+
+
+def _profile(efforts: pl.Series) -> tuple[tuple[int, float], ...]:
+    """Share of runs that got there, after as many evaluations as some run needed."""
+    reached = np.sort(efforts.drop_nulls().to_numpy())
+    places = np.unique(np.linspace(0, len(reached) - 1, PROFILE_POINTS).astype(np.int64))
+    if not len(reached):
+        return ()
+    shares = np.searchsorted(reached, reached[places], side="right") / len(efforts)
+    return tuple(dict(zip(reached[places].tolist(), shares.tolist(), strict=True)).items())
+
+
+def _reached(runs: pl.DataFrame, percent: int) -> Reached:
+    reached = pl.col(f"evaluations_to_{percent}pct")
+    seconds = pl.col(f"seconds_to_{percent}pct")
+    efforts = _by_task(runs, reached.cast(pl.Float64).fill_null(float("inf")))
+    untimed = runs.select((reached.is_not_null() & seconds.is_null()).any()).item()
+    clock = [] if untimed else _by_task(runs, seconds.fill_null(float("inf")))
+    return Reached(
+        percent=percent,
+        reached_share=float(runs.select(reached.is_not_null().mean()).item()),
+        evaluations=_finite(np.median(efforts)),
+        evaluations_interval=median_interval(efforts),
+        seconds=_finite(np.median(clock)) if clock else None,
+    )
+
+
+def _by_task(runs: pl.DataFrame, figure: pl.Expr) -> list[float]:
+    """Median over each task's runs."""
+    rows = runs.select("task_id", figure=figure).group_by("task_id", maintain_order=True)
+    # polars interpolates infinity and a number to NaN: numpy gives infinity.
+    return [float(np.median(values)) for values in rows.agg("figure")["figure"].to_list()]
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def median_interval(values: Sequence[float]) -> Bounds | None:
+    """Return the 95 % interval of a median from order statistics; ``None`` for fewer than six.
+
+    Distribution-free (David and Nagaraja 2003, section 7.1): the bounds are those ordered values
+    between which the median lies with at least that probability. A bound is ``None`` where it is
+    infinite.
+    """
+    n = len(values)
+    below = itertools.accumulate(math.comb(n, k) for k in range(n + 1))
+    # The first k that so many of 2 ** n outcomes of a fair coin do not exceed.
+    rank = next(k for k, outcomes in enumerate(below) if 40 * outcomes >= 2**n)
+    if rank < 1:
+        return None
+    ordered = sorted(values)
+    return _finite(ordered[rank - 1]), _finite(ordered[-rank])
+
+
+def task_weights(sources: pl.DataFrame, runs: pl.DataFrame) -> dict[str, float]:
+    """How often networks run each task, where a label of the sources names the network.
+
+    Of one network it is the largest number of sources that any one combination of the other
+    labels has for the task (a tuner's log of a network has one file a layer; layers that are alike
+    count each); several networks add up. Tasks of sources without such a label have none.
+    """
+    counts: dict[tuple[str, str], dict[bytes, int]] = {}
+    labels = source_labels(sources)
+    for task_id, source_id in runs.select("task_id", "source_id").iter_rows():
+        own: Mapping[str, str] = labels.get(source_id, {})
+        key = next((key for key in NETWORK_LABELS if key in own), None)
+        if key is None:
+            continue
+        others = orjson.dumps(
+            {k: v for k, v in own.items() if k != key}, option=orjson.OPT_SORT_KEYS
+        )
+        by_others = counts.setdefault((own[key], task_id), {})
+        by_others[others] = by_others.get(others, 0) + 1
+    found: dict[str, float] = {}
+    for (_, task_id), by_others in counts.items():
+        found[task_id] = found.get(task_id, 0.0) + max(by_others.values())
+    return found
