@@ -114,22 +114,78 @@ def validity(
 def evaluate(
     model: Annotated[Path, typer.Argument(help="Model folder.")],
     dataset: DatasetDir = None,
+    transfer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBERS",
+            help="Judge a throughput model before and after adapting it with so many records of "
+            "each judged task, as in 0,16,64.",
+        ),
+    ] = None,
+    transfer_from: Annotated[
+        str, typer.Option(help="Whose records: task (the judged one), or machine (its others).")
+    ] = "task",
+    machine: Annotated[
+        str | None, typer.Option(help="Judge only tasks of the machine of this name.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Judge a trained model on a dataset, each task by a member that never saw it.
 
-    Example: toolkit evaluate tuning/models/throughput --dataset tuning/dataset
+    Example: toolkit evaluate tuning/models/throughput --dataset other/dataset --transfer 0,16,64
     """
     from toolkit.datasets import open_dataset
-    from toolkit.training import evaluate_model
+    from toolkit.training import evaluate_model, load_throughput
+    from toolkit.training.transfer import evaluate_transfer
 
     data = open_dataset(dataset or Workspace().dataset)
-    result = evaluate_model(model, data, progress=BarProgress())
+    own = _tasks_of(data, machine)
+    if transfer is not None:
+        result = evaluate_transfer(
+            load_throughput(model),
+            data,
+            records=_numbers(transfer),
+            of=_source(transfer_from),
+            task_ids=own,
+            progress=BarProgress(),
+        )
+    else:
+        result = evaluate_model(model, data, task_ids=own, progress=BarProgress())
     if as_json:
         print_json(result)
         return
-    shows = {"mutation": show_mutation, "validity": show_validity}
+    shows = {"mutation": show_mutation, "validity": show_validity, "transfer": show_transfer}
     shows.get(str(result.get("kind")), show_throughput)(result)
+
+
+def _tasks_of(data: Any, machine: str | None) -> list[str] | None:
+    from toolkit.errors import DatasetError, did_you_mean
+
+    if machine is None:
+        return None
+    tasks = data.tasks().values()
+    own = [task.task_id for task in tasks if task.machine == machine]
+    if not own:
+        known = {task.machine for task in tasks if task.machine}
+        raise DatasetError(
+            f"no task was measured on a machine called {machine!r}",
+            where=data.path,
+            cure=did_you_mean(machine, known),
+        )
+    return own
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no list of numbers such as 0,16,64") from None
+
+
+def _source(text: str) -> Any:
+    if text not in ("task", "machine"):
+        raise typer.BadParameter(f"{text!r} is neither task nor machine")
+    return text
 
 
 def show_throughput(result: dict[str, Any]) -> None:
@@ -192,6 +248,30 @@ def show_validity(result: dict[str, Any]) -> None:
         low, high = result[f"{name}_interval"]
         interval = f"{_number(low)} to {_number(high)}"
         table.add_row(name, _number(result[name]), interval, _number(known.get(name)))
+    out.print(table)
+
+
+def show_transfer(result: dict[str, Any]) -> None:
+    """Print metrics by number of records, beside a model of these records alone."""
+    from rich.table import Table
+
+    whose = "of each judged task" if result["of"] == "task" else "of the machine's other tasks"
+    table = Table(title=f"{result['n_test_tasks']} tasks never seen in training; records {whose}")
+    for heading in ("records", "metric", "adapted", "95 % interval", "from scratch", "gain"):
+        table.add_column(heading, justify="left" if heading == "metric" else "right")
+    for number, metrics in result["adapted"].items():
+        for name in ("top1", "top5", "pairwise"):
+            low, high = metrics[f"{name}_interval"]
+            gain = result["gain"].get(number, {})
+            between = gain.get(f"{name}_interval")
+            table.add_row(
+                number if name == "top1" else "",
+                name,
+                _number(metrics[name]),
+                f"{_number(low)} to {_number(high)}",
+                _number(result["from_scratch"].get(number, {}).get(name)),
+                "" if between is None else f"{between[0]:+.3f} to {between[1]:+.3f}",
+            )
     out.print(table)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +47,22 @@ __all__ = [
 
 
 def evaluate_model(
-    folder: Path | str, dataset: Dataset, *, progress: Progress = SILENT
+    folder: Path | str,
+    dataset: Dataset,
+    *,
+    task_ids: Iterable[str] | None = None,
+    progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Judge a trained model of any kind on a dataset, by members that never saw the task."""
     kind = read_manifest(Path(folder))["kind"]
     if kind == "mutation":
-        return evaluate_mutation(load_mutation(folder), dataset, progress=progress)
+        return evaluate_mutation(
+            load_mutation(folder), dataset, task_ids=task_ids, progress=progress
+        )
     if kind == "validity":
-        return evaluate_validity(load_validity(folder), dataset, progress=progress)
-    return evaluate_throughput(load_throughput(folder), dataset, progress=progress)
+        return evaluate_validity(
+            load_validity(folder), dataset, task_ids=task_ids, progress=progress
+        )
+    return evaluate_throughput(
+        load_throughput(folder), dataset, task_ids=task_ids, progress=progress
+    )
