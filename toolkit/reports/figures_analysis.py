@@ -26,7 +26,9 @@ Section = Mapping[str, Any]
 TASKS_DRAWN = 14
 KNOBS_DRAWN = 3
 SKETCHES_DRAWN = 6
-LATENCY, TIME = "of the summed best latency", "of the measuring time"
+LATENCY, TIME = "of the summed latency", "of measuring time"
+LEAST = 0.02
+"""Share of what is to be gained in all below which a task is not drawn."""
 
 
 def analysis_figures(dataset: Section) -> list[Figure]:
@@ -99,9 +101,10 @@ def _shares(tasks: list[Section]) -> Figure:
 
 
 def _continuing(tasks: list[Section]) -> Figure:
-    drawn = sorted(tasks, key=lambda task: -(task["gain_to_expect"] or 0.0))
-    drawn = [task for task in drawn if task["gain_to_expect"]][:TASKS_DRAWN]
     total = sum(task["gain_to_expect"] or 0.0 for task in tasks)
+    drawn = sorted(tasks, key=lambda task: -(task["gain_to_expect"] or 0.0))
+    drawn = [task for task in drawn if (task["gain_to_expect"] or 0.0) > LEAST * total]
+    drawn = drawn[:TASKS_DRAWN]
 
     def draw(layout: Layout) -> Any:
         labels = task_labels([task["name"] for task in drawn], layout.label_chars)
@@ -129,9 +132,10 @@ def _continuing(tasks: list[Section]) -> Figure:
         title="Where continuing would pay",
         reading="What as many evaluations again are expected to gain, as a share of the summed "
         "best latency of all tasks: half of what the second half of the leading run gained, "
-        f"times the task's own share. All tasks together: {show.percent(total)}.",
+        f"times the task's own share. All tasks together: {show.percent(total)}; those with little "
+        "of it are left out.",
         limits="An extrapolation of each run's own pace, by the tuner that ran it; another tuner "
-        "may do better. The text below says how such expectations fared on this log.",
+        "may do better. The text above says how such expectations fared on this log.",
         description=f"Most is to be expected of {drawn[0]['name']}: "
         f"{show.percent(drawn[0]['gain_to_expect'])} of the sum.",
         draw=draw,
@@ -152,16 +156,18 @@ def _knobs(knobs: list[Section]) -> Figure:
             {
                 "knob": label,
                 "effect": row["effect"],
-                "text": f"{show.percent(row['effect'], 0)}, best level "
-                f"{show.percent(row['gain'], 0)} faster",
+                "text": f"{show.percent(row['effect'], 0)} · {show.percent(row['gain'], 0)} less",
             }
             for label, row in zip(labels, drawn, strict=True)
         ]
         base = alt.Chart(data(rows)).encode(
             x=alt.X(
                 "effect:Q",
-                scale=alt.Scale(domain=[0, 1]),
-                axis=alt.Axis(format="%", title="variance of log latency explained", tickCount=5),
+                # Room for the numbers stands right of the longest bar.
+                scale=alt.Scale(domain=[0, 1.6]),
+                axis=alt.Axis(
+                    format="%", title="variance of log latency explained", values=[0, 0.5, 1]
+                ),
             ),
             y=alt.Y("knob:N", sort=labels, axis=names_axis(labels, layout)),
         )
@@ -179,7 +185,7 @@ def _knobs(knobs: list[Section]) -> Figure:
         title="Which decision matters most",
         reading="Share of the variance of log latency that a decision explains by itself (omega "
         "squared: corrected for chance), median over the tasks of a sketch; and how much less "
-        "time its best level takes than its median level. The strongest three decisions of "
+        "time the best of its levels takes than the median level. The strongest three decisions of "
         f"{show.plural(len(groups), 'sketch', 'sketches')} with most tasks.",
         limits="A main effect in what was recorded: a search looks more often where it is fast, "
         "and decisions depend on each other. Tiles with too many values are judged by their "

@@ -213,18 +213,76 @@ def _live_tile(live: Section) -> list[dict[str, str]]:
 def _dataset_finding(dataset: Section) -> list[str]:
     if dataset["missing"]:
         return []
-    return [
+    found = [
         f"The record holds {show.plural(dataset['records'], 'measurement')} of "
         f"{show.plural(dataset['candidates'], 'candidate')} in "
         f"{show.plural(len(dataset['tasks']), 'task')}; "
-        f"{show.percent(dataset['failed'] / max(dataset['records'], 1))} of them failed."
+        f"{show.percent(dataset['failed'] / max(dataset['records'], 1))} of them failed"
+        + (
+            f" and took {show.percent(dataset['failing_s'] / dataset['measuring_s'])} of the time."
+            if dataset["failing_s"] and dataset["measuring_s"]
+            else "."
+        )
     ]
+    return found + _analysis_findings(dataset) if dataset["verdicts"] else found
+
+
+def _analysis_findings(dataset: Section) -> list[str]:
+    counts = dataset["verdicts"]
+    tasks = len(dataset["tasks"])
+    to_gain = sum(task["gain_to_expect"] or 0.0 for task in dataset["tasks"])
+    found = [
+        f"{counts['converged']:,} of {show.plural(tasks, 'task')} have converged, "
+        f"{counts['still improving']:,} are still improving and {counts['too short']:,} are too "
+        f"short to tell; as many evaluations again can be expected to take {show.percent(to_gain)} "
+        "off the summed best latency."
+    ]
+    if dataset["knobs"]:
+        top = max(dataset["knobs"], key=lambda row: (row["top_in"], row["effect"]))
+        found.append(
+            f"{top['knob']} decides most: it explains {show.percent(top['effect'], 0)} of the "
+            f"variance of log latency ({top['workload']}, median of "
+            f"{show.plural(top['tasks'], 'task')})."
+        )
+    if dataset["tuners"]:
+        found.append(_tuner_finding(dataset["tuners"]))
+    return found
+
+
+def _tuner_finding(tuners: Section) -> str:
+    first = tuners["tuners"][0]
+    nearest = first["reached"][-1]
+    where = f"On {show.plural(tuners['tasks'], 'task')}"
+    if nearest["evaluations"] is None:
+        return (
+            f"{where} no recorded tuner came within 1 % of the best recorded in half of its runs."
+        )
+    bounds = nearest["evaluations_interval"]
+    text = (
+        f"{where} the recorded runs of {first['tuner']} came within 1 % of the best recorded "
+        f"soonest: after a median of {show.number(nearest['evaluations'])} "
+        f"{show.interval(bounds)} evaluations"
+    )
+    near = [
+        tuner["tuner"] for tuner in tuners["tuners"][1:] if _overlap(bounds, tuner["reached"][-1])
+    ]
+    if near:
+        return f"{text}; by these intervals {show.listed(near)} cannot be told apart from it."
+    return f"{text}."
+
+
+def _overlap(bounds: Sequence[float | None] | None, other: Section) -> bool:
+    """Whether another's interval begins before this one ends; unknown ones and open ends do."""
+    theirs = other["evaluations_interval"]
+    if bounds is None or theirs is None:
+        return True
+    return theirs[0] is not None and (bounds[1] is None or theirs[0] <= bounds[1])
 
 
 def _dataset_tile(dataset: Section) -> list[dict[str, str]]:
     if dataset["missing"]:
         return []
-    return [
+    tiles = [
         {
             "value": f"{dataset['records']:,}",
             "what": "recorded measurements",
@@ -232,3 +290,14 @@ def _dataset_tile(dataset: Section) -> list[dict[str, str]]:
             f"{dataset['enumerated_tasks']:,} of them enumerated",
         }
     ]
+    if dataset["verdicts"]:
+        counts = dataset["verdicts"]
+        tiles.append(
+            {
+                "value": f"{counts['converged']:,} of {len(dataset['tasks']):,}",
+                "what": "tasks converged",
+                "detail": f"{counts['still improving']:,} still improving, "
+                f"{counts['too short']:,} too short to tell",
+            }
+        )
+    return tiles
