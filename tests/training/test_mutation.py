@@ -45,6 +45,14 @@ def test_it_picks_directions_on_tasks_that_it_never_saw(
     assert 0 < result["accuracy"] <= 1
     assert result["n_test_tasks"] == len(SHAPES)
     assert set(result["levels"]) == {"knob", "rule", "way"} - {level}
+    # Every space of the made logs was recorded completely, on two occasions each.
+    assert result["enumerated"]["gain_share"] == pytest.approx(result["gain_share"])
+    assert result["gain_share_blind_ceiling"] > 0.95
+    assert 0.9 < result["gain_share_ceiling"] <= 1
+    low, high = result["gain_share_ceiling_interval"]
+    assert low <= result["gain_share_ceiling"] <= high
+    assert 0 <= result["calibration_error"] <= 1
+    assert sum(entry["picks"] for entry in result["reliability"]) == result["judged_candidates"]
 
     again = evaluate_model(tmp_path / "model", made_dataset)
     assert again["gain_share"] == pytest.approx(result["gain_share"])
@@ -56,17 +64,22 @@ def test_it_picks_directions_on_tasks_that_it_never_saw(
 
 
 def test_poisoning_the_judged_task_changes_none_of_its_gains(tmp_path: Path, quick: Recipe) -> None:
+    recipe = recipe_for(quick, "expected")
+    differing = recipe.models[0].model_copy(update={"objective": "neighbours"})
+    recipe = recipe.model_copy(update={"models": (recipe.models[0], differing)})
+
     def gains(name: str, factors: dict[tuple[int, int, int], float]) -> list[float]:
         write_autotvm(tmp_path / name / "log.json", factors=factors)
         ingest([tmp_path / name / "log.json"], tmp_path / name / "dataset")
         dataset = open_dataset(tmp_path / name / "dataset")
-        train_mutation(dataset, recipe_for(quick, "expected"), tmp_path / name / "m", threads=1)
+        train_mutation(dataset, recipe, tmp_path / name / "m", threads=1)
         judged = next(t for t in dataset.tasks().values() if t.arguments[1][1][:2] == [128, 64])
         space = RecordedSpace(dataset, judged.task_id)
         scorer = load_mutation(tmp_path / name / "m").for_task(judged)
         found: list[float] = []
         for candidate in space.candidates()[:40]:
-            found += scorer.gains(space, candidate, space.directions(candidate)).tolist()
+            directions = space.directions(candidate)
+            found += scorer.gains(space, candidate, directions).tolist()
         return found
 
     clean = gains("clean", {})

