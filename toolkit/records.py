@@ -167,7 +167,9 @@ class Direction:
 class Trial:
     """One measurement of a candidate: a value or an error, never a sentinel.
 
-    ``elapsed_s`` is what the measurement cost (build and run) in seconds.
+    ``elapsed_s`` is what the measurement cost (build and run) in seconds. ``latency_s`` follows
+    from the repeats: their arithmetic mean (what TVM ranks by), ``None`` unless ok; it is computed
+    once because a replay reads the same trials in thousands of runs.
     """
 
     candidate: Candidate
@@ -176,13 +178,12 @@ class Trial:
     elapsed_s: float = 0.0
     timestamp: float | None = None
     error: str | None = None
+    latency_s: float | None = field(init=False, repr=False, compare=False)
 
-    @property
-    def latency_s(self) -> float | None:
-        """Arithmetic mean of the repeats (what TVM ranks by); ``None`` unless ok."""
-        if self.state is not TrialState.OK or not self.run_times_s:
-            return None
-        return sum(self.run_times_s) / len(self.run_times_s)
+    def __post_init__(self) -> None:
+        times = self.run_times_s
+        known = self.state is TrialState.OK and times
+        object.__setattr__(self, "latency_s", sum(times) / len(times) if known else None)
 
 
 @dataclass(frozen=True, slots=True)

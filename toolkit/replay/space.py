@@ -17,7 +17,7 @@ from toolkit.records import Candidate, Direction, Sketch, Task, content_id
 from toolkit.replay.table import RecordedTable, load_tables
 from toolkit.search.base import Space
 from toolkit.search.encoding import encode_all
-from toolkit.search.graph import IntArray, NeighbourGraph, sketch_hash
+from toolkit.search.graph import IntArray, NeighbourGraph
 
 Features = Callable[[Space, Sequence[Candidate]], NDArray[np.float32]]
 
@@ -54,7 +54,7 @@ class RecordedSpace:
             sketch.sketch_id: np.flatnonzero(table.sketch_of == s)
             for s, sketch in enumerate(table.sketches)
         }
-        self._hashes: dict[str, dict[int, int]] = {}
+        self._known: dict[str, tuple[list[int], dict[tuple[int, ...], int]]] = {}
         self._features = features
         self._matrix: NDArray[np.float32] | None = None
 
@@ -128,23 +128,23 @@ class RecordedSpace:
 
     def compose(self, sketch_id: str, decisions: Sequence[int]) -> Candidate | None:
         """Return the candidate with these decisions, recorded or not (honesty rule 2)."""
-        known = self._hashes.get(sketch_id)
-        numbers = [s for s, sk in enumerate(self.sketches) if sk.sketch_id == sketch_id]
-        if not numbers:
-            return None
-        sketch = self.sketches[numbers[0]]
+        known = self._known.get(sketch_id)
         if known is None:
-            hashes = sketch_hash(sketch, self.table.decisions[numbers[0]])
+            numbers = [s for s, sk in enumerate(self.sketches) if sk.sketch_id == sketch_id]
+            if not numbers:
+                return None
+            knobs = self.sketches[numbers[0]].knobs
+            free = [column for k in knobs for column in range(k.free.start, k.free.stop)]
+            values = self.table.decisions[numbers[0]][:, free].tolist()
             rows = self._by_sketch[sketch_id].tolist()
-            known = dict(zip(hashes.tolist(), rows, strict=True))
-            self._hashes[sketch_id] = known
-        vector = np.array([decisions], dtype=np.int64)
-        found = known.get(int(sketch_hash(sketch, vector)[0]))
+            known = free, dict(zip(map(tuple, values), rows, strict=True))
+            self._known[sketch_id] = known
+        wanted = tuple([int(decisions[column]) for column in known[0]])
+        found = known[1].get(wanted)
         if found is not None:
             return self._candidates[found]
-        free = [int(v) for knob in sketch.knobs for v in decisions[knob.free]]
-        unrecorded = content_id(self.task.task_id, sketch_id, "unrecorded", repr(free))
-        return Candidate(unrecorded, sketch_id, tuple(int(v) for v in decisions))
+        unrecorded = content_id(self.task.task_id, sketch_id, "unrecorded", repr(list(wanted)))
+        return Candidate(unrecorded, sketch_id, tuple([int(v) for v in decisions]))
 
     def features(self, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
         """Feature matrix of candidates, recorded ones from a matrix that is computed once."""

@@ -120,18 +120,21 @@ class LatticeGenes(Genes):
 
     def candidates(self, genes: IntArray) -> list[Candidate]:
         """Candidates of rows; unrecorded ones are composed."""
-        every = self._all
-        numbers = self._numbers(genes)
-        if (numbers >= 0).all():
-            return [every[number] for number in numbers.tolist()]
-        out: list[Candidate] = []
-        for row, number in enumerate(numbers.tolist()):
-            if number >= 0:
-                out.append(every[number])
-                continue
-            lattice = self._lattices[int(genes[row, 0])]
-            point = genes[row : row + 1, 1 : 1 + len(lattice.dims)]
-            out += [c for c in lattice.candidates(point) if c is not None]
+        if len(self._lattices) == 1:
+            lattice = self._lattices[0]
+            found = lattice.candidates(genes[:, 1 : 1 + len(lattice.dims)])
+        else:
+            found = self._each(genes)
+        return [c for c in found if c is not None]
+
+    def _each(self, genes: IntArray) -> list[Candidate | None]:
+        """Candidate of each row, ``None`` at an invalid hole."""
+        out: list[Candidate | None] = [None] * len(genes)
+        for s, lattice in enumerate(self._lattices):
+            rows = np.flatnonzero(genes[:, 0] == s)
+            found = lattice.candidates(genes[rows, 1 : 1 + len(lattice.dims)])
+            for row, candidate in zip(rows.tolist(), found, strict=True):
+                out[row] = candidate
         return out
 
     def take(self, genes: IntArray, i: int) -> IntArray:
@@ -201,11 +204,12 @@ class LatticeGenes(Genes):
         """Mutate one random knob after another until a child is new (TVM 0.10)."""
         taken = set(visited)
         out = []
-        for child in children:
+        firsts = self._each(children)
+        for child, first in zip(children, firsts, strict=True):
             lattice = self._lattices[int(child[0])]
             knobs = len(lattice.dims)
-            for _ in range(ATTEMPTS * max(knobs, 1)):
-                candidate = lattice.candidates(child[None, 1 : 1 + knobs])[0]
+            for attempt in range(ATTEMPTS * max(knobs, 1)):
+                candidate = lattice.candidates(child[None, 1 : 1 + knobs])[0] if attempt else first
                 if candidate is not None and candidate.candidate_id not in taken:
                     taken.add(candidate.candidate_id)
                     out.append(child)

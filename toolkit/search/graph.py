@@ -54,14 +54,6 @@ def knob_hash(knob: Knob, decisions: IntArray) -> NDArray[np.uint64]:
     return total
 
 
-def sketch_hash(sketch: Sketch, decisions: IntArray) -> NDArray[np.uint64]:
-    """Hash all free decisions of candidates of one sketch."""
-    total = np.zeros(len(decisions), dtype=np.uint64)
-    for knob in sketch.knobs:
-        total += knob_hash(knob, decisions)
-    return total
-
-
 class NeighbourGraph:
     """One-decision neighbours of candidates numbered 0 to n - 1.
 

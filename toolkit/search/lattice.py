@@ -7,6 +7,7 @@ index. The grid has holes where the record or the template has no candidate.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,9 @@ from numpy.typing import NDArray
 from toolkit.records import Candidate
 from toolkit.search.base import Composes, Indexed, Space
 from toolkit.search.graph import IntArray
+
+# Candidates at holes are kept, since tuners come back to them; so many at most, for the memory.
+MOST_HOLES = 200_000
 
 
 class Lattice:
@@ -62,6 +66,8 @@ class Lattice:
         hashes = self.hashes(self.points)
         by_hash = np.argsort(hashes)
         self._hashes, self._hashed = hashes[by_hash], self.numbers[by_hash]
+        self._composes = not space.complete and isinstance(space, Composes)
+        self._holes: dict[int, Candidate | None] = {}
 
     @classmethod
     def of(cls, space: Space, sketch: int = 0) -> Lattice:
@@ -82,7 +88,9 @@ class Lattice:
 
     def find(self, points: IntArray) -> IntArray:
         """Number of the candidate at each point, -1 at a hole."""
-        hashes = self.hashes(points)
+        return self._find(self.hashes(points))
+
+    def _find(self, hashes: NDArray[np.uint64]) -> IntArray:
         at = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
         return np.where(self._hashes[at] == hashes, self._hashed[at], -1)
 
@@ -100,13 +108,20 @@ class Lattice:
 
     def candidates(self, points: IntArray) -> list[Candidate | None]:
         """Candidate at each point; at a hole the unrecorded one, ``None`` where it is invalid."""
-        found = self.find(points).tolist()
-        out: list[Candidate | None] = []
-        for number, point in zip(found, points, strict=True):
-            if number >= 0:
-                out.append(self._all[number])
-            elif not self._space.complete and isinstance(self._space, Composes):
-                out.append(self._space.compose(self.sketch.sketch_id, self.decisions(point)))
-            else:
-                out.append(None)
-        return out
+        hashes = self.hashes(points)
+        every = self._all
+        return [
+            every[number] if number >= 0 else self._at_hole(hashes, points, i)
+            for i, number in enumerate(self._find(hashes).tolist())
+        ]
+
+    def _at_hole(self, hashes: NDArray[np.uint64], points: IntArray, i: int) -> Candidate | None:
+        if not self._composes:
+            return None
+        key, holes = int(hashes[i]), self._holes
+        if key not in holes:
+            if len(holes) >= MOST_HOLES:
+                holes.clear()
+            space: Any = self._space
+            holes[key] = space.compose(self.sketch.sketch_id, self.decisions(points[i]))
+        return holes[key]
