@@ -10,7 +10,7 @@ from rich.table import Table
 
 from toolkit.cli.common import BarProgress, Json, command, err, out, print_json
 from toolkit.cli.live import Cores, Target, parse_cores
-from toolkit.cli.tune import Models, Threads, Workloads
+from toolkit.cli.tune import Builders, DropAbove, Models, Threads, Workloads
 from toolkit.workspace import Workspace
 
 
@@ -43,6 +43,8 @@ def race(
     number: Annotated[int, typer.Option(min=1, help="As in TVM's EvaluatorConfig.")] = 3,
     repeat: Annotated[int, typer.Option(min=1, help="As in TVM's EvaluatorConfig.")] = 1,
     min_repeat_ms: Annotated[int, typer.Option(min=0, help="As in TVM's EvaluatorConfig.")] = 100,
+    drop_above: DropAbove = 1.3,
+    builders: Builders = None,
     blocks: Annotated[
         int, typer.Option(min=0, help="Fresh readings of each final program; 0: none.")
     ] = 9,
@@ -65,6 +67,7 @@ def race(
     Example: toolkit race --workload GMM:0 --trials 64 --seeds 1 --strategy evolutionary
     """
     from toolkit.live import machine as here
+    from toolkit.live.engines import engine_options
     from toolkit.live.guides import load_guides
     from toolkit.live.protocol import Protocol
     from toolkit.live.race import RaceSettings
@@ -79,6 +82,7 @@ def race(
     models = default_folders() if model is None else model
     arms = list(strategy or [load_guides(models).best_strategy()])
     arms += [name for name in (ABLATION if ablation else ()) if name not in arms]
+    engine = engine_options(None, builders)
     result = run(
         tasks_of(workload or ["GMM:0"], chosen),
         folder or Workspace().race,
@@ -91,8 +95,9 @@ def race(
             cores=pinned,
             # Stock does not repeat a reading that was disturbed.
             max_retries=0,
+            drop_above=drop_above,
         ),
-        settings=RaceSettings(tuple(arms), trials, seeds, blocks, {}, stock_build_timeout),
+        settings=RaceSettings(tuple(arms), trials, seeds, blocks, engine, stock_build_timeout),
         models=models,
         machine=machine,
         progress=BarProgress(),

@@ -22,6 +22,21 @@ Workloads = Annotated[
 Models = Annotated[
     list[Path] | None, typer.Option(help="Model folder; repeatable (default: tuning/models).")
 ]
+DropAbove = Annotated[
+    float,
+    typer.Option(
+        min=0.0,
+        help="Programs whose first short reading is so many times the best so far get no full "
+        "one; 0: all are read in full.",
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option(help="Where to measure: 'rpc HOST:PORT KEY' (default: this machine)."),
+]
+Builders = Annotated[
+    int | None, typer.Option(min=1, help="Processes that build (default: one a core).")
+]
 Threads = Annotated[
     int | None, typer.Option(min=1, help="Threads of the programs (default: all cores).")
 ]
@@ -54,6 +69,9 @@ def tune(
     min_repeat_ms: Annotated[
         int, typer.Option(min=0, help="Least milliseconds of a repeat, as in TVM.")
     ] = 100,
+    drop_above: DropAbove = 1.3,
+    device: Device = None,
+    builders: Builders = None,
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
     machine: Annotated[
         str | None, typer.Option(help="Name of this machine in the logs (default: its CPU).")
@@ -71,6 +89,7 @@ def tune(
     Example: toolkit tune --workload matmul:512,512,512 --trials 200
     """
     from toolkit.live import machine as here
+    from toolkit.live.engines import engine_options, open_engine
     from toolkit.live.guides import load_guides
     from toolkit.live.protocol import Protocol
     from toolkit.live.tasks import tasks_of
@@ -86,13 +105,19 @@ def tune(
         err.print(f"[yellow]noisy[/]: {warning}", highlight=False)
     if trials is None and seconds is None:
         trials = 256 * len(tasks)
+    protocol = Protocol(
+        number=3,
+        repeat=repeat,
+        min_repeat_ms=min_repeat_ms,
+        threads=count,
+        cores=pinned,
+        drop_above=drop_above,
+    )
     result = run(
         tasks,
         folder or Workspace().tuned,
         target=chosen,
-        protocol=Protocol(
-            number=3, repeat=repeat, min_repeat_ms=min_repeat_ms, threads=count, cores=pinned
-        ),
+        protocol=protocol,
         settings=TuneSettings(
             trials=trials,
             seconds=seconds,
@@ -102,6 +127,7 @@ def tune(
             seed=seed,
         ),
         guides=guides,
+        engine=lambda: open_engine(chosen, protocol, **engine_options(device, builders)),
         machine=machine,
         progress=BarProgress(),
     )

@@ -9,8 +9,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
@@ -21,6 +21,9 @@ from toolkit.live.protocol import Protocol
 from toolkit.records import TrialState
 
 START_TIMEOUT_S = 120.0
+
+# An unscheduled program is slow, and it runs only a few times.
+UNSCHEDULED_TIMEOUT_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,10 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one request to the worker gave; times in seconds."""
+    """What one request to the worker gave; times in seconds.
+
+    ``first`` marks a program that was dropped after a first short reading (``Protocol``).
+    """
 
     state: TrialState
     run_times_s: tuple[float, ...] = ()
@@ -48,6 +54,7 @@ class Reading:
     foreign_share: float = 0.0
     retries: int = 0
     error: str | None = None
+    first: bool = False
 
 
 class Device:
@@ -56,10 +63,18 @@ class Device:
     ``builds`` of one process are limited, since a compiler's memory only grows.
     """
 
-    def __init__(self, target: str, protocol: Protocol, *, max_builds: int = 400) -> None:
+    def __init__(
+        self,
+        target: str,
+        protocol: Protocol,
+        *,
+        max_builds: int = 400,
+        rpc: dict[str, Any] | None = None,
+    ) -> None:
         self.target = target
         self.protocol = protocol
         self.max_builds = max_builds
+        self.rpc = rpc
         self.restarts = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._builds = 0
@@ -78,14 +93,49 @@ class Device:
     ) -> None:
         self.close()
 
-    def measure(self, program: Program, *, keep: bool = False) -> Reading:
-        """Build and time a program; ``keep`` leaves it built for further readings."""
-        return self._ask(program, "measure", keep=keep)
+    def measure(
+        self, program: Program, *, keep: bool = False, bar_s: float | None = None
+    ) -> Reading:
+        """Build (unless it is built) and time a program.
 
-    def measure_many(self, programs: Sequence[Program]) -> Iterator[tuple[int, Reading]]:
-        """Measure one after the other."""
+        ``keep`` leaves it built for further readings; ``bar_s`` is the best latency so far, for
+        protocols that drop what is clearly worse.
+        """
+        more: dict[str, Any] = {"keep": keep}
+        if bar_s is not None and self.protocol.drop_above > 0:
+            more["drop_above_s"] = bar_s * self.protocol.drop_above
+        return self._ask(program, "measure", **more)
+
+    def measure_many(
+        self, programs: Sequence[Program], bar: Callable[[], float | None] = lambda: None
+    ) -> Iterator[tuple[int, Reading]]:
+        """Measure one after the other; ``bar`` gives the best latency so far, in seconds."""
         for position, program in enumerate(programs):
-            yield position, self.measure(program)
+            yield position, self.measure(program, bar_s=bar())
+
+    def build(self, program: Program) -> Reading:
+        """Build a program and keep it in the process until it is measured."""
+        return self._ask(program, "build")
+
+    def export(self, program: Program, path: str) -> Reading:
+        """Build a program into a file that ``run_artifact`` loads elsewhere."""
+        return self._ask(program, "export", path=path)
+
+    def run_artifact(self, program: Program, path: str, *, bar_s: float | None = None) -> Reading:
+        """Load what ``export`` wrote, on this process's device, and time it."""
+        more: dict[str, Any] = {"path": path}
+        if bar_s is not None and self.protocol.drop_above > 0:
+            more["drop_above_s"] = bar_s * self.protocol.drop_above
+        return self._ask(replace(program, text=""), "run_artifact", **more)
+
+    @property
+    def running(self) -> bool:
+        """Whether its process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start the process now; raise ``LiveError`` when it does not come up."""
+        self._start()
 
     def set_reference(self, program: Program) -> Reading:
         """Run the unscheduled program once and keep its outputs in the worker."""
@@ -97,10 +147,11 @@ class Device:
 
     def close(self) -> None:
         """End the process; the device is done with."""
-        self._stop()
+        self.stop()
         self._log.close()
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """End the process; the next request starts another."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -118,7 +169,7 @@ class Device:
     def _start(self) -> subprocess.Popen[bytes]:
         if self._process is not None and self._builds < self.max_builds:
             return self._process
-        self._stop()
+        self.stop()
         environment = dict(os.environ, TVM_NUM_THREADS=str(self.protocol.threads))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "toolkit.live.worker"],
@@ -133,14 +184,18 @@ class Device:
         target: Any = self.target
         if target.lstrip().startswith("{"):
             target = orjson.loads(target)
-        self._send({"target": target, "cores": list(self.protocol.cores)})
-        if self._receive(START_TIMEOUT_S) is None:
+        self._send({"target": target, "cores": list(self.protocol.cores), "rpc": self.rpc})
+        ready = self._receive(START_TIMEOUT_S)
+        if ready is None or not ready["ready"]:
             self._kill()
             self._log.seek(0)
             last = self._log.read().decode(errors="replace").strip().splitlines()[-1:]
+            said = "".join(last)[-300:] if ready is None else ready["error"].splitlines()[-1]
             raise LiveError(
-                "the measuring process did not start: " + "".join(last)[-300:],
-                cure="try: python -c 'import tvm'; the pinned apache-tvm and ffi must be installed",
+                f"the measuring process did not start: {said}",
+                cure="try: python -c 'import tvm'; the pinned apache-tvm and ffi must be installed"
+                if self.rpc is None
+                else "is the tracker up, and does it know a free device of that key?",
             )
         return self._process
 
@@ -148,7 +203,7 @@ class Device:
         if self._process is not None:
             self._process.kill()
             self.restarts += 1
-        self._stop()
+        self.stop()
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self._process is not None and self._process.stdin is not None
@@ -168,6 +223,9 @@ class Device:
                     return None
                 chunk = os.read(stream.fileno(), 1 << 16)
                 if not chunk:
+                    # It ended: the system may need a moment to say how (a core dump).
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        self._process.wait(timeout=20)
                     return None
                 self._buffer += chunk
         line, _, self._buffer = self._buffer.partition(b"\n")
@@ -190,13 +248,14 @@ class Device:
             self._send(message)
         except OSError:
             return self._died(process, started, "compile")
-        reply = self._receive(self.protocol.build_timeout_s)
+        limit = UNSCHEDULED_TIMEOUT_S if op in ("reference", "check") else 0.0
+        reply = self._receive(max(limit, self.protocol.build_timeout_s))
         if reply is None:
             return self._died(process, started, "compile")
         build_s = time.perf_counter() - started
         if reply.get("built"):
-            self._builds += 1
-            reply = self._receive(self.protocol.run_timeout_s)
+            self._builds += reply["build_s"] > 0
+            reply = self._receive(max(limit, self.protocol.run_timeout_s))
             while reply is not None and reply.get("again"):
                 reply = self._receive(self.protocol.run_timeout_s)
             if reply is None:
@@ -209,6 +268,7 @@ class Device:
             foreign_share=float(reply.get("foreign_share", 0.0)),
             retries=int(reply.get("retries", 0)),
             error=reply.get("error"),
+            first=bool(reply.get("first", False)),
         )
 
     def _died(

@@ -20,8 +20,13 @@ class Engine(Role):
 
     protocol: Protocol
 
-    def measure_many(self, programs: Sequence[Program]) -> Iterable[tuple[int, Reading]]:
-        """Measure programs; give (position, reading) as each is done, in any order."""
+    def measure_many(
+        self, programs: Sequence[Program], bar: Callable[[], float | None]
+    ) -> Iterable[tuple[int, Reading]]:
+        """Measure programs; give (position, reading) as each is done, in any order.
+
+        ``bar`` gives the best latency so far in seconds, for protocols that drop what is worse.
+        """
         ...
 
 
@@ -52,6 +57,7 @@ class DeviceOracle:
         self.writer = writer
         self._clock = clock
         self._on_trial = on_trial
+        self.best_s: float | None = None
         self._index = None if writer is None else writer.workload_index(space.design.module)
 
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
@@ -65,37 +71,36 @@ class DeviceOracle:
 
     def _each(self, candidates: Sequence[Candidate]) -> Iterator[tuple[int, Trial]]:
         designs: dict[int, Design] = {}
-        began = time.perf_counter()
         for place, candidate in enumerate(candidates):
             design = self.space.realise(candidate)
             if design is not None:
                 designs[place] = design
                 continue
-            now = time.perf_counter()
             state, error = TrialState.INSTANTIATION, "TVM refuses its schedule"
             if self.writer is not None and self._index is not None:
                 self.writer.refuse(self._index, candidate.candidate_id, error, **self._stamp())
-            yield place, Trial(candidate, state, (), now - began, time.time(), error)
-            began = now
+            yield place, Trial(candidate, state, (), 0.0, time.time(), error)
         places = list(designs)
         programs = [timed_program(designs[p].schedule, self.space.design.inputs) for p in places]
-        for position, reading in self.device.measure_many(programs):
+        for position, reading in self.device.measure_many(programs, lambda: self.best_s):
             place = places[position]
             self._write(designs[place], reading)
-            now = time.perf_counter()
-            yield (
-                place,
-                Trial(
-                    candidate=candidates[place],
-                    state=reading.state,
-                    run_times_s=reading.run_times_s,
-                    # What passed since the trial before: several are built at a time.
-                    elapsed_s=now - began,
-                    timestamp=time.time(),
-                    error=reading.error,
-                ),
+            trial = Trial(
+                candidate=candidates[place],
+                state=reading.state,
+                run_times_s=reading.run_times_s,
+                elapsed_s=reading.build_s + reading.run_s,
+                timestamp=time.time(),
+                error=reading.error,
             )
-            began = now
+            self.note(trial)
+            yield place, trial
+
+    def note(self, trial: Trial) -> None:
+        """Take a trial's latency for the best so far, if it is."""
+        latency = trial.latency_s
+        if latency is not None and (self.best_s is None or latency < self.best_s):
+            self.best_s = latency
 
     def _write(self, design: Design, reading: Reading) -> None:
         if self.writer is None or self._index is None:
@@ -106,6 +111,7 @@ class DeviceOracle:
             entry_arguments(design.schedule.mod, as_timed=True),
             reading,
             threads=self.device.protocol.threads,
+            protocol="first reading" if reading.first else "full",
             **self._stamp(),
         )
 

@@ -23,6 +23,10 @@ class Protocol:
         Processors that the worker is pinned to; empty: wherever the system puts it.
     build_timeout_s, run_timeout_s
         After these many seconds the worker is killed and the trial has failed.
+    first_reading_ms, drop_above
+        With ``drop_above`` a program is first read once, for at least ``first_reading_ms``; when
+        that is more than ``drop_above`` times the best latency so far, it is not read in full.
+        0: every program gets the full protocol.
     max_foreign_share
         A reading is taken again (up to ``max_retries`` times) when other processes used more
         than this share of the worker's cores meanwhile.
@@ -36,6 +40,8 @@ class Protocol:
     cores: tuple[int, ...] = ()
     build_timeout_s: float = 20.0
     run_timeout_s: float = 10.0
+    first_reading_ms: int = 5
+    drop_above: float = 0.0
     max_foreign_share: float = 0.2
     max_retries: int = 3
 

@@ -231,7 +231,16 @@ def _searchers(
             board.take(name, trial)
 
         measured = DeviceOracle(space, device, writer, clock=clock.now, on_trial=follow)
-        oracle = RememberingOracle(measured, known, clock, on_known=follow)
+
+        def remember(
+            trial: Trial,
+            oracle: DeviceOracle = measured,
+            show: Callable[[Trial], None] = follow,
+        ) -> None:
+            oracle.note(trial)
+            show(trial)
+
+        oracle = RememberingOracle(measured, known, clock, on_known=remember)
         found.append(_Searcher(task, space, strategy, oracle))
     return found
 

@@ -15,6 +15,11 @@ from typing import Any
 
 import orjson
 
+# Zones before and behind each argument while outputs are compared, and what they are filled with.
+GUARD_BYTES = 1 << 17
+GUARD = 0xA5
+ALIGNMENT = 64
+
 
 def _reply(stream: Any, message: dict[str, Any]) -> None:
     stream.write(orjson.dumps(message) + b"\n")
@@ -54,6 +59,10 @@ class _CoreUse:
         return max(0.0, foreign - 2.0 / self._tick) / available
 
 
+class OutOfBoundsError(Exception):
+    """A program wrote where it must not."""
+
+
 class Bench:
     """Builds and runs programs of one target under one protocol."""
 
@@ -64,12 +73,37 @@ class Bench:
         self.settings = settings
         self.target = tvm.target.Target(settings["target"])
         kind = self.target.kind.name
-        self.device = tvm.device("cpu" if kind in ("llvm", "c") else kind, 0)
+        name = "cpu" if kind in ("llvm", "c") else kind
+        self.session = None
+        if settings.get("rpc"):
+            self.session = self._connect(settings["rpc"])
+        self.device = tvm.device(name, 0) if self.session is None else self.session.device(name, 0)
         self.cores = settings["cores"] or list(range(os.cpu_count() or 1))
         self._arguments: dict[str, list[Any]] = {}
 
+    @staticmethod
+    def _connect(rpc: dict[str, Any]) -> Any:
+        """Take one device of a key from a tracker, for as long as this process lives."""
+        from tvm import rpc as tvm_rpc
+
+        tracker = tvm_rpc.connect_tracker(rpc["host"], rpc["port"])
+        return tracker.request(rpc["key"], session_timeout=0)
+
+    def load(self, path: str) -> Any:
+        """Load what ``export`` wrote, here or on the remote device."""
+        if self.session is None:
+            return self.tvm.runtime.load_module(path)
+        self.session.upload(path)
+        return self.session.load_module(os.path.basename(path))  # noqa: PTH119 - a remote name
+
+    def export(self, program: str, path: str) -> None:
+        """Compile for a device elsewhere, into an archive of objects as TVM's builder does."""
+        from tvm.support.tar import tar
+
+        self.build(program, timed=True).export_library(path, fcompile=tar)
+
     def build(self, program: str, *, timed: bool) -> Any:
-        """Compile a scheduled module given as TVM's JSON."""
+        """Compile a scheduled module given as TVM's JSON, down to machine code."""
         module = self.tvm.ir.load_json(program)
         if timed:
             # As TVM's own builder does: weights arrive in the layout that the schedule chose,
@@ -77,7 +111,11 @@ class Bench:
             from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
             module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module)
-        return self.tvm.compile(module, target=self.target)
+        executable = self.tvm.compile(module, target=self.target)
+        if self.target.kind.name == "llvm" and self.session is None:
+            # LLVM makes machine code when a function is asked for: part of the build, not the run.
+            _ = executable.mod["main"]
+        return executable
 
     def arguments(self, info: list[Any]) -> list[Any]:
         """Random arguments (seeded by shape, so that every candidate computes on the same)."""
@@ -98,18 +136,42 @@ class Bench:
 
     def run(
         self,
-        executable: Any,
+        module: Any,
         info: list[Any],
         protocol: dict[str, Any],
         again: Callable[[], None],
+        drop_above_s: float | None = None,
     ) -> dict[str, Any]:
         """Time a program; give run times in seconds and the disturbance.
 
         ``again`` is called before a disturbed reading is repeated: its time limit begins anew.
+        With ``drop_above_s`` a short reading comes first (one repeat of at least
+        ``first_reading_ms``); a program that it finds slower is not read in full.
         """
         arguments = self.arguments(info)
         flush = "cache_flush_cpu_non_first_arg" if protocol["cache_flush"] else ""
-        evaluator = executable.mod.time_evaluator(
+        if drop_above_s is not None:
+            first = module.time_evaluator(
+                "main",
+                self.device,
+                number=1,
+                repeat=1,
+                min_repeat_ms=protocol["first_reading_ms"],
+                f_preproc=flush,
+            )
+            use = _CoreUse(self.cores)
+            results = list(first(*arguments).results)
+            if results[0] > drop_above_s:
+                share = use.foreign_share()
+                # A disturbed first reading drops nothing.
+                if share <= protocol["max_foreign_share"]:
+                    return {
+                        "run_times_s": results,
+                        "foreign_share": share,
+                        "retries": 0,
+                        "first": True,
+                    }
+        evaluator = module.time_evaluator(
             "main",
             self.device,
             number=protocol["number"],
@@ -128,13 +190,42 @@ class Bench:
             again()
 
     def outputs(self, executable: Any, info: list[Any], inputs: int) -> list[Any]:
-        """Run once on fresh copies; return the arguments behind the inputs, as arrays."""
-        arguments = [
-            self.tvm.runtime.tensor(a.numpy(), device=self.device) for a in self.arguments(info)
-        ]
-        executable["main"](*arguments)
+        """Run once on fresh copies; return the arguments behind the inputs, as arrays.
+
+        Each argument lies between two guard zones. Raises ``OutOfBoundsError`` when the program
+        wrote into one of them, or into an input.
+        """
+        made = [self._guarded(argument.numpy()) for argument in self.arguments(info)]
+        before = [tensor.numpy().tobytes() for tensor, _ in made[:inputs]]
+        executable.mod["main"](*(tensor for tensor, _ in made))
         self.device.sync()
-        return [a.numpy() for a in arguments[inputs:]]
+        for number, (tensor, whole) in enumerate(made):
+            if number < inputs and tensor.numpy().tobytes() != before[number]:
+                raise OutOfBoundsError(f"it wrote into its input {number}")
+            if whole is not None:
+                size = tensor.numpy().nbytes
+                begin = _aligned(whole)
+                if (whole[:begin] != GUARD).any() or (whole[begin + size :] != GUARD).any():
+                    raise OutOfBoundsError(f"it wrote out of the bounds of argument {number}")
+        return [tensor.numpy() for tensor, _ in made[inputs:]]
+
+    def _guarded(self, values: Any) -> tuple[Any, Any]:
+        """A tensor of the same values and, on a CPU, the bytes around it (shared memory)."""
+        import numpy as np
+
+        if self.session is not None or self.target.kind.name not in ("llvm", "c"):
+            return self.tvm.runtime.tensor(values, device=self.device), None
+        whole = np.full(values.nbytes + 2 * GUARD_BYTES, GUARD, dtype=np.uint8)
+        begin = _aligned(whole)
+        inner = whole[begin : begin + values.nbytes].view(values.dtype).reshape(values.shape)
+        inner[...] = values
+        return self.tvm.runtime.from_dlpack(inner), whole
+
+
+def _aligned(whole: Any) -> int:
+    """Where a guarded tensor begins: aligned as TVM's own tensors are, behind the first zone."""
+    address = whole.ctypes.data + GUARD_BYTES // 2
+    return int(GUARD_BYTES // 2 + (-address) % ALIGNMENT)
 
 
 def serve() -> None:
@@ -146,48 +237,72 @@ def serve() -> None:
     settings = orjson.loads(requests.readline())
     if settings["cores"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, settings["cores"])
-    bench = Bench(settings)
+    try:
+        bench = Bench(settings)
+    except Exception as error:
+        _reply(replies, {"ready": False, "error": f"{type(error).__name__}: {error}"[-600:]})
+        return
     _reply(replies, {"ready": True})
     built: dict[str, Any] = {}
     reference: dict[str, Any] = {}
     for line in requests:
         request = orjson.loads(line)
+        if request["op"] == "forget":
+            built.clear()
+            _reply(replies, {"state": "ok"})
+            continue
+        _reply(replies, _answer(bench, request, built, reference, lambda m: _reply(replies, m)))
+
+
+def _answer(
+    bench: Bench,
+    request: dict[str, Any],
+    built: dict[str, Any],
+    reference: dict[str, Any],
+    say: Callable[[dict[str, Any]], None],
+) -> dict[str, Any]:
+    """Do what one request asks; failures are answers."""
+    started = time.perf_counter()
+    op, key = request["op"], request["key"]
+    ready = False
+    try:
+        if op == "export":
+            bench.export(request["program"], request["path"])
+        elif op == "run_artifact":
+            built[key] = bench.load(request["path"])
+        elif key not in built:
+            built[key] = bench.build(request["program"], timed=op in ("measure", "build"))
+        answer: dict[str, Any] = {"state": "ok", "build_s": time.perf_counter() - started}
+        say({"built": True, "build_s": answer["build_s"]})
+        ready = True
+        if op in ("export", "build"):
+            return answer
         started = time.perf_counter()
-        try:
-            key = request["key"]
-            if request["op"] == "forget":
-                built.clear()
-                _reply(replies, {"state": "ok"})
-                continue
-            if key not in built:
-                built[key] = bench.build(request["program"], timed=request["op"] == "measure")
-            build_s = time.perf_counter() - started
-            _reply(replies, {"built": True, "build_s": build_s})
-            answer: dict[str, Any] = {"state": "ok", "build_s": build_s}
-            started = time.perf_counter()
-            if request["op"] == "reference":
-                reference["values"] = bench.outputs(
-                    built[key], request["arguments"], request["inputs"]
+        if op == "reference":
+            reference["values"] = bench.outputs(built[key], request["arguments"], request["inputs"])
+        elif op == "check":
+            answer.update(_compare(bench, built[key], request, reference))
+        else:
+            answer.update(
+                bench.run(
+                    built[key] if op == "run_artifact" else built[key].mod,
+                    request["arguments"],
+                    request["protocol"],
+                    lambda: say({"again": True}),
+                    request.get("drop_above_s"),
                 )
-            elif request["op"] == "check":
-                answer.update(_compare(bench, built[key], request, reference))
-            else:
-                answer.update(
-                    bench.run(
-                        built[key],
-                        request["arguments"],
-                        request["protocol"],
-                        lambda: _reply(replies, {"again": True}),
-                    )
-                )
-            answer["run_s"] = time.perf_counter() - started
-            if not request.get("keep"):
-                built.pop(key, None)
-        except Exception as error:
-            stage = "runtime" if key in built else "compile"
-            answer = {"state": stage, "error": f"{type(error).__name__}: {error}"[-600:]}
+            )
+        answer["run_s"] = time.perf_counter() - started
+        if not request.get("keep"):
             built.pop(key, None)
-        _reply(replies, answer)
+        return answer
+    except OutOfBoundsError as error:
+        built.pop(key, None)
+        return {"state": "wrong_answer", "error": str(error)}
+    except Exception as error:
+        built.pop(key, None)
+        stage = "runtime" if ready else "compile"
+        return {"state": stage, "error": f"{type(error).__name__}: {error}"[-600:]}
 
 
 def _compare(

@@ -1,0 +1,155 @@
+"""Candidates that hang, crash, write out of bounds or compute something else; devices that go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import tvm
+from tvm.script import tirx as T
+
+from tests.live.conftest import PROTOCOL
+from toolkit.errors import LiveError
+from toolkit.live.database import DatabaseWriter
+from toolkit.live.design import DesignSpace
+from toolkit.live.device import Device, Program
+from toolkit.live.engines import LocalEngine, open_engine
+from toolkit.live.oracle import DeviceOracle
+from toolkit.live.programs import checked_program, timed_program
+from toolkit.live.protocol import Protocol
+from toolkit.live.space import MetaScheduleSpace
+from toolkit.records import TrialState
+
+
+def faulty(kind: str) -> Program:
+    """A program over A and B (64 floats each) that goes wrong in one way."""
+
+    @T.prim_func(s_tir=True)
+    def right(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+        for i in range(64):
+            with T.sblock("b"):
+                vi = T.axis.spatial(64, i)
+                B[vi] = A[vi] + T.float32(1)
+
+    @T.prim_func(s_tir=True)
+    def wrong(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+        for i in range(64):
+            with T.sblock("b"):
+                vi = T.axis.spatial(64, i)
+                B[vi] = A[vi] + T.float32(2)
+
+    @T.prim_func(s_tir=True)
+    def crash(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+        T.evaluate(T.call_extern("int32", "abort"))
+
+    @T.prim_func(s_tir=True)
+    def hang(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+        T.evaluate(T.call_extern("int32", "pause"))
+
+    @T.prim_func(s_tir=True)
+    def beyond(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+        T.evaluate(T.call_extern("handle", "memset", T.address_of(B[0]), 1, 64 * 4 + 8))
+
+    @T.prim_func(s_tir=True)
+    def into_input(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+        T.evaluate(T.call_extern("handle", "memset", T.address_of(A[0]), 1, 8))
+
+    functions = {
+        "right": right, "wrong": wrong, "crash": crash, "hang": hang, "beyond": beyond,
+        "into_input": into_input,
+    }  # fmt: skip
+    module = tvm.IRModule({"main": functions[kind].with_attr("global_symbol", "main")})
+    return checked_program(module, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cause"),
+    [
+        ("wrong", "differ"),
+        ("beyond", "out of the bounds of argument 1"),
+        ("into_input", "input 0"),
+    ],
+)
+def test_what_computes_or_writes_something_else_is_a_wrong_answer_with_its_cause(
+    kind: str, cause: str, device: Device
+) -> None:
+    assert device.set_reference(faulty("right")).state is TrialState.OK
+    answer = device.check(faulty(kind))
+    assert answer.state is TrialState.WRONG_ANSWER
+    assert answer.error is not None and cause in answer.error
+    assert device.check(faulty("right")).state is TrialState.OK
+
+
+@pytest.fixture(scope="module")
+def engine(target: str) -> Iterator[LocalEngine]:
+    protocol = Protocol(repeat=1, min_repeat_ms=1, max_retries=0, run_timeout_s=2.0)
+    with LocalEngine(target, protocol, builders=2) as opened:
+        yield opened
+
+
+def test_faults_cost_one_trial_each_and_the_rest_is_measured(engine: LocalEngine) -> None:
+    programs = [faulty(kind) for kind in ("right", "crash", "right", "hang", "right")]
+    programs = [Program(f"{p.key}-{i}", p.text, p.arguments, 1) for i, p in enumerate(programs)]
+    restarts = engine.restarts
+    found = dict(engine.measure_many([*programs, Program("x", "{}", [], 0)]))
+    states = [found[i].state for i in range(6)]
+    ok = TrialState.OK
+    assert states == [ok, TrialState.RUNTIME, ok, TrialState.RUN_TIMEOUT, ok, TrialState.COMPILE]
+    assert "ended with code" in str(found[1].error)
+    assert "limit" in str(found[3].error)
+    assert engine.restarts == restarts + 2
+
+
+def test_processes_that_die_between_building_and_measuring_lose_nothing(
+    engine: LocalEngine, design: DesignSpace
+) -> None:
+    drawn = (design.sample(np.random.default_rng(i)) for i in range(12))
+    programs = [timed_program(d.schedule, design.inputs) for d in drawn if d is not None][:6]
+    readings = engine.measure_many(programs)
+    found = dict([next(readings)])
+    for device in engine._devices:
+        if device._process is not None:
+            device._process.kill()
+            device._process.wait()
+    found.update(readings)
+    assert sorted(found) == list(range(6))
+    lost = [reading for reading in found.values() if reading.state is not TrialState.OK]
+    # The request that met the dead process is the only one that can have failed in each.
+    assert len(lost) <= len(engine._devices)
+
+
+def test_processes_are_replaced_after_so_many_builds(design: DesignSpace, target: str) -> None:
+    drawn = (design.sample(np.random.default_rng(i)) for i in range(12))
+    programs = [timed_program(d.schedule, design.inputs) for d in drawn if d is not None][:3]
+    with Device(target, PROTOCOL, max_builds=1) as device:
+        seen = set()
+        for program in programs:
+            assert device.measure(program).state is TrialState.OK
+            assert device._process is not None
+            seen.add(device._process.pid)
+        assert len(seen) == 3 and device.restarts == 0
+
+
+def test_what_is_clearly_worse_is_read_once_and_the_record_says_so(
+    design: DesignSpace, target: str, tmp_path
+) -> None:
+    protocol = Protocol(repeat=4, min_repeat_ms=1, max_retries=0, first_reading_ms=1, drop_above=3)
+    space = MetaScheduleSpace(design, machine="bench")
+    drawn = space.sample(np.random.default_rng(3), 4)
+    with Device(target, protocol) as device, DatabaseWriter(tmp_path, target) as writer:
+        oracle = DeviceOracle(space, device, writer)
+        first = oracle.measure(drawn[:2])
+        oracle.best_s = 1e-12
+        dropped = oracle.measure(drawn[2:])
+        assert [len(t.run_times_s) for t in dropped] == [1, 1]
+        assert len(first[0].run_times_s) == 4, "the first has nothing to be worse than"
+        said = [trial["protocol"] for trial in writer.trials]
+        assert said[0] == "full" and said[2:] == ["first reading"] * 2
+
+
+def test_what_names_no_device_is_a_named_error(target: str) -> None:
+    with pytest.raises(LiveError, match="example"):
+        open_engine(target, PROTOCOL, device="a board")
+    with pytest.raises(LiveError, match="no tracker answers"):
+        open_engine(target, PROTOCOL, device="rpc 127.0.0.1:1 none")
