@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from toolkit.features.autotvm_operation import autotvm_operation
 from toolkit.features.base import CandidateGroup
+from toolkit.features.hardware import vector_bytes
 from toolkit.features.knobs import KnobsExtractor
 from toolkit.records import Knob, Sketch, Task
 
@@ -123,6 +126,31 @@ def test_footprints_of_a_register_tile() -> None:
     assert values["core_weight_bytes"] == 32 * 16 * 4
     assert values["unroll_body"] == 3
     assert values["flops"] == 2 * 128 * 28 * 28 * 64 * 9
+
+
+def test_parallel_loop_and_registers_of_an_x86_template() -> None:
+    decisions = np.array([[4, 16, 0, 32, 0, 5, 1]])
+    block = KnobsExtractor().extract(CandidateGroup(conv_task(), SKETCH, decisions))
+    values = {name: float(v) for name, v in zip(block.columns, block.values[0], strict=True)}
+    assert values["parallel_extent"] == 1 * (128 / 32) * 28  # images, channel blocks, rows
+    assert values["parallel_fill_16"] == 1.0  # 112 rows are seven rounds
+    assert values["parallel_fill_32"] == pytest.approx(112 / 128)
+    # one iteration: a row of 32 channels, over three rows of all 64 inputs; six tiles of five
+    # columns overhang the row of 28
+    assert values["task_weight_bytes"] == 32 * 64 * 9 * 4
+    assert values["task_data_bytes"] == 64 * 3 * (29 * 2 + 3) * 4
+    assert values["ragged"] == pytest.approx(30 / 28)
+    assert values["accumulators_128"] == 8 * 5
+    assert values["accumulators_512"] == 2 * 5
+    assert values["loads_per_fma_128"] == pytest.approx((8 + 5) / (8 * 5))
+    assert values["body_vectors"] == 8 * 5 * 3  # three kernel columns unrolled
+    assert values["ci_over_co_reg"] == 16 / 32
+    assert values["point_stride_bytes"] == 16 * 4 * 2
+
+
+def test_generic_x86_has_vectors_of_128_bits() -> None:
+    assert vector_bytes(replace(conv_task(), target="llvm -keys=cpu ")) == 16
+    assert vector_bytes(conv_task()) == 32
 
 
 def test_it_is_a_pure_function_of_each_candidate() -> None:

@@ -14,10 +14,12 @@ from toolkit.features.base import CandidateGroup
 from toolkit.features.nest import bounded_product, running_product
 from toolkit.features.primitives import PrimitivesExtractor
 from toolkit.features.roles import infer_operation
+from toolkit.features.tiling import parallel_columns
 from toolkit.features.trace_nest import trace_nest
 from toolkit.logs.ansor import AnsorReader
 from toolkit.logs.metaschedule import Database, MetaScheduleReader
-from toolkit.logs.metaschedule_workload import read_workload
+from toolkit.logs.metaschedule_workload import Block, read_workload
+from toolkit.records import Knob, Sketch, Task
 
 GPU_TASK = [
     '["matmul_layer", 128, 256, 64]',
@@ -87,8 +89,18 @@ def test_grid_and_tiles_of_an_ansor_gpu_schedule() -> None:
     assert columns["block_extent"] == [4 * 4, 32 * 1]
     assert columns["vthread_extent"] == [2, 2]
     assert columns["thread_extent"] == [8 * 16, 4 * 32]
-    assert columns["shared_bytes"] == [512 * 4, 256 * 4]
-    assert columns["fetch_vector_0"] == [2, 2]
+    # staged: (rows, columns) of a block times the depth of a round, not what the step says
+    assert columns["staged_bytes"] == [(32 + 64) * 8 * 4, (4 + 256) * 8 * 4]
+    assert columns["fetch_vector_data"] == [2, 2]
+    # 32 * 8 elements of data by 128 threads of two each; 4 * 8 leave threads idle
+    assert columns["fetch_rounds_data"] == [1, 4 * 8 / (128 * 2)]
+    assert columns["fetch_fill_data"] == [1, 4 * 8 / (128 * 2)]
+    # 128 * 256 * 64 multiply-adds by 16 blocks of 128 threads, or 32 of 128
+    assert columns["serial_steps"] == [1024, 512]
+    # on 80 processors of 64 lanes an even spread would take 409.6
+    assert columns["serial_over_ideal"] == pytest.approx([2.5, 1.25])
+    # a thread's share of one round is 32 * 64 * 8 / 128 multiply-adds, or 4 * 256 * 8 / 128
+    assert columns["unroll_cover_stage"] == [512 / 128, 512 / 64]
     assert columns["unroll_step"] == [512, 512]
     assert columns["flops"] == [2 * 128 * 256 * 64] * 2
     # a thread's own tile, without vthreads: rows 1 * 2, columns 2 * 2
@@ -176,3 +188,57 @@ def test_unknown_extents_are_absent_and_no_error() -> None:
     columns = columns_of(ansor_group(steps))
     assert columns["n_inlined"] == [1]
     assert not any(np.isinf(value[0]) for value in columns.values())
+
+
+def softmax_group(threads: list[int], *, fused: bool) -> CandidateGroup:
+    """Two blocks over 1 x 1000: a sum and what divides by it; the sum across threads or by one."""
+    blob = orjson.dumps(loglines.workload()).decode()
+    task = Task("t", "metaschedule", "softmax", [], "cuda", "cuda", blob=blob)
+    trace: list[list[object]] = [["GetBlock", [], ["sum", "main"], ["b0"]]]
+    trace += [["GetConsumers", ["b0"], [], ["b1"]], ["GetLoops", ["b1"], [], ["l0", "l1"]]]
+    trace += [["SampleCategorical", [], [[8, 64, 256]], ["v0"]]]
+    trace += [["Split", ["l1", "None", "v0"], [1], ["l2", "l3"]]]
+    trace += [["Bind", ["l3"], ["threadIdx.x"], []]]
+    if fused:
+        trace += [["ComputeAt", ["b0", "l0"], [1, -1], []]]
+        trace += [["GetLoops", ["b0"], [], ["l4", "l5", "l6"]]]
+        trace += [["Split", ["l6", "None", "v0"], [1], ["l7", "l8"]]]
+        trace += [["Bind", ["l8"], ["threadIdx.x"], []]]
+    trace += [
+        ["GetBlock", [], ["norm", "main"], ["b2"]],
+        ["GetLoops", ["b2"], [], ["m0", "m1", "m2"]],
+    ]
+    trace += [["Fuse", ["m0"], [1], ["m3"]], ["Bind", ["m3"], ["blockIdx.x"], []]]
+    if not fused:
+        trace += [["GetLoops", ["b0"], [], ["n0", "n1"]], ["Fuse", ["n0"], [1], ["n2"]]]
+        trace += [["Split", ["n2", "None", 1], [1], ["n3", "n4"]]]
+        trace += [["Bind", ["n3"], ["blockIdx.x"], []], ["Bind", ["n4"], ["threadIdx.x"], []]]
+    skeleton = orjson.dumps(trace).decode()
+    sketch = Sketch("s", "metaschedule", skeleton, (Knob("threads", "thread_binding", 0, 1),))
+    return CandidateGroup(task, sketch, np.array([[n] for n in threads], dtype=np.int64))
+
+
+def test_threads_that_several_blocks_share_are_not_multiplied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    blocks = (Block("sum", (1, 1000), (False, True)), Block("norm", (1, 1000), (False, False)))
+    monkeypatch.setattr("toolkit.features.trace_nest.workload_blocks", lambda task: blocks)
+    nest = trace_nest(softmax_group([8, 256], fused=True))
+    assert [extent.tolist() for extent in nest.threads] == [[8, 256]]
+    assert [extent.tolist() for extent in nest.blocks] == [[1, 1]]
+    assert nest.serial is not None
+    assert nest.serial.tolist() == [2 * 1000 / 8, 2 * 1000 / 256]
+
+
+def test_kernels_follow_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = (Block("sum", (1, 1000), (False, True)), Block("norm", (1, 1000), (False, False)))
+    monkeypatch.setattr("toolkit.features.trace_nest.workload_blocks", lambda task: blocks)
+    nest = trace_nest(softmax_group([64], fused=False))
+    assert [extent.tolist() for extent in nest.threads] == [[64], [1]]
+    assert nest.serial is not None
+    assert nest.serial.tolist() == [1000 / 64 + 1000]  # one thread adds everything up
+
+
+def test_balance_of_a_parallel_loop() -> None:
+    columns = parallel_columns(np.array([8.0, 12.0, 33.0]))
+    assert columns["parallel_fill_8"].tolist() == [1.0, 12 / 16, 33 / 40]

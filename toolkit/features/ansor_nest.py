@@ -40,6 +40,7 @@ class _Replay:
         self.every: list[_Stage] = []
         self.levels: dict[int, list[Floats]] = {}
         self._knob = 0
+        self._fetch: list[tuple[_Stage, Floats]] = []
         self._bound: dict[int, dict[str, list[Floats | None]]] = {}
 
     def decide(self) -> list[Floats]:
@@ -77,8 +78,9 @@ class _Replay:
         own.reach(at)
         own.splits.append(Axis(name, levels))
         if own.kind == "cache_read" and len(own.splits) == 1:
-            self.nest.shared.append(np.prod(np.stack(levels), axis=0))
-            self.nest.fetch.append(levels[-1])
+            # The step's extent is that of the tiles which it was first applied to: mutations of
+            # those leave it as it was. What is staged follows from the tiles instead.
+            self._fetch.append((own, levels[-1]))
         self.levels[number] = levels
         own.loops[at : at + 1] = levels
 
@@ -166,6 +168,10 @@ class _Replay:
             main = max(able, key=lambda stage: sum(len(axis.levels) for axis in stage.splits))
             # Later splits lie at higher iterators: their order is that of the stage's axes.
             self.nest.axes = main.splits
+        # Copies in the order of their stages, which is that of the operands.
+        place = {id(stage): number for number, stage in enumerate(self.stages)}
+        self._fetch.sort(key=lambda copy: place[id(copy[0])])
+        self.nest.fetch = [length for _, length in self._fetch]
         unknown = np.full(self.rows, np.nan)
         kernels = [bound for bound in self._bound.values() if bound["block"] or bound["thread"]]
         kernels.sort(key=lambda bound: -len(bound["vthread"]))

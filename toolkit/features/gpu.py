@@ -51,6 +51,7 @@ def gpu_columns(
     result["warp_fill"] = threads / (warps * WARP)
     result["grid_threads"] = blocks * threads
     result["points_per_thread"] = known["op_points"] / (blocks * threads)
+    _serial(nest, known, task, result)
     staged = _staging(nest, tiling, known, threads, result)
     result["staged_bytes"] = staged
     result["shared_share"] = staged / shared_limit(task)
@@ -81,30 +82,38 @@ def gpu_columns(
     return result
 
 
+def _serial(nest: Nest, known: dict[str, Floats], task: Task, result: dict[str, Floats]) -> None:
+    """Iterations of the busiest thread, and how far they are from an even spread over all lanes.
+
+    What starves a reduction (one thread that adds everything up) and a convolution with too few
+    blocks is the same: the longest thread takes longer than the whole device would.
+    """
+    work = known["op_points"] * known["op_depth"]
+    serial = nest.serial
+    if serial is None:
+        serial = work / (nest.blocks[0] * nest.threads[0])
+    ideal = np.maximum(work / (multiprocessors(task) * LANES), 1.0)
+    result["serial_steps"] = serial
+    result["serial_over_ideal"] = np.maximum(serial / ideal, 1.0)
+
+
 def _staging(
-    nest: Nest,
-    tiling: Tiling,
-    known: dict[str, Floats],
-    threads: Floats,
-    result: dict[str, Floats],
+    nest: Nest, tiling: Tiling, known: dict[str, Floats], threads: Floats, result: dict[str, Floats]
 ) -> Floats:
-    """Bytes that a block stages in shared memory in one round, as told or as the tiles imply."""
+    """Bytes that a block stages in shared memory in one round, and how its threads copy them.
+
+    They follow from the tiles: the sizes in Ansor's copy steps are those of the program that was
+    sampled first, and mutations of its tiles do not change them.
+    """
     size = tiling.operation.element_bytes
-    implied = known["stage_data_bytes"] + known["stage_weight_bytes"]
-    if not nest.shared:
-        return implied
-    told = np.sum(nest.shared, axis=0) * size
-    result["shared_bytes"] = told
-    result["fetches_per_thread"] = told / (size * threads)
-    result["shared_of_staged"] = told / implied
-    for place, elements in enumerate(nest.shared[:2]):
-        length = nest.fetch[place] if place < len(nest.fetch) else np.ones(nest.rows)
-        result[f"shared_bytes_{place}"] = elements * size
+    staged = known["stage_data_bytes"] + known["stage_weight_bytes"]
+    result["fetches_per_thread"] = staged / (size * threads)
+    for operand, length in zip(("data", "weight"), nest.fetch, strict=False):
         # The last round of a cooperative copy leaves threads idle when it does not fit.
-        rounds = elements / (threads * length)
-        result[f"fetch_rounds_{place}"] = rounds
-        result[f"fetch_fill_{place}"] = rounds / np.ceil(rounds)
-    return np.asarray(told)
+        rounds = known[f"stage_{operand}_bytes"] / (size * threads * length)
+        result[f"fetch_rounds_{operand}"] = rounds
+        result[f"fetch_fill_{operand}"] = rounds / np.ceil(rounds)
+    return np.asarray(staged)
 
 
 def _occupancy(

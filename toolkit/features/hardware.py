@@ -43,7 +43,10 @@ def vector_bytes(task: Task) -> float:
         return 16.0
     if any(mark in task.target for mark in ("arm", "aarch64", "neon")):
         return 16.0
-    return recorded if recorded > 0 else 32.0
+    if recorded > 0:
+        return recorded
+    # LLVM's generic x86-64 has 128-bit vectors; who names a processor has wider ones.
+    return 32.0 if cpu or options.get("mattr") else 16.0
 
 
 def hardware_columns(task: Task) -> dict[str, float]:

@@ -48,12 +48,12 @@ class Nest:
         Extent of the loops that run in parallel, and of those that are vectorised (CPU).
     unroll
         Largest step of automatic unrolling.
-    shared
-        Elements of each buffer that is staged in shared memory, where the log tells them.
     fetch
-        Vector length of each staged buffer's copy.
+        Vector length of each staged operand's copy: input first, then weights.
     located
         Depth at which each movable stage is attached (-1 root, -2 inlined).
+    serial
+        Iterations of the busiest thread, over all kernels; ``None``: the main stage tells them.
     inlined, cached
         How many stages were inlined, and how many cache stages were added.
     """
@@ -67,9 +67,9 @@ class Nest:
     parallel: Floats | None = None
     vector: Floats | None = None
     unroll: Floats | None = None
-    shared: list[Floats] = field(default_factory=list)
     fetch: list[Floats] = field(default_factory=list)
     located: list[Floats] = field(default_factory=list)
+    serial: Floats | None = None
     inlined: int = 0
     cached: int = 0
 

@@ -22,7 +22,7 @@ from toolkit.features.hardware import hardware_columns, is_gpu, vector_bytes
 from toolkit.features.nest import Axis, Nest
 from toolkit.features.operation import Operation, dtype_bytes
 from toolkit.features.roles import infer_operation
-from toolkit.features.tiling import Tiling
+from toolkit.features.tiling import Tiling, parallel_columns
 from toolkit.features.trace_nest import trace_nest, workload_blocks
 from toolkit.records import Task
 
@@ -33,7 +33,7 @@ class PrimitivesExtractor:
     """Ansor steps and MetaSchedule traces → columns."""
 
     name = "primitives"
-    version = 1
+    version = 2
 
     def supports(self, task: Task) -> bool:
         """Ansor and MetaSchedule tasks."""
@@ -165,13 +165,20 @@ def _nest_columns(nest: Nest, known: dict[str, Floats]) -> dict[str, Floats]:
     if nest.parallel is not None:
         result["parallel_extent"] = nest.parallel
         result["parallel_grain"] = known["flops"] / nest.parallel
+        result.update(parallel_columns(nest.parallel))
     if nest.vector is not None:
         result["vector_extent"] = nest.vector
     if nest.unroll is not None:
         result["unroll_step"] = nest.unroll
         result["unroll_cover"] = nest.unroll / known["mid_volume"]
+        result["unroll_cover_core"] = nest.unroll / known["core_volume"]
+        # All that runs between two rounds of staging (GPU: of one thread).
+        body = known["stage_volume"]
+        result["unroll_cover_stage"] = (
+            nest.unroll * nest.threads[0] / body if nest.threads else nest.unroll / body
+        )
     for place, depth in enumerate(nest.located[:4]):
         result[f"location_{place}"] = depth
-    for place, length in enumerate(nest.fetch[:2]):
-        result[f"fetch_vector_{place}"] = length
+    for operand, length in zip(("data", "weight"), nest.fetch, strict=False):
+        result[f"fetch_vector_{operand}"] = length
     return result

@@ -29,6 +29,11 @@ Floats = NDArray[np.float64]
 
 CUTS = ("reg", "core", "mid", "stage", "outer")
 
+VECTOR_BITS = (128, 256, 512)
+
+PROCESSORS = (4, 8, 16, 32)
+"""Numbers of processors for which the balance of a parallel loop is given."""
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -126,6 +131,9 @@ class Tiling:
         result["reg_vector_fill"] = co / (np.ceil(co / lanes) * lanes)
         result["reg_w_fill"] = w / (np.ceil(w / lanes) * lanes)
         result["outer_extent"] = self.over(SPATIAL, 0)
+        result["ragged"] = self.ragged()
+        if not self.gpu:
+            result.update(self._processor_columns(reg, size))
         last = next((role for role in reversed(list(self.factors)) if role in SPATIAL), None)
         if last is not None:
             innermost = reg.get(last, np.ones(self.rows))
@@ -134,6 +142,35 @@ class Tiling:
             result["last_accumulators"] = np.ceil(innermost / lanes) * _product(
                 [v for r, v in reg.items() if r in SPATIAL and r != last], self.rows
             )
+        return result
+
+    def _processor_columns(self, reg: Mapping[str, Floats], size: float) -> dict[str, Floats]:
+        """Registers and loads of the innermost tile for each width a vector register may have.
+
+        A target often does not say how wide vectors are (``llvm`` without ``-mcpu``); so all of
+        them are given, 128 to 512 bits, with channels along the vector.
+        """
+        co = reg.get("co", np.ones(self.rows))
+        points = reg.get("w", np.ones(self.rows)) * reg.get("h", np.ones(self.rows))
+        points = points * reg.get("n", np.ones(self.rows))
+        result: dict[str, Floats] = {}
+        for bits in VECTOR_BITS:
+            lanes = max(bits / 8 / size, 1.0)
+            vectors = np.ceil(co / lanes)
+            result[f"accumulators_{bits}"] = vectors * points
+            # Vectors of weights and broadcast inputs that a step of the reduction loads.
+            result[f"loads_per_fma_{bits}"] = (vectors + points) / (vectors * points)
+        ci = self.inside(self.cuts()[1]).get("ci", np.ones(self.rows))
+        # Packed layouts: unequal blocks are gathered (depthwise), points lie this far apart.
+        result["ci_over_co_reg"] = ci / co
+        result["point_stride_bytes"] = ci * size * self.operation.stride[1]
+        return result
+
+    def ragged(self) -> Floats:
+        """Work with padding over work without: tiles that do not divide their loop overhang."""
+        result = np.ones(self.rows)
+        for role, levels in self.factors.items():
+            result = result * _product(levels, self.rows) / float(self.operation.extent(role))
         return result
 
     def _cut_columns(self, cut: Cut, size: float) -> dict[str, Floats]:
@@ -150,6 +187,13 @@ class Tiling:
             f"{prefix}bytes": total * size,
             f"{prefix}reuse": volume / total,
         }
+
+
+def parallel_columns(extent: Floats) -> dict[str, Floats]:
+    """Share of the processors that are busy in all rounds of a parallel loop, by their number."""
+    return {
+        f"parallel_fill_{count}": extent / (np.ceil(extent / count) * count) for count in PROCESSORS
+    }
 
 
 def complete(levels: list[Floats], extent: float | None) -> list[Floats]:

@@ -19,7 +19,6 @@ from toolkit.logs.base import BadLine
 from toolkit.logs.metaschedule_workload import Block, read_workload
 from toolkit.records import Task
 
-_INLINE = ("ComputeInline", "ReverseComputeInline")
 _VECTOR_LIMIT = "meta_schedule.vectorize"
 _PARALLEL_LIMIT = "meta_schedule.parallel"
 
@@ -49,9 +48,11 @@ class _Replay:
         self.owner: dict[str, str] = {}
         self.tiles: dict[str, list[Axis]] = {}
         self.order: list[str] = []
+        self.nests: dict[str, list[str]] = {}
+        self.inlined: set[str] = set()
         self.limits: dict[str, Floats] = {}
         self._knob = 0
-        self._bound: list[tuple[str, Floats | None]] = []
+        self._bound: list[tuple[str, Floats | None, str]] = []
 
     def decide(self) -> list[Floats]:
         """Parts of the next knob, each a vector."""
@@ -67,8 +68,6 @@ class _Replay:
                 method = getattr(self, "_" + kind.lower(), None)
                 if method is not None:
                     method(inputs, attrs, outputs)
-                elif kind in _INLINE:
-                    self.nest.inlined += 1
         self._finish()
         return self.nest
 
@@ -101,9 +100,35 @@ class _Replay:
         extents: list[Floats | None] = [None] * len(outputs)
         if found is not None and len(found.extents) == len(outputs):
             extents = [np.full(self.rows, float(e)) if e > 0 else None for e in found.extents]
+        name = self.names.get(block, block)
+        now = self.nests.get(name, [])
+        if len(now) == len(outputs):  # as split and fused so far
+            extents = [self.loops.get(loop) for loop in now]
+        self.nests[name] = [str(out) for out in outputs]
         for out, extent in zip(outputs, extents, strict=True):
             self.loops[str(out)] = extent
             self.owner[str(out)] = block
+
+    def _getconsumers(self, inputs: list[Any], attrs: list[Any], outputs: list[Any]) -> None:
+        """Name the consumers: the blocks that come next in the program and were not inlined."""
+        order = list(self.known)
+        name = self.names.get(str(inputs[0]) if inputs else "", "")
+        if name in order:
+            later = [n for n in order[order.index(name) + 1 :] if n not in self.inlined]
+            self.names.update({str(out): n for out, n in zip(outputs, later, strict=False)})
+
+    def _computeinline(self, inputs: list[Any], attrs: list[Any], outputs: list[Any]) -> None:
+        self.nest.inlined += 1
+        self.inlined.update(self.names.get(str(item), "") for item in inputs[:1])
+
+    _reversecomputeinline = _computeinline
+
+    def _replace(self, block: str, old: list[str], new: list[str]) -> None:
+        """Keep a block's loops in their order as they are split and fused."""
+        loops = self.nests.get(self.names.get(block, block), [])
+        if old and all(name in loops for name in old):
+            at = loops.index(old[0])
+            loops[at : at + len(old)] = new
 
     def _split(self, inputs: list[Any], attrs: list[Any], outputs: list[Any]) -> None:
         whole = self.loops.get(str(inputs[0]))
@@ -113,15 +138,18 @@ class _Replay:
             others = product([p for p in parts if p is not None], self.rows)
             assert others is not None
             parts[place] = np.ceil(whole / others)
+        owner = self.owner.get(str(inputs[0]), "")
         for out, part in zip(outputs, parts, strict=False):
             self.loops[str(out)] = part
-            self.owner[str(out)] = self.owner.get(str(inputs[0]), "")
+            self.owner[str(out)] = owner
+        self._replace(owner, [str(inputs[0])], [str(out) for out in outputs])
 
     def _fuse(self, inputs: list[Any], attrs: list[Any], outputs: list[Any]) -> None:
         names = [str(item) for item in inputs]
         for out in outputs[:1]:
             self.loops[str(out)] = product([self.loops.get(n) for n in names], self.rows)
             self.owner[str(out)] = self.owner.get(names[0], "") if names else ""
+            self._replace(self.owner[str(out)], names, [str(out)])
 
     def _reorder(self, inputs: list[Any], attrs: list[Any], outputs: list[Any]) -> None:
         if len(inputs) > len(self.order):
@@ -129,7 +157,10 @@ class _Replay:
 
     def _bind(self, inputs: list[Any], attrs: list[Any], outputs: list[Any]) -> None:
         if inputs and attrs:
-            self._bound.append((str(attrs[0]), self.loops.get(str(inputs[0]))))
+            loop = str(inputs[0])
+            owner = self.owner.get(loop, "")
+            name = self.names.get(owner, owner)
+            self._bound.append((str(attrs[0]), self.loops.get(loop), name))
 
     def _cacheread(self, inputs: list[Any], attrs: list[Any], outputs: list[Any]) -> None:
         self.nest.cached += 1
@@ -169,20 +200,49 @@ class _Replay:
         """List the kernels: a binding to the grid opens the next one; vthreads come first."""
         unknown = np.full(self.rows, np.nan)
         kernels: list[dict[str, Floats]] = []
-        for word, extent in self._bound:
-            axis = word.split(".")[0]
-            if axis == "blockIdx" and (not kernels or "blockIdx" in kernels[-1]):
-                kernels.append({})
-            if not kernels:
-                kernels.append({})
+        last: dict[str, Floats] = {}
+        members: list[set[str]] = []
+        for word, extent, block in self._bound:
+            opens = word.startswith("blockIdx") and any(w.startswith("blockIdx") for w in last)
+            if not kernels or (opens and word in last):
+                last = {}
+                kernels.append(last)
+                members.append(set())
+            members[-1].add(block)
             value = unknown if extent is None else extent
-            kernels[-1][axis] = kernels[-1].get(axis, 1.0) * value
-        kernels.sort(key=lambda kernel: "vthread" not in kernel)
-        one = np.ones(self.rows)
+            # Blocks of one kernel share its threads: an axis that several bind is as long as the
+            # longest (a reduction across threads binds one axis in every block).
+            last[word] = np.fmax(last[word], value) if word in last else value
+        self.nest.serial = self._serial(kernels, members)
+        kernels.sort(key=lambda kernel: not any(word.startswith("vthread") for word in kernel))
         for kernel in kernels:
-            self.nest.blocks.append(kernel.get("blockIdx", one))
-            self.nest.threads.append(kernel.get("threadIdx", one))
-            self.nest.vthreads.append(kernel.get("vthread", one))
+            for axis, found in (
+                ("blockIdx", self.nest.blocks),
+                ("threadIdx", self.nest.threads),
+                ("vthread", self.nest.vthreads),
+            ):
+                own = [extent for word, extent in kernel.items() if word.startswith(axis)]
+                found.append(np.prod(np.stack([np.ones(self.rows), *own]), axis=0))
+
+    def _serial(self, kernels: list[dict[str, Floats]], members: list[set[str]]) -> Floats | None:
+        """Iterations that the busiest thread runs one after the other, over all kernels.
+
+        A block is in the kernel that bound its loops last, else in the first; kernels follow one
+        another. ``None`` where the workload was not read or nothing is bound.
+        """
+        if not kernels or not self.known:
+            return None
+        home = {block: number for number, own in enumerate(members) for block in own}
+        total = np.zeros(self.rows)
+        for name, block in self.known.items():
+            if name in self.inlined:
+                continue
+            threads = np.ones(self.rows)
+            for word, extent in kernels[home.get(name, 0)].items():
+                if not word.startswith("vthread"):
+                    threads = threads * np.where(np.isfinite(extent), extent, 1.0)
+            total += np.maximum(block.volume / threads, 1.0)
+        return total
 
 
 def trace_nest(group: CandidateGroup) -> Nest:
