@@ -11,7 +11,7 @@ from toolkit.reports.charts import EXPORT, Figure, draw_png, draw_svg
 from toolkit.reports.figures_analysis import analysis_figures
 from toolkit.reports.figures_dataset import dataset_figures
 from toolkit.reports.figures_live import live_figures
-from toolkit.reports.figures_models import throughput_figures
+from toolkit.reports.figures_models import throughput_figures, validity_figures
 from toolkit.reports.figures_mutation import mutation_figures
 from toolkit.reports.figures_networks import network_figures
 from toolkit.reports.figures_strategies import strategy_figures
@@ -28,6 +28,8 @@ def report_figures(summary: Mapping[str, Any]) -> dict[str, list[Figure]]:
         found[f"throughput-{i}"] = throughput_figures(model, f"throughput-{i}")
     for i, model in enumerate(summary["mutation"]):
         found[f"mutation-{i}"] = mutation_figures(model, f"mutation-{i}")
+    for i, model in enumerate(summary["validity"]):
+        found[f"validity-{i}"] = validity_figures(model, f"validity-{i}")
     for i, simulation in enumerate(summary["simulations"]):
         found[f"replay-{i}"] = strategy_figures(simulation)
         found[f"network-{i}"] = network_figures(simulation["network"], simulation["name"])

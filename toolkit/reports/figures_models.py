@@ -43,6 +43,23 @@ def throughput_figures(model: Section, key: str) -> list[Figure]:
     ]
 
 
+def validity_figures(model: Section, key: str) -> list[Figure]:
+    """All figures of one validity model: what it leans on."""
+    if not model["importance"]:
+        return []
+    figure = importance_figure(model["importance"])
+    return [
+        Figure(
+            f"{key}-{figure.key}",
+            "What failures are foreseen by",
+            figure.reading,
+            figure.limits,
+            figure.description,
+            figure.draw,
+        )
+    ]
+
+
 def _density(model: Section) -> Figure:
     density = model["density"]
     slowest = density["slowest"]

@@ -29,6 +29,8 @@ def mutation_figures(model: Section, key: str) -> list[Figure]:
         found.append(_shares(model))
     if model["tasks"]:
         found.append(_tasks(model))
+    if model["reliability"] and model["calibration_error"] is not None:
+        found.append(_reliability(model))
     if model["importance"]:
         found.append(importance_figure(model["importance"]))
     return [
@@ -110,6 +112,44 @@ def _shares(model: Section) -> Figure:
         limits="Only directions that were recorded can be picked, and only candidates with two or "
         "more are judged. A step that does not pay at once may still lead somewhere.",
         description=f"{own['meaning']}: {told}.",
+        draw=draw,
+    )
+
+
+def _reliability(model: Section) -> Figure:
+    rows = model["reliability"]
+    most = max(row["picks"] for row in rows)
+
+    def draw(layout: Layout) -> Any:
+        scale = alt.Scale(domain=[0, 1])
+        x_axis = alt.Axis(format="%", title="predicted probability of the pick", tickCount=6)
+        y_axis = alt.Axis(format="%", title="picks that were right", tickCount=6)
+        diagonal = (
+            alt.Chart(data([{"at": 0.0}, {"at": 1.0}]))
+            .mark_line(color=light("ink"), strokeDash=[4, 4], strokeWidth=1.2, opacity=0.8)
+            .encode(x=alt.X("at:Q", scale=scale, axis=x_axis), y=alt.Y("at:Q", scale=scale))
+        )
+        points = (
+            alt.Chart(data(rows))
+            .mark_point(filled=True, color=light("s1"), opacity=0.9)
+            .encode(
+                x=alt.X("probability:Q", scale=scale),
+                y=alt.Y("right:Q", scale=scale, axis=y_axis),
+                size=alt.Size(
+                    "picks:Q", scale=alt.Scale(domain=[0, most], range=[20, 300]), legend=None
+                ),
+            )
+        )
+        return (diagonal + points).properties(height=260)
+
+    return Figure(
+        key="reliability",
+        title="Is the model as sure as it should be?",
+        reading="Picks by their predicted probability, in tenths: above the dashed line the model "
+        "was right more often than it said, below it less often. Larger points hold more picks.",
+        limits="A pick is right when its gain is the largest recorded one up to the tie; what was "
+        "not recorded might have been better.",
+        description=f"The calibration error is {show.percent(model['calibration_error'])}.",
         draw=draw,
     )
 

@@ -19,6 +19,7 @@ from toolkit.reports.figures_strategies import strategy_styles
 from toolkit.reports.model_part import METRICS
 from toolkit.reports.sparkline import sparkline
 from toolkit.reports.theme import FONT, ROLES, SERIES, css_variables
+from toolkit.reports.validity_part import METRICS as VALIDITY_METRICS
 
 TASKS_LISTED = 200
 SHORT_NAME = 46
@@ -43,6 +44,7 @@ def render_html(summary: Mapping[str, Any], *, progress: Progress = SILENT) -> s
             figures=drawn,
             styles=[strategy_styles(simulation) for simulation in summary["simulations"]],
             metric_meanings=METRICS,
+            validity_meanings=VALIDITY_METRICS,
             tasks_listed=TASKS_LISTED,
             css=Markup(_text("report.css")),
             script=Markup(_text("report.js")),

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from toolkit.datasets import task_name
+from toolkit.errors import ModelError
 from toolkit.records import Task
 from toolkit.reports.inputs import MANIFEST_FILE, read_json
 
@@ -33,16 +34,32 @@ METRICS: dict[str, str] = {
 
 
 def model_sections(folders: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
-    """Read manifests and sort them by kind: ``throughput`` and ``mutation``."""
-    from toolkit.reports.mutation_part import mutation_section
+    """Read manifests and sort them by kind: ``throughput``, ``mutation`` and ``validity``.
 
-    found: dict[str, list[dict[str, Any]]] = {"throughput": [], "mutation": []}
+    Raises
+    ------
+    ModelError
+        When a manifest cannot be read, or is of a kind that is not known here.
+    """
+    from toolkit.reports.mutation_part import mutation_section
+    from toolkit.reports.validity_part import validity_section
+
+    summarise = {
+        "throughput": throughput_section,
+        "mutation": mutation_section,
+        "validity": validity_section,
+    }
+    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in summarise}
     for folder in folders:
         manifest = read_json(folder / MANIFEST_FILE, "toolkit train")
-        if manifest.get("kind") == "mutation":
-            found["mutation"].append(mutation_section(folder, manifest))
-        else:
-            found["throughput"].append(throughput_section(folder, manifest))
+        kind = manifest.get("kind", "throughput")
+        if kind not in summarise:
+            raise ModelError(
+                f"is a model of kind {kind!r}",
+                where=folder,
+                cure=f"a report shows: {', '.join(summarise)}",
+            )
+        found[kind].append(summarise[kind](folder, manifest))
     return found
 
 

@@ -20,8 +20,10 @@ POLICIES = {
     "fixed_weights": "gain_share_fixed_weights",
     "uniform": "gain_share_uniform",
 }
+CEILINGS = ("gain_share_ceiling", "gain_share_blind_ceiling", "gain_share_told_half")
 METRICS = (
     *POLICIES.values(),
+    *CEILINGS,
     "accuracy",
     "gain_share_by_task",
     "ahead_of_base_rate",
@@ -57,6 +59,8 @@ def mutation_section(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any
         "model_gain": metrics.get("model_gain"),
         "oracle_gain": metrics.get("oracle_gain"),
         "metrics": with_intervals(metrics, METRICS),
+        "calibration_error": metrics.get("calibration_error"),
+        "reliability": metrics.get("reliability") or [],
         "levels": [
             _level(name, metrics if name == own else metrics.get("levels", {}).get(name, {}))
             for name in [own, *(other for other in LEVELS if other != own)]

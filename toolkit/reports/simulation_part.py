@@ -77,12 +77,19 @@ def simulation_section(folder: Path, summary: Mapping[str, Any]) -> dict[str, An
     }
 
 
-# Figures that not every replay has: a score needs a defined random search, S a baseline.
+# Figures that not every replay has: a score needs a defined random search, S a baseline; results
+# of older versions lack some.
 _OPTIONAL: dict[str, Any] = {
     "score": None,
     "score_interval": None,
     "median_time_ratio": None,
     "median_time_ratio_interval": None,
+    "median_evaluations_to_5pct": None,
+    "median_evaluations_to_5pct_interval": None,
+    "restricted_mean_evaluations_to_1pct": None,
+    "restricted_mean_evaluations_to_1pct_interval": None,
+    "median_evaluations_to_1pct_if_unrecorded": None,
+    "effective_runs": None,
 }
 
 

@@ -45,8 +45,8 @@ def report_summary(
     Returns
     -------
     JSON-ready values. Keys: ``headline`` (title, findings, tiles, caveats), ``dataset``,
-    ``throughput``, ``mutation``, ``simulations`` (lists, one entry a folder), ``live``,
-    ``missing`` (what is not there, and the command that makes it) and ``provenance``.
+    ``throughput``, ``mutation``, ``validity``, ``simulations`` (lists, one entry a folder),
+    ``live``, ``missing`` (what is not there, and the command that makes it) and ``provenance``.
 
     Raises
     ------
@@ -65,6 +65,7 @@ def report_summary(
         "dataset": dataset,
         "throughput": models["throughput"],
         "mutation": models["mutation"],
+        "validity": models["validity"],
         "simulations": simulations,
         "live": live,
         "missing": _missing(dataset, models, simulations, live),
