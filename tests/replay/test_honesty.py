@@ -145,6 +145,30 @@ def test_bounds_take_every_miss_as_best_or_as_worst() -> None:
     assert metrics["upper_bound_to_1pct"] == reached + 3
 
 
+def test_coverage_counts_substituted_proposals_as_unrecorded() -> None:
+    chosen = scenario(
+        strategy=[{"name": "genetic", "options": {"population": 8}}],
+        baseline="genetic",
+        budget={"evaluations": 40},
+        missing="nearest",
+        batch_size=8,
+    )
+    summary = simulate(ToyDataset(2, keep=0.6), chosen)["strategies"]["genetic"]
+    assert summary["substituted"] > 0
+    assert summary["coverage"] < 1.0
+
+
+def test_without_a_miss_there_is_nothing_to_bound() -> None:
+    """A run that never got there and never left the record would not have got there either."""
+    table = toy_table()
+    worst = int(np.nanargmax(table.value_s))
+    run = Replayed.from_occasions(
+        table, [int(table.offsets[worst])], [1.0], proposals=1, budget=75, stopped="exhausted"
+    )
+    metrics = run_metrics(table, run)
+    assert metrics["lower_bound_to_1pct"] is metrics["upper_bound_to_1pct"] is None
+
+
 # Rule 3: "best recorded", never "optimum", unless the space was enumerated.
 
 

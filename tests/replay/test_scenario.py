@@ -60,3 +60,12 @@ def test_the_fingerprint_is_of_what_matters() -> None:
     one = parse_scenario(GOOD)
     assert one.fingerprint() == parse_scenario(GOOD | {"description": "words"}).fingerprint()
     assert one.fingerprint() != parse_scenario(GOOD | {"seeds": 9}).fingerprint()
+
+
+def test_a_baseline_that_is_not_compared_is_refused() -> None:
+    content = {"name": "x", "strategy": [{"name": "grid"}, {"name": "random"}]}
+    with pytest.raises(RecipeError, match="baseline") as caught:
+        parse_scenario(content | {"baseline": "gird"})
+    assert "grid" in str(caught.value)
+    # The default is no wish: without random search there are no ratios.
+    parse_scenario(content | {"strategy": [{"name": "grid"}]})

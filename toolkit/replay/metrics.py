@@ -140,15 +140,15 @@ def relative_at(
     return [float(v) for v in padded[at]]
 
 
-def bounds(run: Replayed, evaluations: int | None) -> tuple[int, int | None]:
+def bounds(run: Replayed, evaluations: int | None) -> tuple[int | None, int | None]:
     """Evaluations to the goal if every unrecorded proposal had been best, or worst.
 
     Best: the first miss would have been the goal. Worst: each miss before the goal would have
-    cost an evaluation that gave nothing.
+    cost an evaluation that gave nothing. ``None`` where the goal is not reached even so.
     """
     first_miss = int(run.missed_at[0]) + 1 if len(run.missed_at) else None
     candidates = [e for e in (evaluations, first_miss) if e is not None]
-    low = min(candidates) if candidates else run.budget
+    low = min(candidates) if candidates else None
     if evaluations is None:
         return low, None
     return low, evaluations + int((run.missed_at < evaluations).sum())
@@ -199,7 +199,10 @@ def run_metrics(table: RecordedTable, run: Replayed) -> dict[str, float | int | 
         "substituted": run.substituted,
         "failures": int(np.isnan(run.latency_s).sum()),
         "stopped": run.stopped,
-        "coverage": 1.0 - len(run.missed_at) / run.proposals if run.proposals else 1.0,
+        # A proposal that another candidate answered for was not recorded either.
+        "coverage": (
+            1.0 - (len(run.missed_at) + run.substituted) / run.proposals if run.proposals else 1.0
+        ),
     }
     if best is None:
         return out

@@ -116,6 +116,9 @@ class Scenario(_Part):
         double = {label for label in labels if labels.count(label) > 1}
         if double:
             raise ValueError(f"two strategies are labelled {sorted(double)[0]!r}: give 'label'")
+        if "baseline" in self.model_fields_set and self.baseline not in labels:
+            near = did_you_mean(self.baseline, labels)
+            raise ValueError(f"no strategy is labelled {self.baseline!r} (baseline): {near}")
         return self
 
     @property
