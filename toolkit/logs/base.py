@@ -140,7 +140,7 @@ def seconds(value: Any, what: str) -> float | None:
     if value is None:
         return None
     if (type(value) is float or type(value) is int) and math.isfinite(value):
-        return float(value)
+        return float(value) + 0.0  # minus zero is zero: otherwise equal records had two ids
     raise BadLine(f"the {what} is not a number")
 
 

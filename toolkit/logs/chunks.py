@@ -30,33 +30,64 @@ _NEUTRAL: list[Any] = [[], 8, 0.0, 0.0]
 
 
 class Outcomes:
-    """Results ``[costs, error number, elapsed, timestamp]`` of many lines, checked together.
+    """What many lines measured, column by column.
 
-    ``good`` marks those that are what the formats say; the others are left to the reader of
-    single lines, which knows the reasons.
+    Parameters
+    ----------
+    costs, counts
+        Costs of all lines one after the other, and how many each line has.
+    errors
+        Error numbers, 0 to 8.
+    elapsed, timestamps
+        In seconds.
+
+    Attributes
+    ----------
+    good
+        Marks lines that are what the formats say; the others are left to the reader of single
+        lines, which knows the reasons.
     """
 
-    def __init__(self, results: Sequence[Any]) -> None:
-        self.good = np.ones(len(results), dtype=np.bool_)
-        if not _all_plain(results):
-            good = [_plain(result) for result in results]
-            self.good = np.array(good, dtype=np.bool_)
-            results = [r if fine else _NEUTRAL for r, fine in zip(results, good, strict=True)]
-        costs, errors, elapsed, timestamps = zip(*results, strict=True)
-        self.errors = np.array(errors, dtype=np.int64)
-        self.elapsed = np.array(elapsed, dtype=np.float64)
-        self.timestamps = np.array(timestamps, dtype=np.float64)
-        counts = np.fromiter(map(len, costs), dtype=np.int64, count=len(costs))
-        flat = np.fromiter(chain.from_iterable(costs), dtype=np.float64, count=counts.sum())
+    def __init__(
+        self,
+        costs: NDArray[np.float64],
+        counts: NDArray[np.int64],
+        errors: NDArray[np.int64],
+        elapsed: NDArray[np.float64],
+        timestamps: NDArray[np.float64],
+    ) -> None:
+        self.good = np.ones(len(counts), dtype=np.bool_)
+        self.errors = errors
+        # Minus zero is zero, as ``base.seconds`` reads it.
+        self.elapsed, self.timestamps = elapsed + 0.0, timestamps + 0.0
         begins = np.cumsum(counts) - counts
-        possible = np.zeros(len(costs), dtype=np.bool_)
+        possible = np.zeros(len(counts), dtype=np.bool_)
         some = counts > 0
         if some.any():
-            fine = (flat > 0) & (flat < SENTINEL_S)
+            fine = (costs > 0) & (costs < SENTINEL_S)
             possible[some] = np.logical_and.reduceat(fine, begins[some])
-        self.ok = (self.errors == 0) & possible
-        self.states = np.where((self.errors == 0) & ~self.ok, _UNKNOWN, _OF_ERROR[self.errors])
-        self._flat, self._counts, self._begins = flat, counts, begins
+        self.ok = (errors == 0) & possible
+        self.states = np.where((errors == 0) & ~self.ok, _UNKNOWN, _OF_ERROR[errors])
+        self._flat, self._counts, self._begins = costs, counts, begins
+
+    @classmethod
+    def read(cls, results: Sequence[Any]) -> Outcomes:
+        """Check results ``[costs, error number, elapsed, timestamp]`` together."""
+        good = np.ones(len(results), dtype=np.bool_)
+        if not _all_plain(results):
+            good = np.array([_plain(result) for result in results], dtype=np.bool_)
+            results = [r if fine else _NEUTRAL for r, fine in zip(results, good, strict=True)]
+        costs, errors, elapsed, timestamps = zip(*results, strict=True)
+        counts = np.fromiter(map(len, costs), dtype=np.int64, count=len(costs))
+        outcomes = cls(
+            np.fromiter(chain.from_iterable(costs), dtype=np.float64, count=counts.sum()),
+            counts,
+            np.array(errors, dtype=np.int64),
+            np.array(elapsed, dtype=np.float64),
+            np.array(timestamps, dtype=np.float64),
+        )
+        outcomes.good = good
+        return outcomes
 
     def flat_run_times(
         self, rows: NDArray[np.intp]
@@ -110,14 +141,16 @@ def make_chunk(
     format tells neither error number nor times of the measurement.
     """
     count = len(lines)
-    states = outcomes.states[rows].tolist()
     errors = outcomes.errors[rows]
     elapsed, timestamps = outcomes.elapsed[rows], outcomes.timestamps[rows]
     flat, sizes = outcomes.flat_run_times(rows)
     if costs_only:
         errors = np.full(count, -1, dtype=np.int64)
         elapsed = timestamps = np.full(count, np.nan)
-    measured = _outcome_bytes(outcomes.states[rows], errors, elapsed, timestamps, flat, sizes)
+    lengths = np.fromiter(map(len, schedules), dtype=np.int64, count=count)
+    measured = _outcome_bytes(
+        outcomes.states[rows], errors, elapsed, timestamps, flat, sizes, lengths
+    )
     told = np.full(count, not costs_only)
     columns: dict[str, Any] = {
         "record_id": _record_ids(task_ids, schedules, measured, hashes),
@@ -130,9 +163,9 @@ def make_chunk(
         "tvm_version": pa.nulls(count, pa.string())
         if tvm_versions is None
         else pa.array(tvm_versions, pa.string()),
-        "schedule": _texts(schedules),
+        "schedule": _texts(schedules, lengths),
         "decisions": _lists(decisions),
-        "state": _texts([_STATE_BYTES[state] for state in states]),
+        "state": _coded(outcomes.states[rows]),
         "error_number": _numbers(pa.int32(), errors.astype(np.int32), told),
         "run_times_s": _ragged(flat, sizes),
         "latency_s": _means(flat, sizes),
@@ -152,16 +185,13 @@ def _record_ids(
     if hashes is None:
         begins = {task_id: task_id.encode() for task_id in set(task_ids)}
         digests = [
-            blake2b(
-                b"%b%b%b%b" % (begins[task_id], text, outcome, len(text).to_bytes(8, "little")),
-                digest_size=8,
-            ).digest()
+            blake2b(begins[task_id] + text + outcome, digest_size=8).digest()
             for task_id, text, outcome in zip(task_ids, schedules, measured, strict=True)
         ]
     else:
         digests = []
-        for begun, text, outcome in zip(hashes, schedules, measured, strict=True):
-            begun.update(outcome + len(text).to_bytes(8, "little"))
+        for begun, outcome in zip(hashes, measured, strict=True):
+            begun.update(outcome)
             digests.append(begun.digest())
     return hex_ids(np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64))
 
@@ -179,14 +209,15 @@ def _numbers(type: Any, values: NDArray[Any], valid: NDArray[np.bool_] | None = 
     return pa.Array.from_buffers(type, len(values), buffers)
 
 
-def _offsets(sizes: NDArray[np.int64] | NDArray[np.int32]) -> Any:
+def _offsets(sizes: NDArray[np.int64]) -> Any:
     ends = np.cumsum(sizes, dtype=np.int32)
     return pa.py_buffer(np.concatenate([np.zeros(1, dtype=np.int32), ends]))
 
 
-def _texts(texts: Sequence[bytes]) -> Any:
+def _texts(texts: Sequence[bytes], sizes: NDArray[np.int64] | None = None) -> Any:
     """Bytes that are known to be UTF-8 as a string column."""
-    sizes = np.fromiter(map(len, texts), dtype=np.int32, count=len(texts))
+    if sizes is None:
+        sizes = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     return pa.StringArray.from_buffers(len(texts), _offsets(sizes), pa.py_buffer(b"".join(texts)))
 
 
@@ -197,6 +228,14 @@ def _words(words: Sequence[str]) -> Any:
         return pa.repeat(pa.scalar(words[0]), len(words))
     coded = {word: word.encode() for word in different}
     return _texts([coded[word] for word in words])
+
+
+def _coded(states: NDArray[np.int64]) -> Any:
+    """States as a string column."""
+    first = int(states[0])
+    if (states == first).all():
+        return pa.repeat(pa.scalar(_STATES[first]), len(states))
+    return _texts([_STATE_BYTES[state] for state in states.tolist()])
 
 
 def _lists(matrix: NDArray[np.int64]) -> Any:
@@ -235,16 +274,22 @@ def _outcome_bytes(
     timestamps: NDArray[np.float64],
     flat: NDArray[np.float64],
     sizes: NDArray[np.int64],
+    lengths: NDArray[np.int64],
 ) -> list[bytes]:
-    """``base.outcome_bytes`` of many rows."""
-    heads = np.empty((len(states), 4), dtype="<i8")
-    heads[:, 0], heads[:, 1] = states, errors
-    heads[:, 2], heads[:, 3] = elapsed.view(np.int64), timestamps.view(np.int64)
-    told, times = heads.tobytes(), flat.astype("<f8").tobytes()
-    ends = (8 * np.cumsum(sizes)).tolist()
-    found: list[bytes] = []
-    begin = 0
-    for row, end in enumerate(ends):
-        found.append(told[32 * row : 32 * row + 32] + times[begin:end])
-        begin = end
-    return found
+    """What ``base.record_id`` hashes behind the schedules, which have these lengths."""
+    count, width = len(states), int(sizes.max(initial=0))
+    rows = np.zeros((count, 5 + width), dtype="<i8")
+    rows[:, 0], rows[:, 1] = states, errors
+    rows[:, 2], rows[:, 3] = elapsed.view(np.int64), timestamps.view(np.int64)
+    times = flat.astype("<f8").view(np.int64)
+    if (sizes == width).all():
+        rows[:, 4:-1], rows[:, -1] = times.reshape(count, width), lengths
+        whole: list[bytes] = rows.view(f"V{8 * (5 + width)}").ravel().tolist()
+        return whole
+    rows[np.arange(count), 4 + sizes] = lengths
+    ends = np.cumsum(sizes)
+    within = np.arange(len(times)) - np.repeat(ends - sizes, sizes)
+    rows[np.repeat(np.arange(count), sizes), 4 + within] = times
+    told, step = rows.tobytes(), 8 * (5 + width)
+    stops = (step * np.arange(count) + 8 * (5 + sizes)).tolist()
+    return [told[step * row : stop] for row, stop in enumerate(stops)]

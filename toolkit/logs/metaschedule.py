@@ -19,7 +19,7 @@ import orjson
 
 from toolkit.logs.base import BadLine, Reading, outcome_of, seconds
 from toolkit.logs.identity import Interner, make_task
-from toolkit.logs.metaschedule_trace import FORMAT, Skeleton, read_skeleton
+from toolkit.logs.metaschedule_trace import FORMAT, Skeleton, check_instructions, read_skeleton
 from toolkit.logs.metaschedule_workload import Workload
 from toolkit.records import Task, TrialState, canonical_json
 
@@ -117,6 +117,7 @@ class MetaScheduleReader:
             return skeleton
         # Quotes inside a JSON string are escaped: these bytes are an instruction, and what
         # stands before them is the instructions before it.
+        check_instructions(instructions)  # also those that are not part of the key
         head = line[line.find(b"[[[") : end]
         skeleton = self._skeletons.get(head, lambda: read_skeleton(instructions))
         return skeleton

@@ -18,7 +18,7 @@ import orjson
 from toolkit.logs.base import BadLine
 from toolkit.logs.chunks import Outcomes, make_chunk
 from toolkit.logs.metaschedule import MetaScheduleReader
-from toolkit.logs.metaschedule_trace import FORMAT, Skeleton, read_skeleton
+from toolkit.logs.metaschedule_trace import FORMAT, Skeleton, check_instructions, read_skeleton
 from toolkit.logs.rows import Rows
 from toolkit.records import Task, canonical_json
 
@@ -71,7 +71,8 @@ class MetaScheduleBlocks:
         head: _Head | None = None
         for place, line in enumerate(lines):
             begin = line.find(_START)
-            if head is None or not line.startswith(last, begin):
+            # The mark belongs to what recurs: without it the skeleton goes on.
+            if head is None or not line.startswith(last + _MARK, begin):
                 last = line[begin : line.find(_MARK)] if begin > 0 else b""
                 head = self._head(last)
             record = None
@@ -126,11 +127,9 @@ class MetaScheduleBlocks:
         return _Record(place, task, tvm_version, instructions, flat, text, costs)
 
     def _instructions(self, head: _Head, text: bytes) -> _Instructions:
-        """Parse the instructions from ``EnterPostproc`` on; raise ``ValueError``."""
+        """Parse the instructions from ``EnterPostproc`` on; raise ``BadLine``."""
         parsed = orjson.loads(b"[" + text + b"]]")
-        for instruction in parsed:
-            if not isinstance(instruction, list) or len(instruction) != 4:
-                raise ValueError("not an instruction")
+        check_instructions(parsed)
         if len(head.tails) >= _KEPT_PIECES:
             head.tails.clear()
         canonical = head.canonical + canonical_json(parsed)[1:] + b","
@@ -153,12 +152,12 @@ class MetaScheduleBlocks:
         self, skeleton: Skeleton, records: list[_Record], number: int, rows: Rows
     ) -> list[int]:
         """Add records of one sketch; return the places of those whose costs are odd."""
-        good = Outcomes([[record.costs, 0, 0.0, 0.0] for record in records]).good.tolist()
+        good = Outcomes.read([[record.costs, 0, 0.0, 0.0] for record in records]).good.tolist()
         left = [record.place for record, fine in zip(records, good, strict=True) if not fine]
         records = [record for record, fine in zip(records, good, strict=True) if fine]
         if not records:
             return left
-        outcomes = Outcomes([[record.costs, 0, 0.0, 0.0] for record in records])
+        outcomes = Outcomes.read([[record.costs, 0, 0.0, 0.0] for record in records])
         schedules = [record.instructions.canonical + record.decisions + b"]" for record in records]
         hashes = []
         for record, schedule in zip(records, schedules, strict=True):

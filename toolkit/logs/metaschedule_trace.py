@@ -100,12 +100,11 @@ class Skeleton:
         return [given[instruction] for instruction in self._decided]
 
 
-def read_skeleton(instructions: Any) -> Skeleton:
-    """Read the instructions of a trace up to ``EnterPostproc``; raise ``BadLine``."""
+def check_instructions(instructions: Any) -> None:
+    """Raise ``BadLine`` where instructions do not have their layout."""
     if not isinstance(instructions, list):
         raise BadLine("the instructions are not a list")
-    reader = _SkeletonReader()
-    for index, instruction in enumerate(instructions):
+    for instruction in instructions:
         if not (
             isinstance(instruction, list)
             and len(instruction) == 4
@@ -113,6 +112,13 @@ def read_skeleton(instructions: Any) -> Skeleton:
             and all(isinstance(part, list) for part in instruction[1:])
         ):
             raise BadLine("an instruction is not [kind, inputs, attributes, outputs]")
+
+
+def read_skeleton(instructions: Any) -> Skeleton:
+    """Read the instructions of a trace up to ``EnterPostproc``; raise ``BadLine``."""
+    check_instructions(instructions)
+    reader = _SkeletonReader()
+    for index, instruction in enumerate(instructions):
         if instruction[0] == "EnterPostproc":
             break
         reader.take(index, *instruction)

@@ -9,7 +9,6 @@ length and a JSON object graph. TVM up to 0.18 writes ``root/nodes/b64ndarrays/a
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,7 +75,7 @@ def read_workload(line: bytes) -> Workload:
     try:
         raw = base64.b64decode(entry[1], validate=True)
         graph = orjson.loads(raw[8:])
-    except (binascii.Error, orjson.JSONDecodeError) as error:
+    except ValueError as error:  # of base64 (also where it is not ASCII) or of JSON
         raise BadLine(f"the workload's graph is damaged: {error}") from None
     if int.from_bytes(raw[:8], "little") != len(raw) - 8:
         raise BadLine("the workload's graph is cut off")

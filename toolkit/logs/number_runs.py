@@ -9,75 +9,168 @@ text has the structure of the one that was parsed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 DIGITS = b"0123456789"
 BATCH = 256
 """Texts read at once: few enough to stay in a core's cache."""
 _MAX_DIGITS = 18
+_MAX_FLOAT_BYTES = 40
 
 
-class RunsPattern:
-    """Where the runs of digits lie in a text, and what stands between them.
+class Runs(NamedTuple):
+    """The runs of digits of those texts that have the structure of a pattern.
 
-    ``count`` is the number of runs, ``negative`` marks those with a minus sign before them.
+    ``data`` holds all texts one after the other, each with a newline behind it; ``order`` are the
+    places of those that have it, ``begins`` (texts) says where each begins, ``starts`` and
+    ``ends`` (texts, runs) where its runs lie.
     """
 
-    def __init__(self, text: bytes) -> None:
-        bounds = _bounds(np.frombuffer(text + b"\n", dtype=np.uint8))
-        self._starts, self._ends = bounds[::2], bounds[1::2]
-        self._gaps = self._starts[1:] - self._ends[:-1]
-        self._first = int(self._starts[0]) if len(self._starts) else 0
-        self.count = len(self._starts)
-        self.negative = np.array([text[s - 1 : s] == b"-" for s in self._starts], dtype=np.bool_)
+    data: NDArray[np.uint8]
+    order: NDArray[np.intp]
+    begins: NDArray[np.int64]
+    starts: NDArray[np.intp]
+    ends: NDArray[np.intp]
 
-    def read(self, texts: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Values of all runs: ``(len(texts), count)`` int64, and which texts were understood.
+    def values(
+        self, columns: NDArray[np.intp], negative: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Values of some runs: ``(texts, columns)`` int64, and which texts were understood.
 
-        The texts (best ``BATCH`` at a time) must have the same bytes outside their digits as the
-        pattern's. A text is not understood where its runs lie elsewhere, have leading zeros, more
-        than 18 digits, or say minus zero.
+        A text is not understood where a run has leading zeros or more than 18 digits, or says
+        minus zero.
         """
-        number = len(texts)
-        none = np.zeros((number, self.count), dtype=np.int64), np.zeros(number, dtype=np.bool_)
-        data = np.frombuffer(b"\n".join(texts) + b"\n", dtype=np.uint8)
-        bounds = _bounds(data)
-        if len(bounds) != 2 * self.count * number:
-            if number == 1:
-                return none
-            # One text has other runs than the rest: find it by reading them one by one.
-            rows = [self.read([text]) for text in texts]
-            return np.concatenate([r[0] for r in rows]), np.concatenate([r[1] for r in rows])
-        if not self.count:
-            return none[0], np.ones(number, dtype=np.bool_)
-        starts, ends = bounds[::2], bounds[1::2]
-        lengths = ends - starts
-        digits = data - np.uint8(48)
+        shape = len(self.starts), len(columns)
+        starts = self.starts[:, columns].ravel()
+        lengths = self.ends[:, columns].ravel() - starts
+        digits = self.data - np.uint8(48)
         values = digits[starts].astype(np.int64)
-        leading_zero = (values == 0) & (lengths > 1)
         longer = np.flatnonzero(lengths > 1)
+        bad = longer[values[longer] == 0]
         place = 1
         while len(longer) and place < _MAX_DIGITS:
             values[longer] = values[longer] * 10 + digits[starts[longer] + place]
             place += 1
             longer = longer[lengths[longer] > place]
-        bad = leading_zero
-        bad[longer] = True
-        shape = (number, self.count)
-        values = values.reshape(shape)
-        bad = bad.reshape(shape)
-        if self.negative.any():
-            bad |= self.negative & (values == 0)
-            values = np.where(self.negative, -values, values)
-        good = ~bad.any(axis=1)
-        starts, ends = starts.reshape(shape), ends.reshape(shape)
-        good &= (starts[:, 1:] - ends[:, :-1] == self._gaps).all(axis=1)
-        sizes = np.fromiter(map(len, texts), dtype=np.int64, count=number) + 1
-        begins = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-        good &= starts[:, 0] - begins == self._first
+        good = np.ones(shape, dtype=np.bool_)
+        good.ravel()[bad] = False
+        good.ravel()[longer] = False
+        found = values.reshape(shape)
+        if negative.any():
+            good &= np.logical_or(found != 0, ~negative)
+            found = found * np.where(negative, -1, 1)
+        fine: NDArray[np.bool_] = np.logical_and.reduce(good, axis=1)
+        return found, fine
+
+    def some(self, rows: NDArray[np.intp]) -> Runs:
+        """The runs of some of the texts."""
+        if len(rows) == len(self.order):
+            return self
+        return Runs(self.data, *(part[rows] for part in self[1:]))
+
+    def numbers(
+        self, first: NDArray[np.intp], last: NDArray[np.intp], signs: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Decimal numbers that reach from one run to another: ``(texts, numbers)`` float64.
+
+        Correctly rounded, as JSON parsers read them. ``signs`` is 1 where a minus stands before a
+        number. A text is not understood where an integer part has leading zeros, or a number has
+        no finite value or more than 40 bytes.
+        """
+        starts, ends = self.starts[:, first], self.ends[:, last]
+        zeros = (self.data[starts] == 48) & (self.ends[:, first] - starts > 1)
+        good = ~zeros.any(axis=1) & (ends - starts < _MAX_FLOAT_BYTES).all(axis=1)
+        starts = starts - signs
+        count = starts.size
+        # Texts and what stands between them in turn: slices of one buffer, nothing is copied.
+        bounds = np.empty(2 * count, dtype=np.int32)
+        bounds[::2], bounds[1::2] = starts.ravel(), ends.ravel()
+        slices = pa.StringArray.from_buffers(
+            2 * count - 1, pa.py_buffer(bounds), pa.py_buffer(self.data)
+        )
+        texts = slices.take(pa.array(np.arange(0, 2 * count, 2)))
+        try:
+            values = texts.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        except pa.ArrowInvalid:  # one of them is beyond any float
+            return np.zeros(starts.shape), np.zeros(len(starts), dtype=np.bool_)
+        numbers = values.reshape(starts.shape)
+        return numbers, good & np.isfinite(numbers).all(axis=1)
+
+
+class RunsPattern:
+    """Where the runs of digits lie in a text, and what stands between them.
+
+    ``count`` is the number of runs, ``negative`` marks those with a minus sign before them,
+    ``starts`` and ``ends`` say where they lie in that text.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        self.data = np.frombuffer(text + b"\n", dtype=np.uint8)
+        bounds = _bounds(self.data)
+        self.starts, self.ends = bounds[::2], bounds[1::2]
+        self._gaps = self.starts[1:] - self.ends[:-1]
+        self._first = int(self.starts[0]) if len(self.starts) else 0
+        self.count = len(self.starts)
+        self.negative = np.array([text[s - 1 : s] == b"-" for s in self.starts], dtype=np.bool_)
+
+    def find(self, texts: Sequence[bytes]) -> Runs:
+        """The runs of those texts (best ``BATCH`` at a time) that have this structure.
+
+        The texts must have the same bytes outside their digits as the pattern's.
+        """
+        data = np.frombuffer(b"\n".join(texts) + b"\n", dtype=np.uint8)
+        sizes = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)) + 1
+        begins = np.cumsum(sizes) - sizes
+        order = np.arange(len(texts))
+        bounds = _bounds(data)
+        if len(bounds) != 2 * self.count * len(texts):
+            # Some texts have other runs than the rest: find them one by one.
+            each = [_bounds(np.frombuffer(text + b"\n", dtype=np.uint8)) for text in texts]
+            order = np.flatnonzero([len(found) == 2 * self.count for found in each])
+            kept = [each[place] + begins[place] for place in order.tolist()]
+            bounds = np.concatenate([np.zeros(0, dtype=np.intp), *kept])
+        shape = len(order), self.count
+        starts, ends = bounds[::2].reshape(shape), bounds[1::2].reshape(shape)
+        runs = Runs(data, order, begins[order], starts, ends)
+        if not self.count:
+            return runs
+        good = (starts[:, 1:] - ends[:, :-1] == self._gaps).all(axis=1)
+        good &= starts[:, 0] - runs.begins == self._first
+        return runs if good.all() else runs.some(np.flatnonzero(good))
+
+    def read(self, texts: Sequence[bytes]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Values of all runs: ``(len(texts), count)`` int64, and which texts were understood."""
+        values = np.zeros((len(texts), self.count), dtype=np.int64)
+        good = np.zeros(len(texts), dtype=np.bool_)
+        runs = self.find(texts)
+        columns = np.arange(self.count)
+        values[runs.order], good[runs.order] = runs.values(columns, self.negative)
         return values, good
+
+
+class FixedRuns:
+    """Some runs of a pattern's text, to be found again digit by digit in other texts."""
+
+    def __init__(self, pattern: RunsPattern, columns: NDArray[np.intp]) -> None:
+        self._columns = columns
+        self._lengths = pattern.ends[columns] - pattern.starts[columns]
+        self._of_digit = np.repeat(columns, self._lengths)
+        within = np.cumsum(self._lengths) - self._lengths
+        self._places = np.arange(len(self._of_digit)) - np.repeat(within, self._lengths)
+        self._digits = pattern.data[pattern.starts[self._of_digit] + self._places]
+
+    def matches(self, runs: Runs) -> NDArray[np.bool_]:
+        """Which texts have the same digits in these runs."""
+        lengths = runs.ends[:, self._columns] - runs.starts[:, self._columns]
+        same: NDArray[np.bool_] = (lengths == self._lengths).all(axis=1)
+        # Behind a shorter run the place may lie behind the data.
+        digits = runs.data.take(runs.starts[:, self._of_digit] + self._places, mode="clip")
+        same &= (digits == self._digits).all(axis=1)
+        return same
 
 
 def _bounds(data: NDArray[np.uint8]) -> NDArray[np.intp]:

@@ -81,8 +81,8 @@ def _result(row: Row, failure_s: float) -> list[Any]:
 
 
 def _whole(value: float) -> float | int:
-    """Integers as TVM writes them, without a point."""
-    return int(value) if value.is_integer() else value
+    """Integers as TVM writes them, without a point (as far as JSON readers have integers)."""
+    return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
 _INVALIDITY = {
