@@ -160,3 +160,25 @@ def test_an_oracle_has_share_one_and_a_constant_is_uniform() -> None:
         summary = summarize_gains([gains])
         expected = summary["gain_share_uniform"] if share is None else share
         assert summary["gain_share"] == pytest.approx(expected)
+
+
+def test_probabilities_are_judged_by_how_often_they_come_true() -> None:
+    """Gains drawn from the model's own probabilities: what was promised is what comes."""
+    rng = np.random.default_rng(0)
+    guess = rng.normal(size=(4000, 3))
+    chance = np.exp(guess / 0.5)
+    chance /= chance.sum(axis=1, keepdims=True)
+    best = (rng.random((4000, 1)) > chance.cumsum(axis=1)).sum(axis=1)
+    gain = np.zeros((4000, 3))
+    gain[np.arange(4000), best] = 1.0
+    errors = {}
+    for temperature in (0.1, 0.5, 2.0):
+        gains = TaskGains("t")
+        found = made_choices(gain.tolist())
+        gains.add(found, guess, np.ones(3), {}, tie=0.0, temperature=temperature)
+        summary = summarize_gains([gains])
+        errors[temperature] = summary["calibration_error"], summary["log_loss"]
+    assert errors[0.5][0] < 0.03
+    assert errors[0.5] == min(errors.values())
+    assert errors[0.1][0] > 0.1
+    assert errors[2.0][0] > 0.1

@@ -80,8 +80,8 @@ def neighbour_spread(label: LabelledGroup, rng: np.random.Generator) -> Spread:
         for k, part in enumerate(hashes):
             within[good, k], half[good, k], other[good, k] = _halves(whole - part, speed, rng)
     legal = _legal(group.sketch, group.decisions[rows])
-    with np.errstate(divide="ignore"):
-        shrink = np.maximum(1 / count[rows] - 1 / np.maximum(legal, count[rows]), 0.0)
+    recorded = np.maximum(count[rows], 1.0)
+    shrink = np.maximum(1 / recorded - 1 / np.maximum(legal, recorded), 0.0)
     shrink[~np.isfinite(gain[rows])] = np.nan
     return Spread(gain[rows], shrink, within[rows], half[rows], other[rows])
 

@@ -30,9 +30,10 @@ class TaskGains:
     """Sums over the judged candidates of one task.
 
     ``gain`` has the summed gain of each policy; ``right`` counts picks that are as good as the
-    oracle's up to a tie; ``log_loss`` sums minus the log of the probability given to the best;
-    ``reliability`` has, for each tenth of the pick's probability, how many picks there were, the
-    sum of their probabilities, and how many were right.
+    oracle's up to a tie; ``log_loss`` sums minus the log of the probability given to the best
+    (the mean over directions that are best up to a tie); ``reliability`` has, for each tenth of
+    the pick's probability, how many picks there were, the sum of their probabilities, and how many
+    were best (one of k equal ones: 1 / k).
     """
 
     task_id: str
@@ -68,9 +69,11 @@ class TaskGains:
         self.right += float((picked >= best - tie).sum())
         chance = softmax(guess, mask, temperature)
         near = mask & (gain >= best[:, None] - tie)
-        self.log_loss -= float(np.log(np.maximum((chance * near).sum(axis=1), 1e-12)).sum())
+        # Directions that gain alike up to a tie share the place of the best one.
+        truth = near / near.sum(axis=1, keepdims=True)
+        self.log_loss -= float((truth * np.log(np.maximum(chance, 1e-12))).sum())
         first = np.where(mask, guess, -np.inf).argmax(axis=1)
-        self._rely(chance, first, near)
+        self._rely(chance, first, truth)
         for name, values in (
             ("model", picked),
             ("sampled", (chance * gain).sum(axis=1)),
@@ -81,12 +84,12 @@ class TaskGains:
         ):
             self.gain[name] += float(values.sum())
 
-    def _rely(self, chance: Floats, picked: NDArray[np.int64], near: NDArray[np.bool_]) -> None:
+    def _rely(self, chance: Floats, picked: NDArray[np.int64], truth: Floats) -> None:
         """Count picks by the probability that they were given."""
         own = np.arange(len(picked))
-        given, right = chance[own, picked], near[own, picked]
+        given, right = chance[own, picked], truth[own, picked]
         place = np.minimum((given * BINS).astype(np.int64), BINS - 1)
-        for column, values in enumerate((np.ones(len(own)), given, right.astype(np.float64))):
+        for column, values in enumerate((np.ones(len(own)), given, right)):
             self.reliability[:, column] += np.bincount(place, values, BINS)
 
 
