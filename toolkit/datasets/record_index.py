@@ -1,37 +1,102 @@
-"""Which records a dataset holds: their ids, 8 bytes each."""
+"""Which records a dataset holds: their ids, 8 bytes each.
+
+All 64 bits of every id are kept, so that no record is taken for another. New ids wait in few
+sorted runs; when there are many they move into buckets by their highest bits, one after the
+other, so that nothing is ever copied as a whole. 52 million records (TenSet) take 416 MB.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
+BITS = 6
+"""Ids are kept in 2**BITS buckets, by their highest bits (they are hashes: all are alike)."""
+
+RECENT = 2**20
+"""So many ids wait before they move into the buckets."""
+
+_LOWS = np.arange(2**BITS, dtype=np.uint64) << np.uint64(64 - BITS)
+
 
 class RecordIndex:
-    """The ids of all records, as few sorted runs of 64-bit numbers."""
+    """The ids of all records, as sorted arrays of 64-bit numbers."""
 
     def __init__(self) -> None:
-        self._runs: list[NDArray[np.uint64]] = []
+        self._recent: list[NDArray[np.uint64]] = []
+        self._buckets = [np.zeros(0, dtype=np.uint64) for _ in _LOWS]
+
+    def __len__(self) -> int:
+        return sum(len(run) for run in (*self._recent, *self._buckets))
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the ids in bytes."""
+        return sum(run.nbytes for run in (*self._recent, *self._buckets))
 
     def fresh(self, ids: NDArray[np.uint64]) -> NDArray[np.bool_]:
         """Mark ids that are neither known nor earlier in the same array."""
-        mask = np.zeros(len(ids), dtype=np.bool_)
-        mask[np.unique(ids, return_index=True)[1]] = True
-        for run in self._runs:
-            place = np.searchsorted(run, ids)
-            place[place == len(run)] = 0
-            mask &= run[place] != ids
+        order = np.argsort(ids)
+        found = ids[order]
+        if (found[1:] == found[:-1]).any():  # the first of equal ones is the fresh one
+            order = np.argsort(ids, kind="stable")
+        # Numbers that are looked for in ascending order are found several times faster.
+        new = np.ones(len(ids), dtype=np.bool_)
+        new[1:] = found[1:] != found[:-1]
+        for run in self._recent:
+            new &= ~_among(found, run)
+        for bucket, begin, end in zip(self._buckets, *_cuts(found), strict=True):
+            if len(bucket):
+                new[begin:end] &= ~_among(found[begin:end], bucket)
+        mask = np.empty(len(ids), dtype=np.bool_)
+        mask[order] = new
         return mask
 
     def add(self, ids: NDArray[np.uint64]) -> None:
-        """Learn ids; runs are merged so that few remain."""
+        """Learn ids that are not known; runs are merged so that few remain."""
         if not len(ids):
             return
         run = np.sort(ids)
-        while self._runs and len(self._runs[-1]) <= 2 * len(run):
-            run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
-        self._runs.append(run)
+        while self._recent and len(self._recent[-1]) <= 2 * len(run):
+            run = _merged(self._recent.pop(), run)
+        self._recent.append(run)
+        if sum(map(len, self._recent)) >= RECENT:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Move what is recent into the buckets."""
+        run = np.sort(np.concatenate(self._recent), kind="stable")
+        self._recent = []
+        for number, (begin, end) in enumerate(zip(*_cuts(run), strict=True)):
+            self._buckets[number] = _merged(self._buckets[number], run[begin:end])
 
     def remove(self, ids: NDArray[np.uint64]) -> None:
         """Forget ids."""
-        runs = [run[~np.isin(run, ids)] for run in self._runs]
-        self._runs = [run for run in runs if len(run)]
+        gone = np.sort(ids)
+        self._recent = [run[~_among(run, gone)] for run in self._recent]
+        self._recent = [run for run in self._recent if len(run)]
+        for number, (begin, end) in enumerate(zip(*_cuts(gone), strict=True)):
+            if begin < end and len(self._buckets[number]):
+                bucket = self._buckets[number]
+                self._buckets[number] = bucket[~_among(bucket, gone[begin:end])]
+
+
+def _cuts(run: NDArray[np.uint64]) -> tuple[list[int], list[int]]:
+    """Where the numbers of each bucket begin and end in a sorted array."""
+    begins = np.searchsorted(run, _LOWS).tolist()
+    return begins, [*begins[1:], len(run)]
+
+
+def _merged(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Two sorted arrays as one (a stable sort merges sorted stretches)."""
+    return np.sort(np.concatenate([one, other]), kind="stable")
+
+
+def _among(ids: NDArray[np.uint64], run: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Which sorted ids are in a sorted array."""
+    if not len(run):
+        return np.zeros(len(ids), dtype=np.bool_)
+    place = np.searchsorted(run, ids)
+    place[place == len(run)] = 0
+    found: NDArray[np.bool_] = run[place] == ids
+    return found
