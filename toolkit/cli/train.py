@@ -38,6 +38,13 @@ def throughput(
     recipe: Recipe = None,
     out_dir: Out = None,
     threads: Threads = None,
+    search: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BUDGET",
+            help="Search the recipe's parameters first: 20 trials, or 300s for so many seconds.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Train a throughput model and judge it on tasks that it never saw.
@@ -50,12 +57,62 @@ def throughput(
     chosen = load_recipe(recipe or "throughput")
     folder = out_dir or Workspace().model("throughput")
     data = open_dataset(dataset or Workspace().dataset)
+    searched: dict[str, Any] = {}
+    if search is not None:
+        chosen, searched = _searched(data, chosen, search, threads)
     result = train_throughput(data, chosen, folder, threads=threads, progress=BarProgress())
+    if searched:
+        result["search"] = {**searched, "recipe": _keep_recipe(chosen, folder, search)}
     if as_json:
         print_json(result)
         return
     show_throughput(result)
+    if searched:
+        show_search(result["search"])
     out.print(f"model: {folder}", highlight=False)
+
+
+def _searched(
+    data: Any, recipe: Any, budget: str, threads: int | None
+) -> tuple[Any, dict[str, Any]]:
+    from toolkit.training.hyper import parse_budget, search_recipe
+
+    return search_recipe(
+        data, recipe, parse_budget(budget), threads=threads, progress=BarProgress()
+    )
+
+
+def _keep_recipe(recipe: Any, folder: Path, budget: str | None) -> str:
+    """Write the found recipe beside its model."""
+    from toolkit.training.recipe_file import recipe_toml
+
+    path = folder / "recipe.toml"
+    comment = f"Found by: toolkit train throughput --search {budget}"
+    path.write_text(recipe_toml(recipe, comment), encoding="utf-8")
+    return str(path)
+
+
+def show_search(result: dict[str, Any]) -> None:
+    """Print what the search found, judged by tasks it never saw, beside the recipe as it was."""
+    from rich.table import Table
+
+    nested, stands = result["nested"], result["as_it_stands"]
+    table = Table(title=f"the search, judged by tasks that it never saw ({result['fits']} fits)")
+    for heading in ("metric", "searched", "95 % interval", "recipe as it was", "ahead"):
+        table.add_column(heading, justify="left" if heading == "metric" else "right")
+    for name in ("top1", "top5", "pairwise"):
+        low, high = nested[f"{name}_interval"]
+        between = result["ahead"][f"{name}_interval"]
+        table.add_row(
+            name,
+            _number(nested[name]),
+            f"{_number(low)} to {_number(high)}",
+            _number(stands[name]),
+            f"{between[0]:+.3f} to {between[1]:+.3f}",
+        )
+    out.print(table)
+    out.print(f"found: {result['picked']['changes'] or 'nothing better than the recipe as it was'}")
+    out.print(f"recipe: {result['recipe']}", highlight=False)
 
 
 @command
@@ -230,6 +287,19 @@ def show_mutation(result: dict[str, Any]) -> None:
             _number(found["gain_share_fixed_weights"]),
         )
     out.print(table)
+    # The ceilings are those of knobs: noise bounds every model, the draw those that are not told
+    # which values were recorded.
+    parts = [
+        f"{name} {_number(result[key])}"
+        for name, key in (
+            ("noise", "gain_share_ceiling"),
+            ("blind", "gain_share_blind_ceiling"),
+            ("told half", "gain_share_told_half"),
+        )
+        if result.get(key) is not None
+    ]
+    if parts:
+        out.print("ceilings of the gain share (knob): " + ", ".join(parts), highlight=False)
 
 
 def show_validity(result: dict[str, Any]) -> None:
