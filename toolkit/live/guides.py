@@ -40,7 +40,7 @@ class Guides:
     def best_strategy(self) -> str:
         """The strategy that makes the most of these models."""
         if self.throughput is not None:
-            return "transfer"
+            return "transfer-evolved"
         return "mutation-guided" if self.mutation is not None else "evolutionary"
 
 

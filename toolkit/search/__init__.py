@@ -24,6 +24,7 @@ STRATEGIES = Registry(
         "mutation-guided": "toolkit.search.mutation_guided:MutationGuided",
         "random": "toolkit.search.random_search:RandomSearch",
         "transfer": "toolkit.search.transfer:Transfer",
+        "transfer-evolved": "toolkit.search.transfer_evolved:TransferEvolved",
     },
 )
 

@@ -97,8 +97,7 @@ class Transfer(BaseStrategy):
         # Equal scores must not come in recorded order: a log's order knows more than a model.
         self._pool = [listed[i] for i in self.rng.permutation(len(listed)).tolist()]
         self._number = {c.candidate_id: i for i, c in enumerate(self._pool)}
-        assert self.scorer is not None
-        scores = np.asarray(self.scorer.score(self.space, self._pool), dtype=np.float64)
+        scores = self.predictions(self._pool)
         known = scores[np.isfinite(scores)]
         scores = np.nan_to_num(scores, nan=known.min(initial=0.0), neginf=known.min(initial=0.0))
         columns = encode_all(self.space.sketches, self._pool)
@@ -110,6 +109,11 @@ class Transfer(BaseStrategy):
         self._tried = np.zeros(int(self._codes.max(initial=-1)) + 2, dtype=bool)
         self._tried[-1] = True  # a knob that a sketch does not have (-1) is nothing to try
         self._open = np.array([c.candidate_id not in self.seen for c in self._pool], dtype=bool)
+
+    def predictions(self, candidates: list[Candidate]) -> NDArray[np.float64]:
+        """Log relative throughput of candidates by the model of other tasks."""
+        assert self.scorer is not None
+        return np.asarray(self.scorer.score(self.space, candidates), dtype=np.float64)
 
     def _refresh(self) -> None:
         """Sample a new pool, with everything measured in it, and learn that again."""

@@ -1,0 +1,88 @@
+"""Transfer over an evolved pool: for spaces that are too large to be listed or sampled well."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from toolkit.records import Candidate
+from toolkit.search.pool import sampled_pool
+from toolkit.search.transfer import Transfer, TransferOptions
+
+
+class TransferEvolvedOptions(TransferOptions):
+    """Options of transfer, and of the evolution of its pool."""
+
+    batch: int = Field(default=8, ge=1, description="proposals between two corrections, at first")
+    samples: int = Field(
+        default=500, ge=1, description="candidates that a pool begins with where it is evolved"
+    )
+    generations: int = Field(default=2, ge=0, description="times that a pool is evolved")
+    parents: int = Field(default=64, ge=1, description="candidates that have mutants, best first")
+    children: int = Field(default=4, ge=1, description="mutants of each of them")
+
+
+class TransferEvolved(Transfer):
+    """Transfer whose pool is bred for its own bound, instead of drawn at random.
+
+    In a space that cannot be listed a random sample rarely holds what either model likes best.
+    Before each batch the pool is mutated where the bound (prediction, correction and uncertainty)
+    is highest, a few generations long. In a finite space it is ``transfer``.
+    """
+
+    name = "transfer-evolved"
+    source = "transfer; the evolution is that of Zheng et al. 2020 (Ansor), section 5"
+    Options = TransferEvolvedOptions
+    options: TransferEvolvedOptions
+
+    def setup(self) -> None:
+        """Start without predictions."""
+        self._predicted: dict[str, float] = {}
+        super().setup()
+
+    def predictions(self, candidates: list[Candidate]) -> NDArray[np.float64]:
+        """Ask the model once for each candidate."""
+        new = [c for c in candidates if c.candidate_id not in self._predicted]
+        if new:
+            scores = super().predictions(new).tolist()
+            self._predicted.update(zip((c.candidate_id for c in new), scores, strict=True))
+        return np.array([self._predicted[c.candidate_id] for c in candidates], dtype=np.float64)
+
+    def _refresh(self) -> None:
+        o = self.options
+        kept = {trial.candidate.candidate_id: trial.candidate for trial in self._trials}
+        pool = sampled_pool(self.space, self.rng, o.samples, self._trials)
+        self._fill([*kept.values(), *pool])
+        for _ in range(o.generations):
+            bound = self._bound()
+            order = np.argsort(-bound, kind="stable").tolist()
+            best = [self._pool[i] for i in order[: max(o.parents, o.samples // 2)]]
+            self._fill([*kept.values(), *best, *self._children(best[: o.parents])])
+
+    def _bound(self) -> NDArray[np.float64]:
+        """Upper confidence bound of the pool, the mean over the processes."""
+        o = self.options
+        exploration = o.exploration if self._trials else 0.0
+        posteriors = [process.posterior() for process in self._processes]
+        bounds = [mean + exploration * deviation for mean, deviation in posteriors]
+        return np.asarray(np.where(self._open, np.mean(bounds, axis=0), -np.inf))
+
+    def _fill(self, candidates: Iterable[Candidate]) -> None:
+        self._set_pool({c.candidate_id: c for c in candidates}.values())
+        for trial in self._trials[-self.options.most :]:
+            self._take_in(trial)
+
+    def _children(self, parents: list[Candidate]) -> list[Candidate]:
+        found: list[Candidate] = []
+        for parent in parents:
+            directions = self.space.directions(parent)
+            if not directions:
+                continue
+            for i in self.rng.integers(len(directions), size=self.options.children).tolist():
+                moved = self.space.mutate(parent, directions[i], self.rng)
+                if moved is not None:
+                    found.append(moved)
+        return found
