@@ -57,9 +57,10 @@ class ModelOptions(_Strict):
     """One member of the ensemble."""
 
     library: str = Field(description="lightgbm, xgboost, ridge, or a plug-in's name")
-    target: Literal["log_speed", "speed", "rank"] = Field(
+    target: Literal["log_speed", "speed", "rank", "top_rank"] = Field(
         "log_speed",
-        description="log of relative throughput, relative throughput, or its rank in the task",
+        description="log of relative throughput, relative throughput, its rank in the task, or "
+        "minus the log of the share of candidates that are faster",
     )
     objective: Literal["squared", "pairwise", "lambdarank", "logistic", "neighbours"] = Field(
         "squared",
@@ -93,6 +94,26 @@ class MutationOptions(_Strict):
     )
 
 
+class Range(_Strict):
+    """Values that a parameter may take in a search; ``log``: drawn evenly in the logarithm."""
+
+    low: float
+    high: float
+    log: bool = False
+    integer: bool = False
+
+
+class SearchOptions(_Strict):
+    """How ``toolkit train throughput --search`` looks for parameters."""
+
+    outer_folds: int = Field(4, ge=2, description="parts of tasks that the report is made on")
+    inner_folds: int = Field(3, ge=2, description="parts of the others that trials are judged on")
+    space: dict[str, Range] = Field(
+        default_factory=dict,
+        description="rounds, emphasis, or a parameter of the models' library; empty: its default",
+    )
+
+
 class Recipe(_Strict):
     """A whole recipe."""
 
@@ -106,6 +127,7 @@ class Recipe(_Strict):
     validity: str | None = Field(
         None, description="a validity recipe that 'train throughput' follows beside its own"
     )
+    search: SearchOptions = SearchOptions()  # type: ignore[call-arg]
     models: tuple[ModelOptions, ...] = Field(min_length=1)
 
 

@@ -1,0 +1,144 @@
+"""The search: its budget is kept, its report is nested, what it finds is a recipe file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+from typer.testing import CliRunner
+
+from toolkit.cli.main import app
+from toolkit.datasets import Dataset
+from toolkit.errors import DatasetError, RecipeError
+from toolkit.training import hyper, load_recipe, recipe_names
+from toolkit.training.gather import gather
+from toolkit.training.hyper import (
+    Budget,
+    applied,
+    draw,
+    parse_budget,
+    search_recipe,
+    space_of,
+)
+from toolkit.training.recipe import Range, Recipe, SearchOptions
+from toolkit.training.recipe_file import recipe_toml
+
+
+def searching(quick: Recipe, **space: Range) -> Recipe:
+    options = SearchOptions(outer_folds=2, inner_folds=2, space=space)
+    return quick.model_copy(update={"search": options})
+
+
+def test_it_finds_what_is_better_and_says_so_of_tasks_it_never_saw(
+    made_dataset: Dataset, quick: Recipe
+) -> None:
+    bad = quick.models[0].model_copy(update={"rounds": 1})
+    recipe = searching(quick, rounds=Range(low=40, high=60, integer=True))
+    recipe = recipe.model_copy(update={"models": (bad,)})
+    found, about = search_recipe(made_dataset, recipe, Budget(trials=4), threads=1)
+    assert 40 <= found.models[0].rounds <= 60
+    assert about["picked"]["changes"] == {"rounds": found.models[0].rounds}
+    assert about["nested"]["pairwise"] > about["as_it_stands"]["pairwise"]
+    assert about["ahead"]["pairwise_interval"][0] > 0
+    low, high = about["nested"]["top1_interval"]
+    assert low <= about["nested"]["top1"] <= high
+    assert len(about["trials"]) == 4
+    assert len(about["picked_by_part"]) == about["outer_folds"] == 2
+    # Three searches of 4, 1 and 1 trials on two folds each, and two fits for each outer part.
+    assert about["fits"] == 3 * (4 + 1 + 1) * 2 + 2 * 2
+
+
+def test_a_part_is_searched_without_its_own_tasks(
+    made_dataset: Dataset, quick: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[set[int]] = []
+    real = hyper.cross_fit
+
+    def spy(table, recipe, **options):  # type: ignore[no-untyped-def]
+        seen.append(set(table.task.tolist()))
+        return real(table, recipe, **options)
+
+    monkeypatch.setattr(hyper, "cross_fit", spy)
+    recipe = searching(quick, rounds=Range(low=5, high=9, integer=True))
+    search_recipe(made_dataset, recipe, Budget(trials=1), threads=1)
+    table, _ = gather(made_dataset)
+    everything = set(range(len(table.task_ids)))
+    inner, last = seen[:-3], seen[-3:]
+    assert all(tasks == everything for tasks in last)
+    parts = [everything - tasks for tasks in inner]
+    assert all(parts)
+    assert set.union(*parts) == everything
+    assert len(inner) == 6
+
+
+def test_seconds_are_a_budget_too(made_dataset: Dataset, quick: Recipe) -> None:
+    recipe = searching(quick, rounds=Range(low=2, high=4, integer=True))
+    found, about = search_recipe(made_dataset, recipe, Budget(seconds=0.01), threads=1)
+    # There is always one trial: the recipe as it stands.
+    assert [trial["changes"] for trial in about["trials"]] == [{}]
+    assert found == recipe
+
+
+def test_draws_stay_in_their_ranges() -> None:
+    space = {
+        "a": Range(low=0.001, high=10.0, log=True),
+        "b": Range(low=3, high=5, integer=True),
+        "c": Range(low=-1.0, high=1.0),
+    }
+    rng = np.random.default_rng(0)
+    drawn = [draw(space, rng) for _ in range(300)]
+    for name, values in space.items():
+        found = np.array([d[name] for d in drawn])
+        assert found.min() >= values.low
+        assert found.max() <= values.high
+    assert {d["b"] for d in drawn} == {3, 4, 5}
+    assert np.median([d["a"] for d in drawn]) == pytest.approx(0.1, rel=0.7)
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_survives_being_written(name: str, tmp_path: Path) -> None:
+    recipe = load_recipe(name)
+    (tmp_path / "again.toml").write_text(recipe_toml(recipe, "two\nlines"))
+    assert load_recipe(tmp_path / "again.toml") == recipe
+    if recipe.kind == "throughput":
+        changed = applied(recipe, draw(space_of(recipe), np.random.default_rng(1)))
+        (tmp_path / "changed.toml").write_text(recipe_toml(changed))
+        assert load_recipe(tmp_path / "changed.toml") == changed != recipe
+
+
+def test_mistakes_have_a_cure(made_dataset: Dataset, quick: Recipe) -> None:
+    assert parse_budget("20") == Budget(trials=20)
+    assert parse_budget("1.5s") == Budget(seconds=1.5)
+    for text in ("0", "-3", "soon", "0s", "5m"):
+        with pytest.raises(RecipeError, match="no budget of a search"):
+            parse_budget(text)
+    with pytest.raises(RecipeError, match=r"search\.space\.rounds: holds no value"):
+        space_of(searching(quick, rounds=Range(low=2, high=1)))
+    other = quick.models[0].model_copy(update={"library": "xgboost"})
+    mixed = quick.model_copy(update={"models": (quick.models[0], other)})
+    with pytest.raises(RecipeError, match="no default space for models of lightgbm and xgboost"):
+        space_of(mixed)
+    options = SearchOptions(outer_folds=5, inner_folds=4)
+    with pytest.raises(DatasetError, match="too few for 5 outer and 4 inner"):
+        search_recipe(made_dataset, quick.model_copy(update={"search": options}), Budget(trials=1))
+
+
+def test_the_command_writes_the_found_recipe(
+    made_dataset: Dataset, quick: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    recipe = searching(quick, rounds=Range(low=5, high=9, integer=True))
+    (tmp_path / "mine.toml").write_text(recipe_toml(recipe))
+    call = ["train", "throughput", "--dataset", str(made_dataset.path), "--recipe", "mine.toml"]
+    done = CliRunner().invoke(app, [*call, "--search", "2", "--threads", "1", "--json"])
+    assert done.exit_code == 0, done.output
+    about = orjson.loads(done.stdout)["search"]
+    found = load_recipe(tmp_path / about["recipe"])
+    assert found.search == recipe.search
+    shown = CliRunner().invoke(app, [*call, "--search", "1", "--threads", "1"])
+    assert "recipe as it was" in shown.output
+    wrong = CliRunner().invoke(app, [*call, "--search", "soon"])
+    assert wrong.exit_code == 1
+    assert "trials (20) or seconds (300s)" in " ".join(wrong.stderr.split())
