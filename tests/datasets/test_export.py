@@ -75,16 +75,56 @@ def test_the_same_records_come_back(dataset, tmp_path, format):
     assert set(again.candidates()["candidate_id"]) <= set(dataset.candidates()["candidate_id"])
 
 
+def test_kernel_tuner_records_come_back(tmp_path):
+    entries = {
+        f"{n},a": {
+            "x": n,
+            "y": "a",
+            "time": "CompilationFailedConfig" if n == 3 else 0.1 * n,
+            "times": [0.1 * n, 0.7 / (n + 1)] if n % 2 else None,
+            "compile_time": 31.7 * n,
+            "benchmark_time": 0.3,
+            "timestamp": f"2023-12-22 09:53:48.69168{n}+00:00",
+        }
+        for n in range(8)
+    }
+    del entries["5,a"]["timestamp"]
+    entries["6,a"]["time"] = "ErrorConfig"
+    document = {
+        "device_name": "GPU 1",
+        "kernel_name": "conv",
+        "problem_size": [64, 64],
+        "tune_params_keys": ["x", "y"],
+        # values that were never measured, and ones that Python takes for equal
+        "tune_params": {"x": list(range(9, -1, -1)), "y": ["b", "a", 1, True, 1.0, [2]]},
+        "cache": entries,
+    }
+    (tmp_path / "conv.json").write_text(json.dumps(document))
+    ingest(tmp_path / "conv.json", tmp_path / "ds")
+    dataset = open_dataset(tmp_path / "ds")
+    assert len(ids(dataset)) == 8
+    report = export(dataset, tmp_path / "out", "kernel-tuner")
+    ingest(report["files"], tmp_path / "back")
+    again = open_dataset(tmp_path / "back")
+    assert ids(again) == ids(dataset)
+    assert set(again.candidates()["candidate_id"]) == set(dataset.candidates()["candidate_id"])
+
+
 def test_t4_records_come_back(tmp_path):
     results = [
         {
             "timestamp": f"2023-12-22 09:53:48.69168{n}+00:00",
             "configuration": {"x": n, "word": "a", "f": 0.5},
             "times": {"compilation": 10.1, "runtimes": [1.1, 2.3, n / 3] if n else []},
-            "invalidity": "correct" if n else "runtime",
+            "invalidity": invalidity,
             "correctness": 1,
         }
-        for n in range(4)
+        for n, invalidity in enumerate(
+            ["runtime", "correct", "correct", "timeout", "correctness", "constraints", "compile"]
+        )
+    ] + [
+        # said to be correct, but with a time that no program can have
+        {"configuration": {"x": 9}, "times": {"runtimes": [1e20]}, "invalidity": "correct"}
     ]
     document = {"metadata": {"timeunit": "miliseconds"}, "results": results}
     (tmp_path / "conv.json").write_text(json.dumps(document))

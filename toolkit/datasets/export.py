@@ -15,7 +15,7 @@ from toolkit.datasets.open import Dataset
 from toolkit.datasets.select import select_records
 from toolkit.errors import DatasetError, did_you_mean
 from toolkit.logs import writers
-from toolkit.records import Task
+from toolkit.records import Sketch, Task, canonical_json
 
 SOURCES = {
     "autotvm": frozenset({"autotvm"}),
@@ -30,7 +30,7 @@ SOURCES = {
 def export(
     dataset: Dataset,
     out: str | Path,
-    format: str,
+    format: str | None = None,
     *,
     task_ids: Sequence[str] | None = None,
     top: int | None = None,
@@ -44,7 +44,8 @@ def export(
         A file for ``autotvm`` (0.2) and ``ansor`` (v0.6); a folder for ``metaschedule`` (a
         database), ``t4`` and ``kernel-tuner`` (a file a task and sketch).
     format
-        A name of ``SOURCES``. Records of other formats are counted and left out.
+        A name of ``SOURCES``; by default the one that the selected records have. Records of
+        other formats are counted and left out.
 
     Returns
     -------
@@ -54,13 +55,15 @@ def export(
     Raises
     ------
     DatasetError
-        When the format is unknown or no selected record can be written in it.
+        When the format is unknown, no selected record can be written in it, or none was named
+        and the records have several.
     """
-    if format not in SOURCES:
+    if format is not None and format not in SOURCES:
         raise DatasetError(
             f"no export format is called {format!r}", cure=did_you_mean(format, SOURCES)
         )
     rows = select_records(dataset, task_ids=task_ids, top=top, where=where)
+    format = _only_format(rows) if format is None else format
     fitting = rows.filter(pl.col("format").is_in(list(SOURCES[format])))
     if fitting.is_empty():
         found = ", ".join(sorted(set(rows["format"])))
@@ -76,6 +79,16 @@ def export(
         "tasks": fitting["task_id"].n_unique(),
         "left_out": rows.height - fitting.height,
     }
+
+
+def _only_format(rows: pl.DataFrame) -> str:
+    found = sorted(set(rows["format"]))
+    if len(found) > 1:
+        raise DatasetError(
+            f"the selected records are of several formats: {', '.join(found)}",
+            cure="name one, or t4 or kernel-tuner, which hold records of every format",
+        )
+    return str(found[0])
 
 
 def _write(path: Path, content: bytes) -> Path:
@@ -165,7 +178,7 @@ def _kernel_tuner(dataset: Dataset, rows: pl.DataFrame, out: Path) -> list[Path]
     for name, task, part in _spaces(dataset, rows):
         sketch = sketches[part["sketch_id"][0]]
         entries: dict[str, dict[str, Any]] = {}
-        values: dict[str, dict[Any, None]] = {}
+        values = _choices(sketch)
         for row in part.iter_rows(named=True):
             configuration = writers.configuration(row, sketch)
             key = ",".join(str(value) for value in configuration.values())
@@ -173,19 +186,29 @@ def _kernel_tuner(dataset: Dataset, rows: pl.DataFrame, out: Path) -> list[Path]
             if row["state"] == "ok" or key not in entries:
                 entries[key] = writers.cache_entry(row, sketch)
             for parameter, value in configuration.items():
-                values.setdefault(parameter, {})[value] = None
+                values.setdefault(parameter, {}).setdefault(canonical_json(value), value)
         document = {
             "schema_version": "1.0.0",
             "device_name": task.machine or task.target,
             "kernel_name": task.workload,
             "problem_size": _problem_size(task),
             "tune_params_keys": list(values),
-            "tune_params": {parameter: list(known) for parameter, known in values.items()},
+            "tune_params": {name: list(known.values()) for name, known in values.items()},
             "objective": "time",
             "cache": entries,
         }
         written.append(_write(out / name, orjson.dumps(document, option=orjson.OPT_INDENT_2)))
     return written
+
+
+def _choices(sketch: Sketch) -> dict[str, dict[bytes, Any]]:
+    """Values of each parameter by their JSON, where the cache that was read listed them."""
+    if sketch.format != "kernel-tuner":
+        return {}
+    return {
+        name: {canonical_json(value): value for value in known or []}
+        for name, known in orjson.loads(sketch.skeleton)[1:]
+    }
 
 
 def _problem_size(task: Task) -> Any:

@@ -253,9 +253,18 @@ def _t4(
         if "elapsed" in times:  # the toolkit's own addition when it exports
             elapsed = _sum([times["elapsed"]], unit)
         run_times = _scaled(measured, unit)
+        state = _told_state(raw.get("toolkit_state"), state)
         return _Entry(raw["configuration"], state, run_times, elapsed, raw.get("timestamp"))
 
     return task, results, read, {}, str(document.get("schema_version") or "1.0.0")
+
+
+def _told_state(word: Any, otherwise: TrialState) -> TrialState:
+    """The state that the toolkit's own export names."""
+    try:
+        return TrialState(word)
+    except ValueError:
+        return otherwise
 
 
 def _measured_time(raw: dict[str, Any]) -> list[Any]:
@@ -302,6 +311,13 @@ def _cache(
         measured = raw.get("times") or [time]
         elapsed = _sum([raw.get(key) for key in _CACHE_TIMES], 1e-3)
         configuration = {key: raw[key] for key in names}
+        told = raw.get("toolkit")  # as the toolkit exports it: unscaled
+        if isinstance(told, dict):
+            state = _told_state(told.get("state"), state)
+            spent = seconds(told.get("elapsed_s"), "elapsed time")
+            return _Entry(
+                configuration, state, told.get("run_times_s"), spent, told.get("timestamp")
+            )
         return _Entry(configuration, state, _scaled(measured, 1e-3), elapsed, raw.get("timestamp"))
 
     version = str(document.get("schema_version") or "1.0.0")

@@ -125,11 +125,17 @@ def t4_result(row: Row, sketch: Sketch) -> dict[str, Any]:
     }
     if row["timestamp"] is not None:
         result["timestamp"] = _iso(row["timestamp"])
+    if row["state"] in ("build_timeout", "unknown"):
+        result["toolkit_state"] = row["state"]  # T4 has no word for it
     return result
 
 
 def cache_entry(row: Row, sketch: Sketch) -> dict[str, Any]:
-    """An entry of a Kernel Tuner cache, times in milliseconds."""
+    """An entry of a Kernel Tuner cache, times in milliseconds.
+
+    What was read stands there once more under ``toolkit``, in seconds and as it was: scaled
+    numbers would not come back to the last bit, and a cache has few words for failures.
+    """
     times = [1e3 * time for time in row["run_times_s"]]
     failure = _CACHE_FAILURES.get(row["state"], "RuntimeFailedConfig")
     spent = max(1e3 * (row["elapsed_s"] or 0.0) - sum(times), 0.0)
@@ -142,6 +148,12 @@ def cache_entry(row: Row, sketch: Sketch) -> dict[str, Any]:
         "strategy_time": 0,
         "framework_time": 0,
         "timestamp": _iso(row["timestamp"] or 0.0),
+        "toolkit": {
+            "state": row["state"],
+            "run_times_s": list(row["run_times_s"]),
+            "elapsed_s": row["elapsed_s"],
+            "timestamp": row["timestamp"],
+        },
     }
     if times:
         entry["times"] = times
