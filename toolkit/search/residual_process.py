@@ -76,6 +76,7 @@ class ResidualProcess:
         self._factor = np.zeros((64, 64))
         self.measured: list[int] = []
         self._residuals: list[float] = []
+        self._known: tuple[FloatArray, FloatArray] | None = None
 
     def __len__(self) -> int:
         """Number of measurements taken in."""
@@ -104,11 +105,17 @@ class ResidualProcess:
         self._rows[t] = row
         self._factor[t, :t], self._factor[t, t] = above, diagonal
         self._left = np.maximum(self._left - row * row, 1e-12)
+        self._known = None
         self.measured.append(i)
         self._residuals.append(log_throughput - float(self.prior[i]))
 
     def posterior(self) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of every candidate's log throughput."""
+        if self._known is None:
+            self._known = self._posterior()
+        return self._known
+
+    def _posterior(self) -> tuple[FloatArray, FloatArray]:
         t = len(self.measured)
         if t == 0:
             return self.prior, np.sqrt(self._left)

@@ -8,7 +8,7 @@ from itertools import combinations, product
 import numpy as np
 from scipy import special
 
-from toolkit.records import Candidate, iter_ways
+from toolkit.records import Candidate
 from toolkit.search.base import Indexed, Space
 from toolkit.search.graph import knob_order
 
@@ -33,7 +33,12 @@ def t_test_p_value(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 class Stepper:
-    """Moves candidates along their knobs' order: s values up or down, in one knob or several."""
+    """Moves candidates along their knobs' order: s values up or down, in one knob or several.
+
+    As published, every knob has an order: that of its values in the template. A knob of words or
+    of a Kernel Tuner parameter is stepped through in the order of its choices, since a knob that
+    is never moved could never be tuned.
+    """
 
     def __init__(self, space: Space) -> None:
         self._space = space
@@ -41,8 +46,8 @@ class Stepper:
         self._known: dict[tuple[str, str], tuple[list[Candidate], list[Candidate]]] = {}
 
     def knobs(self, candidate: Candidate) -> list[str]:
-        """Names of the candidate's ordered knobs."""
-        return [k.name for k in self._sketches[candidate.sketch_id].knobs if list(iter_ways(k))]
+        """Names of the candidate's knobs."""
+        return [knob.name for knob in self._sketches[candidate.sketch_id].knobs]
 
     def sides(self, candidate: Candidate, knob: str) -> tuple[list[Candidate], list[Candidate]]:
         """Neighbours in a knob with lower and with higher values, nearest first."""

@@ -16,6 +16,7 @@ from toolkit.search.residual_process import FloatArray, ResidualOptions, Residua
 from toolkit.search.strategy import BaseStrategy, StrategyOptions, throughput
 
 BoolArray = NDArray[np.bool_]
+MEMORY = 2 * 10**7  # numbers that a process may keep: candidates times measurements, 160 MB
 
 
 class TransferOptions(StrategyOptions):
@@ -39,7 +40,10 @@ class TransferOptions(StrategyOptions):
         default=0.1, ge=0, description="later this share of what was measured, if that is more"
     )
     most: int = Field(
-        default=400, ge=1, description="measurements that are learnt from; then the order stands"
+        default=400,
+        ge=1,
+        description="measurements that are learnt from, fewer among more than 50,000 candidates; "
+        "then the order stands",
     )
     samples: int = Field(
         default=1000, ge=1, description="candidates looked at where a space cannot be listed"
@@ -102,6 +106,8 @@ class Transfer(BaseStrategy):
         scores = np.nan_to_num(scores, nan=known.min(initial=0.0), neginf=known.min(initial=0.0))
         columns = encode_all(self.space.sketches, self._pool)
         self._processes = [ResidualProcess(columns, scores, o) for o in self.options.residuals]
+        # A row of numbers a measurement and process: a large space learns from fewer of them.
+        self._most = min(self.options.most, max(MEMORY // max(len(self._pool), 1), 64))
         self._codes = value_codes(self.space.sketches, self._pool)
         sketches = {sketch.sketch_id: s for s, sketch in enumerate(self.space.sketches)}
         self._sketch = np.array([sketches[c.sketch_id] for c in self._pool], dtype=np.int64)
@@ -177,5 +183,5 @@ class Transfer(BaseStrategy):
         if speed > 0 and (self._best is None or speed > self._best[0]):
             self._best = (speed, number)
         for process in self._processes:
-            if len(process) < self.options.most:
+            if len(process) < self._most:
                 process.add(number, float(np.log(speed)) if speed > 0 else -np.inf)
