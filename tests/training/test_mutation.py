@@ -63,10 +63,16 @@ def test_it_picks_directions_on_tasks_that_it_never_saw(
         assert task_id not in model.for_task(task_id).training_task_ids
 
 
-def test_poisoning_the_judged_task_changes_none_of_its_gains(tmp_path: Path, quick: Recipe) -> None:
-    recipe = recipe_for(quick, "expected")
-    differing = recipe.models[0].model_copy(update={"objective": "neighbours"})
-    recipe = recipe.model_copy(update={"models": (recipe.models[0], differing)})
+@pytest.mark.parametrize("method", ["expected", "direct", "classifier"])
+def test_poisoning_the_judged_task_changes_none_of_its_gains(
+    tmp_path: Path, quick: Recipe, method: str
+) -> None:
+    recipe = recipe_for(quick, method)
+    # Gains closer than the tie are equal; it is a property of the machine, not of a task.
+    recipe = recipe.model_copy(update={"mutation": MutationOptions(method=method, tie=0.01)})  # type: ignore[arg-type]
+    if method == "expected":
+        differing = recipe.models[0].model_copy(update={"objective": "neighbours"})
+        recipe = recipe.model_copy(update={"models": (recipe.models[0], differing)})
 
     def gains(name: str, factors: dict[tuple[int, int, int], float]) -> list[float]:
         write_autotvm(tmp_path / name / "log.json", factors=factors)
@@ -84,7 +90,7 @@ def test_poisoning_the_judged_task_changes_none_of_its_gains(tmp_path: Path, qui
 
     clean = gains("clean", {})
     assert clean == gains("dirty", {SHAPES[2]: 3.0})
-    assert len(set(clean)) > 10
+    assert len(set(clean)) > 3
 
 
 class Open:
