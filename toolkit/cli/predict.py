@@ -47,6 +47,7 @@ def predict(
     Example: toolkit predict database/ --model tuning/models/throughput --out scores.parquet
     """
     from toolkit.datasets.opening import opened
+    from toolkit.datasets.rows_out import write_rows
     from toolkit.training import load_throughput, load_validity
     from toolkit.training import prediction as library
     from toolkit.training.loading import find_model
@@ -62,7 +63,7 @@ def predict(
             progress=BarProgress(),
         )
     if to is not None:
-        library.write_rows(found.rows, to)
+        write_rows(found.rows, to)
     tasks = [{**entry, "top": _top(found, entry, top)} for entry in found.tasks]
     if json:
         print_json(

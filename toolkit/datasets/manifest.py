@@ -99,12 +99,16 @@ def load(folder: Path) -> Manifest:
     path = folder / FILE
     try:
         data: dict[str, Any] = orjson.loads(path.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise DatasetError(
             "there is no dataset", where=folder, cure="make one with: toolkit ingest LOGS"
         ) from None
+    except OSError as error:
+        raise DatasetError(f"cannot be read: {error.strerror or error}", where=path) from None
     except orjson.JSONDecodeError as error:
         raise DatasetError(f"damaged: {error}", where=path, cure="ingest the logs anew") from None
+    if not isinstance(data, dict):
+        raise DatasetError("damaged: no JSON object", where=path, cure="ingest the logs anew")
     version = data.get("schema_version")
     if version != SCHEMA_VERSION:
         raise DatasetError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from toolkit.datasets import Dataset, task_name
-from toolkit.errors import LeakError, ModelError, ToolkitError
+from toolkit.errors import LeakError, ModelError
 from toolkit.features import cached_blocks
 from toolkit.features.base import FeatureBlock
 from toolkit.progress import SILENT, Progress
@@ -21,8 +20,6 @@ from toolkit.training.crossfit import ALL, Member, pick_member
 from toolkit.training.table import align
 from toolkit.training.throughput import ThroughputModel, TrainedModel
 from toolkit.training.validity import ValidityModel
-
-SUFFIXES = (".parquet", ".csv", ".json")
 
 LOW_COVERAGE = 0.5
 """Below this a model is asked about a feature space that it hardly knows, and that is said."""
@@ -192,29 +189,3 @@ def _places(dataset: Dataset) -> pl.DataFrame:
     first = records.unique("candidate_id", keep="first", maintain_order=True).collect()
     joined = first.join(paths, on="source_id", how="left", maintain_order="left")
     return joined.select("candidate_id", "source", "line")
-
-
-def write_rows(rows: pl.DataFrame, path: Path) -> None:
-    """Write rows as Parquet, CSV or JSON (a list of objects), as the suffix says.
-
-    Raises
-    ------
-    ToolkitError
-        For another suffix, or where the file cannot be written.
-    """
-    if path.suffix not in SUFFIXES:
-        raise ToolkitError(
-            f"the suffix {path.suffix!r} names no format",
-            where=path,
-            cure="one of " + ", ".join(SUFFIXES),
-        )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".parquet":
-            rows.write_parquet(path)
-        elif path.suffix == ".csv":
-            rows.write_csv(path)
-        else:
-            rows.write_json(path)
-    except OSError as error:
-        raise ToolkitError(f"could not be written: {error.strerror or error}", where=path) from None
