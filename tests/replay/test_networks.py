@@ -62,6 +62,23 @@ def test_a_summary_for_every_scheduler(tmp_path: Path) -> None:
     assert again == summary
 
 
+def test_the_time_to_think_is_counted_on_request() -> None:
+    tables = load_tables(ToyDataset(2))
+    weights = dict.fromkeys(tables, 1.0)
+    plain, thinking = (
+        replay_network(
+            Bench(tables, ModelSet()),
+            weights,
+            "round-robin",
+            parse_scenario(CONTENT | {"count_strategy_time": counted}),
+            0,
+        )[0]
+        for counted in (False, True)
+    )
+    assert thinking.chosen == plain.chosen
+    assert all(t > p for t, p in zip(thinking.clock_s, plain.clock_s, strict=True))
+
+
 def test_an_unknown_scheduler_is_named() -> None:
     with pytest.raises(RecipeError, match="gradient"):
         parse_scenario(CONTENT | {"network": {"schedulers": ["gradeint"]}})

@@ -136,6 +136,7 @@ def replay_network(
         Budget(evaluations, scenario.budget.seconds),
         round_size=network.round_size,
         clock=SimulatedClock(scenario.measuring_workers),
+        count_strategy_time=scenario.count_strategy_time,
     )
     return run, np.array([*values[1:], objective()])
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from toolkit.search.base import Oracle, Strategy
-from toolkit.search.runner import Budget, Clock, WallClock
+from toolkit.search.runner import Budget, Clock, SimulatedClock, WallClock
 from toolkit.search.schedulers.base import Scheduler, TaskProgress
 
 
@@ -49,8 +50,13 @@ def run_network(
     *,
     round_size: int = 64,
     clock: Clock | None = None,
+    count_strategy_time: bool = False,
 ) -> NetworkRun:
-    """Give rounds to tasks, as the scheduler says, until the budget is spent."""
+    """Give rounds to tasks, as the scheduler says, until the budget is spent.
+
+    With ``count_strategy_time`` a simulated clock also advances by what the scheduler and the
+    strategies compute; such runs are not reproducible to the byte.
+    """
     clock = clock if clock is not None else WallClock()
     progress = [TaskProgress(task.weight, task.kind, task.flops) for task in tasks]
     result = NetworkRun(scheduler.name, tasks=progress)
@@ -60,25 +66,33 @@ def run_network(
             break
         if budget.seconds is not None and clock.now() >= budget.seconds:
             break
-        i = scheduler.choose(progress)
         before = clock.now()
+        begun = time.perf_counter()
+        i = scheduler.choose(progress)
+        thought = time.perf_counter() - begun
         left = round_size if budget.evaluations is None else budget.evaluations - spent
         asked, measured, best = 0, 0, progress[i].current_s
         # A strategy may ask for fewer than a round at a time, and a miss is not measured.
         while measured < min(round_size, left):
+            begun = time.perf_counter()
             batch = tasks[i].strategy.ask(min(round_size, left) - measured)
+            thought += time.perf_counter() - begun
             if not batch:
                 progress[i].exhausted = True
                 break
             asked += len(batch)
             trials = tasks[i].oracle.measure(batch)
             clock.charge(trials)
+            begun = time.perf_counter()
             tasks[i].strategy.tell(trials)
+            thought += time.perf_counter() - begun
             measured += len(trials)
             best = min([best, *(t.latency_s for t in trials if t.latency_s is not None)])
             if asked > 100 * round_size:
                 progress[i].exhausted = True  # it proposes nothing that can be measured
                 break
+        if count_strategy_time and isinstance(clock, SimulatedClock):
+            clock.advance(thought)
         spent += measured
         progress[i].best_s.append(best)
         progress[i].seconds.append(clock.now() - before)
