@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
+from toolkit.datasets.labels import network_weights, source_labels
 from toolkit.records import content_id
 from toolkit.replay.metrics import NAMES, THRESHOLDS
 from toolkit.replay.models import ModelSet
@@ -33,28 +33,13 @@ Guided = tuple[RecordedSpace, Scorer | None, DirectionScorer | None]
 def find_networks(dataset: Any, tasks: Sequence[str], label: str) -> dict[str, dict[str, float]]:
     """Tasks of each network and how often it runs them, from a label of the sources.
 
-    A task's weight is the largest number of sources that any one combination of the other labels
-    has for it (a tuner's log of a network has one file a layer; layers that are alike count each).
+    Weights are those of ``toolkit.datasets.labels.network_weights``.
     Without that label the whole dataset is one network, every task with weight 1.
     """
     wanted = set(tasks)
-    labels = {
-        row["source_id"]: orjson.loads(row["labels"]) if row["labels"] else {}
-        for row in dataset.sources().to_dicts()
-    }
-    pairs = dataset.records(["task_id", "source_id"]).unique().collect()
-    counts: dict[tuple[str, str], dict[bytes, int]] = {}
-    for task_id, source_id in sorted(pairs.iter_rows()):
-        given = labels.get(source_id, {})
-        if task_id in wanted and label in given:
-            others = orjson.dumps(
-                {k: v for k, v in given.items() if k != label}, option=orjson.OPT_SORT_KEYS
-            )
-            by_others = counts.setdefault((str(given[label]), task_id), {})
-            by_others[others] = by_others.get(others, 0) + 1
-    found: dict[str, dict[str, float]] = {}
-    for (network, task_id), by_others in sorted(counts.items()):
-        found.setdefault(network, {})[task_id] = float(max(by_others.values()))
+    rows = dataset.records(["task_id", "source_id"]).unique().collect().iter_rows()
+    pairs = [(task_id, source_id) for task_id, source_id in rows if task_id in wanted]
+    found = network_weights(pairs, source_labels(dataset.sources()), (label,))
     return found or {"all tasks": dict.fromkeys(sorted(wanted), 1.0)}
 
 

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
 import numpy as np
-import orjson
 import polars as pl
 
 from toolkit.datasets.analysis.result import NEAR, Reached, Tuner, Tuners
+from toolkit.datasets.labels import network_weights, source_labels
 
 TUNER_LABELS = ("tuner", "strategy", "method", "search")
-NETWORK_LABELS = ("network", "model")
 MOST_TUNERS = 16
 DEEPEST = 4
 PROFILE_POINTS = 48
 
 Bounds = tuple[float | None, float | None]
-
-
-def source_labels(sources: pl.DataFrame) -> dict[str, dict[str, str]]:
-    """Labels of each source, by id."""
-    return {
-        source_id: orjson.loads(labels) if labels else {}
-        for source_id, labels in sources.select("source_id", "labels").iter_rows()
-    }
 
 
 def find_tuners(sources: pl.DataFrame, runs: pl.DataFrame) -> tuple[str, dict[str, str]] | None:
@@ -41,7 +32,7 @@ def find_tuners(sources: pl.DataFrame, runs: pl.DataFrame) -> tuple[str, dict[st
     """
     labels = source_labels(sources)
     for label in TUNER_LABELS:
-        found = {source: str(own[label]) for source, own in labels.items() if label in own}
+        found = {source: own[label] for source, own in labels.items() if label in own}
         if len(set(found.values())) > 1:
             return f"label {label}", found
     parts = {
@@ -165,25 +156,13 @@ def median_interval(values: Sequence[float]) -> Bounds | None:
 
 
 def task_weights(sources: pl.DataFrame, runs: pl.DataFrame) -> dict[str, float]:
-    """How often networks run each task, where a label of the sources names the network.
+    """How often networks run each task (``network_weights``), summed over the networks.
 
-    Of one network it is the largest number of sources that any one combination of the other
-    labels has for the task (a tuner's log of a network has one file a layer; layers that are alike
-    count each); several networks add up. Tasks of sources without such a label have none.
+    Tasks of sources that no label gives to a network have none.
     """
-    counts: dict[tuple[str, str], dict[bytes, int]] = {}
-    labels = source_labels(sources)
-    for task_id, source_id in runs.select("task_id", "source_id").iter_rows():
-        own: Mapping[str, str] = labels.get(source_id, {})
-        key = next((key for key in NETWORK_LABELS if key in own), None)
-        if key is None:
-            continue
-        others = orjson.dumps(
-            {k: v for k, v in own.items() if k != key}, option=orjson.OPT_SORT_KEYS
-        )
-        by_others = counts.setdefault((own[key], task_id), {})
-        by_others[others] = by_others.get(others, 0) + 1
+    pairs = runs.select("task_id", "source_id").iter_rows()
     found: dict[str, float] = {}
-    for (_, task_id), by_others in counts.items():
-        found[task_id] = found.get(task_id, 0.0) + max(by_others.values())
+    for weights in network_weights(pairs, source_labels(sources)).values():
+        for task_id, weight in weights.items():
+            found[task_id] = found.get(task_id, 0.0) + weight
     return found
