@@ -115,6 +115,35 @@ def test_export(run, log, tmp_path):
     assert (result.exit_code, "no export format" in result.stderr) == (1, True)
 
 
+def test_export_takes_the_records_own_format(run, log):
+    run("ingest", "a.log")
+    result = run("export", "own.log", "--best", "--json")
+    assert json.loads(result.stdout)["format"] == "autotvm"
+
+
+def test_query_writes_files_and_shows_names_as_they_are(run, log, tmp_path):
+    import polars as pl
+
+    run("ingest", "a.log")
+    sql = "SELECT record_id, run_times_s, '[/odd] [red]name' AS word FROM records"
+    for suffix, read in ((".csv", pl.read_csv), (".parquet", pl.read_parquet)):
+        result = run("query", sql, "--out", f"rows{suffix}")
+        assert (result.exit_code, "3 rows written" in result.stdout) == (0, True)
+        assert read(tmp_path / f"rows{suffix}").height == 3
+    found = json.loads(run("query", sql, "--out", "rows.json", "--json").stdout)
+    assert (found["count"], found["rows"], found["out"]) == (3, [], "rows.json")
+    assert "[/odd] [red]name" in run("query", sql).stdout
+    assert run("query", sql, "--out", "rows.xlsx").exit_code == 1
+
+
+def test_a_file_is_no_dataset(run, log):
+    result = run("describe", "--dataset", "a.log")
+    assert (result.exit_code, "there is no dataset" in result.stderr) == (1, True)
+    (log.parent / "dataset.json").write_text("[]")
+    result = run("describe", "--dataset", ".")
+    assert (result.exit_code, "no JSON object" in result.stderr) == (1, True)
+
+
 def test_query(run, log):
     run("ingest", "a.log")
     sql = "SELECT state, COUNT(*) AS n FROM records GROUP BY state"
@@ -123,6 +152,7 @@ def test_query(run, log):
         "columns": ["state", "n"],
         "rows": [{"state": "ok", "n": 3}],
         "count": 1,
+        "out": None,
     }
     assert "ok" in run("query", sql).stdout
     assert run("query", "SELECT").exit_code == 1

@@ -22,7 +22,12 @@ def register(app: typer.Typer) -> None:
 @command
 def export(
     to: Annotated[Path, typer.Argument(help="File, or folder for databases and T4, to write.")],
-    format: Annotated[str, typer.Option(help="autotvm, ansor, metaschedule, t4 or kernel-tuner.")],
+    format: Annotated[
+        str | None,
+        typer.Option(
+            help="autotvm, ansor, metaschedule, t4 or kernel-tuner (default: the records' own)."
+        ),
+    ] = None,
     dataset: DatasetDir = None,
     task: Annotated[
         list[str] | None, typer.Option(help="Task id (or its beginning); repeat for more.")
@@ -66,6 +71,9 @@ def export(
 def query(
     sql: Annotated[str, typer.Argument(help="One SELECT statement.")],
     dataset: DatasetDir = None,
+    to: Annotated[
+        Path | None, typer.Option("--out", help="File for all rows: .parquet, .csv or .json.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run SQL on the dataset: records, candidates, tasks, sketches, sources, rejected.
@@ -73,18 +81,28 @@ def query(
     Example: toolkit query "SELECT state, COUNT(*) AS n FROM records GROUP BY state"
     """
     from rich.table import Table
+    from rich.text import Text
 
     from toolkit.datasets import open_dataset
     from toolkit.datasets import query as run
+    from toolkit.datasets.rows_out import write_rows
 
     frame = run(open_dataset(dataset or Workspace().dataset), sql)
+    if to is not None:
+        write_rows(frame, to)
     if json:
-        rows = frame.to_dicts()
-        print_json({"columns": frame.columns, "rows": rows, "count": len(rows)})
+        rows = frame.to_dicts() if to is None else []
+        written = None if to is None else str(to)
+        found = {"columns": frame.columns, "rows": rows, "count": frame.height, "out": written}
+        print_json(found)
+        return
+    if to is not None:
+        out.print(f"{frame.height:,} rows written to {to}", highlight=False, markup=False)
         return
     table = Table(*frame.columns, box=None)
     for row in frame.head(ROWS_SHOWN).iter_rows():
-        table.add_row(*("" if value is None else str(value)[:80] for value in row))
+        # Logs' own words are no markup.
+        table.add_row(*(Text("" if value is None else str(value)[:80]) for value in row))
     out.print(table)
     if frame.height > ROWS_SHOWN:
-        out.print(f"and {frame.height - ROWS_SHOWN:,} more rows (--json gives all)")
+        out.print(f"and {frame.height - ROWS_SHOWN:,} more rows (--out or --json gives all)")
