@@ -1,9 +1,17 @@
-"""Several models as one: each is brought to log relative throughput, then they are averaged."""
+"""Several models as one: brought to one scale, averaged, and put into log relative throughput.
+
+Members with other targets or objectives than the squared error of log relative throughput have
+scales of their own. Each is divided by its standard deviation on the training rows, so that all
+have the same say, and a straight line takes their mean to log relative throughput. Members that
+predict relative throughput, or a rank that spreads the fastest out, tell fast candidates apart
+better than slow ones, one that predicts the logarithm does the opposite: their mean does well at
+both.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +28,10 @@ from toolkit.training.table import Table, sample_rows
 Floats = NDArray[np.float64]
 
 SLOWEST = -7.0
-"""Predictions of relative throughput are cut here before the logarithm (1/1000 of the best)."""
+"""Log relative throughput is cut here in training (1/1000 of the best)."""
+
+TOP_SHARE = 1e-3
+"""Share of a task's candidates below which ``top_rank`` tells no ranks apart any more."""
 
 
 @dataclass(frozen=True)
@@ -28,14 +39,11 @@ class _Part:
     model: Model
     target: str
     weight: float
-    slope: float
-    intercept: float
+    slope: float = 1.0
+    intercept: float = 0.0
 
     def log_speed(self, features: NDArray[np.float32]) -> Floats:
-        raw = self.model.predict(features)
-        if self.target == "speed":
-            raw = np.log(np.maximum(raw, np.exp(SLOWEST)))
-        return np.asarray(self.intercept + self.slope * raw)
+        return np.asarray(self.intercept + self.slope * self.model.predict(features))
 
 
 @dataclass(frozen=True)
@@ -160,11 +168,12 @@ def fit_models(
                 threads=threads,
                 device=recipe.device if options.library == "xgboost" else "cpu",
             )
-            slope, intercept = _calibrate(model, options, features, value)
-            parts.append(
-                _Part(model, options.target, options.weight / options.seeds, slope, intercept)
-            )
-    return Ensemble(tuple(parts))
+            parts.append(_Part(model, options.target, options.weight / options.seeds))
+    same = all(
+        options.target == "log_speed" and options.objective in ("squared", "neighbours")
+        for options in recipe.models
+    )
+    return Ensemble(tuple(parts if same else _one_scale(parts, features, value)))
 
 
 def _target(log_speed: Floats, group: NDArray[np.int64], options: ModelOptions) -> Floats:
@@ -177,21 +186,28 @@ def _target(log_speed: Floats, group: NDArray[np.int64], options: ModelOptions) 
         own = np.flatnonzero(group == number)
         order = np.argsort(log_speed[own], kind="stable")
         rank[own[order]] = (np.arange(len(own)) + 1) / len(own)
+        if options.target == "top_rank":
+            slower = np.arange(len(own)) / len(own)
+            rank[own[order]] = -np.log(1.0 - slower + TOP_SHARE)
     return rank
 
 
-def _calibrate(
-    model: Model, options: ModelOptions, features: NDArray[np.float32], log_speed: Floats
-) -> tuple[float, float]:
-    """Slope and intercept from a model's output to log relative throughput, on training rows."""
-    if options.target == "log_speed" and options.objective in ("squared", "neighbours"):
-        return 1.0, 0.0
-    raw = model.predict(features)
-    if options.target == "speed":
-        return 1.0, 0.0
-    truth = np.maximum(log_speed, SLOWEST)
-    spread = float(np.var(raw))
-    if spread == 0:
-        return 0.0, float(truth.mean())
-    slope = float(np.mean((raw - raw.mean()) * (truth - truth.mean()))) / spread
-    return slope, float(truth.mean() - slope * raw.mean())
+def _one_scale(parts: list[_Part], features: NDArray[np.float32], value: Floats) -> list[_Part]:
+    """Give all parts the same spread on the training rows, and their mean the value's unit."""
+    raw = [part.model.predict(features) for part in parts]
+    scales = [max(float(np.std(found)), 1e-12) for found in raw]
+    total = sum(part.weight for part in parts)
+    mixed = np.zeros(len(value))
+    for part, found, scale in zip(parts, raw, scales, strict=True):
+        mixed += part.weight / total * (found - found.mean()) / scale
+    truth = np.maximum(value, SLOWEST)
+    spread = float(np.var(mixed))
+    gain = float(np.mean(mixed * (truth - truth.mean()))) / spread if spread > 0 else 0.0
+    return [
+        replace(
+            part,
+            slope=gain / scale,
+            intercept=float(truth.mean() - gain * found.mean() / scale),
+        )
+        for part, found, scale in zip(parts, raw, scales, strict=True)
+    ]

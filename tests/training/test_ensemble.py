@@ -1,0 +1,76 @@
+"""Ensembles: targets against values worked out by hand, one scale for all members."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from toolkit.training.ensemble import Ensemble, fit_models
+from toolkit.training.models.base import Rows
+from toolkit.training.models.ridge_model import RidgeModel
+from toolkit.training.recipe import ModelOptions, Recipe
+
+
+def recipe(*members: dict[str, object]) -> Recipe:
+    options = [{"library": "ridge", "params": {"alpha": 1e-6}, **member} for member in members]
+    return Recipe.model_validate({"kind": "throughput", "models": options})
+
+
+def test_targets_of_a_task_of_four(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, list[float]] = {}
+    fit = RidgeModel.fit
+
+    def spy(rows: Rows, options: ModelOptions, **rest: object) -> RidgeModel:
+        seen[options.target] = rows.target.tolist()
+        return fit(rows, options, seed=0, threads=1, device="cpu")
+
+    monkeypatch.setattr(RidgeModel, "fit", spy)
+    value = np.log([0.25, 1.0, 0.5, 0.125])
+    names = ("log_speed", "speed", "rank", "top_rank")
+    features = np.arange(8, dtype=np.float32).reshape(4, 2)
+    fit_models(
+        features,
+        value,
+        np.zeros(4, dtype=np.int64),
+        np.ones(4),
+        recipe(*({"target": name} for name in names)),
+        threads=1,
+    )
+    assert seen["log_speed"] == pytest.approx(value.tolist())
+    assert seen["speed"] == pytest.approx([0.25, 1.0, 0.5, 0.125])
+    assert seen["rank"] == [0.5, 1.0, 0.75, 0.25]
+    # shares that are at least as fast: 3/4, 1/4, 2/4, all
+    shares = np.array([0.75, 0.25, 0.5, 1.0])
+    assert seen["top_rank"] == pytest.approx((-np.log(shares + 1e-3)).tolist())
+
+
+def test_members_of_other_targets_have_the_same_say_and_the_value_s_unit(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    features = rng.uniform(1, 100, (400, 3)).astype(np.float32)
+    value = -0.5 * np.log(features[:, 0].astype(np.float64))
+    value -= value.max()
+    group = np.repeat(np.arange(4), 100)
+    members = ({"target": "log_speed"}, {"target": "speed"}, {"target": "top_rank"})
+    ensemble = fit_models(features, value, group, np.ones(400), recipe(*members), threads=1)
+    spreads = [float(np.std(part.log_speed(features))) for part in ensemble.parts]
+    assert spreads == pytest.approx([spreads[0]] * 3)
+    predicted = ensemble.predict(features)
+    slope, intercept = np.polyfit(predicted, value, 1)
+    assert slope == pytest.approx(1.0)
+    assert intercept == pytest.approx(0.0, abs=1e-9)
+
+    written = ensemble.save(tmp_path)
+    assert np.array_equal(Ensemble.load(tmp_path, written).predict(features), predicted)
+
+
+def test_one_member_of_log_throughput_is_left_as_it_is() -> None:
+    features = np.linspace(1, 9, 50, dtype=np.float32)[:, None]
+    value = -np.log(features[:, 0].astype(np.float64))
+    group, weight = np.zeros(50, dtype=np.int64), np.ones(50)
+    ensemble = fit_models(
+        features, value, group, weight, recipe({"target": "log_speed"}), threads=1
+    )
+    raw = ensemble.parts[0].model.predict(features)
+    assert np.array_equal(ensemble.predict(features), raw)
