@@ -1,19 +1,22 @@
 """A trained ensemble, corrected by a few records of what it never saw: another task or machine.
 
-Two corrections are averaged, each of which may be left out:
+Two corrections are mixed:
 
-- ``process``: a Gaussian process on the prediction's error (Rasmussen and Williams 2006, algorithm
-  2.1). Two candidates are alike as far as the ensemble's trees put them into the same leaves (the
-  kernel of a random forest, Breiman 2000): what the offline data say of similarity is kept even
-  where what they say of speed is wrong. The offline prediction's slope is uncertain as well.
-- ``stacked``: boosted trees from nothing but the new records, on their features and the offline
-  prediction as one more column (Wolpert 1992): with many records, they can leave it behind.
+- a *process*: a Gaussian process on the prediction's error (Rasmussen and Williams 2006, algorithms
+  2.1 and 5.1). Two candidates are alike as far as the ensemble's trees put them into the same
+  leaves (the kernel of a random forest, Breiman 2000): what the offline data say of similarity is
+  kept even where what they say of speed is wrong. How far the prediction and its slope may be off,
+  and how noisy a record is, are chosen by marginal likelihood.
+- *stacked* trees (Wolpert 1992), grown on nothing but the new records, with the offline prediction
+  as one more column: with many records, they can leave it behind.
 
-Every task has a level of its own, so that records of several tasks can be learnt from at once.
+How much each counts is decided by cross-validation on the new records. Every task has a level of
+its own, so that records of several tasks can be learnt from at once.
 """
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,33 +27,109 @@ from numpy.typing import NDArray
 from toolkit.training.ensemble import Ensemble
 
 Floats = NDArray[np.float64]
+Matrix = NDArray[np.float32]
+Rows = NDArray[np.int64]
 
 MOST = 1000
-"""The process is conditioned on at most so many records, the newest: its cost is cubic."""
+"""At most so many records are learnt from, the newest: the process' cost is cubic."""
+
+LEVEL = 2.0
+"""Prior deviation of a task's level: it is unknown, and does not change the candidates' order."""
+
+GRID = tuple(itertools.product((0.25, 0.5, 1.0, 2.0), (0.1, 0.3, 0.6, 1.0), (0.1, 0.3)))
+"""Deviations of the prediction's error, of its slope, and of a record, in log throughput."""
+
+MIDDLE = (1.0, 0.6, 0.1)
+"""Where nothing speaks against it they are near these (a log-normal prior with deviation 1)."""
+
+FOLDS = 4
 
 
 @dataclass(frozen=True)
 class AdaptOptions:
-    """How far the offline prediction is believed; deviations are of log throughput.
+    """Options of an adaptation.
 
     Attributes
     ----------
     method
-        ``process``, ``stacked``, or both, averaged (see the module).
-    error, slope, noise
-        Prior deviations of the prediction's error, of its slope, and of a measurement.
+        ``process`` or ``stacked`` alone, or ``both``, mixed.
     clip
-        Largest error that is believed, around the task's median (Huber 1981).
+        Largest error that is believed, around the task's median (Huber 1981), in log throughput.
     fewest
-        Records that a task needs before trees are grown on them.
+        Records that are needed before trees are grown on them.
     """
 
     method: Literal["process", "stacked", "both"] = "both"
-    error: float = 1.0
-    slope: float = 0.6
-    noise: float = 0.1
     clip: float = 1.0
     fewest: int = 16
+
+
+class Process:
+    """Posterior of the offline prediction's error, given new records.
+
+    Parameters
+    ----------
+    prior, leaves
+        Offline prediction and leaves ``(n, trees)`` of the new records.
+    error
+        Centred and clipped error of the prediction; ``group`` is the task of each.
+    """
+
+    def __init__(
+        self, prior: Floats, leaves: NDArray[np.int32], error: Floats, group: Rows
+    ) -> None:
+        self._prior, self._leaves = prior, leaves
+        alike = _alike(leaves, leaves)
+        level = LEVEL**2 * (group[:, None] == group[None, :])
+        best = -np.inf
+        for deviations in GRID:
+            spread, slope, noise = deviations
+            covariance = spread**2 * alike + slope**2 * np.outer(prior, prior) + level
+            covariance[np.diag_indices_from(covariance)] += noise**2
+            factor = np.linalg.cholesky(covariance)
+            weights = np.linalg.solve(covariance, error)
+            off = np.log(np.array(deviations) / MIDDLE)
+            evidence = -error @ weights / 2 - np.log(np.diag(factor)).sum() - off @ off / 2
+            if evidence > best:
+                best = float(evidence)
+                self.deviations = deviations
+                self._weights = np.asarray(weights, dtype=np.float64)
+
+    def predict(self, prior: Floats, leaves: NDArray[np.int32]) -> Floats:
+        """Corrected predictions, up to a constant of the task."""
+        spread, slope, _ = self.deviations
+        kernel = spread**2 * _alike(leaves, self._leaves)
+        kernel += slope**2 * np.outer(prior, self._prior)
+        return np.asarray(prior + kernel @ self._weights)
+
+
+class Stacked:
+    """Boosted trees on features and offline prediction of the new records alone."""
+
+    def __init__(
+        self, features: Matrix, prior: Floats, target: Floats, rows: int, seed: int
+    ) -> None:
+        parameters: dict[str, Any] = {
+            "objective": "regression",
+            "num_leaves": 4 if rows < 200 else 15,
+            "min_data_in_leaf": 5,
+            "min_data_in_bin": 1,
+            "learning_rate": 0.1,
+            "lambda_l2": 1.0,
+            "feature_fraction": 0.5,
+            "num_threads": 1,
+            "seed": seed,
+            "deterministic": True,
+            "force_row_wise": True,
+            "verbosity": -1,
+        }
+        data = lightgbm.Dataset(_stack(features, prior), target, params=parameters)
+        self._trees = lightgbm.train(parameters, data, num_boost_round=100)
+
+    def predict(self, features: Matrix, prior: Floats) -> Floats:
+        """Predicted log throughput, up to a constant of the task."""
+        found = self._trees.predict(_stack(features, prior), num_threads=1)
+        return np.asarray(found, dtype=np.float64)
 
 
 class Adapted:
@@ -67,122 +146,120 @@ class Adapted:
     def __init__(
         self,
         ensemble: Ensemble | None,
-        features: NDArray[np.float32],
+        features: Matrix,
         log_throughput: Floats,
-        group: NDArray[np.int64],
+        group: Rows,
         options: AdaptOptions | None = None,
         *,
         seed: int = 0,
     ) -> None:
         self._ensemble = ensemble
         self._options = options or AdaptOptions()
-        features, log_throughput, group = (
-            part[-MOST:] for part in (features, log_throughput, group)
-        )
-        self._prior = self._offline(features)
-        error = _centred(log_throughput - self._prior, group)
-        self._error = np.clip(error, -self._options.clip, self._options.clip)
-        self._weights: Floats | None = None
-        self._trees: lightgbm.Booster | None = None
-        self._shift = 0.0
-        process = self._options.method != "stacked" and ensemble is not None
-        if process and len(group):
-            self._condition(features, group)
-        stacked = self._options.method != "process" or ensemble is None
-        if stacked and len(group) >= self._options.fewest:
-            self._grow(features, log_throughput, group, seed)
+        self._seed = seed
+        self._features, self._group = features[-MOST:], group[-MOST:]
+        self._value = log_throughput[-MOST:]
+        self._prior, self._leaves = self._offline(self._features)
+        rows = np.arange(len(self._group))
+        method = self._options.method
+        self._process = self._stacked = None
+        self.share = 0.0
+        """Share of the stacked trees in the prediction, 0 to 1."""
+        if ensemble is not None and method != "stacked" and len(rows):
+            self._process = self._condition(rows)
+        if (ensemble is None or method != "process") and len(rows) >= self._options.fewest:
+            self._stacked = self._grow(rows)
+            self.share = 1.0 if self._process is None else self._mixed(rows)
+        self._shift = self._offset(rows)
 
-    def _offline(self, features: NDArray[np.float32]) -> Floats:
+    def _offline(self, features: Matrix) -> tuple[Floats, NDArray[np.int32]]:
         if self._ensemble is None:
-            return np.zeros(len(features))
-        return self._ensemble.predict(features)
+            return np.zeros(len(features)), np.zeros((len(features), 0), dtype=np.int32)
+        return self._ensemble.predict(features), leaves_of(self._ensemble, features)
 
-    def _condition(self, features: NDArray[np.float32], group: NDArray[np.int64]) -> None:
-        assert self._ensemble is not None
-        o = self._options
-        self._leaves = leaves_of(self._ensemble, features)
-        covariance = self._kernel(self._prior, self._leaves)
-        # The level of a task is unknown; what it is does not change the order of its candidates.
-        covariance += 4.0 * (group[:, None] == group[None, :])
-        covariance[np.diag_indices_from(covariance)] += o.noise**2
-        self._weights = np.linalg.solve(covariance, self._error)
+    def _condition(self, rows: Rows) -> Process:
+        group = self._group[rows]
+        error = _centred(self._value[rows] - self._prior[rows], group)
+        clipped = np.asarray(np.clip(error, -self._options.clip, self._options.clip))
+        return Process(self._prior[rows], self._leaves[rows], clipped, group)
 
-    def _kernel(self, prior: Floats, leaves: NDArray[np.int32]) -> Floats:
-        o = self._options
-        alike = np.empty((len(prior), len(self._prior)))
-        for i, row in enumerate(self._leaves):
-            alike[:, i] = (leaves == row).mean(axis=1) if leaves.shape[1] else 0.0
-        return o.error**2 * alike + o.slope**2 * np.outer(prior, self._prior)
-
-    def _grow(
-        self,
-        features: NDArray[np.float32],
-        log_throughput: Floats,
-        group: NDArray[np.int64],
-        seed: int,
-    ) -> None:
-        parameters: dict[str, Any] = {
-            "objective": "regression",
-            "num_leaves": 4 if len(group) < 200 else 15,
-            "min_data_in_leaf": 5,
-            "min_data_in_bin": 1,
-            "learning_rate": 0.1,
-            "lambda_l2": 1.0,
-            "feature_fraction": 0.5,
-            "num_threads": 1,
-            "seed": seed,
-            "deterministic": True,
-            "force_row_wise": True,
-            "verbosity": -1,
-        }
+    def _grow(self, rows: Rows) -> Stacked:
         limit = 2 * self._options.clip
-        target = np.clip(_centred(log_throughput, group), -limit, limit)
-        data = lightgbm.Dataset(self._stack(features, self._prior), target, params=parameters)
-        self._trees = lightgbm.train(parameters, data, num_boost_round=100)
-        # The trees' constant is brought to the offline prediction's, on the new records.
-        prior = self._prior
-        known = self._corrected(features, prior) - self._grown(features, prior)
-        self._shift = float(known.mean())
+        target = np.asarray(np.clip(_centred(self._value[rows], self._group[rows]), -limit, limit))
+        return Stacked(
+            self._features[rows], self._prior[rows], target, len(self._group), self._seed
+        )
 
-    @staticmethod
-    def _stack(features: NDArray[np.float32], prior: Floats) -> NDArray[np.float32]:
-        return np.column_stack([features, prior.astype(np.float32)])
+    def _mixed(self, rows: Rows) -> float:
+        """Share of the trees: the mean of none, half and all, by their squared errors.
 
-    def predict(self, features: NDArray[np.float32]) -> Floats:
+        Errors are those of records left out, clipped; the weights are those of a Gaussian error
+        with the best one's deviation.
+        """
+        errors = np.zeros(3)
+        for fold in range(FOLDS):
+            known, left = rows[rows % FOLDS != fold], rows[rows % FOLDS == fold]
+            process, stacked = self._condition(known), self._grow(known)
+            off = []
+            for found in (
+                process.predict(self._prior, self._leaves),
+                stacked.predict(self._features, self._prior),
+            ):
+                gap = self._value - found
+                level = {g: np.median(gap[known][self._group[known] == g])
+                         for g in np.unique(self._group[known])}  # fmt: skip
+                own = [gap[i] - level[self._group[i]] for i in left if self._group[i] in level]
+                off.append(np.clip(own, -self._options.clip, self._options.clip))
+            errors += [np.sum((a * off[0] + (1 - a) * off[1]) ** 2) for a in (1.0, 0.5, 0.0)]
+        least = max(float(errors.min()), 1e-12)
+        weight = np.exp(-(errors - least) / (2 * least / len(rows)))
+        return float(weight @ [0.0, 0.5, 1.0] / weight.sum())
+
+    def _offset(self, rows: Rows) -> float:
+        """What brings the trees' constant to the offline prediction's, on the new records."""
+        if self._stacked is None or not len(rows):
+            return 0.0
+        grown = self._stacked.predict(self._features, self._prior)
+        return float(np.mean(self._corrected(self._prior, self._leaves) - grown))
+
+    def _corrected(self, prior: Floats, leaves: NDArray[np.int32]) -> Floats:
+        return prior if self._process is None else self._process.predict(prior, leaves)
+
+    def predict(self, features: Matrix) -> Floats:
         """Log throughput up to a constant of the task, one a row; higher is faster."""
         if len(features) == 0:
             return np.zeros(0)
-        prior = self._offline(features)
-        found = self._corrected(features, prior)
-        if self._trees is None:
+        prior, leaves = self._offline(features)
+        found = self._corrected(prior, leaves)
+        if self._stacked is None:
             return found
-        grown = self._grown(features, prior) + self._shift
-        return grown if self._weights is None else (found + grown) / 2
-
-    def _corrected(self, features: NDArray[np.float32], prior: Floats) -> Floats:
-        if self._weights is None:
-            return prior
-        assert self._ensemble is not None
-        kernel = self._kernel(prior, leaves_of(self._ensemble, features))
-        return np.asarray(prior + kernel @ self._weights)
-
-    def _grown(self, features: NDArray[np.float32], prior: Floats) -> Floats:
-        assert self._trees is not None
-        found = self._trees.predict(self._stack(features, prior), num_threads=1)
-        return np.asarray(found, dtype=np.float64)
+        grown = self._stacked.predict(features, prior) + self._shift
+        return (1 - self.share) * found + self.share * grown
 
 
-def leaves_of(ensemble: Ensemble, features: NDArray[np.float32]) -> NDArray[np.int32]:
+def leaves_of(ensemble: Ensemble, features: Matrix) -> NDArray[np.int32]:
     """Leaf of each tree of an ensemble's models, ``(n, trees)``; models without trees have none."""
     found = [np.zeros((len(features), 0), dtype=np.int32)]
     for part in ensemble.parts:
         leaves = getattr(part.model, "leaves", None)
-        if leaves is not None:
+        if leaves is not None and len(features):
             found.append(leaves(features))
     return np.concatenate(found, axis=1)
 
 
-def _centred(values: Floats, group: NDArray[np.int64]) -> Floats:
+def _alike(left: NDArray[np.int32], right: NDArray[np.int32]) -> Floats:
+    """Share of the trees that put two candidates into one leaf, ``(len(left), len(right))``."""
+    alike = np.zeros((len(left), len(right)))
+    if left.shape[1]:
+        for place, row in enumerate(right):
+            alike[:, place] = (left == row).mean(axis=1)
+    return alike
+
+
+def _stack(features: Matrix, prior: Floats) -> Matrix:
+    return np.column_stack([features, prior.astype(np.float32)])
+
+
+def _centred(values: Floats, group: Rows) -> Floats:
     """Values minus the median of their task."""
     result = np.empty(len(values))
     for number in np.unique(group):

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 import polars as pl
 
 from toolkit.datasets import Dataset
+from toolkit.datasets.labels import NETWORK_LABELS, source_labels
 from toolkit.errors import DatasetError, ModelError
 from toolkit.features import EXTRACTORS, best_extractor_for, cached_blocks, extractor_named
 from toolkit.features.base import Extractor, FeatureBlock
@@ -18,8 +19,7 @@ from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 from toolkit.training.table import MeasuredGroup, Table, build_table
 
-NETWORK_LABELS = ("network", "model")
-"""Names of a source's labels that say which network its tasks belong to."""
+Part = tuple[MeasuredGroup, FeatureBlock]
 
 
 def extractor_for(name: str, task: Task) -> Extractor | None:
@@ -71,11 +71,13 @@ def gather_parts(
     extractor: str = "auto",
     task_ids: Iterable[str] | None = None,
     *,
+    thin: Callable[[Part], Part] | None = None,
     progress: Progress = SILENT,
-) -> tuple[list[tuple[MeasuredGroup, FeatureBlock]], dict[str, int]]:
+) -> tuple[list[Part], dict[str, int]]:
     """Give every group with its features, by task, and the versions of the extractors.
 
-    Tasks that the extractor cannot read are left out.
+    Tasks that the extractor cannot read are left out; ``thin`` makes less of each group as it
+    comes.
 
     Raises
     ------
@@ -91,12 +93,13 @@ def gather_parts(
         if found is not None:
             by_extractor.setdefault(found.name, []).append(task_id)
             versions[found.name] = found.version
-    parts: list[tuple[MeasuredGroup, FeatureBlock]] = []
+    parts: list[Part] = []
     with progress.step("features", total=sum(map(len, by_extractor.values()))) as step:
         for name, own in sorted(by_extractor.items()):
             seen: set[str] = set()
             for group, rows, block in cached_blocks(dataset, extractor_named(name), own):
-                parts.append((measured(group, rows), block))
+                part = (measured(group, rows), block)
+                parts.append(part if thin is None else thin(part))
                 if group.task.task_id not in seen:
                     seen.add(group.task.task_id)
                     step.advance(note=group.task.workload[:30])
@@ -115,22 +118,76 @@ def gather(
     extractor: str = "auto",
     task_ids: Iterable[str] | None = None,
     *,
+    most: int | None = None,
     progress: Progress = SILENT,
 ) -> tuple[Table, dict[str, int]]:
-    """Build the table of a dataset (see ``gather_parts``)."""
-    parts, versions = gather_parts(dataset, extractor, task_ids, progress=progress)
+    """Build the table of a dataset (see ``gather_parts``).
+
+    With ``most`` it has at most about so many rows, whatever the dataset holds: memory is bounded
+    by this. Tasks with many candidates then keep the fastest fifth of their share and a random
+    sample of the others, sketch by sketch; the draw of one task depends on that task alone.
+    """
+    wanted = list(dataset.tasks()) if task_ids is None else list(task_ids)
+    counts = candidate_counts(dataset, wanted)
+    quota = share_of(list(counts.values()), most) if most is not None else None
+
+    def thin(part: Part) -> Part:
+        total = counts[part[0].group.task.task_id]
+        return light(part, 1.0 if quota is None else min(1.0, quota / total))
+
+    parts, versions = gather_parts(dataset, extractor, wanted, thin=thin, progress=progress)
     return build_table(parts), versions
+
+
+def candidate_counts(dataset: Dataset, task_ids: Iterable[str]) -> dict[str, int]:
+    """Number of candidates of each task."""
+    records = dataset.records(["task_id", "candidate_id"])
+    own = records.filter(pl.col("task_id").is_in(list(task_ids)))
+    counted = own.group_by("task_id").agg(pl.col("candidate_id").n_unique()).collect()
+    return {str(task_id): int(count) for task_id, count in counted.iter_rows()}
+
+
+def share_of(counts: Sequence[int], most: int) -> int:
+    """The largest quota q with which the sum of min(count, q) is at most ``most`` (at least 10)."""
+    left, remaining = most, sorted(counts)
+    for place, count in enumerate(remaining):
+        share = left // (len(remaining) - place)
+        if count > share:
+            return max(10, share)
+        left -= count
+    return max([10, *remaining])
+
+
+def light(part: Part, share: float) -> Part:
+    """A part without its schedules, and of its rows a share: the fastest fifth, the rest drawn."""
+    measured_group, block = part
+    group, latency = measured_group.group, measured_group.latency_s
+    if share >= 1:
+        bare = replace(group, schedules=None)
+        return replace(measured_group, group=bare), block
+    keep = max(1, round(share * len(group)))
+    fastest = keep // 5
+    order = np.argsort(latency, kind="stable")  # what never ran comes last
+    key = [int(group.task.task_id[:8], 16), int(group.sketch.sketch_id[:8], 16)]
+    drawn = np.random.default_rng(key).choice(order[fastest:], keep - fastest, replace=False)
+    rows = np.sort(np.concatenate([order[:fastest], drawn]))
+    return (
+        MeasuredGroup(
+            replace(group, decisions=group.decisions[rows], schedules=None),
+            latency[rows],
+            [measured_group.candidate_ids[i] for i in rows.tolist()],
+        ),
+        FeatureBlock(block.columns, block.values[rows]),
+    )
 
 
 def networks_of(dataset: Dataset) -> dict[str, tuple[str, ...]]:
     """Networks that each task was met in, by task id: the sources' labels, or none."""
-    labels: dict[str, str] = {}
-    for row in dataset.sources().iter_rows(named=True):
-        given = orjson.loads(row["labels"]) if row["labels"] else {}
-        for key in NETWORK_LABELS:
-            if isinstance(given.get(key), str):
-                labels[row["source_id"]] = given[key]
-                break
+    labels = {
+        source_id: next(own[key] for key in NETWORK_LABELS if key in own)
+        for source_id, own in source_labels(dataset.sources()).items()
+        if any(key in own for key in NETWORK_LABELS)
+    }
     if not labels:
         return {}
     pairs = dataset.records(["task_id", "source_id"]).unique().collect()

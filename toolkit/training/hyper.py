@@ -230,7 +230,9 @@ def search_recipe(
     started = time.perf_counter()
     space = space_of(recipe)
     threads = threads or available_threads()
-    table, _ = gather(dataset, recipe.extractor, task_ids, progress=progress)
+    table, _ = gather(
+        dataset, recipe.extractor, task_ids, most=recipe.data.table_rows, progress=progress
+    )
     outer = recipe.search.outer_folds
     split = recipe.split.model_copy(update={"by": "task", "folds": outer})
     folds = assign_folds(table, split, recipe.seed)

@@ -36,6 +36,12 @@ class DataOptions(_Strict):
         "a random sample of the rest, each weighted by how many it stands for",
     )
     max_rows: int = Field(200_000, ge=100, description="at most this many rows in all, likewise")
+    table_rows: int = Field(
+        500_000,
+        ge=1000,
+        description="at most about so many candidates are held in memory and judged; of tasks with "
+        "many the fastest and a random sample of the others",
+    )
 
 
 class SplitOptions(_Strict):
@@ -68,6 +74,12 @@ class ModelOptions(_Strict):
         "between candidates one decision apart, for mutation models of the method expected",
     )
     rounds: int = Field(300, ge=1, description="boosting rounds")
+    early_stopping: int = Field(
+        0,
+        ge=0,
+        description="stop when an eighth of the training tasks, left out for that, gained nothing "
+        "for so many rounds, and fit so many rounds to all of them; 0: never",
+    )
     params: dict[str, float | int | str | bool] = Field(
         default_factory=dict, description="the library's own parameters"
     )

@@ -127,10 +127,14 @@ def build_table(groups: Iterable[tuple[MeasuredGroup, FeatureBlock]]) -> Table:
         task = measured.group.task
         tasks.setdefault(task.task_id, task)
         numbers.append(np.full(len(measured.group), len(tasks) - 1, dtype=np.int64))
-    empty: list[NDArray[np.float32]] = [np.zeros((0, len(columns)), dtype=np.float32)]
+    features = np.empty((sum(map(len, numbers)), len(columns)), dtype=np.float32)
+    start = 0
+    for _, block in parts:
+        features[start : start + len(block.values)] = align(block, columns)
+        start += len(block.values)
     return Table(
         columns=columns,
-        features=np.concatenate(empty + [align(block, columns) for _, block in parts]),
+        features=features,
         task_ids=tuple(tasks),
         task=np.concatenate([np.zeros(0, dtype=np.int64), *numbers]),
         workloads=tuple(workload_key(task) for task in tasks.values()),

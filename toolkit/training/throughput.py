@@ -18,7 +18,13 @@ from toolkit.features.base import CandidateGroup, Extractor
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 from toolkit.training.crossfit import ALL, Member, cross_fit, pick_member
-from toolkit.training.gather import check_extractors, extractor_for, gather, networks_of
+from toolkit.training.gather import (
+    candidate_counts,
+    check_extractors,
+    extractor_for,
+    gather,
+    networks_of,
+)
 from toolkit.training.metrics import JudgedTask, summarize, task_metrics, task_rows
 from toolkit.training.noise import noise_ceiling
 from toolkit.training.recipe import Recipe, load_recipe
@@ -158,7 +164,9 @@ def train_throughput(
     number of training and test tasks, and the seconds it took.
     """
     started = time.perf_counter()
-    table, extractors = gather(dataset, recipe.extractor, task_ids, progress=progress)
+    table, extractors = gather(
+        dataset, recipe.extractor, task_ids, most=recipe.data.table_rows, progress=progress
+    )
     by_task = networks_of(dataset)
     networks = tuple(by_task.get(task_id, ()) for task_id in table.task_ids)
     fitted = cross_fit(
@@ -187,6 +195,7 @@ def train_throughput(
         "split": recipe.split.by,
         "judged_records": wanted,
         "candidates": int(table.good.sum()),
+        "recorded_candidates": sum(candidate_counts(dataset, table.task_ids).values()),
         "columns": len(table.columns),
         "baseline_constant": summarize(constant, seed=recipe.seed),
         "noise_ceiling": noise_ceiling(dataset, [t.task_id for t in judged], seed=recipe.seed),
@@ -283,7 +292,9 @@ def evaluate_throughput(
 
     started = time.perf_counter()
     recipe = Recipe.model_validate(model.manifest["recipe"])
-    table, _ = gather(dataset, recipe.extractor, task_ids, progress=progress)
+    table, _ = gather(
+        dataset, recipe.extractor, task_ids, most=recipe.data.table_rows, progress=progress
+    )
     tasks = dataset.tasks()
     features = table.aligned(model.columns)
     predictions = np.full(len(table), np.nan)

@@ -79,7 +79,9 @@ def evaluate_transfer(
     if not numbers or numbers[0] < 0 or draws < 1:
         raise RecipeError("numbers of records are 0 or more, and at least one draw is needed")
     recipe = Recipe.model_validate(model.manifest["recipe"])
-    table, _ = gather(dataset, recipe.extractor, task_ids, progress=progress)
+    table, _ = gather(
+        dataset, recipe.extractor, task_ids, most=recipe.data.table_rows, progress=progress
+    )
     features = table.aligned(model.columns)
     tasks = dataset.tasks()
     networks = networks_of(dataset)

@@ -80,7 +80,9 @@ def train_validity(
         When no candidate failed, or none ran: there is nothing to learn.
     """
     started = time.perf_counter()
-    table, extractors = gather(dataset, recipe.extractor, task_ids, progress=progress)
+    table, extractors = gather(
+        dataset, recipe.extractor, task_ids, most=recipe.data.table_rows, progress=progress
+    )
     if table.good.all() or not table.good.any():
         what = "no candidate failed" if table.good.all() else "no candidate ran"
         raise DatasetError(
@@ -144,7 +146,9 @@ def evaluate_validity(
     """
     started = time.perf_counter()
     recipe = Recipe.model_validate(model.manifest["recipe"])
-    table, _ = gather(dataset, recipe.extractor, task_ids, progress=progress)
+    table, _ = gather(
+        dataset, recipe.extractor, task_ids, most=recipe.data.table_rows, progress=progress
+    )
     tasks = dataset.tasks()
     members: list[Member | None] = []
     for task_id in table.task_ids:

@@ -79,6 +79,26 @@ class Model(Protocol):
         ...
 
 
+HELD_OUT = 8
+"""Early stopping watches one task in so many, at least one."""
+
+
+def part_tasks(rows: Rows, seed: int) -> tuple[Rows, Rows] | None:
+    """Part rows by task, to fit on most and to stop by the others; ``None`` with one task."""
+    tasks = np.unique(rows.group)
+    if len(tasks) < 2:
+        return None
+    held = np.random.default_rng(seed).permutation(tasks)[: max(1, len(tasks) // HELD_OUT)]
+    inside = np.isin(rows.group, held)
+
+    def take(chosen: NDArray[np.bool_]) -> Rows:
+        return Rows(
+            rows.features[chosen], rows.target[chosen], rows.weight[chosen], rows.group[chosen]
+        )
+
+    return take(~inside), take(inside)
+
+
 def normalised(values: NDArray[np.floating]) -> Floats:
     """Scale non-negative values to the sum 1, where there is any."""
     result = np.asarray(values, dtype=np.float64)

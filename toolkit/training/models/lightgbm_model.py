@@ -10,7 +10,15 @@ import numpy as np
 
 from toolkit.errors import RecipeError
 from toolkit.training.cliques import neighbour_loss
-from toolkit.training.models.base import Floats, Matrix, Rows, grades, normalised, unreadable
+from toolkit.training.models.base import (
+    Floats,
+    Matrix,
+    Rows,
+    grades,
+    normalised,
+    part_tasks,
+    unreadable,
+)
 from toolkit.training.recipe import ModelOptions
 
 DEFAULTS: dict[str, Any] = {
@@ -29,6 +37,17 @@ _OBJECTIVES = {
     "logistic": "binary",
     "neighbours": "none",  # a function takes its place, see ``fit``
 }
+
+
+def _data(rows: Rows, parameters: dict[str, Any]) -> lightgbm.Dataset:
+    """LightGBM's own form of rows; rankers get grades, task by task."""
+    label: Any = rows.target
+    more: dict[str, Any] = {}
+    if parameters["objective"] == "lambdarank":
+        label, more["group"] = grades(rows.target, rows.group), rows.group_sizes()
+    return lightgbm.Dataset(
+        rows.features, label=label, weight=rows.weight, params=parameters, **more
+    )
 
 
 class LightGBMModel:
@@ -57,18 +76,21 @@ class LightGBMModel:
             "force_row_wise": True,
             "verbosity": -1,
         }
-        label: Any = rows.target
-        data_options: dict[str, Any] = {}
         if parameters["objective"] == "lambdarank":
-            label = grades(rows.target, rows.group)
-            data_options["group"] = rows.group_sizes()
             parameters.setdefault("lambdarank_truncation_level", 20)
+        rounds = options.rounds
+        parts = part_tasks(rows, seed) if options.early_stopping else None
+        if parts is not None and options.objective != "neighbours":
+            known, held = (_data(part, parameters) for part in parts)
+            stop = lightgbm.early_stopping(options.early_stopping, verbose=False)
+            stopped = lightgbm.train(
+                parameters, known, num_boost_round=rounds, valid_sets=[held], callbacks=[stop]
+            )
+            rounds = max(1, stopped.best_iteration)
         if options.objective == "neighbours":
             parameters["objective"] = _neighbours(rows)
-        data = lightgbm.Dataset(
-            rows.features, label=label, weight=rows.weight, params=parameters, **data_options
-        )
-        return cls(lightgbm.train(parameters, data, num_boost_round=options.rounds))
+        data = _data(rows, parameters)
+        return cls(lightgbm.train(parameters, data, num_boost_round=rounds))
 
     @classmethod
     def load(cls, path: Path) -> LightGBMModel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,15 @@ import numpy as np
 import xgboost
 
 from toolkit.errors import RecipeError
-from toolkit.training.models.base import Floats, Matrix, Rows, grades, normalised, unreadable
+from toolkit.training.models.base import (
+    Floats,
+    Matrix,
+    Rows,
+    grades,
+    normalised,
+    part_tasks,
+    unreadable,
+)
 from toolkit.training.recipe import ModelOptions
 
 DEFAULTS: dict[str, Any] = {
@@ -29,6 +38,50 @@ _OBJECTIVES = {
 }
 
 
+def _data(
+    rows: Rows, options: ModelOptions, threads: int, like: Any = None
+) -> xgboost.QuantileDMatrix:
+    """XGBoost's own form of rows; rankers get grades, task by task."""
+    if options.objective in ("squared", "logistic"):
+        return xgboost.QuantileDMatrix(
+            rows.features, label=rows.target, weight=rows.weight, nthread=threads, ref=like
+        )
+    sizes = rows.group_sizes()
+    # XGBoost's rankers take one weight a group.
+    starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
+    return xgboost.QuantileDMatrix(
+        rows.features,
+        label=grades(rows.target, rows.group),
+        group=sizes,
+        weight=np.add.reduceat(rows.weight, starts) / sizes,
+        nthread=threads,
+        ref=like,
+    )
+
+
+def check_device(device: str) -> None:
+    """Refuse a GPU where there is none: XGBoost would train on the processor and say nothing.
+
+    Raises
+    ------
+    RecipeError
+        When this XGBoost was built without CUDA, or CUDA's driver sees no GPU.
+    """
+    if device == "cpu":
+        return
+    cure = "take device = 'cpu', or run it where there is a GPU"
+    if not xgboost.build_info().get("USE_CUDA", False):
+        raise RecipeError(f"device = {device!r}: this XGBoost was built without CUDA", cure=cure)
+    count = ctypes.c_int(0)
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        failed = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+    except OSError:
+        failed = 1
+    if failed or count.value < 1:
+        raise RecipeError(f"device = {device!r}: there is no GPU that CUDA sees", cure=cure)
+
+
 class XGBoostModel:
     """An XGBoost booster."""
 
@@ -43,6 +96,7 @@ class XGBoostModel:
         cls, rows: Rows, options: ModelOptions, *, seed: int, threads: int, device: str
     ) -> XGBoostModel:
         """Fit on the processor or, with ``device = "cuda"``, on a GPU."""
+        check_device(device)
         if options.objective not in _OBJECTIVES:
             raise RecipeError(
                 f"XGBoost is not fitted with objective = {options.objective!r} here",
@@ -57,21 +111,24 @@ class XGBoostModel:
             "device": device,
             "verbosity": 0,
         }
-        if options.objective in ("squared", "logistic"):
-            data = xgboost.QuantileDMatrix(
-                rows.features, label=rows.target, weight=rows.weight, nthread=threads
-            )
-        else:
-            label = grades(rows.target, rows.group)
-            sizes = rows.group_sizes()
-            # XGBoost's rankers take one weight a group.
-            starts = np.concatenate(([0], np.cumsum(sizes)[:-1]))
-            weight = np.add.reduceat(rows.weight, starts) / sizes
-            data = xgboost.QuantileDMatrix(
-                rows.features, label=label, group=sizes, weight=weight, nthread=threads
-            )
+        if options.objective not in ("squared", "logistic"):
             parameters.setdefault("lambdarank_num_pair_per_sample", 8)
-        return cls(xgboost.train(parameters, data, num_boost_round=options.rounds))
+        rounds = options.rounds
+        parts = part_tasks(rows, seed) if options.early_stopping else None
+        if parts is not None:
+            known = _data(parts[0], options, threads)
+            held = _data(parts[1], options, threads, like=known)
+            stopped = xgboost.train(
+                parameters,
+                known,
+                num_boost_round=rounds,
+                evals=[(held, "held")],
+                early_stopping_rounds=options.early_stopping,
+                verbose_eval=False,
+            )
+            rounds = stopped.best_iteration + 1
+        data = _data(rows, options, threads)
+        return cls(xgboost.train(parameters, data, num_boost_round=rounds))
 
     @classmethod
     def load(cls, path: Path) -> XGBoostModel:
