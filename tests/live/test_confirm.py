@@ -13,8 +13,8 @@ from toolkit.live.confirm import (
     Rules,
     judge,
     may_stop,
-    mean_interval,
     overall,
+    trimmed_interval,
 )
 
 
@@ -27,6 +27,8 @@ def _race(gain: float, noise: float, seed: int, rules: Rules) -> tuple[str, int]
         for name, values in arms.items():
             shift = math.log1p(-gain) if name == "first" else 0.0
             values.append(1e-4 * math.exp(shared + shift + rng.normal(0.0, noise)))
+        if block not in rules.looks:
+            continue
         judged = judge(arms, rules, ["first", "second"])
         if may_stop(judged, block, rules):
             break
@@ -74,10 +76,76 @@ def test_more_challengers_need_more_evidence() -> None:
     assert three.interval[1] - three.interval[0] > one.interval[1] - one.interval[0]
 
 
-def test_the_interval_is_students() -> None:
-    low, high = mean_interval(np.array([1.0, 2.0, 3.0, 4.0]), 0.95)
+def test_with_nothing_to_trim_the_interval_is_students() -> None:
+    centre, low, high = trimmed_interval(np.array([1.0, 2.0, 3.0, 4.0]), 0.95)
     # t(0.975, 3) = 3.182446, s = 1.290994
-    assert (low, high) == pytest.approx((2.5 - 2.054260, 2.5 + 2.054260), abs=1e-5)
+    assert (centre, low, high) == pytest.approx((2.5, 2.5 - 2.054260, 2.5 + 2.054260), abs=1e-5)
+
+
+def test_a_spoilt_reading_in_five_moves_the_interval_little() -> None:
+    values = np.random.default_rng(0).normal(0.0, 0.01, 20)
+    spoilt = values.copy()
+    spoilt[:3] += 2.0
+    centre, low, high = trimmed_interval(spoilt, 0.95)
+    assert abs(centre - np.mean(values)) < 0.01 and high - low < 0.05
+
+
+NOISES = ("normal", "wide", "autocorrelated", "heavy", "spikes", "drift", "two modes")
+
+
+def _noise(kind: str, rng: np.random.Generator, count: int) -> np.ndarray:
+    """Log noise of readings in the order of time."""
+    plain = rng.normal(0.0, 0.01, count)
+    if kind == "wide":
+        return 2.5 * plain
+    if kind == "autocorrelated":
+        for i in range(1, count):
+            plain[i] += 0.9 * plain[i - 1]
+    elif kind == "heavy":
+        return 0.01 * rng.standard_t(2, count)
+    elif kind == "spikes":
+        plain += np.where(rng.random(count) < 0.1, np.log(rng.uniform(1.05, 2.0, count)), 0.0)
+    elif kind == "drift":
+        plain += np.linspace(0.0, 0.2, count)
+    elif kind == "two modes":
+        plain += np.where(rng.random(count) < 0.3, 0.05, 0.0)
+    return plain
+
+
+def _outcome(kind: str, gain: float, seed: int, challengers: int) -> str:
+    """One sequential confirmation under a kind of noise; the first challenger has the gain."""
+    rng = np.random.default_rng([seed, NOISES.index(kind)])
+    names = [f"c{i}" for i in range(challengers)]
+    arms = [INCUMBENT, TWIN, *names]
+    rules = Rules()
+    noise = _noise(kind, rng, rules.looks[-1] * len(arms)).reshape(-1, len(arms))
+    readings: dict[str, list[float]] = {name: [] for name in arms}
+    for block, row in enumerate(noise, start=1):
+        for place, arm in enumerate(rng.permutation(len(arms)).tolist()):
+            shift = math.log1p(-gain) if arms[arm] == "c0" else 0.0
+            readings[arms[arm]].append(1e-4 * math.exp(row[place] + shift))
+        if block in rules.looks:
+            judged = judge(readings, rules, names)
+            if may_stop(judged, block, rules):
+                break
+    verdict = overall(judged)
+    assert verdict is not None
+    return verdict.verdict
+
+
+@pytest.mark.parametrize("kind", NOISES)
+def test_same_against_same_is_called_better_in_at_most_one_of_twenty(kind: str) -> None:
+    runs = 200
+    for challengers in (1, 3):
+        claims = sum(_outcome(kind, 0.0, seed, challengers) == "better" for seed in range(runs))
+        assert claims <= 0.05 * runs
+
+
+@pytest.mark.parametrize("kind", NOISES)
+def test_a_true_gain_of_three_percent_is_found_in_nine_of_ten(kind: str) -> None:
+    runs = 100
+    found = sum(_outcome(kind, 0.03, seed, 1) == "better" for seed in range(runs))
+    assert found >= 0.9 * runs
 
 
 def test_one_block_proves_nothing() -> None:

@@ -1,1 +1,68 @@
+"""The device phase: TVM's spaces, building and measuring, confirmation, and a warm cost model."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["cost_model", "strategy"]
+
+
+def cost_model(path: str | Path, *, seen: bool = False, machine: str | None = None) -> Any:
+    """Return a trained throughput model as a TVM ``CostModel`` that goes on learning.
+
+    For ``ms.tune_tir(..., cost_model=toolkit.live.cost_model("tuning/models/throughput"))``.
+
+    Parameters
+    ----------
+    path
+        Model folder.
+    seen
+        Let a task that was trained on be scored by what was learnt from it. By default the member
+        that left it out scores it, so that the run may be judged.
+    machine
+        Name of this machine, as in the model's dataset.
+
+    Raises
+    ------
+    ModelError
+        When there is no throughput model.
+    """
+    # TVM is loaded only when a device is meant.
+    from toolkit.live.warm_cost_model import warm_cost_model
+
+    return warm_cost_model(path, seen=seen, machine=machine)
+
+
+def strategy(
+    name: str,
+    *,
+    model: Path | str | Sequence[Path | str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    machine: str | None = None,
+) -> Any:
+    """Return a strategy of ``toolkit.search`` as a TVM ``SearchStrategy``.
+
+    For ``ms.tune_tir(..., strategy=toolkit.live.strategy("etc-mutation", model=...))``.
+
+    Parameters
+    ----------
+    name, options
+        As in ``toolkit tune``.
+    model
+        Model folder or folders; none is loaded unless it is named.
+    machine
+        Name of this machine, as in the models' dataset.
+
+    Raises
+    ------
+    ModelError
+        When a folder holds no model.
+    SearchError
+        In TVM's ``pre_tuning``, when the strategy needs a model that was not given.
+    """
+    from toolkit.live.tvm_strategy import make_tvm_strategy
+
+    return make_tvm_strategy(name, model=model, options=options, seed=seed, machine=machine)

@@ -23,7 +23,10 @@ INCUMBENT = "incumbent"
 TWIN = "incumbent again"
 
 # Numbers of blocks after which the verdict is looked at; the error rate is shared among them.
-LOOKS = (6, 9, 13, 18, 25, 36)
+LOOKS = (6, 9, 13, 18, 25, 36, 50)
+
+# Share of the blocks that is trimmed at either end: a few disturbed readings must not decide.
+TRIMMED = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +53,9 @@ class Rules:
 class Judgement:
     """What is claimed of one challenger.
 
-    ``ratio`` is its latency over the incumbent's (below 1 is faster), the geometric mean over
-    blocks; ``interval`` its confidence interval after all corrections; ``floor`` the largest
-    ratio that the incumbent may have to itself, at the same confidence.
+    ``ratio`` is its latency over the incumbent's (below 1 is faster), the trimmed geometric mean
+    over blocks; ``interval`` its confidence interval after all corrections; ``floor`` the ratio
+    that the incumbent has to itself (1 or more).
     """
 
     challenger: str
@@ -64,16 +67,25 @@ class Judgement:
     confidence: float
 
 
-def mean_interval(values: NDArray[np.float64], level: float) -> tuple[float, float]:
-    """Student's two-sided confidence interval of a mean."""
+def trimmed_interval(
+    values: NDArray[np.float64], level: float, share: float = TRIMMED
+) -> tuple[float, float, float]:
+    """Trimmed mean and its two-sided confidence interval: ``(centre, low, high)``.
+
+    Tukey and McLaughlin 1963 (as in Wilcox, "Introduction to Robust Estimation", section 4.3):
+    Student's t with the winsorised variance; with nothing to trim it is Student's own interval.
+    """
     count = len(values)
     if count < 2:
-        return -math.inf, math.inf
-    half = float(
-        stats.t.ppf(0.5 + level / 2, count - 1) * np.std(values, ddof=1) / math.sqrt(count)
-    )
-    centre = float(np.mean(values))
-    return centre - half, centre + half
+        return (float(values[0]) if count else math.nan), -math.inf, math.inf
+    cut = int(share * count)
+    ordered = np.sort(values)
+    kept = ordered[cut : count - cut]
+    spread = np.std(np.clip(values, kept[0], kept[-1]), ddof=1)
+    error = float(spread) / ((1.0 - 2.0 * cut / count) * math.sqrt(count))
+    half = float(stats.t.ppf(0.5 + level / 2, len(kept) - 1)) * error
+    centre = float(np.mean(kept))
+    return centre, centre - half, centre + half
 
 
 def judge(
@@ -87,25 +99,26 @@ def judge(
         Latency in seconds by arm, one value a block, in the order of the blocks; the arms
         ``INCUMBENT`` and ``TWIN`` among them.
     rules, challengers
-        The level is ``1 - error_rate / (challengers * looks)``: Bonferroni over having picked
-        the best of several and over having looked several times.
+        Each side of an interval errs with ``error_rate / (challengers * looks)``: Bonferroni over
+        having picked the best of several and over having looked several times. Only one side
+        can make a false "better".
 
     Returns
     -------
-    One judgement a challenger. "better": the whole interval lies below the floor's reciprocal.
+    One judgement a challenger. "better": the whole interval lies below the floor's reciprocal, the
+    floor being what the incumbent's two arms turn out to differ by.
     "not better": the whole interval lies above ``1 - least_gain``. Else "undecided".
     """
     incumbent = np.log(np.asarray(readings[INCUMBENT], dtype=np.float64))
     twin = np.log(np.asarray(readings[TWIN], dtype=np.float64))
     tests = max(1, len(challengers)) * len(rules.looks)
-    level = 1.0 - rules.error_rate / tests
-    low, high = mean_interval(twin - incumbent, level)
-    floor = max(abs(low), abs(high))
+    level = 1.0 - 2.0 * rules.error_rate / tests
+    floor = abs(trimmed_interval(twin - incumbent, level)[0])
     judged = []
     for name in challengers:
         # Both arms of the incumbent are the same program: their mean is its better estimate.
         difference = np.log(np.asarray(readings[name], dtype=np.float64)) - (incumbent + twin) / 2
-        low, high = mean_interval(difference, level)
+        centre, low, high = trimmed_interval(difference, level)
         verdict: Verdict = "undecided"
         if high < -floor:
             verdict = "better"
@@ -115,7 +128,7 @@ def judge(
             Judgement(
                 challenger=name,
                 verdict=verdict,
-                ratio=math.exp(float(np.mean(difference))),
+                ratio=math.exp(centre),
                 interval=(math.exp(low), math.exp(high)),
                 floor=math.exp(floor),
                 blocks=len(incumbent),

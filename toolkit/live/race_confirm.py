@@ -76,7 +76,7 @@ def confirm_finals(
         target=target,
         protocol=protocol,
         # Each interval is an estimate of its own, looked at once: nothing is picked here.
-        rules=Rules(error_rate=0.05 * len(programs), looks=(blocks,)),
+        rules=Rules(error_rate=0.025 * len(programs), looks=(blocks,)),
         seconds=math.inf,
         rng=np.random.default_rng(seed),
         step=_Quiet(step),

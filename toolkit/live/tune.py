@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 
 from toolkit.errors import LiveError
+from toolkit.live.avoid import AvoidingOracle
 from toolkit.live.database import DatabaseWriter
 from toolkit.live.design import DesignSpace
 from toolkit.live.device import Device
@@ -77,7 +78,7 @@ class _Searcher:
     task: TuneTask
     space: MetaScheduleSpace
     strategy: Strategy
-    oracle: RememberingOracle
+    oracle: AvoidingOracle
 
 
 def make_strategy(
@@ -241,7 +242,7 @@ def _searchers(
             show(trial)
 
         oracle = RememberingOracle(measured, known, clock, on_known=remember)
-        found.append(_Searcher(task, space, strategy, oracle))
+        found.append(_Searcher(task, space, strategy, AvoidingOracle(oracle, space)))
     return found
 
 
@@ -330,6 +331,7 @@ def _summary(
                 "weight": searcher.task.weight,
                 "trials": len(trials),
                 "failed": failed,
+                "avoided": searcher.oracle.avoided,
                 "best_latency_s": min(latencies, default=None),
             }
         )

@@ -1,0 +1,114 @@
+"""Leaves out what would probably fail, or take far longer to build and run than it can be worth.
+
+Learned from the run itself and from the records that it goes on from: a classifier on the space's
+features, with failures and outlying elapsed seconds as its positives. What it leaves out is not
+measured and not counted; a fixed share of it is measured all the same, so that a wrong belief is
+found out.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.records import Candidate, Trial, TrialState
+from toolkit.search.base import Oracle
+
+# Elapsed seconds above this multiple of the median, and above this many seconds, are outliers.
+SLOW = 5.0
+SLOW_S = 1.0
+
+# Trials and bad ones among them before anything is predicted, and trials between two fits.
+ENOUGH, ENOUGH_BAD, REFIT = 48, 6, 32
+
+# Probability from which a candidate is left out, and the share that is measured in spite of it.
+CERTAIN = 0.9
+LOOK_AGAIN = 0.1
+
+
+class Described(Protocol):
+    """A space, as far as it describes its candidates."""
+
+    def features(self, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
+        """Features ``(n, d)``, in the candidates' order."""
+        ...
+
+
+class AvoidingOracle:
+    """Measures through another oracle what is not predicted to be a waste.
+
+    Attributes
+    ----------
+    avoided
+        Candidates that were left out so far.
+    """
+
+    def __init__(self, oracle: Oracle, space: Described) -> None:
+        self._oracle = oracle
+        self._space = space
+        self._features: list[NDArray[np.float32]] = []
+        self._elapsed: list[float] = []
+        self._failed: list[bool] = []
+        self._fitted_at = 0
+        self._model: Any = None
+        self.avoided = 0
+
+    def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
+        """Measure the promising ones; at least one of a batch, so that a search always goes on."""
+        chance = self.chances(candidates)
+        taken = [
+            candidate
+            for candidate, bad in zip(candidates, chance, strict=True)
+            if bad < CERTAIN or _look_again(candidate)
+        ]
+        if candidates and not taken:
+            taken = [candidates[int(np.argmin(chance))]]
+        self.avoided += len(candidates) - len(taken)
+        trials = self._oracle.measure(taken)
+        self._learn(trials)
+        return trials
+
+    def chances(self, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+        """Probability of each candidate to fail or to be an outlier in seconds; 0 at first."""
+        if self._model is None or not candidates:
+            return np.zeros(len(candidates))
+        features = self._space.features(candidates)
+        return np.asarray(self._model.predict_proba(features)[:, 1], dtype=np.float64)
+
+    def _learn(self, trials: Sequence[Trial]) -> None:
+        # What TVM refuses costs nothing and is no failure of the device.
+        told = [t for t in trials if t.state is not TrialState.INSTANTIATION]
+        if not told:
+            return
+        self._features.append(self._space.features([t.candidate for t in told]))
+        self._elapsed += [t.elapsed_s for t in told]
+        self._failed += [t.state is not TrialState.OK for t in told]
+        count = len(self._elapsed)
+        if count < ENOUGH or count - self._fitted_at < REFIT:
+            return
+        self._fitted_at = count
+        elapsed = np.array(self._elapsed)
+        slow = elapsed > max(SLOW * float(np.median(elapsed)), SLOW_S)
+        bad = slow | np.array(self._failed)
+        if bad.sum() < ENOUGH_BAD or bad.all():
+            self._model = None
+            return
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        model = HistGradientBoostingClassifier(
+            max_iter=60, max_leaf_nodes=15, min_samples_leaf=3, random_state=0
+        )
+        with warnings.catch_warnings():
+            # Columns that this space does not vary are no news.
+            warnings.simplefilter("ignore")
+            self._model = model.fit(np.concatenate(self._features), bad)
+
+
+def _look_again(candidate: Candidate) -> bool:
+    """Whether a candidate is of the share that is measured anyway; the same in every run."""
+    digits = "".join(c for c in candidate.candidate_id if c in "0123456789abcdef")
+    return int(digits[-8:] or "0", 16) / 0xFFFFFFFF < LOOK_AGAIN
