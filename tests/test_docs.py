@@ -111,7 +111,13 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize(
     "name",
-    ["README.md", "docs/tutorial/a-day.md", "docs/how-to/python.md", "docs/how-to/plugins.md"],
+    [
+        "README.md",
+        "docs/tutorial/a-day.md",
+        "docs/how-to/describe.md",
+        "docs/how-to/python.md",
+        "docs/how-to/plugins.md",
+    ],
 )
 def test_python_examples_run(name: str, work: Path) -> None:
     """The examples of a page, one after the other, in one namespace, on logs of the test's own."""
