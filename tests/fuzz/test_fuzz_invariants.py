@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import random
 
 import invariants
@@ -83,3 +84,26 @@ def test_a_trace_that_goes_on_where_another_enters_its_postprocessors():
     longer = good.replace(b'["EnterPostproc",[],[],[]]', b'["Unroll",["l8"],[],[]]')
     assert longer != good
     invariants.check("metaschedule", database(good, longer, good))
+
+
+@pytest.mark.parametrize("new", [False, True])
+def test_a_workload_whose_statements_run_in_circles_is_rejected(new):
+    digest, text = loglines.workload(new=new)
+    graph = json.loads(base64.b64decode(text)[8:])
+    loops = [
+        node for node in graph["nodes"] if "For" in str(node.get("type_key") or node.get("type"))
+    ]
+    loops[0]["data" if new else "attrs"]["body"] = graph["nodes"].index(loops[0])
+    told = json.dumps(graph).encode()
+    line = [digest, base64.b64encode(len(told).to_bytes(8, "little") + told).decode()]
+    with pytest.raises(BadLine, match="layout"):
+        read_workload(loglines.dump(line))
+
+
+def test_lines_with_a_damaged_number_and_no_whole_one_beside_them():
+    line = loglines.dump(loglines.ansor())
+    invariants.check("ansor", line.replace(b"[0, 4, 1", b"0[, 4, 1") + b"\n")
+    invariants.check("ansor", b"\n".join([line.replace(b"1, 4, 2", b"1, , 2"), line, b""]))
+    # the same bytes but for a digit that stands elsewhere
+    moved = line.replace(b'"RE", 2, [0', b'"RE", , 2[0')
+    invariants.check("ansor", moved + b"\n" + line.replace(b'["RE", 2', b'2["RE", ') + b"\n")

@@ -92,6 +92,7 @@ class _Graph:
     def __init__(self, graph: Any) -> None:
         self._old = "root" in graph
         self._nodes: list[Any] = graph["nodes"]
+        self._visits = 4 * len(self._nodes)
         self._root = int(graph["root"] if self._old else graph["root_index"])
         about = graph.get("attrs" if self._old else "metadata") or {}
         version = about.get("tvm_version")
@@ -142,6 +143,10 @@ class _Graph:
         found: list[Block] = []
         waiting = [statement]
         while waiting:
+            # A damaged graph may run in circles, or share what it repeats without end.
+            self._visits -= 1
+            if self._visits < 0:
+                raise ValueError("the statements are no tree")
             at = waiting.pop()
             kind = self.kind(at)
             if kind == "SeqStmt":

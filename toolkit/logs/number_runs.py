@@ -82,6 +82,8 @@ class Runs(NamedTuple):
         no finite value or more than 40 bytes.
         """
         starts, ends = self.starts[:, first], self.ends[:, last]
+        if not starts.size:
+            return np.zeros(starts.shape), np.ones(len(starts), dtype=np.bool_)
         zeros = (self.data[starts] == 48) & (self.ends[:, first] - starts > 1)
         good = ~zeros.any(axis=1) & (ends - starts < _MAX_FLOAT_BYTES).all(axis=1)
         starts = starts - signs
