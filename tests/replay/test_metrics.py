@@ -84,6 +84,7 @@ def test_the_time_ratio_is_to_the_baseline_s_best() -> None:
 def frame(**columns: list[float | None]) -> pl.DataFrame:
     n = len(next(iter(columns.values())))
     default = {"source_id": ["a"] * n, "timestamp": [None] * n, "latency_s": [1e-3] * n}
+    default |= {"order": list(range(n))}
     return pl.DataFrame(
         default | {"elapsed_s": [None] * n} | columns,
         schema_overrides=dict.fromkeys(("timestamp", "latency_s", "elapsed_s"), pl.Float64),
@@ -103,6 +104,11 @@ def test_recorded_seconds_come_first_then_timestamps_then_the_stated_cost() -> N
     # recorded; gap; same time as before; backwards and failed; a pause; zero is no time
     assert seconds.tolist() == pytest.approx([7.0, 3.0, 5.0, 0.5, 2.3, 2.3])
     assert sources == {"recorded": 1, "timestamps": 1, "cost_model": 4}
+
+
+def test_gaps_over_records_of_other_tasks_are_not_believed() -> None:
+    apart = frame(timestamp=[1.0, 2.0, 4.0]).with_columns(order=pl.Series([0, 1, 3]))
+    assert elapsed_seconds(apart, CostModel())[1]["timestamps"] == 1
 
 
 def test_timestamps_of_different_sources_are_not_compared() -> None:

@@ -7,6 +7,8 @@ import polars as pl
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
+from toolkit.datasets.seconds import LONGEST_GAP_S, dated_seconds, timed_seconds
+
 
 class CostModel(BaseModel):
     """Seconds of a measurement that the log does not time.
@@ -23,7 +25,7 @@ class CostModel(BaseModel):
     minimal_run_s: float = Field(default=0.1, ge=0)
     failed_s: float = Field(default=0.5, ge=0)
     longest_gap_s: float = Field(
-        default=60.0,
+        default=LONGEST_GAP_S,
         gt=0,
         description="A longer gap between timestamps is a pause, not a measurement.",
     )
@@ -39,25 +41,19 @@ def elapsed_seconds(
 ) -> tuple[NDArray[np.float64], dict[str, int]]:
     """Seconds of each record: recorded, else the gap between timestamps, else the cost model.
 
-    Records must be in the order of their source. Timestamps of real logs run backwards and share
-    a value within a batch: only gaps in (0, ``longest_gap_s``] to the record before, in the same
-    source, are believed.
+    Records must be in the order of their source. Which gaps are believed: see
+    ``toolkit.datasets.seconds.dated_seconds``.
 
     Returns
     -------
     The seconds, and how many came from where.
     """
-    elapsed = records["elapsed_s"].to_numpy().astype(np.float64)
     latency = records["latency_s"].to_numpy().astype(np.float64)
-    gap = (
-        records.select(pl.col("timestamp") - pl.col("timestamp").shift(1).over("source_id"))
-        .to_series()
-        .to_numpy()
-        .astype(np.float64)
-    )
-    recorded = np.isfinite(elapsed) & (elapsed > 0)
-    with np.errstate(invalid="ignore"):
-        timed = ~recorded & (gap > 0) & (gap <= cost.longest_gap_s)
+    known = records.select(elapsed=timed_seconds(), gap=dated_seconds(cost.longest_gap_s))
+    elapsed = known["elapsed"].to_numpy().astype(np.float64)
+    gap = known["gap"].to_numpy().astype(np.float64)
+    recorded = np.isfinite(elapsed)
+    timed = ~recorded & np.isfinite(gap)
     modelled = ~recorded & ~timed
     seconds = np.where(recorded, elapsed, np.where(timed, gap, cost.seconds(latency)))
     counts = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from toolkit.datasets.analysis.result import NEAR
+from toolkit.datasets.seconds import dated_seconds, timed_seconds
 
 COLUMNS = [
     "task_id",
@@ -18,8 +19,6 @@ COLUMNS = [
     "timestamp",
     "run_times_s",
 ]
-LONGEST_GAP_S = 60.0
-"""A longer gap between timestamps is a pause, not a measurement."""
 
 TASK = ["task_id"]
 RUN = ["task_id", "source_id"]
@@ -34,17 +33,11 @@ def prepare(records: pl.DataFrame) -> pl.DataFrame:
     ``n`` (evaluation of the run, from 1); ``length`` of the run; ``so_far`` (lowest value up to
     here) and ``clock`` (seconds up to here, null once a measurement has no time).
     """
-    gap = pl.col("timestamp").diff().over("source_id")
-    # Other tasks of the source may lie between two records: their time is not this one's.
-    next_to_it = pl.col("order").diff().over("source_id") == 1
-    recorded = pl.when(pl.col("elapsed_s") > 0).then("elapsed_s")
     frame = (
         records.sort("source_id", "order")
         .with_columns(
             ok=pl.col("state") == "ok",
-            seconds=recorded.otherwise(
-                pl.when(next_to_it & (gap > 0) & (gap <= LONGEST_GAP_S)).then(gap)
-            ),
+            seconds=pl.coalesce(timed_seconds(), dated_seconds()),
         )
         .sort("task_id", "source_id", "order")
     )
