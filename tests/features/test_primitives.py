@@ -225,6 +225,7 @@ def test_threads_that_several_blocks_share_are_not_multiplied(
     monkeypatch.setattr("toolkit.features.trace_nest.workload_blocks", lambda task: blocks)
     nest = trace_nest(softmax_group([8, 256], fused=True))
     assert [extent.tolist() for extent in nest.threads] == [[8, 256]]
+    assert np.asarray(nest.across).tolist() == [8, 256]
     assert [extent.tolist() for extent in nest.blocks] == [[1, 1]]
     assert nest.serial is not None
     assert nest.serial.tolist() == [2 * 1000 / 8, 2 * 1000 / 256]
@@ -235,8 +236,29 @@ def test_kernels_follow_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolkit.features.trace_nest.workload_blocks", lambda task: blocks)
     nest = trace_nest(softmax_group([64], fused=False))
     assert [extent.tolist() for extent in nest.threads] == [[64], [1]]
+    assert nest.across == 1.0  # no block of a kernel shares its threads with another
     assert nest.serial is not None
     assert nest.serial.tolist() == [1000 / 64 + 1000]  # one thread adds everything up
+
+
+def test_an_attached_stage_with_threads_of_its_own_is_no_kernel() -> None:
+    # Ansor's cross-thread reduction: stage 1 follows the split of stage 2 and is attached to it
+    def steps(threads: int) -> list[list[object]]:
+        return [
+            ["SP", 2, 2, 768, [threads], 1],
+            ["AN", 2, 3, 6],
+            ["FSP", 1, 3, 0, 1],
+            ["AN", 1, 4, 6],
+            ["CA", 1, 2, 2],
+            ["FU", 2, [0, 1, 2]],
+            ["AN", 2, 0, 5],
+            ["PR", 1, 0, "auto_unroll_max_step$16"],
+        ]
+
+    columns = columns_of(ansor_group(steps(32), steps(64), task=GPU_TASK))
+    assert columns["n_kernels"] == [1, 1]
+    assert columns["thread_extent"] == [32, 64]
+    assert columns["cross_threads"] == [32, 64]
 
 
 def test_balance_of_a_parallel_loop() -> None:

@@ -25,6 +25,7 @@ class _Stage:
     kind: str = "compute"
     loops: list[Floats | None] = field(default_factory=list)
     splits: list[Axis] = field(default_factory=list)
+    attached: bool = False
 
     def reach(self, last: int) -> None:
         while len(self.loops) <= last:
@@ -148,6 +149,7 @@ class _Replay:
         own = self.stage(stage)
         self.nest.located.append(self.decide()[0])
         own.loops = [None] * len(own.loops)
+        own.attached = True
 
     def _ci(self, number: int, stage: int) -> None:
         self.nest.inlined += 1
@@ -173,7 +175,15 @@ class _Replay:
         self._fetch.sort(key=lambda copy: place[id(copy[0])])
         self.nest.fetch = [length for _, length in self._fetch]
         unknown = np.full(self.rows, np.nan)
-        kernels = [bound for bound in self._bound.values() if bound["block"] or bound["thread"]]
+        attached = {id(stage) for stage in self.every if stage.attached}
+        programs = {k: b for k, b in self._bound.items() if b["block"] or b["thread"]}
+        kernels = [bound for key, bound in programs.items() if key not in attached]
+        # A stage that is attached inside another's kernel and has threads of its own reduces
+        # across them.
+        for key, bound in programs.items():
+            extent = product(bound["thread"], self.rows)
+            if key in attached and extent is not None:
+                self.nest.across = np.fmax(self.nest.across, extent)
         kernels.sort(key=lambda bound: -len(bound["vthread"]))
         for bound in kernels:
             for word, found in (

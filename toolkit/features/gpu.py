@@ -51,6 +51,7 @@ def gpu_columns(
     result["warp_fill"] = threads / (warps * WARP)
     result["grid_threads"] = blocks * threads
     result["points_per_thread"] = known["op_points"] / (blocks * threads)
+    result["cross_threads"] = np.broadcast_to(nest.across, tiling.rows).astype(np.float64)
     _serial(nest, known, task, result)
     staged = _staging(nest, tiling, known, threads, result)
     result["staged_bytes"] = staged

@@ -52,6 +52,8 @@ class Nest:
         Vector length of each staged operand's copy: input first, then weights.
     located
         Depth at which each movable stage is attached (-1 root, -2 inlined).
+    across
+        Threads that reduce together, 1 where none do.
     serial
         Iterations of the busiest thread, over all kernels; ``None``: the main stage tells them.
     inlined, cached
@@ -69,6 +71,7 @@ class Nest:
     unroll: Floats | None = None
     fetch: list[Floats] = field(default_factory=list)
     located: list[Floats] = field(default_factory=list)
+    across: Floats | float = 1.0
     serial: Floats | None = None
     inlined: int = 0
     cached: int = 0

@@ -33,7 +33,7 @@ class PrimitivesExtractor:
     """Ansor steps and MetaSchedule traces → columns."""
 
     name = "primitives"
-    version = 2
+    version = 3
 
     def supports(self, task: Task) -> bool:
         """Ansor and MetaSchedule tasks."""

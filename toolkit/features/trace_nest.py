@@ -212,7 +212,11 @@ class _Replay:
             value = unknown if extent is None else extent
             # Blocks of one kernel share its threads: an axis that several bind is as long as the
             # longest (a reduction across threads binds one axis in every block).
-            last[word] = np.fmax(last[word], value) if word in last else value
+            if word in last:
+                value = np.fmax(last[word], value)
+                if word.startswith("threadIdx"):
+                    self.nest.across = np.fmax(self.nest.across, value)
+            last[word] = value
         self.nest.serial = self._serial(kernels, members)
         kernels.sort(key=lambda kernel: not any(word.startswith("vthread") for word in kernel))
         for kernel in kernels:
