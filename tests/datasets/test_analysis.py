@@ -403,7 +403,7 @@ def test_weights_and_shares(tmp_path):
 def test_batches_of_tasks_change_nothing(tmp_path, monkeypatch):
     whole = analysed(tmp_path, *two_tuners(tmp_path))
     monkeypatch.setattr(
-        Dataset, "task_batches", lambda self: ([task_id] for task_id in self.tasks())
+        Dataset, "task_batches", lambda self, records: ([task_id] for task_id in self.tasks())
     )
     dataset = open_dataset(tmp_path / "ds")
     parts = analyse(dataset)

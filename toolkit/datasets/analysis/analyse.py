@@ -23,6 +23,10 @@ from toolkit.datasets.analysis.tuners import compare_tuners, task_weights
 from toolkit.datasets.open import Dataset
 
 
+BATCH = 150_000
+"""Records read at a time; a single task may have more."""
+
+
 @dataclass
 class _Parts:
     """What is kept of each batch."""
@@ -47,7 +51,7 @@ def analyse(dataset: Dataset, enumerated: Mapping[str, bool] | None = None) -> A
     if enumerated is None:
         enumerated = dataset.enumerated()
     parts = _Parts()
-    for batch in dataset.task_batches():
+    for batch in dataset.task_batches(records=BATCH):
         _read(dataset, batch, parts)
     if not any(map(len, parts.runs)):
         return None
