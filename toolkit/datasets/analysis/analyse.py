@@ -22,7 +22,6 @@ from toolkit.datasets.analysis.spread import (
 from toolkit.datasets.analysis.tuners import compare_tuners, task_weights
 from toolkit.datasets.open import Dataset
 
-
 BATCH = 150_000
 """Records read at a time; a single task may have more."""
 
