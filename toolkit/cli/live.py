@@ -137,6 +137,14 @@ def validate(
         list[Path] | None, typer.Option(help="Model folder; repeatable (default: tuning/models).")
     ] = None,
     tasks: Annotated[int, typer.Option(min=1, help="How many tasks, where none is named.")] = 2,
+    tvm_python: Annotated[
+        Path | None,
+        typer.Option(help="Interpreter whose TVM has Ansor: confirms Ansor tasks with it."),
+    ] = None,
+    workloads: Annotated[
+        list[Path] | None,
+        typer.Option(help="Python file that registers their workloads; repeatable."),
+    ] = None,
     cores: Cores = None,
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
     folder: Annotated[
@@ -164,6 +172,8 @@ def validate(
         cores=parse_cores(cores),
         seed=seed,
         out=folder or Workspace().validation,
+        tvm_python=tvm_python,
+        workloads=workloads or [],
         progress=BarProgress(),
     )
     if json:

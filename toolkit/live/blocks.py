@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -36,13 +37,16 @@ def confirm(
     seconds: float,
     rng: np.random.Generator,
     step: Step,
+    open_device: Callable[[], Device] | None = None,
 ) -> Confirmation:
     """Compare challengers with the incumbent until the rules let it end or time is up.
 
     A reading is the median of the protocol's repeats. A challenger that fails is dropped; an
     incumbent that fails ends it with ``LiveError``. Blocks are whole: one that was begun is
-    finished, so that every arm has the same number of readings.
+    finished, so that every arm has the same number of readings. ``open_device`` opens a fresh
+    measuring process where it is not this interpreter's.
     """
+    fresh = open_device or (lambda: Device(target, protocol))
     result = Confirmation()
     arms = {INCUMBENT: incumbent, TWIN: incumbent, **challengers}
     result.readings = {name: [] for name in arms}
@@ -55,7 +59,7 @@ def confirm(
         rng.shuffle(order)
         block: dict[str, float] = {}
         for name in order:
-            with Device(target, protocol) as device:
+            with fresh() as device:
                 reading = device.measure(arms[name])
             if reading.state is not TrialState.OK:
                 if name in (INCUMBENT, TWIN):

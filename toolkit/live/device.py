@@ -70,11 +70,21 @@ class Device:
         *,
         max_builds: int = 400,
         rpc: dict[str, Any] | None = None,
+        command: Sequence[str] | None = None,
+        settings: dict[str, Any] | None = None,
     ) -> None:
+        """Prepare a device; its process starts with the first request.
+
+        ``rpc`` connects the process to a tracker (``host``, ``port``, ``key``); ``command`` is
+        another measuring process that speaks the same protocol, ``settings`` what it is told
+        beside target and cores.
+        """
         self.target = target
         self.protocol = protocol
         self.max_builds = max_builds
         self.rpc = rpc
+        self.command = list(command or [sys.executable, "-m", "toolkit.live.worker"])
+        self.settings = dict(settings or {})
         self.restarts = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._builds = 0
@@ -172,7 +182,7 @@ class Device:
         self.stop()
         environment = dict(os.environ, TVM_NUM_THREADS=str(self.protocol.threads))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "toolkit.live.worker"],
+            self.command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -184,7 +194,9 @@ class Device:
         target: Any = self.target
         if target.lstrip().startswith("{"):
             target = orjson.loads(target)
-        self._send({"target": target, "cores": list(self.protocol.cores), "rpc": self.rpc})
+        self._send(
+            {"target": target, "cores": list(self.protocol.cores), "rpc": self.rpc, **self.settings}
+        )
         ready = self._receive(START_TIMEOUT_S)
         if ready is None or not ready["ready"]:
             self._kill()

@@ -11,9 +11,12 @@ import orjson
 from toolkit.datasets import open_dataset
 from toolkit.errors import LiveError
 from toolkit.live import machine
+from toolkit.live.choose import choose_tasks
 from toolkit.live.guides import load_guides
+from toolkit.live.older import validate_older
 from toolkit.live.protocol import Protocol
-from toolkit.live.validate import Settings, choose_tasks, validate
+from toolkit.live.validate import validate
+from toolkit.live.verdict import Settings
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 
@@ -42,14 +45,29 @@ def validate_dataset(
     cores: Sequence[int] = (),
     seed: int = 0,
     out: Path,
+    tvm_python: Path | None = None,
+    workloads: Sequence[Path] = (),
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Validate tasks of a dataset on this machine; see ``toolkit.live.validate``.
 
-    Without a strategy the refinement takes the best one that the models at hand allow. Raises
-    ``LiveError`` where the tasks need different numbers of threads.
+    Without a strategy the refinement takes the best one that the models at hand allow. With
+    ``tvm_python`` Ansor tasks are confirmed by that interpreter's TVM (``toolkit.live.older``).
+    Raises ``LiveError`` where the tasks need different numbers of threads.
     """
     dataset = open_dataset(dataset_dir)
+    if tvm_python is not None:
+        return validate_older(
+            dataset,
+            choose_tasks(dataset, task_names, task_count, log_format="ansor"),
+            out,
+            python=tvm_python,
+            workloads=workloads,
+            target=target,
+            protocol=Protocol(threads=len(cores) or machine.physical_cores(), cores=tuple(cores)),
+            settings=Settings(top=top, seconds=seconds, strategy="none", seed=seed),
+            progress=progress,
+        )
     tasks = choose_tasks(dataset, task_names, task_count)
     given = None if target is None else machine.parse_target(target)
     targets = {task.task_id: given or target_here(task) for task in tasks}

@@ -2,62 +2,35 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 import polars as pl
 
 from toolkit.datasets import Dataset
-from toolkit.errors import DatasetError, LiveError, did_you_mean
-from toolkit.live.blocks import Confirmation, confirm
-from toolkit.live.confirm import Rules, overall
+from toolkit.errors import LiveError
+from toolkit.live.blocks import confirm
 from toolkit.live.database import DatabaseWriter
 from toolkit.live.design import Design, DesignSpace
 from toolkit.live.device import Device, Program
 from toolkit.live.guides import Guides
-from toolkit.live.machine import describe_machine, noise_warnings
+from toolkit.live.machine import noise_warnings
 from toolkit.live.oracle import DeviceOracle
 from toolkit.live.programs import checked_program, load_workload, timed_program
 from toolkit.live.protocol import Protocol
 from toolkit.live.refine import refine
 from toolkit.live.space import MetaScheduleSpace
+from toolkit.live.verdict import Looked, Settings, verdict_of, write_verdicts
 from toolkit.progress import SILENT, Progress, Step
 from toolkit.records import Candidate, Task, Trial, TrialState
 
 # How a task's time is shared out; screening takes what it takes.
 REFINE_SHARE = 0.4
 UNSCHEDULED = "the unscheduled program"
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What to validate and how.
-
-    Attributes
-    ----------
-    top
-        Recorded candidates rebuilt and screened a task, best first.
-    challengers
-        How many of the fastest go into the confirmation against the incumbent.
-    seconds
-        Time a task may take, refinement and confirmation together.
-    strategy
-        Search strategy of the refinement (any of ``toolkit.search``).
-    """
-
-    top: int = 5
-    challengers: int = 2
-    seconds: float = 60.0
-    strategy: str = "evolutionary"
-    seed: int = 0
-    rules: Rules = field(default_factory=Rules)
 
 
 @dataclass
@@ -67,37 +40,6 @@ class _Screened:
     trials: list[Trial] = field(default_factory=list)
     failed: list[dict[str, str]] = field(default_factory=list)
     wrong: set[str] = field(default_factory=set)
-
-
-def choose_tasks(dataset: Dataset, wanted: Sequence[str], count: int) -> list[Task]:
-    """Tasks to validate: those named (by id or its beginning), else the most recorded ones.
-
-    Only MetaSchedule tasks can be rebuilt; raises ``DatasetError`` when none is left.
-    """
-    tasks = dataset.tasks()
-    if wanted:
-        chosen = []
-        for name in wanted:
-            found = [task for key, task in tasks.items() if key.startswith(name)]
-            if not found:
-                raise DatasetError(
-                    f"no task is called {name!r}",
-                    where=dataset.path,
-                    cure=did_you_mean(name, tasks) + " ('toolkit describe' lists them)",
-                )
-            chosen += found
-    else:
-        counts = dataset.records(["task_id", "state"]).filter(pl.col("state") == "ok")
-        order = counts.group_by("task_id").len().sort("len", "task_id", descending=True).collect()
-        chosen = [tasks[key] for key in order["task_id"]]
-    usable = [task for task in chosen if task.format == "metaschedule" and task.blob]
-    if not usable:
-        raise DatasetError(
-            "there is no task that can be rebuilt here",
-            where=dataset.path,
-            cure="only MetaSchedule databases hold their workloads; 'toolkit collect' makes one",
-        )
-    return usable if wanted else usable[:count]
 
 
 def validate(
@@ -123,22 +65,15 @@ def validate(
         with progress.step(f"validate {task.workload}", settings.seconds) as step:
             one = _Validation(dataset, task, target_of[task.task_id], protocol, settings, guides)
             verdicts.append(one.run(out, step))
-    result = {
-        "verdicts": verdicts,
-        "better": sum(v["verdict"] == "better" for v in verdicts),
-        "not_better": sum(v["verdict"] == "not better" for v in verdicts),
-        "undecided": sum(v["verdict"] == "undecided" for v in verdicts),
-        "warnings": warnings,
-        "machine": describe_machine(),
-        "protocol": protocol.to_dict(),
-        "settings": asdict(settings),
-        "dataset": dataset.fingerprint(),
-        "seconds": round(time.perf_counter() - started, 2),
-    }
-    temporary = out / "verdicts.json.part"
-    temporary.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
-    temporary.replace(out / "verdicts.json")
-    return result
+    return write_verdicts(
+        out,
+        verdicts,
+        protocol=protocol,
+        settings=settings,
+        dataset=dataset.fingerprint(),
+        warnings=warnings,
+        started=started,
+    )
 
 
 class _Validation:
@@ -191,7 +126,16 @@ class _Validation:
             rng=self.rng,
             step=step,
         )
-        return self._verdict(result, name, incumbent, screened, refined, started)
+        looked = Looked(
+            incumbent=name,
+            incumbent_id=None if incumbent is None else incumbent.candidate_id,
+            screened=len(screened.trials),
+            refined=len(refined),
+            rejected=screened.failed,
+            recorded={trial.candidate.candidate_id for trial in screened.trials},
+            started=started,
+        )
+        return verdict_of(self.task, self.target, result, looked)
 
     def _describe(self, writer: DatabaseWriter) -> None:
         task = {"workload_index": 0, "name": self.task.workload, "space_size": None}
@@ -295,60 +239,3 @@ class _Validation:
             if candidate.candidate_id in known or not self._wrong(candidate, device, screened):
                 chosen.append(candidate)
         return chosen
-
-    def _verdict(
-        self,
-        result: Confirmation,
-        name: str,
-        incumbent: Candidate | None,
-        screened: _Screened,
-        refined: list[Trial],
-        started: float,
-    ) -> dict[str, Any]:
-        if not result.readings["incumbent"]:
-            raise LiveError(
-                f"no challenger of task {self.task.task_id} could be measured",
-                cure="see 'rejected' in verdicts.json; a longer --seconds refines more",
-            )
-        judgement = overall(result.judgements)
-        latency = {
-            arm: statistics.geometric_mean(values)
-            for arm, values in result.readings.items()
-            if values
-        }
-        base = {
-            "task_id": self.task.task_id,
-            "name": self.task.workload,
-            "arguments": self.task.arguments,
-            "target": self.target,
-            "incumbent": name,
-            "incumbent_id": None if incumbent is None else incumbent.candidate_id,
-            "incumbent_latency_s": latency["incumbent"],
-            "screened": len(screened.trials),
-            "refined": len(refined),
-            "rejected": screened.failed,
-            "dropped": result.dropped,
-            "readings_s": result.readings,
-            "seconds": round(time.perf_counter() - started, 2),
-        }
-        if judgement is None:
-            return {**base, "verdict": "not better", "ratio": None, "interval": None}
-        recorded = {trial.candidate.candidate_id for trial in screened.trials}
-        return {
-            **base,
-            "verdict": judgement.verdict,
-            "ratio": judgement.ratio,
-            "interval": _finite(*judgement.interval),
-            "aa_interval": _finite(1.0 / judgement.floor, judgement.floor),
-            "confidence": judgement.confidence,
-            "blocks": judgement.blocks,
-            "winner_id": judgement.challenger,
-            "winner_latency_s": latency[judgement.challenger],
-            "winner_from": "record" if judgement.challenger in recorded else "refinement",
-            "challengers": [asdict(j) for j in result.judgements],
-        }
-
-
-def _finite(low: float, high: float) -> list[float] | None:
-    """An interval, or ``None`` when one block gave none."""
-    return [low, high] if 0.0 < low <= high < math.inf else None
