@@ -116,7 +116,7 @@ def test_search_knows_little() -> None:
 def test_tvm_is_imported_where_a_device_is_meant_only() -> None:
     for path in MODULES:
         name = module_name(path)
-        if name.startswith(("live.", "features.per_store")) or name == "live":
+        if name.startswith(("live.", "features.per_store", "features.ansor_store_worker")):
             continue
         for other, line in imports(path):
             assert other.partition(".")[0] not in {"tvm", "tvm_ffi"}, f"{name}:{line}"
@@ -196,4 +196,6 @@ def test_no_file_is_large() -> None:
 def test_top_level_folders_are_no_packages(name: str) -> None:
     """A package ``datasets`` beside the toolkit would overwrite another's in an environment."""
     assert (ROOT / name).is_dir()
-    assert list((ROOT / name).rglob("*.py")) == []
+    # A log's workloads are a file for another program to run, in a folder that is no name.
+    code = [path for path in (ROOT / name).rglob("*.py") if path.name != "workloads.py"]
+    assert code == []

@@ -112,7 +112,9 @@ def run_demo(
 
 
 def _bundled_logs() -> list[Path]:
-    return sorted(path for path in bundled("datasets").iterdir() if path.is_dir())
+    # The Ansor log is small and noisy: it is there to be read, not to be concluded from.
+    folders = (path for path in bundled("datasets").iterdir() if path.is_dir())
+    return sorted(path for path in folders if not path.name.startswith("ansor-"))
 
 
 def _live_tasks(tasks: list[Task]) -> list[str]:
