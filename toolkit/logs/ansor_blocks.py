@@ -20,7 +20,7 @@ from toolkit.logs.ansor import FORMAT, AnsorReader
 from toolkit.logs.ansor_shapes import Decided, Measured, Shape, Variant
 from toolkit.logs.base import BadLine
 from toolkit.logs.chunks import Outcomes, make_chunk
-from toolkit.logs.number_runs import BATCH, DIGITS
+from toolkit.logs.number_runs import BATCH, DIGITS, Runs, Texts
 from toolkit.logs.rows import Rows
 from toolkit.records import Task
 
@@ -56,13 +56,18 @@ class AnsorBlocks:
         left: list[int] = []
         rests: list[bytes] = []
         owners: list[tuple[int, _Prefix | None]] = []
-        head, size = b"\n", 1
-        for place, line in enumerate(lines):
-            if not line.startswith(head):
-                head, prefix = self._prefix(line)
-                size = len(head)
-                owners.append((place, prefix))
-            rests.append(line[size:])
+        head, prefix = self._prefix(lines[0])
+        if all(line.startswith(head) for line in lines):  # a log of one task
+            owners.append((0, prefix))
+            rests = [line[len(head) :] for line in lines]
+        else:
+            head, size = b"\n", 1
+            for place, line in enumerate(lines):
+                if not line.startswith(head):
+                    head, prefix = self._prefix(line)
+                    size = len(head)
+                    owners.append((place, prefix))
+                rests.append(line[size:])
         keys = b"\n".join(rests).translate(None, DIGITS).split(b"\n")
         ends = [place for place, _ in owners[1:]] + [len(lines)]
         groups: dict[int, tuple[_Prefix, dict[bytes, list[int]]]] = {}
@@ -71,8 +76,7 @@ class AnsorBlocks:
                 left += range(begin, end)
                 continue
             members = groups.setdefault(id(prefix), (prefix, {}))[1]
-            for place in range(begin, end):
-                key = keys[place]
+            for place, key in enumerate(keys[begin:end], begin):
                 if key in members:
                     members[key].append(place)
                 else:
@@ -118,69 +122,60 @@ class AnsorBlocks:
         shape = self._shape(key, rests[places[0]], prefix.mark)
         if shape is None:
             return places
-        group = _Group(prefix, shape, np.array(places, dtype=np.int64))
+        texts = Texts([rests[place] for place in places])
         decided: dict[Variant, list[tuple[NDArray[np.intp], Decided]]] = {}
-        for at in range(0, len(places), BATCH):
-            texts = [rests[place] for place in places[at : at + BATCH]]
-            runs = shape.pattern.find(texts)
-            measured, good = shape.measured(runs)
-            for variant, mine in shape.variants(texts, runs, np.flatnonzero(good), self._reader):
-                here = variant.decide(runs.some(mine))
-                decided.setdefault(variant, []).append((mine + len(group.schedules), here))
-            group.add(runs.order + at, measured, shape.schedules(runs))
-        outcomes = group.outcomes()
+        found: list[Runs] = []
+        for begin in range(0, len(texts), BATCH):
+            runs = shape.pattern.find(texts, begin)
+            for variant, rows_of in shape.variants(texts, runs, self._reader):
+                one = variant.decide(runs.some(rows_of))
+                before = sum(len(part.order) for part in found)
+                decided.setdefault(variant, []).append((rows_of + before, one))
+            found.append(runs.behind(shape.steps))
+        runs = found[0] if len(found) == 1 else _joined(found)
+        measured, good = shape.measured(runs)
+        outcomes = _outcomes(measured)
+        schedules = shape.schedules(texts, runs)
+        lines = np.array(places, dtype=np.int64)[runs.order]
         taken = np.zeros(len(places), dtype=np.bool_)
         for variant, parts in decided.items():
-            members, found = zip(*parts, strict=True)
-            joined = Decided.joined(found)
-            added = self._add(
-                group, variant, joined, np.concatenate(members), outcomes, rows, number
+            members = np.concatenate([rows_of for rows_of, _ in parts])
+            one = Decided.joined([one for _, one in parts])
+            tasks, which = self._tasks(prefix, one.extents)
+            known = np.array([task is not None for task in tasks], dtype=np.bool_)
+            fine = one.small & good[members] & known[which]
+            if not fine.any():
+                continue
+            if not fine.all():
+                one = Decided(one.matrix[fine], one.small[fine], one.extents[fine])
+                members, which = members[fine], which[fine]
+            taken[runs.order[members]] = True
+            ids = ["" if task is None else task.task_id for task in tasks]
+            chunk = make_chunk(
+                format=FORMAT,
+                lines=lines[members] + (number + 1),
+                task_ids=[ids[place] for place in which.tolist()],
+                sketch=variant.sketch,
+                decisions=one.matrix,
+                schedules=list(map(schedules.__getitem__, members.tolist())),
+                versions=[shape.version] * len(members),
+                outcomes=outcomes,
+                rows=members,
             )
-            taken[added] = True
+            used = set(which.tolist())
+            rows.add_chunk(
+                chunk, [t for n, t in enumerate(tasks) if t and n in used], variant.sketch
+            )
         return [place for place, fine in zip(places, taken.tolist(), strict=True) if not fine]
 
-    def _add(
-        self,
-        group: _Group,
-        variant: Variant,
-        decided: Decided,
-        members: NDArray[np.intp],
-        outcomes: Outcomes,
-        rows: Rows,
-        number: int,
-    ) -> NDArray[np.intp]:
-        """Add the rows of one variant; return the places in the group of those that were."""
-        tasks = self._tasks(group.prefix, decided.extents)
-        fine = decided.small.copy()
-        if None in tasks:
-            fine &= np.array([task is not None for task in tasks], dtype=np.bool_)
-        if not fine.all():
-            decided = Decided(decided.matrix[fine], decided.small[fine], decided.extents[fine])
-            tasks = [task for task, mine in zip(tasks, fine.tolist(), strict=True) if mine]
-            members = members[fine]
-        known = [task for task in tasks if task is not None]
-        order = group.order()[members]
-        if not known:
-            return order
-        chunk = make_chunk(
-            format=FORMAT,
-            lines=group.places[order] + (number + 1),
-            task_ids=[task.task_id for task in known],
-            sketch=variant.sketch,
-            decisions=decided.matrix,
-            schedules=[group.schedules[row] for row in members.tolist()],
-            versions=[group.shape.version] * len(known),
-            outcomes=outcomes,
-            rows=members,
-        )
-        rows.add_chunk(chunk, {id(task): task for task in known}.values(), variant.sketch)
-        return order
-
-    def _tasks(self, prefix: _Prefix, extents: NDArray[np.int64]) -> list[Task | None]:
-        """Tasks of lines by what stands before their steps and the extents of their loops."""
+    def _tasks(
+        self, prefix: _Prefix, extents: NDArray[np.int64]
+    ) -> tuple[list[Task | None], NDArray[np.intp]]:
+        """Tasks by what stands before the steps and the extents of loops, and each line's."""
         if (extents == extents[0]).all():  # the usual case
-            return [self._task(prefix, tuple(extents[0].tolist()))] * len(extents)
-        return [self._task(prefix, tuple(row)) for row in extents.tolist()]
+            return [self._task(prefix, tuple(extents[0].tolist()))], np.zeros(len(extents), np.intp)
+        different, which = np.unique(extents, axis=0, return_inverse=True)
+        return [self._task(prefix, tuple(row)) for row in different.tolist()], which.ravel()
 
     def _task(self, prefix: _Prefix, extents: tuple[int, ...]) -> Task | None:
         task = prefix.tasks.get(extents)
@@ -195,37 +190,6 @@ class AnsorBlocks:
         return task
 
 
-@dataclass
-class _Group:
-    """Lines of one prefix and shape; ``places`` are theirs in the block.
-
-    Those that have the shape are added batch by batch.
-    """
-
-    prefix: _Prefix
-    shape: Shape
-    places: NDArray[np.int64]
-    schedules: list[bytes] = field(default_factory=list)
-    _orders: list[NDArray[np.intp]] = field(default_factory=list)
-    _measured: list[Measured] = field(default_factory=list)
-
-    def add(self, order: NDArray[np.intp], measured: Measured, schedules: list[bytes]) -> None:
-        self.schedules += schedules
-        self._orders.append(order)
-        self._measured.append(measured)
-
-    def order(self) -> NDArray[np.intp]:
-        """Places in the group of the lines that were added."""
-        return np.concatenate(self._orders)
-
-    def outcomes(self) -> Outcomes:
-        """What the lines that were added measured."""
-        told = Measured(*map(np.concatenate, zip(*self._measured, strict=True)))
-        count, width = told.costs.shape
-        counts = np.full(count, width, dtype=np.int64)
-        return Outcomes(told.costs.ravel(), counts, told.errors, told.elapsed, told.timestamps)
-
-
 def _items(text: bytes) -> Any:
     """The task's items; ``None`` where they are none."""
     try:
@@ -234,3 +198,16 @@ def _items(text: bytes) -> Any:
         return None
     fine = isinstance(items, list) and len(items) >= 2 and type(items[0]) is str
     return items if fine else None
+
+
+def _joined(parts: list[Runs]) -> Runs:
+    """Runs of the same texts, one after the other."""
+    told = [np.concatenate(columns) for columns in zip(*(part[1:] for part in parts), strict=True)]
+    return Runs(parts[0].data, *told)
+
+
+def _outcomes(measured: Measured) -> Outcomes:
+    count, width = measured.costs.shape
+    counts = np.full(count, width, dtype=np.int64)
+    costs = measured.costs.ravel()
+    return Outcomes(costs, counts, measured.errors, measured.elapsed, measured.timestamps)

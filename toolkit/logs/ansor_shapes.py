@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from toolkit.logs.ansor import AnsorReader
 from toolkit.logs.ansor_steps import BadStep, PragmaText, Run, StepReader
-from toolkit.logs.number_runs import FixedRuns, Runs, RunsPattern
+from toolkit.logs.number_runs import FixedRuns, Runs, RunsPattern, Texts
 from toolkit.records import Sketch, canonical_json
 
 _MANY_VARIANTS = 64
@@ -49,10 +49,10 @@ class Shape:
         self.pattern = RunsPattern(text)
         self._mark = mark
         self._spaces, self._step_spaces = text.count(b" "), text.count(b" ", 0, end)
-        self._steps = int((self.pattern.starts < end).sum())
-        self._end_gap = int(self.pattern.starts[self._steps]) - end
+        self.steps = int((self.pattern.starts < end).sum())
+        self._end_gap = int(self.pattern.starts[self.steps]) - end
         version = np.flatnonzero(self.pattern.starts >= result.end("numbers"))
-        self._version = FixedRuns(self.pattern, version)
+        self._version = FixedRuns(self.pattern, version, self.steps)
         spans = [
             found.span()
             for found in re.compile(_NUMBER).finditer(text, end + len(mark), result.end("numbers"))
@@ -60,8 +60,9 @@ class Shape:
         signs = [int(text[begin : begin + 1] == b"-") for begin, _ in spans]
         self._signs = np.array(signs, dtype=np.int64)
         begins = [begin + sign for (begin, _), sign in zip(spans, signs, strict=True)]
-        self._first = np.searchsorted(self.pattern.starts, begins)
-        self._last = np.searchsorted(self.pattern.ends, [stop for _, stop in spans])
+        self._first = np.searchsorted(self.pattern.starts, begins) - self.steps
+        stops = [stop for _, stop in spans]
+        self._last = np.searchsorted(self.pattern.ends, stops) - self.steps
         self._variants: list[Variant] = []
 
     @classmethod
@@ -84,17 +85,20 @@ class Shape:
         return cls(text, end, mark, result)
 
     def measured(self, runs: Runs) -> tuple[Measured, NDArray[np.bool_]]:
-        """What lines measured, and which of them were understood."""
+        """What lines measured, and which of them were understood, by the runs behind the steps."""
         numbers, good = runs.numbers(self._first, self._last, self._signs)
         good &= (numbers[:, -3] >= 0) & (numbers[:, -3] <= 8) & self._version.matches(runs)
         errors = np.where(good, numbers[:, -3], 8).astype(np.int64)
         return Measured(numbers[:, :-3], errors, numbers[:, -2], numbers[:, -1]), good
 
-    def schedules(self, runs: Runs) -> list[bytes]:
-        """The canonical schedules of lines: their steps without spaces, as TVM nests them."""
-        text = runs.data.tobytes().translate(None, b" ")
+    def schedules(self, texts: Texts, runs: Runs) -> list[bytes]:
+        """The canonical schedules of lines, by the runs behind the steps.
+
+        They are the steps without spaces, as TVM nests them.
+        """
+        text = texts.whole.translate(None, b" ")
         begins = runs.begins - self._spaces * runs.order
-        lengths = runs.starts[:, self._steps] - self._end_gap - runs.begins - self._step_spaces
+        lengths = runs.starts[:, 0] - self._end_gap - runs.begins - self._step_spaces
         # Two brackets behind the steps belong to the schedule.
         ends = (begins + lengths + 2).tolist()
         return [
@@ -102,13 +106,15 @@ class Shape:
         ]
 
     def variants(
-        self, texts: Sequence[bytes], runs: Runs, rows: NDArray[np.intp], reader: AnsorReader
+        self, texts: Texts, runs: Runs, reader: AnsorReader
     ) -> Iterator[tuple[Variant, NDArray[np.intp]]]:
         """Sort rows of runs, which are those of texts, by variants; rows of none are left out."""
+        rows = np.arange(len(runs.order))
         at = 0
         while len(rows):
             if at == len(self._variants):
-                text = texts[runs.order[rows[0]]]
+                place = runs.order[rows[0]]
+                text = texts.whole[texts.bounds[place] : texts.bounds[place + 1] - 1]
                 made = None
                 if at < _MANY_VARIANTS:
                     made = Variant.of(text, text.rfind(self._mark), reader)
@@ -195,7 +201,7 @@ class Variant:
         if not traced.linear or list(traced.decisions) != list(plain.decisions):
             return None
         variant = cls(traced, reader.sketch(plain), text, values.shape[1])
-        decided = variant.decide(RunsPattern(text).find([text]))
+        decided = variant.decide(RunsPattern(text).find(Texts([text])))
         if not decided.small[0] or decided.matrix[0].tolist() != plain.decisions:
             return None
         return variant

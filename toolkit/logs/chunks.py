@@ -223,10 +223,9 @@ def _texts(texts: Sequence[bytes], sizes: NDArray[np.int64] | None = None) -> An
 
 def _words(words: Sequence[str]) -> Any:
     """A string column of few different words."""
-    different = set(words)
-    if len(different) == 1:
+    if words.count(words[0]) == len(words):
         return pa.repeat(pa.scalar(words[0]), len(words))
-    coded = {word: word.encode() for word in different}
+    coded = {word: word.encode() for word in set(words)}
     return _texts([coded[word] for word in words])
 
 

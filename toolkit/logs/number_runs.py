@@ -22,12 +22,28 @@ _MAX_DIGITS = 18
 _MAX_FLOAT_BYTES = 40
 
 
+class Texts:
+    """Texts one after the other, each with a newline behind it.
+
+    ``bounds`` says where each begins, and where the last one ends.
+    """
+
+    def __init__(self, texts: Sequence[bytes]) -> None:
+        self.whole = b"\n".join(texts) + b"\n"
+        self.data = np.frombuffer(self.whole, dtype=np.uint8)
+        self.bounds = np.zeros(len(texts) + 1, dtype=np.int64)
+        sizes = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
+        np.cumsum(sizes + 1, out=self.bounds[1:])
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+
 class Runs(NamedTuple):
     """The runs of digits of those texts that have the structure of a pattern.
 
-    ``data`` holds all texts one after the other, each with a newline behind it; ``order`` are the
-    places of those that have it, ``begins`` (texts) says where each begins, ``starts`` and
-    ``ends`` (texts, runs) where its runs lie.
+    ``data`` holds all texts, ``order`` are the places of those that have it, ``begins`` (texts)
+    says where each begins, ``starts`` and ``ends`` (texts, runs) where its runs lie.
     """
 
     data: NDArray[np.uint8]
@@ -71,6 +87,10 @@ class Runs(NamedTuple):
         if len(rows) == len(self.order):
             return self
         return Runs(self.data, *(part[rows] for part in self[1:]))
+
+    def behind(self, column: int) -> Runs:
+        """Without the runs before a column."""
+        return self._replace(starts=self.starts[:, column:], ends=self.ends[:, column:])
 
     def numbers(
         self, first: NDArray[np.intp], last: NDArray[np.intp], signs: NDArray[np.int64]
@@ -119,25 +139,24 @@ class RunsPattern:
         self.count = len(self.starts)
         self.negative = np.array([text[s - 1 : s] == b"-" for s in self.starts], dtype=np.bool_)
 
-    def find(self, texts: Sequence[bytes]) -> Runs:
-        """The runs of those texts (best ``BATCH`` at a time) that have this structure.
+    def find(self, texts: Texts, begin: int = 0) -> Runs:
+        """The runs of those of ``BATCH`` texts from a place on that have this structure.
 
         The texts must have the same bytes outside their digits as the pattern's.
         """
-        data = np.frombuffer(b"\n".join(texts) + b"\n", dtype=np.uint8)
-        sizes = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts)) + 1
-        begins = np.cumsum(sizes) - sizes
-        order = np.arange(len(texts))
-        bounds = _bounds(data)
-        if len(bounds) != 2 * self.count * len(texts):
+        stops = texts.bounds[begin : begin + BATCH + 1]
+        order = np.arange(begin, begin + len(stops) - 1)
+        bounds = _bounds(texts.data[stops[0] : stops[-1]]) + stops[0]
+        if len(bounds) != 2 * self.count * len(order):
             # Some texts have other runs than the rest: find them one by one.
-            each = [_bounds(np.frombuffer(text + b"\n", dtype=np.uint8)) for text in texts]
-            order = np.flatnonzero([len(found) == 2 * self.count for found in each])
-            kept = [each[place] + begins[place] for place in order.tolist()]
-            bounds = np.concatenate([np.zeros(0, dtype=np.intp), *kept])
+            pairs = zip(stops[:-1].tolist(), stops[1:].tolist(), strict=True)
+            each = [_bounds(texts.data[first:last]) + first for first, last in pairs]
+            kept = [place for place, found in enumerate(each) if len(found) == 2 * self.count]
+            bounds = np.concatenate([np.zeros(0, np.intp), *(each[place] for place in kept)])
+            order = order[kept]
         shape = len(order), self.count
         starts, ends = bounds[::2].reshape(shape), bounds[1::2].reshape(shape)
-        runs = Runs(data, order, begins[order], starts, ends)
+        runs = Runs(texts.data, order, texts.bounds[order], starts, ends)
         if not self.count:
             return runs
         good = (starts[:, 1:] - ends[:, :-1] == self._gaps).all(axis=1)
@@ -148,22 +167,25 @@ class RunsPattern:
         """Values of all runs: ``(len(texts), count)`` int64, and which texts were understood."""
         values = np.zeros((len(texts), self.count), dtype=np.int64)
         good = np.zeros(len(texts), dtype=np.bool_)
-        runs = self.find(texts)
+        together = Texts(texts)
         columns = np.arange(self.count)
-        values[runs.order], good[runs.order] = runs.values(columns, self.negative)
+        for begin in range(0, len(texts), BATCH):
+            runs = self.find(together, begin)
+            values[runs.order], good[runs.order] = runs.values(columns, self.negative)
         return values, good
 
 
 class FixedRuns:
     """Some runs of a pattern's text, to be found again digit by digit in other texts."""
 
-    def __init__(self, pattern: RunsPattern, columns: NDArray[np.intp]) -> None:
-        self._columns = columns
+    def __init__(self, pattern: RunsPattern, columns: NDArray[np.intp], before: int = 0) -> None:
+        """``before`` runs are left out where they will be looked for (``Runs.behind``)."""
         self._lengths = pattern.ends[columns] - pattern.starts[columns]
-        self._of_digit = np.repeat(columns, self._lengths)
+        of_digit = np.repeat(columns, self._lengths)
+        self._columns, self._of_digit = columns - before, of_digit - before
         within = np.cumsum(self._lengths) - self._lengths
-        self._places = np.arange(len(self._of_digit)) - np.repeat(within, self._lengths)
-        self._digits = pattern.data[pattern.starts[self._of_digit] + self._places]
+        self._places = np.arange(len(of_digit)) - np.repeat(within, self._lengths)
+        self._digits = pattern.data[pattern.starts[of_digit] + self._places]
 
     def matches(self, runs: Runs) -> NDArray[np.bool_]:
         """Which texts have the same digits in these runs."""
