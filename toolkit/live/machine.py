@@ -42,10 +42,16 @@ def default_target(threads: int) -> str:
 
 
 def parse_target(text: str) -> str:
-    """Check a target with TVM and return its JSON; raise ``LiveError`` when TVM refuses it."""
+    """Check a target with TVM and return its JSON; raise ``LiveError`` when TVM refuses it.
+
+    A bare ``cuda`` becomes the first GPU of this machine, with its architecture and its limits,
+    which the design spaces depend on.
+    """
     import tvm
 
     try:
+        if text.strip() == "cuda" and tvm.cuda(0).exist:
+            return str(tvm.target.Target.from_device("cuda"))
         target = tvm.target.Target(orjson.loads(text) if text.lstrip()[:1] == "{" else text)
     except Exception as error:
         raise LiveError(
