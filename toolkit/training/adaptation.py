@@ -56,12 +56,12 @@ class AdaptOptions:
     clip
         Largest error that is believed, around the task's median (Huber 1981), in log throughput.
     fewest
-        Records that are needed before trees are grown on them.
+        Records that are needed before trees have a say beside the process.
     """
 
     method: Literal["process", "stacked", "both"] = "both"
     clip: float = 1.0
-    fewest: int = 16
+    fewest: int = 32
 
 
 class Process:
@@ -166,7 +166,9 @@ class Adapted:
         """Share of the stacked trees in the prediction, 0 to 1."""
         if ensemble is not None and method != "stacked" and len(rows):
             self._process = self._condition(rows)
-        if (ensemble is None or method != "process") and len(rows) >= self._options.fewest:
+        # Alone, trees are grown as soon as they can split: there is nothing else to go by.
+        fewest = self._options.fewest if self._process is not None else 10
+        if (ensemble is None or method != "process") and len(rows) >= fewest:
             self._stacked = self._grow(rows)
             self.share = 1.0 if self._process is None else self._mixed(rows)
         self._shift = self._offset(rows)
