@@ -232,10 +232,10 @@ def _analysis_findings(dataset: Section) -> list[str]:
     tasks = len(dataset["tasks"])
     to_gain = sum(task["gain_to_expect"] or 0.0 for task in dataset["tasks"])
     found = [
-        f"{counts['converged']:,} of {show.plural(tasks, 'task')} have converged, "
-        f"{counts['still improving']:,} are still improving and {counts['too short']:,} are too "
-        f"short to tell; as many evaluations again can be expected to take {show.percent(to_gain)} "
-        "off the summed best latency."
+        f"Converged: {counts['converged']:,} of {show.plural(tasks, 'task')}; still improving: "
+        f"{counts['still improving']:,}; too short to tell: {counts['too short']:,}. As many "
+        f"evaluations again can be expected to take {show.percent(to_gain)} off the summed best "
+        "latency."
     ]
     if dataset["knobs"]:
         top = max(dataset["knobs"], key=lambda row: (row["top_in"], row["effect"]))

@@ -190,7 +190,8 @@ def sketch_knobs(
     for task_id, sketch_id, own in effects:
         if not sketch_id:
             continue
-        of_sketch.setdefault(sketch_id, []).append(tasks[task_id].workload)
+        # Names given by 'toolkit collect' go on with a task's own numbers.
+        of_sketch.setdefault(sketch_id, []).append(tasks[task_id].workload.partition(":")[0])
         for effect in own:
             found.setdefault((sketch_id, effect.knob), []).append(effect)
         top = (sketch_id, own[0].knob)

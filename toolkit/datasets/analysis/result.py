@@ -157,7 +157,8 @@ class KnobEffect:
 class SketchKnob:
     """One decision over all tasks that share a sketch: medians over the tasks.
 
-    ``top_in`` counts the tasks where no other decision of the sketch has a larger effect.
+    ``workload`` is the name that most of them have; ``top_in`` counts the tasks where no other
+    decision of the sketch has a larger effect.
     """
 
     sketch_id: str
