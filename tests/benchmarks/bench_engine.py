@@ -1,6 +1,6 @@
 """Trials a minute of the live engine and of TVM's own tuner, side by side in one run.
 
-    python tests/benchmarks/bench_engine.py --trials 128 --rounds 3
+    python tests/benchmarks/bench_engine.py --trials 128 --rounds 3 --mode local
 
 Both build and measure random programs of the same workload with the same settings of the time
 evaluator, in turn: TVM's ``tune_tir`` with its ``replay-trace`` strategy (random programs, no cost
@@ -10,19 +10,24 @@ model; its default builder and runner, batches of 64) and ``DeviceOracle``. Noth
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import logging
+import socket
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 
 import numpy as np
 import tvm
 from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, LocalRunner
+from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, LocalRunner, RPCConfig, RPCRunner
 
+from toolkit.live.apart import Remote
 from toolkit.live.design import DesignSpace
-from toolkit.live.device import Device
+from toolkit.live.engines import open_engine
 from toolkit.live.machine import default_target, physical_cores
 from toolkit.live.oracle import DeviceOracle
 from toolkit.live.protocol import Protocol
@@ -30,11 +35,61 @@ from toolkit.live.space import MetaScheduleSpace
 from toolkit.live.workloads import parse_workload
 
 
-def stock(module: tvm.IRModule, target: str, trials: int, protocol: Protocol) -> float:
+class Farm:
+    """A tracker and two servers on loopback, for both sides alike."""
+
+    KEY = "bench"
+
+    def __init__(self) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = int(probe.getsockname()[1])
+        self.processes = [self._start("rpc_tracker", "--port", str(self.port))]
+        self._wait(0)
+        for _ in range(2):
+            tracker = f"127.0.0.1:{self.port}"
+            self.processes.append(
+                self._start("rpc_server", "--tracker", tracker, "--key", self.KEY)
+            )
+        self._wait(2)
+
+    @staticmethod
+    def _start(module: str, *arguments: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", f"tvm.exec.{module}", "--host", "127.0.0.1", *arguments]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def _wait(self, servers: int) -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
+                if Remote("127.0.0.1", self.port, self.KEY).free() >= servers:
+                    return
+            time.sleep(0.2)
+
+    @property
+    def device(self) -> str:
+        """As ``--device`` takes it."""
+        return f"rpc 127.0.0.1:{self.port} {self.KEY}"
+
+    def close(self) -> None:
+        """End all of them."""
+        for process in self.processes[::-1]:
+            process.terminate()
+            process.wait()
+
+
+def stock(
+    module: tvm.IRModule, target: str, trials: int, protocol: Protocol, farm: Farm | None
+) -> float:
     """Seconds that TVM's tuner takes for so many trials."""
     config = EvaluatorConfig(
         number=protocol.number, repeat=protocol.repeat, min_repeat_ms=protocol.min_repeat_ms
     )
+    if farm is None:
+        runner = LocalRunner(evaluator_config=config)
+    else:
+        where = RPCConfig("127.0.0.1", farm.port, farm.KEY, session_timeout_sec=60)
+        runner = RPCRunner(where, evaluator_config=config, max_workers=2)
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
         ms.tune_tir(
@@ -43,7 +98,7 @@ def stock(module: tvm.IRModule, target: str, trials: int, protocol: Protocol) ->
             work_dir=folder,
             max_trials_global=trials,
             num_trials_per_iter=64,
-            runner=LocalRunner(evaluator_config=config),
+            runner=runner,
             cost_model="random",
             strategy="replay-trace",
             seed=1,
@@ -51,13 +106,15 @@ def stock(module: tvm.IRModule, target: str, trials: int, protocol: Protocol) ->
         return time.perf_counter() - started
 
 
-def ours(module: tvm.IRModule, target: str, trials: int, protocol: Protocol) -> float:
+def ours(
+    module: tvm.IRModule, target: str, trials: int, protocol: Protocol, farm: Farm | None
+) -> float:
     """Seconds that the toolkit's engine takes for so many trials."""
     started = time.perf_counter()
     space = MetaScheduleSpace(DesignSpace(module, target))
     drawn = space.sample(np.random.default_rng(1), trials)
-    with Device(target, protocol) as device:
-        DeviceOracle(space, device).measure(drawn)
+    with open_engine(target, protocol, device=None if farm is None else farm.device) as engine:
+        DeviceOracle(space, engine).measure(drawn)
     return (time.perf_counter() - started) * trials / len(drawn)
 
 
@@ -67,21 +124,33 @@ def main() -> None:
     parser.add_argument("--workload", action="append")
     parser.add_argument("--trials", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--mode",
+        choices=("local", "adaptive", "rpc"),
+        default="local",
+        help="equal settings here; short first readings for ours; two RPC servers on loopback",
+    )
     options = parser.parse_args()
     logging.getLogger("tvm").setLevel(logging.ERROR)
     threads = physical_cores()
     target = default_target(threads)
-    protocol = Protocol(number=3, repeat=1, min_repeat_ms=100, threads=threads)
+    drop = 1.3 if options.mode == "adaptive" else 0.0
+    protocol = Protocol(
+        number=3, repeat=1, min_repeat_ms=100, threads=threads, max_retries=0, drop_above=drop
+    )
+    farm = Farm() if options.mode == "rpc" else None
     for name in options.workload or ["matmul:256,256,256", "conv2d_nhwc:1,28,28,64,64,3,1,1"]:
         (workload,) = parse_workload(name)
         pairs = []
         for _ in range(options.rounds):
-            theirs = stock(workload.module, target, options.trials, protocol)
-            pairs.append((theirs, ours(workload.module, target, options.trials, protocol)))
+            theirs = stock(workload.module, target, options.trials, protocol, farm)
+            mine = ours(workload.module, target, options.trials, protocol, farm)
+            pairs.append((theirs, mine))
         print(
             json.dumps(
                 {
                     "workload": name,
+                    "mode": options.mode,
                     "trials": options.trials,
                     "stock_trials_per_minute": round(
                         60 * options.trials / statistics.median(p[0] for p in pairs), 1
@@ -93,6 +162,8 @@ def main() -> None:
                 }
             )
         )
+    if farm is not None:
+        farm.close()
 
 
 if __name__ == "__main__":

@@ -130,6 +130,14 @@ def test_processes_are_replaced_after_so_many_builds(design: DesignSpace, target
             seen.add(device._process.pid)
         assert len(seen) == 3 and device.restarts == 0
 
+        # Not between building and measuring: what was built would be lost.
+        for program in programs:
+            assert device.build(program).state is TrialState.OK
+        before, builds = device._process, device._builds
+        for program in programs:
+            assert device.measure(program).state is TrialState.OK
+        assert device._process is before and device._builds == builds == 3
+
 
 def test_what_is_clearly_worse_is_read_once_and_the_record_says_so(
     design: DesignSpace, target: str, tmp_path

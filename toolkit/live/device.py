@@ -88,6 +88,7 @@ class Device:
         self.restarts = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._builds = 0
+        self._held: set[str] = set()
         self._buffer = b""
         # What the worker prints, kept for the message when it does not start.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the device
@@ -125,7 +126,10 @@ class Device:
 
     def build(self, program: Program) -> Reading:
         """Build a program and keep it in the process until it is measured."""
-        return self._ask(program, "build")
+        reading = self._ask(program, "build")
+        if reading.state is TrialState.OK:
+            self._held.add(program.key)
+        return reading
 
     def export(self, program: Program, path: str) -> Reading:
         """Build a program into a file that ``run_artifact`` loads elsewhere."""
@@ -177,7 +181,8 @@ class Device:
             process.stdout.close()
 
     def _start(self) -> subprocess.Popen[bytes]:
-        if self._process is not None and self._builds < self.max_builds:
+        # What was built and waits to be measured would be lost with the process.
+        if self._process is not None and (self._builds < self.max_builds or self._held):
             return self._process
         self.stop()
         environment = dict(os.environ, TVM_NUM_THREADS=str(self.protocol.threads))
@@ -190,6 +195,7 @@ class Device:
             start_new_session=True,
         )
         self._builds = 0
+        self._held.clear()
         self._buffer = b""
         target: Any = self.target
         if target.lstrip().startswith("{"):
@@ -246,6 +252,8 @@ class Device:
 
     def _ask(self, program: Program, op: str, **more: Any) -> Reading:
         process = self._start()
+        if op != "build":
+            self._held.discard(program.key)
         started = time.perf_counter()
         message = {
             "op": op,
@@ -266,7 +274,7 @@ class Device:
             return self._died(process, started, "compile")
         build_s = time.perf_counter() - started
         if reply.get("built"):
-            self._builds += reply["build_s"] > 0
+            self._builds += bool(reply.get("fresh", True))
             reply = self._receive(max(limit, self.protocol.run_timeout_s))
             while reply is not None and reply.get("again"):
                 reply = self._receive(self.protocol.run_timeout_s)

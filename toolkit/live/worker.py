@@ -264,7 +264,7 @@ def _answer(
     """Do what one request asks; failures are answers."""
     started = time.perf_counter()
     op, key = request["op"], request["key"]
-    ready = False
+    ready, fresh = False, key not in built
     try:
         if op == "export":
             bench.export(request["program"], request["path"])
@@ -273,7 +273,7 @@ def _answer(
         elif key not in built:
             built[key] = bench.build(request["program"], timed=op in ("measure", "build"))
         answer: dict[str, Any] = {"state": "ok", "build_s": time.perf_counter() - started}
-        say({"built": True, "build_s": answer["build_s"]})
+        say({"built": True, "build_s": answer["build_s"], "fresh": fresh})
         ready = True
         if op in ("export", "build"):
             return answer
