@@ -35,6 +35,8 @@ def test_it_predicts_tasks_that_it_never_saw(
     assert again["top1"] == pytest.approx(result["top1"])
     assert again["pairwise"] == pytest.approx(result["pairwise"])
     assert again["n_leaked_tasks"] == 0
+    assert again["n_train_tasks"] == result["n_train_tasks"] == len(SHAPES)
+    assert again["noise_ceiling"] == result["noise_ceiling"]
 
 
 def test_no_member_that_judges_a_task_saw_it(

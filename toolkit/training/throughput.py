@@ -286,7 +286,8 @@ def evaluate_throughput(
 ) -> dict[str, Any]:
     """Judge a trained model on a dataset, each task by a member that never saw it.
 
-    Tasks that every member saw are left out and counted as ``n_leaked_tasks``.
+    Tasks that every member saw are left out and counted as ``n_leaked_tasks``; ``n_train_tasks``
+    counts what all members together saw.
     """
     from toolkit.errors import LeakError
 
@@ -319,7 +320,11 @@ def evaluate_throughput(
         **metrics,
         "kind": KIND,
         "n_leaked_tasks": leaked,
+        "n_train_tasks": len(
+            frozenset().union(*(member.training_task_ids for member in model.members.values()))
+        ),
         "judged_records": wanted,
         "baseline_constant": summarize(constant, seed=recipe.seed),
+        "noise_ceiling": noise_ceiling(dataset, [t.task_id for t in judged], seed=recipe.seed),
         "seconds": time.perf_counter() - started,
     }
