@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import tarfile
 import zipfile
 
@@ -152,3 +154,65 @@ def test_a_database_in_an_archive_finds_its_workloads_in_any_order(tmp_path):
     for order in (names, names[::-1]):
         path = make_tar(tmp_path / f"{order[0][3:]}.tar", {name: content(name) for name in order})
         assert ingest(path, tmp_path / order[0][3:]).records == 1
+
+
+def truncated(compress) -> bytes:
+    lines = [loglines.dump(loglines.autotvm(index=n, timestamp=n)) for n in range(3000)]
+    return compress(b"\n".join(lines) + b"\n")[:-400]
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, bz2.compress, lzma.compress])
+def test_what_stands_before_the_end_of_a_truncated_file_is_kept(tmp_path, compress):
+    path = tmp_path / "log.packed"
+    path.write_bytes(truncated(compress))
+    report = ingest(path, tmp_path / "ds")
+    (source,) = report.per_source
+    assert source.outcome == "damaged"
+    assert "damaged" in source.message
+    assert report.records > 0
+    assert report.lines == report.records + report.rejected
+    assert ingest(path, tmp_path / "ds").records == 0
+
+
+def test_what_stands_before_garbage_is_kept(tmp_path):
+    line = loglines.dump(loglines.autotvm()) + b"\n"
+    path = tmp_path / "a.log.gz"
+    path.write_bytes(gzip.compress(line) + b"garbage behind it")
+    report = ingest(path, tmp_path / "ds")
+    assert (report.records, report.per_source[0].outcome) == (1, "damaged")
+
+
+def test_joined_gzip_members_are_one_log(tmp_path):
+    lines = [loglines.dump(loglines.autotvm(timestamp=n)) + b"\n" for n in range(2)]
+    path = tmp_path / "a.log.gz"
+    path.write_bytes(gzip.compress(lines[0]) + gzip.compress(lines[1]) + b"\0" * 512)
+    report = ingest(path, tmp_path / "ds")
+    assert (report.records, report.per_source[0].outcome) == (2, "read")
+
+
+def test_a_truncated_member_of_an_archive_keeps_its_beginning(tmp_path):
+    path = tmp_path / "logs.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.log.gz", truncated(gzip.compress))
+        archive.writestr("b.log", loglines.dump(loglines.ansor()) + b"\n")
+    report = ingest(path, tmp_path / "ds")
+    assert {source.outcome for source in report.per_source} == {"damaged", "read"}
+    assert report.records > 1
+
+
+@pytest.mark.parametrize(
+    ("content", "word"),
+    [
+        (b"7z\xbc\xaf\x27\x1c" + b"\0" * 50, "7z"),
+        (b"Rar!\x1a\x07\x00" + b"x" * 50, "RAR"),
+        (b"\x04\x22\x4d\x18" + b"x" * 50, "LZ4"),
+        (lzma.compress(b"x" * 99, format=lzma.FORMAT_ALONE), "LZMA"),
+        (loglines.dump(loglines.autotvm()).decode().encode("utf-16"), "UTF-16"),
+        (b"PAR1" + b"x" * 50, "Parquet"),
+    ],
+)
+def test_what_else_there_is_has_a_name(tmp_path, content, word):
+    path = tmp_path / "a.log"
+    path.write_bytes(content)
+    with pytest.raises(LogError, match=word):
+        ingest(path, tmp_path / "ds")

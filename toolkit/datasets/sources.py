@@ -11,7 +11,7 @@ from pathlib import Path
 
 from toolkit.errors import LogError
 from toolkit.logs.archives import Archive, is_archive
-from toolkit.logs.detect import HEAD_BYTES, Kind, detect
+from toolkit.logs.detect import HEAD_BYTES, Kind, detect, why_foreign
 from toolkit.logs.files import DecompressionErrors, find_logs, open_log
 from toolkit.logs.places import Place
 from toolkit.records import content_id
@@ -90,9 +90,8 @@ class _Finder:
         try:
             for name, head, why in archive.members(HEAD_BYTES):
                 file = self._file(Place(path, name, archive), head)
-                file.trouble = why
                 if why:
-                    file.kind = Kind.FOREIGN
+                    file.kind, file.trouble = Kind.FOREIGN, why
                 heads[name] = file
         except LogError as error:
             trouble = error.what
@@ -112,4 +111,6 @@ class _Finder:
             labels = {k: v for k, v in match.groupdict().items() if v is not None}
         named = labels.pop("machine", None)
         kind = detect(head, place.name)
-        return LogFile(place, kind, labels, self._machine or named, ruled=self._rule is not None)
+        trouble = why_foreign(head) if kind is Kind.FOREIGN else None
+        machine = self._machine or named
+        return LogFile(place, kind, labels, machine, trouble, ruled=self._rule is not None)

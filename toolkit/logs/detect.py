@@ -45,6 +45,27 @@ WHY_NOT = {
     Kind.EMPTY: "the file is empty",
 }
 
+_OTHERS: tuple[tuple[bytes, str], ...] = (
+    (b"7z\xbc\xaf\x27\x1c", "a 7z archive: unpack it first"),
+    (b"Rar!\x1a\x07", "a RAR archive: unpack it first"),
+    (b"\x04\x22\x4d\x18", "compressed with LZ4: decompress it first"),
+    (b"\x1f\x9d", "compressed with compress (.Z): decompress it first"),
+    (b"]\x00\x00", "compressed with the old LZMA format: decompress it first"),
+    (b"\xff\xfe", "text in UTF-16: convert it to UTF-8"),
+    (b"\xfe\xff", "text in UTF-16: convert it to UTF-8"),
+    (b"PAR1", "a Parquet file, not a log"),
+    (b"SQLite format 3\x00", "an SQLite database, not a log"),
+    (b"\x89HDF\r\n", "an HDF5 file, not a log"),
+    (b"\x93NUMPY", "a NumPy array, not a log"),
+)
+
+
+def why_foreign(head: bytes) -> str:
+    """What a file of no known kind is, where its first bytes say it."""
+    found = (why for magic, why in _OTHERS if head.startswith(magic))
+    return next(found, WHY_NOT[Kind.FOREIGN])
+
+
 _TEXT_LOG = re.compile(rb"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)? +(\[?[A-Z]+\]?|[\w.]+:\d+)", re.M)
 _PICKLE_LINE = re.compile(rb"^gA[NRSV][A-Za-z0-9+/=]+\t")
 

@@ -28,6 +28,8 @@ BLOCK_BYTES = 4 * 2**20
 BLOCK_LINES = 50_000
 """A block has at most about so many lines: a file of newlines must not fill the memory."""
 
+_STEP_BYTES = 2**17
+
 HOPELESS_BYTES = 2**31
 """After a line of this length reading stops: it is no log."""
 
@@ -128,19 +130,52 @@ def decompressed(raw: IO[bytes], *, rewinds: bool = False) -> Iterator[IO[bytes]
         stream = cast("IO[bytes]", io.BufferedReader(_Prefixed(head, raw), 2**17))
     if head[:2] == b"\x1f\x8b":
         with gzip.GzipFile(fileobj=stream) as content:
-            yield cast("IO[bytes]", content)
+            yield _careful(content)
     elif head[:4] == b"\x28\xb5\x2f\xfd":
         reader = zstandard.ZstdDecompressor(max_window_size=2**27)
         with reader.stream_reader(stream, read_across_frames=True, closefd=False) as zst:
-            yield cast("IO[bytes]", zst)
+            yield _careful(zst)
     elif head[:3] == b"BZh":
         with bz2.open(stream) as content:
-            yield cast("IO[bytes]", content)
+            yield _careful(content)
     elif head == b"\xfd7zXZ\x00":
         with lzma.open(stream) as content:
-            yield cast("IO[bytes]", content)
-    else:
+            yield _careful(content)
+    elif rewinds:
         yield stream
+    else:
+        yield _careful(stream)
+
+
+def _careful(stream: Any) -> IO[bytes]:
+    return cast("IO[bytes]", _Careful(stream))
+
+
+class _Careful:
+    """Reads in small steps, so that what stands before damage is given and not lost with it."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._damage: Exception | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        if self._damage is not None:
+            raise self._damage
+        parts: list[bytes] = []
+        left = size
+        while left:
+            try:
+                part = self._stream.read1(_STEP_BYTES if left < 0 else min(left, _STEP_BYTES))
+            except (LogError, *DecompressionErrors) as error:
+                if not parts:
+                    raise
+                self._damage = error
+                break
+            if not part:
+                break
+            parts.append(part)
+            left -= len(part) if left > 0 else 0
+        return b"".join(parts)
 
 
 class _Prefixed(io.RawIOBase):
