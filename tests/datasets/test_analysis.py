@@ -17,8 +17,10 @@ from scipy.stats import binom, f_oneway
 from toolkit.datasets import Dataset, describe, ingest, open_dataset
 from toolkit.datasets.analysis import Analysis, TaskAnalysis, analyse
 from toolkit.datasets.analysis.convergence import verdict_of
-from toolkit.datasets.analysis.knobs import one_way
+from toolkit.datasets.analysis.knobs import one_way, sketch_knobs
+from toolkit.datasets.analysis.result import KnobEffect
 from toolkit.datasets.analysis.tuners import median_interval
+from toolkit.records import Task
 
 MS = 1e-3
 
@@ -273,6 +275,23 @@ def test_the_knob_that_matters_is_found(tmp_path):
     assert (row.knob, row.tasks, row.top_in) == ("tile_x", 1, 1)
     assert row.workload == "dense_nopack.x86"
     assert all(other.top_in == 0 for other in rest)
+
+
+def test_decisions_that_few_tasks_can_judge_come_last():
+    def effect(knob: str, size: float) -> KnobEffect:
+        return KnobEffect(knob, "tile", None, 4, 64, size, "1", size / 2)
+
+    found = sketch_knobs(
+        [
+            ("t1", "s", [effect("rare", 0.9), effect("often", 0.2)]),
+            ("t2", "s", [effect("often", 0.4)]),
+            ("t3", "s", [effect("often", 0.3)]),
+            ("t1", "", [effect("sketch", 0.5)]),
+        ],
+        {f"t{n}": Task(f"t{n}", "ansor", f"w{n // 2}", [], "llvm", "llvm") for n in (1, 2, 3)},
+    )
+    assert [(row.knob, row.tasks, row.top_in) for row in found] == [("often", 3, 2), ("rare", 1, 1)]
+    assert (found[0].effect, found[0].gain, found[0].workload) == (0.3, 0.15, "w1")
 
 
 def test_a_tile_of_too_many_values_is_judged_by_its_strongest_factor(tmp_path):

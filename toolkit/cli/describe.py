@@ -54,7 +54,8 @@ def describe(
     _show_knobs(summary["knobs"])
     if summary["tuners"] is not None:
         _show_tuners(summary["tuners"])
-    out.print("next: toolkit train throughput", style="bold")
+    if summary["failed"] < summary["records"]:
+        out.print("next: toolkit train throughput", style="bold")
 
 
 def _show_table(
@@ -168,8 +169,8 @@ def _show_verdicts(summary: dict[str, Any]) -> None:
         return
     _print(
         f"Cut at half, {show.plural(test['runs'], 'run')} would have been called converged "
-        f"{test['called_converged']:,} times, and {test['gained_after']:,} of these gained 1 % or "
-        f"more after all; of {test['called_improving']:,} called still improving "
+        f"{show.plural(test['called_converged'], 'time')}, and {test['gained_after']:,} of these "
+        f"gained 1 % or more after all; of {test['called_improving']:,} called still improving "
         f"{test['improved_after']:,} did. Expected gain {show.percent(test['expected_gain'])} on "
         f"average, {show.percent(test['gain'])} came."
     )

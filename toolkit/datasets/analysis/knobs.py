@@ -183,7 +183,10 @@ def strongest(effects: Iterable[tuple[str, list[KnobEffect]]]) -> tuple[KnobEffe
 def sketch_knobs(
     effects: Iterable[tuple[str, str, list[KnobEffect]]], tasks: Mapping[str, Task]
 ) -> tuple[SketchKnob, ...]:
-    """Sum up over the tasks of each sketch: sketches of most tasks first, then by effect."""
+    """Sum up over the tasks of each sketch: sketches of most tasks first, then by effect.
+
+    Decisions that could be judged in fewer than half of a sketch's tasks stand after the others.
+    """
     found: dict[tuple[str, str], list[KnobEffect]] = {}
     tops: dict[tuple[str, str], int] = {}
     of_sketch: dict[str, list[str]] = {}
@@ -209,6 +212,9 @@ def sketch_knobs(
         )
         for (sketch_id, name), own in found.items()
     ]
-    return tuple(
-        sorted(rows, key=lambda r: (-len(of_sketch[r.sketch_id]), r.sketch_id, -r.effect, r.knob))
-    )
+
+    def order(row: SketchKnob) -> tuple[int, str, bool, float, str]:
+        number = len(of_sketch[row.sketch_id])
+        return -number, row.sketch_id, 2 * row.tasks < number, -row.effect, row.knob
+
+    return tuple(sorted(rows, key=order))
