@@ -53,10 +53,11 @@ def predict(
     from toolkit.training.loading import find_model
 
     folder = find_model(model, "throughput")
+    loaded = load_throughput(folder)
     guard = None if validity is None else load_validity(find_model(validity, "validity"))
     with opened(data or Workspace().dataset, machine=machine, progress=BarProgress()) as dataset:
         found = library.predict(
-            load_throughput(folder),
+            loaded,
             dataset,
             validity=guard,
             task_ids=task or None,
