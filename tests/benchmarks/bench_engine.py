@@ -44,7 +44,8 @@ class Farm:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
-        self.processes = [self._start("rpc_tracker", "--port", str(self.port))]
+        ports = ("--port", str(self.port), "--port-end", str(self.port + 1))
+        self.processes = [self._start("rpc_tracker", *ports)]
         self._wait(0)
         for _ in range(2):
             tracker = f"127.0.0.1:{self.port}"

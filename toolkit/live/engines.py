@@ -8,7 +8,7 @@ build machine (a GPU, a tracker's devices), builders work ahead while the device
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from types import TracebackType
 from typing import Any
@@ -77,8 +77,11 @@ class LocalEngine:
         self.protocol = protocol
         self._devices = [Device(target, protocol, max_builds=max_builds) for _ in range(builders)]
         self._pool = ThreadPoolExecutor(builders)
+        self._starting: list[Future[None]] = []
 
     def __enter__(self) -> LocalEngine:
+        # They import TVM while the caller generates spaces and asks for the first candidates.
+        self._starting = [self._pool.submit(device.start) for device in self._devices]
         return self
 
     def __exit__(
@@ -100,6 +103,8 @@ class LocalEngine:
         self, programs: Sequence[Program], bar: Callable[[], float | None] = lambda: None
     ) -> Iterator[tuple[int, Reading]]:
         """Build some side by side, measure each of them alone, and so on."""
+        while self._starting:
+            self._starting.pop().result()
         if len(programs) == 1 or len(self._devices) == 1:
             yield from self._devices[0].measure_many(programs, bar)
             return
