@@ -67,9 +67,12 @@ def workspace_models(workspace: Workspace | None = None) -> dict[str, Path]:
 
 
 def default_folders(workspace: Workspace | None = None) -> list[Path]:
-    """The workspace's models under their default names, where they are."""
+    """The workspace's throughput and mutation models under their default names, if any.
+
+    A validity model is asked for by name: whether it helps a search depends on the logs.
+    """
     known = workspace_models(workspace)
-    return [known[kind] for kind in LOADERS.names() if kind in known]
+    return [known[kind] for kind in ("mutation", "throughput") if kind in known]
 
 
 def find_model(name: str | Path | None, kind: str, workspace: Workspace | None = None) -> Path:

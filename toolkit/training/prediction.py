@@ -80,15 +80,24 @@ def predict(
             where=dataset.path,
             cure="train a model on logs of this format, or with extractor = 'auto'",
         )
-    frames: list[pl.DataFrame] = []
-    entries: list[dict[str, Any]] = []
+    by_extractor: dict[str, list[str]] = {}
+    for task_id in readable:
+        by_extractor.setdefault(model.extractor(tasks[task_id]).name, []).append(task_id)
+    weights = column_weights(model)
+    scored: dict[str, _Scored] = {}
     with progress.step("predicting", total=len(readable)) as step:
-        for task_id in readable:
-            frame, entry = _predict_task(model, validity, dataset, tasks[task_id])
-            frames.append(frame)
-            entries.append(entry)
-            step.advance(note=entry["name"][:30])
-    if all(entry["coverage"] == 0 for entry in entries):
+        for own in by_extractor.values():
+            # One pass over the dataset for all tasks of an extractor.
+            extractor = model.extractor(tasks[own[0]])
+            for group, rows, block in cached_blocks(dataset, extractor, own):
+                task_id = group.task.task_id
+                if task_id not in scored:
+                    scored[task_id] = _Scored(model, group.task)
+                    step.advance(note=group.task.workload[:30])
+                scored[task_id].add(rows, block, validity, weights)
+    finished = [scored[task_id].finish() for task_id in readable if task_id in scored]
+    frames, entries = [frame for frame, _ in finished], [entry for _, entry in finished]
+    if not entries or all(entry["coverage"] == 0 for entry in entries):
         raise ModelError(
             "no column of these candidates is known to the model",
             cure=f"it was trained on {_names(model)}; train one on logs of this format",
@@ -103,47 +112,59 @@ def _names(model: TrainedModel) -> str:
     return " and ".join(repr(name) for name in model.manifest["extractor_versions"])
 
 
-def _predict_task(
-    model: ThroughputModel, validity: ValidityModel | None, dataset: Dataset, task: Task
-) -> tuple[pl.DataFrame, dict[str, Any]]:
-    member, leaked = choose_member(model, task)
-    trained_on = any(each.saw(task) for each in model.members.values())
-    weights = column_weights(model)
-    parts: list[pl.DataFrame] = []
-    covered: list[float] = []
-    for _, rows, block in cached_blocks(dataset, model.extractor(task), [task.task_id]):
-        features = align(block, model.columns)
-        score = member.ensemble.predict(features)
+class _Scored:
+    """One task's candidates as they are scored, sketch by sketch."""
+
+    def __init__(self, model: ThroughputModel, task: Task) -> None:
+        self._model, self._task = model, task
+        self._member, self._leaked = choose_member(model, task)
+        self._trained_on = any(each.saw(task) for each in model.members.values())
+        self._parts: list[pl.DataFrame] = []
+        self._covered = 0.0
+
+    def add(
+        self,
+        rows: pl.DataFrame,
+        block: FeatureBlock,
+        validity: ValidityModel | None,
+        weights: dict[str, float],
+    ) -> None:
+        """Score the candidates of one sketch."""
+        features = align(block, self._model.columns)
+        score = self._member.ensemble.predict(features)
         columns: dict[str, Any] = {
             "score": score,
             "relative_throughput": np.exp(score),
-            "spread": member.ensemble.spread(features),
+            "spread": self._member.ensemble.spread(features),
         }
         if validity is not None:
-            columns["failure_probability"] = _failure(validity, task, block)
-        covered.append(_coverage(block, weights) * len(rows))
-        parts.append(
+            columns["failure_probability"] = _failure(validity, self._task, block)
+        self._covered += _coverage(block, weights) * len(rows)
+        self._parts.append(
             rows.select("task_id", "candidate_id", "sketch_id").with_columns(
                 *(pl.Series(name, values) for name, values in columns.items()),
-                trained_on=pl.lit(trained_on),
-                member=pl.lit(member.name),
+                trained_on=pl.lit(self._trained_on),
+                member=pl.lit(self._member.name),
                 state=rows["state"],
                 latency_s=rows["latency_s"],
             )
         )
-    frame = pl.concat(parts).sort("score", descending=True, maintain_order=True)
-    frame = frame.with_row_index("rank", offset=1)
-    front = ["task_id", "candidate_id", "sketch_id", "rank"]
-    frame = frame.select(*front, *(name for name in frame.columns if name not in front))
-    return frame, {
-        "task_id": task.task_id,
-        "name": task_name(task),
-        "candidates": frame.height,
-        "trained_on": trained_on,
-        "member": member.name,
-        "leaked": leaked,
-        "coverage": sum(covered) / frame.height,
-    }
+
+    def finish(self) -> tuple[pl.DataFrame, dict[str, Any]]:
+        """All rows, best predicted first, and the task's entry."""
+        frame = pl.concat(self._parts).sort("score", descending=True, maintain_order=True)
+        frame = frame.with_row_index("rank", offset=1)
+        front = ["task_id", "candidate_id", "sketch_id", "rank"]
+        frame = frame.select(*front, *(name for name in frame.columns if name not in front))
+        return frame, {
+            "task_id": self._task.task_id,
+            "name": task_name(self._task),
+            "candidates": frame.height,
+            "trained_on": self._trained_on,
+            "member": self._member.name,
+            "leaked": self._leaked,
+            "coverage": self._covered / frame.height,
+        }
 
 
 def choose_member(model: TrainedModel, task: Task) -> tuple[Member, bool]:
