@@ -112,7 +112,7 @@ def _show_tasks(summary: dict[str, Any], limit: int) -> None:
     listed = ordered[: limit or None]
     columns: dict[str, Callable[[dict[str, Any]], str]] = {
         "task": lambda task: task["task_id"][:8],
-        "<workload": lambda task: task["name"],
+        "<workload": _name,
         "records": lambda task: f"{task['records']:,}",
         "failed": lambda task: show.percent(task["failed"] / task["records"], 0),
         "best": lambda task: show.seconds(task["best_s"], "none"),
@@ -141,6 +141,11 @@ def _show_tasks(summary: dict[str, Any], limit: int) -> None:
     rest = len(ordered) - len(listed)
     if rest > 0:
         _print(f"and {show.plural(rest, 'more task')} (--tasks 0 lists all)")
+
+
+def _name(task: dict[str, Any]) -> str:
+    # Names given by 'toolkit collect' hold all numbers already.
+    return str(task["workload"] if ":" in task["workload"] else task["name"])
 
 
 def _settled(task: dict[str, Any]) -> str:
