@@ -198,3 +198,25 @@ def test_a_network_file_that_is_absent_or_needs_an_extra_is_a_named_error(tmp_pa
     broken.write_bytes(b"this is no protobuf")
     with pytest.raises(LiveError, match=r"pip install|cannot import"):
         load_network(broken)
+
+
+def test_an_onnx_network_gives_tasks(target: str, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx", reason="onnx, an optional extra, is not installed")
+    from onnx import TensorProto, helper, numpy_helper
+
+    weight = numpy_helper.from_array(np.ones((8, 3, 3, 3), dtype="float32"), "w")
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+            helper.make_node("Relu", ["c"], ["y"]),
+        ],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 16, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 16, 16])],
+        [weight],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    onnx.save(model, str(tmp_path / "small.onnx"))
+    (task,) = tasks_of([str(tmp_path / "small.onnx")], target)
+    assert task.weight == 1.0 and "conv2d" in task.name
