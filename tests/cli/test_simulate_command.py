@@ -84,6 +84,26 @@ def test_json_has_the_keys_that_others_read(workspace: Path, tmp_path: Path) -> 
     assert kept["strategies"] == summary["strategies"]
 
 
+def test_a_scenario_of_networks_shows_its_schedulers(workspace: Path, tmp_path: Path) -> None:
+    scenario = tmp_path / "networks.toml"
+    scenario.write_text(
+        """
+        tasks = { minimum_candidates = 10 }
+        network = { round_size = 8, rounds_per_task = 3, schedulers = ["gradient", "bandit"] }
+        resamples = 100
+        [[strategy]]
+        name = "random"
+        """
+    )
+    command = ["simulate", "--dataset", str(workspace / "tuning" / "dataset")]
+    options = ["--scenario", str(scenario), "--workers", "1", "--seeds", "2"]
+    done = CliRunner().invoke(app, [*command, *options, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert "1 network:" in done.stdout
+    assert "gradient" in done.stdout
+    assert "bandit" in done.stdout
+
+
 def test_errors_are_named(tmp_path: Path, workspace: Path) -> None:
     wrong = CliRunner().invoke(app, ["simulate", "--scenario", "quik"])
     assert (wrong.exit_code, "quick" in wrong.stderr) == (1, True)

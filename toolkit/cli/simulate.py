@@ -98,8 +98,32 @@ def print_table(summary: dict[str, Any]) -> None:
             str(ranks[label]),
         )
     out.print(table)
+    if "network" in summary:
+        print_networks(summary["network"])
     for missing in summary["left_out"]:
         err.print(f"left out: {missing['strategy']} ({missing['reason']})", highlight=False)
+
+
+def print_networks(network: dict[str, Any]) -> None:
+    """Draw one row a scheduler: what a network's weighted sum of latencies took to come near."""
+    from rich.table import Table
+
+    count = len(network["networks"])
+    table = Table(
+        title=f"{count} network{'s' if count > 1 else ''}: the weighted sum of latencies to within "
+        "5 % of the best recorded",
+        caption="median over all runs [95 % interval]; - : not reached",
+    )
+    for name in ("scheduler", "evaluations", "seconds", "reached"):
+        table.add_column(name, justify="left" if name == "scheduler" else "right")
+    for label, row in network["schedulers"].items():
+        table.add_row(
+            label,
+            interval_text(row, "median_evaluations_to_5pct"),
+            interval_text(row, "median_seconds_to_5pct"),
+            f"{row['reached_share_5pct']:.0%}",
+        )
+    out.print(table)
 
 
 def interval_text(row: dict[str, Any], key: str) -> str:
