@@ -11,7 +11,7 @@ from toolkit import show
 from toolkit.cli.common import DatasetDir, Json, command, out, print_json
 from toolkit.workspace import Workspace
 
-WIDE, MIDDLE = 130, 100
+WIDE, MIDDLE = 145, 118
 """Widths of a terminal below which columns of the table of tasks are left out."""
 KNOBS_SHOWN = 3
 SKETCHES_SHOWN = 5
