@@ -70,20 +70,22 @@ class AnsorBlocks:
                 rests.append(line[size:])
         keys = b"\n".join(rests).translate(None, DIGITS).split(b"\n")
         ends = [place for place, _ in owners[1:]] + [len(lines)]
-        groups: dict[int, tuple[_Prefix, dict[bytes, list[int]]]] = {}
+        prefixes: dict[int, _Prefix] = {}
+        whose = np.zeros(len(lines), dtype=np.int64)
+        groups: dict[bytes, list[int]] = {}
         for (begin, prefix), end in zip(owners, ends, strict=True):
             if prefix is None:
                 left += range(begin, end)
                 continue
-            members = groups.setdefault(id(prefix), (prefix, {}))[1]
+            prefixes[id(prefix)] = prefix
+            whose[begin:end] = id(prefix)
             for place, key in enumerate(keys[begin:end], begin):
-                if key in members:
-                    members[key].append(place)
+                if key in groups:
+                    groups[key].append(place)
                 else:
-                    members[key] = [place]
-        for prefix, members in groups.values():
-            for key, places in members.items():
-                left += self._read_group(prefix, key, places, rests, number, rows)
+                    groups[key] = [place]
+        for key, places in groups.items():
+            left += self._read_group(prefixes, whose, key, places, rests, number, rows)
         left.sort()
         return left
 
@@ -111,15 +113,19 @@ class AnsorBlocks:
 
     def _read_group(
         self,
-        prefix: _Prefix,
+        prefixes: dict[int, _Prefix],
+        whose: NDArray[np.int64],
         key: bytes,
         places: list[int],
         rests: list[bytes],
         number: int,
         rows: Rows,
     ) -> list[int]:
-        """Read lines of one prefix and shape; return the places left over."""
-        shape = self._shape(key, rests[places[0]], prefix.mark)
+        """Read lines of one shape; return the places left over.
+
+        ``whose`` tells the prefix of each line of the block.
+        """
+        shape = self._shape(key, rests[places[0]], prefixes[int(whose[places[0]])].mark)
         if shape is None:
             return places
         texts = Texts([rests[place] for place in places])
@@ -141,7 +147,8 @@ class AnsorBlocks:
         for variant, parts in decided.items():
             members = np.concatenate([rows_of for rows_of, _ in parts])
             one = Decided.joined([one for _, one in parts])
-            tasks, which = self._tasks(prefix, one.extents)
+            marks = np.column_stack([whose[lines[members]], one.extents])
+            tasks, which = self._tasks(prefixes, marks)
             known = np.array([task is not None for task in tasks], dtype=np.bool_)
             fine = one.small & good[members] & known[which]
             if not fine.any():
@@ -169,13 +176,19 @@ class AnsorBlocks:
         return [place for place, fine in zip(places, taken.tolist(), strict=True) if not fine]
 
     def _tasks(
-        self, prefix: _Prefix, extents: NDArray[np.int64]
+        self, prefixes: dict[int, _Prefix], marks: NDArray[np.int64]
     ) -> tuple[list[Task | None], NDArray[np.intp]]:
         """Tasks by what stands before the steps and the extents of loops, and each line's."""
-        if (extents == extents[0]).all():  # the usual case
-            return [self._task(prefix, tuple(extents[0].tolist()))], np.zeros(len(extents), np.intp)
-        different, which = np.unique(extents, axis=0, return_inverse=True)
-        return [self._task(prefix, tuple(row)) for row in different.tolist()], which.ravel()
+        if (marks == marks[0]).all():  # a log of one task
+            different, which = marks[:1], np.zeros(len(marks), dtype=np.intp)
+        else:
+            seen: dict[bytes, int] = {}
+            told = np.ascontiguousarray(marks).view(f"V{8 * marks.shape[1]}").ravel().tolist()
+            which = np.array([seen.setdefault(mark, len(seen)) for mark in told], dtype=np.intp)
+            different = np.frombuffer(b"".join(seen), dtype=np.int64).reshape(len(seen), -1)
+        return [
+            self._task(prefixes[owner], tuple(extents)) for owner, *extents in different.tolist()
+        ], which
 
     def _task(self, prefix: _Prefix, extents: tuple[int, ...]) -> Task | None:
         task = prefix.tasks.get(extents)

@@ -1,6 +1,7 @@
 """Many rows at once → a record batch: what ``rows.Rows`` does one reading at a time.
 
-Arrow arrays are made from buffers: ``pyarrow.array`` looks for pandas at every call.
+Arrow arrays are made from buffers: ``pyarrow.array`` and
+``pyarrow.scalar`` look for pandas at every call.
 """
 
 from __future__ import annotations
@@ -156,9 +157,9 @@ def make_chunk(
         "record_id": _record_ids(task_ids, schedules, measured, hashes),
         "candidate_id": _candidate_ids(task_ids, sketch, decisions),
         "task_id": _words(task_ids),
-        "sketch_id": pa.repeat(pa.scalar(sketch.sketch_id), count),
+        "sketch_id": _repeated(sketch.sketch_id, count),
         "line": _numbers(pa.int64(), lines),
-        "format": pa.repeat(pa.scalar(format), count),
+        "format": _repeated(format, count),
         "format_version": _words(versions),
         "tvm_version": pa.nulls(count, pa.string())
         if tvm_versions is None
@@ -224,16 +225,23 @@ def _texts(texts: Sequence[bytes], sizes: NDArray[np.int64] | None = None) -> An
 def _words(words: Sequence[str]) -> Any:
     """A string column of few different words."""
     if words.count(words[0]) == len(words):
-        return pa.repeat(pa.scalar(words[0]), len(words))
+        return _repeated(words[0], len(words))
     coded = {word: word.encode() for word in set(words)}
     return _texts([coded[word] for word in words])
+
+
+def _repeated(word: str, count: int) -> Any:
+    """One word as a string column."""
+    coded = word.encode()
+    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(coded))
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(coded * count))
 
 
 def _coded(states: NDArray[np.int64]) -> Any:
     """States as a string column."""
     first = int(states[0])
     if (states == first).all():
-        return pa.repeat(pa.scalar(_STATES[first]), len(states))
+        return _repeated(_STATES[first], len(states))
     return _texts([_STATE_BYTES[state] for state in states.tolist()])
 
 
