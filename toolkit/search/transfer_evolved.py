@@ -21,6 +21,11 @@ class TransferEvolvedOptions(TransferOptions):
         default=500, ge=1, description="candidates that a pool begins with where it is evolved"
     )
     generations: int = Field(default=2, ge=0, description="times that a pool is evolved")
+    first: int = Field(
+        default=4,
+        ge=1,
+        description="times as many candidates (and twice the generations) for the first proposals",
+    )
     parents: int = Field(default=64, ge=1, description="candidates that have mutants, best first")
     children: int = Field(default=4, ge=1, description="mutants of each of them")
 
@@ -54,13 +59,14 @@ class TransferEvolved(Transfer):
     def _refresh(self) -> None:
         o = self.options
         kept = {trial.candidate.candidate_id: trial.candidate for trial in self._trials}
-        pool = sampled_pool(self.space, self.rng, o.samples, self._trials)
-        self._fill([*kept.values(), *pool])
-        for _ in range(o.generations):
-            bound = self._bound()
-            order = np.argsort(-bound, kind="stable").tolist()
-            best = [self._pool[i] for i in order[: max(o.parents, o.samples // 2)]]
-            self._fill([*kept.values(), *best, *self._children(best[: o.parents])])
+        # The first proposals stand on the prediction alone: it is worth a closer look.
+        more, longer = (1, 1) if self._trials else (o.first, 2)
+        samples, parents = more * o.samples, more * o.parents
+        self._fill([*kept.values(), *sampled_pool(self.space, self.rng, samples, self._trials)])
+        for _ in range(longer * o.generations):
+            order = np.argsort(-self._bound(), kind="stable").tolist()
+            best = [self._pool[i] for i in order[: max(parents, samples // 2)]]
+            self._fill([*kept.values(), *best, *self._children(best[:parents])])
 
     def _bound(self) -> NDArray[np.float64]:
         """Upper confidence bound of the pool, the mean over the processes."""
