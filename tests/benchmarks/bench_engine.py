@@ -13,6 +13,8 @@ import argparse
 import contextlib
 import json
 import logging
+import os
+import signal
 import socket
 import statistics
 import subprocess
@@ -57,7 +59,8 @@ class Farm:
     @staticmethod
     def _start(module: str, *arguments: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", f"tvm.exec.{module}", "--host", "127.0.0.1", *arguments]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        return subprocess.Popen(command, start_new_session=True, **quiet)
 
     def _wait(self, servers: int) -> None:
         while True:
@@ -75,7 +78,8 @@ class Farm:
     def close(self) -> None:
         """End all of them."""
         for process in self.processes[::-1]:
-            process.terminate()
+            # Trackers and servers have workers of their own.
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait()
 
 
