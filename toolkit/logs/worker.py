@@ -20,11 +20,16 @@ from toolkit.logs.transfer import encode_result, read_frame, write_frame
 from toolkit.records import Task
 
 
+MACHINES = 8
+"""Readers of so many machines are kept."""
+
+
 class Worker:
     """Answers frames: a source's description opens a reader, a block is read by it."""
 
     def __init__(self) -> None:
         self._reader = BlockReader(Kind.FOREIGN, None)
+        self._ansor: dict[str | None, BlockReader] = {}
         self._known: dict[str, Task] = {}
 
     def open(self, source: dict[str, Any]) -> None:
@@ -32,7 +37,14 @@ class Worker:
         database = Database()
         if source["workloads"] is not None:
             database = read_database(_place(source["records"]), _place(source["workloads"]))
-        self._reader = BlockReader(Kind(source["kind"]), source["machine"], database)
+        kind, machine = Kind(source["kind"]), source["machine"]
+        if kind is Kind.ANSOR:
+            # Tasks and the shapes of lines recur in the files of a folder: learn them once.
+            if len(self._ansor) >= MACHINES:
+                self._ansor.clear()
+            self._reader = self._ansor.setdefault(machine, BlockReader(kind, machine))
+        else:
+            self._reader = BlockReader(kind, machine, database)
         self._known = {}
 
     def read(self, place: dict[str, Any], body: bytes) -> BlockResult:
