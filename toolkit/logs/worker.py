@@ -19,7 +19,6 @@ from toolkit.logs.places import Place
 from toolkit.logs.transfer import encode_result, read_frame, write_frame
 from toolkit.records import Task
 
-
 MACHINES = 8
 """Readers of so many machines are kept."""
 
