@@ -23,7 +23,7 @@ class TransferOptions(StrategyOptions):
     """Options of transfer."""
 
     exploration: float = Field(
-        default=1.0, ge=0, description="standard deviations that are added to the mean (UCB)"
+        default=0.7, ge=0, description="standard deviations that are added to the mean (UCB)"
     )
     explore_every: int = Field(
         default=4,
