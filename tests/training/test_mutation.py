@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from made_autotvm import SHAPES, write_autotvm
 
 from toolkit.datasets import Dataset, ingest, open_dataset
+from toolkit.errors import ModelError
 from toolkit.records import Candidate, Direction, Sketch, Task
 from toolkit.replay.space import RecordedSpace
 from toolkit.search.base import DirectionScorer
@@ -61,6 +63,20 @@ def test_it_picks_directions_on_tasks_that_it_never_saw(
     model = load_mutation(tmp_path / "model")
     for task_id in made_dataset.tasks():
         assert task_id not in model.for_task(task_id).training_task_ids
+
+
+def test_a_model_of_an_earlier_layout_is_refused_in_one_line(
+    made_dataset: Dataset, quick: Recipe, tmp_path: Path
+) -> None:
+    train_mutation(made_dataset, recipe_for(quick, "expected"), tmp_path / "model", threads=1)
+    path = tmp_path / "model" / "manifest.json"
+    manifest = json.loads(path.read_text())
+    path.write_text(json.dumps({**manifest, "model_version": 1}))
+    with pytest.raises(ModelError, match="has model version 1"):
+        load_mutation(tmp_path / "model")
+    path.write_text(json.dumps({**manifest, "extractor_versions": {"knobs": 0}}))
+    with pytest.raises(ModelError, match="version 0 of the extractor 'knobs'"):
+        load_mutation(tmp_path / "model")
 
 
 @pytest.mark.parametrize("method", ["expected", "direct", "classifier"])

@@ -20,7 +20,7 @@ from toolkit.training.crossfit import ALL, Member, available_threads, cross_fit,
 from toolkit.training.direct import DIRECTION_COLUMNS
 from toolkit.training.gain_judge import Labelled, judge_gains
 from toolkit.training.gain_models import fit_gains
-from toolkit.training.gather import gather_parts, networks_of
+from toolkit.training.gather import check_extractors, gather_parts, networks_of
 from toolkit.training.mutation_labels import LabelledGroup, label_group
 from toolkit.training.mutation_scorer import MutationScorer
 from toolkit.training.noise import noise_spread, occasion_shifts
@@ -62,6 +62,7 @@ class MutationModel(TrainedModel):
 def load_mutation(folder: Path | str) -> MutationModel:
     """Read a trained model; raise ``ModelError`` where there is none."""
     manifest = read_manifest(Path(folder), KIND)
+    check_extractors(Path(folder), manifest)
     return MutationModel(manifest, load_members(Path(folder), manifest))
 
 

@@ -23,7 +23,7 @@ _KINDS: dict[str, Any] = {
 }
 
 MANIFEST = "manifest.json"
-MODEL_VERSION = 1
+MODEL_VERSION = 2
 
 
 def versions() -> dict[str, str]:
