@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +15,21 @@ from toolkit.live.workloads import Workload, parse_workload
 
 # Short readings: these tests are about behaviour, not about how fast a program is.
 PROTOCOL = Protocol(repeat=2, min_repeat_ms=1, max_retries=0)
+
+
+@pytest.fixture(autouse=True)
+def tvm_logging_as_it_was() -> Iterator[None]:
+    """Undo what ``tune_tir`` does to its logger.
+
+    It stops propagating. Pytest adds a handler without a name to each such logger, and the next
+    ``tune_tir`` of the process fails on it (TVM 0.27, ``meta_schedule/logging.py``).
+    """
+    yield
+    logger = logging.getLogger("tvm.s_tir.meta_schedule")
+    for handler in [one for one in logger.handlers if one.get_name()]:
+        logger.removeHandler(handler)
+        handler.close()
+    logger.propagate = True
 
 
 @pytest.fixture(scope="session")
