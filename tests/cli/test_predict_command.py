@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import orjson
 import polars as pl
 import pytest
 from made_autotvm import write_autotvm
+from made_commands import QUICK, json_of
 from made_failures import write_failing
 from typer.testing import CliRunner
 
 from toolkit.cli.main import app
-
-QUICK = """
-kind = "throughput"
-[data]
-min_records = 20
-judged_records = 50
-[[models]]
-library = "lightgbm"
-rounds = 20
-"""
 
 
 @pytest.fixture
@@ -34,13 +23,6 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "quick.toml").write_text(QUICK)
     assert CliRunner().invoke(app, ["ingest", "logs"]).exit_code == 0
     return tmp_path
-
-
-def json_of(*arguments: str) -> dict[str, Any]:
-    result = CliRunner().invoke(app, [*arguments, "--json"])
-    assert result.exit_code == 0, result.output
-    content: dict[str, Any] = orjson.loads(result.stdout)
-    return content
 
 
 def test_scores_come_out_of_what_was_trained(workplace: Path) -> None:

@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import orjson
 import pytest
 from made_autotvm import SHAPES, write_autotvm
+from made_commands import QUICK, json_of
 from typer.testing import CliRunner
 
 from toolkit.cli.main import app
 from toolkit.training import load_recipe, recipe_names
-
-QUICK = """
-kind = "throughput"
-[data]
-min_records = 20
-judged_records = 50
-[[models]]
-library = "lightgbm"
-rounds = 30
-"""
 
 
 @pytest.fixture
@@ -32,13 +21,6 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "quick.toml").write_text(QUICK)
     assert CliRunner().invoke(app, ["ingest", "logs"]).exit_code == 0
     return tmp_path
-
-
-def json_of(*arguments: str) -> dict[str, Any]:
-    result = CliRunner().invoke(app, [*arguments, "--json"])
-    assert result.exit_code == 0, result.output
-    content: dict[str, Any] = orjson.loads(result.stdout)
-    return content
 
 
 def test_each_command_finds_what_the_one_before_left(workplace: Path) -> None:

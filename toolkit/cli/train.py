@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -127,18 +128,9 @@ def mutation(
 
     Example: toolkit train mutation --recipe paper-mutation
     """
-    from toolkit.datasets import open_dataset
-    from toolkit.training import load_recipe, train_mutation
+    from toolkit.training import train_mutation
 
-    chosen = load_recipe(recipe or "mutation")
-    folder = out_dir or Workspace().model("mutation")
-    data = open_dataset(dataset or Workspace().dataset)
-    result = train_mutation(data, chosen, folder, threads=threads, progress=BarProgress())
-    if as_json:
-        print_json(result)
-        return
-    show_mutation(result)
-    out.print(f"model: {folder}", highlight=False)
+    _train("mutation", train_mutation, show_mutation, dataset, recipe, out_dir, threads, as_json)
 
 
 @command
@@ -153,17 +145,33 @@ def validity(
 
     Example: toolkit train validity --recipe validity
     """
-    from toolkit.datasets import open_dataset
-    from toolkit.training import load_recipe, train_validity
+    from toolkit.training import train_validity
 
-    chosen = load_recipe(recipe or "validity")
-    folder = out_dir or Workspace().model("validity")
+    _train("validity", train_validity, show_validity, dataset, recipe, out_dir, threads, as_json)
+
+
+def _train(
+    kind: str,
+    train: Callable[..., dict[str, Any]],
+    show: Callable[[dict[str, Any]], None],
+    dataset: Path | None,
+    recipe: str | None,
+    out_dir: Path | None,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Train a model of a kind by its recipe, and print how it was judged."""
+    from toolkit.datasets import open_dataset
+    from toolkit.training import load_recipe
+
+    chosen = load_recipe(recipe or kind)
+    folder = out_dir or Workspace().model(kind)
     data = open_dataset(dataset or Workspace().dataset)
-    result = train_validity(data, chosen, folder, threads=threads, progress=BarProgress())
+    result = train(data, chosen, folder, threads=threads, progress=BarProgress())
     if as_json:
         print_json(result)
         return
-    show_validity(result)
+    show(result)
     out.print(f"model: {folder}", highlight=False)
 
 

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 
 from toolkit.errors import LiveError
 from toolkit.live.device import Device, Program, Reading
@@ -126,12 +125,7 @@ class ApartEngine:
     def __enter__(self) -> ApartEngine:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         for device in (*self._builders, *self._runners):
             device.close()
         self._folder.cleanup()

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from types import TracebackType
 from typing import Any
 
 import orjson
@@ -84,12 +83,7 @@ class LocalEngine:
         self._starting = [self._pool.submit(device.start) for device in self._devices]
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._pool.shutdown(cancel_futures=True)
         for device in self._devices:
             device.close()

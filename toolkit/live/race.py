@@ -33,6 +33,7 @@ from toolkit.live.race_confirm import confirm_finals
 from toolkit.live.race_curves import final_latency_s, leg_curve
 from toolkit.live.race_report import report_race, write_report
 from toolkit.live.race_rules import leg_order, refuse_leak
+from toolkit.live.resume import keep_settings
 from toolkit.live.stock import stock_trials
 from toolkit.live.tasks import TuneTask
 from toolkit.progress import SILENT, Progress
@@ -196,19 +197,7 @@ def _same_settings(
         "stock_build_timeout_s": settings.stock_build_timeout_s,
         "models": sorted(str(model.resolve()) for model in models),
     }
-    wanted = orjson.loads(orjson.dumps(wanted))
-    path = out / SETTINGS_FILE
-    if not path.is_file():
-        path.write_bytes(orjson.dumps(wanted, option=orjson.OPT_INDENT_2))
-        return
-    before = orjson.loads(path.read_bytes())
-    other = [key for key in wanted if before.get(key) != wanted[key]]
-    if other:
-        raise LiveError(
-            f"it holds a race with another {', '.join(other)}",
-            where=out,
-            cure="give another --out, or the same options to go on with it",
-        )
+    keep_settings(out / SETTINGS_FILE, wanted, "race")
 
 
 def run_leg_process(spec: dict[str, Any]) -> None:

@@ -8,8 +8,13 @@ records that it has not asked for are told to it at once, and the search goes on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+import orjson
+
+from toolkit.errors import LiveError
 from toolkit.live.database import DatabaseWriter
 from toolkit.live.space import MetaScheduleSpace
 from toolkit.records import Candidate, Trial, TrialState
@@ -43,6 +48,31 @@ def recorded_trials(
         )
         found.append((trial, float(line.get("clock_s") or 0.0), position))
     return found
+
+
+def keep_settings(path: Path, wanted: Mapping[str, Any], what: str) -> None:
+    """Write the settings of a new run, or refuse to go on with other ones.
+
+    ``what`` is what the folder of ``path`` holds, for the message.
+
+    Raises
+    ------
+    LiveError
+        When the file holds other values for any of the keys in ``wanted``.
+    """
+    # Read back, so that tuples and paths compare as the file has them.
+    plain = orjson.loads(orjson.dumps(wanted))
+    if not path.is_file():
+        path.write_bytes(orjson.dumps(plain, option=orjson.OPT_INDENT_2))
+        return
+    before = orjson.loads(path.read_bytes())
+    other = [key for key in plain if before.get(key) != plain[key]]
+    if other:
+        raise LiveError(
+            f"it holds a {what} with another {', '.join(other)}",
+            where=path.parent,
+            cure="give another --out, or the same options to go on with it",
+        )
 
 
 class RememberingOracle:

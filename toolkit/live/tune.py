@@ -25,7 +25,7 @@ from toolkit.live.machine import describe_machine
 from toolkit.live.oracle import DeviceOracle, Engine
 from toolkit.live.programs import checked_program
 from toolkit.live.protocol import Protocol
-from toolkit.live.resume import RememberingOracle, recorded_trials
+from toolkit.live.resume import RememberingOracle, keep_settings, recorded_trials
 from toolkit.live.space import MetaScheduleSpace
 from toolkit.live.tasks import TuneTask
 from toolkit.progress import SILENT, Progress, Step
@@ -169,19 +169,7 @@ def _same_settings(out: Path, target: str, protocol: Protocol, settings: TuneSet
     """Refuse to mix two protocols or searches in one folder; a budget may grow."""
     chosen = {k: v for k, v in asdict(settings).items() if k not in ("trials", "seconds", "check")}
     wanted = {"target": target, "protocol": protocol.to_dict(), **chosen}
-    wanted = orjson.loads(orjson.dumps(wanted))
-    path = out / SETTINGS_FILE
-    if not path.is_file():
-        path.write_bytes(orjson.dumps(wanted, option=orjson.OPT_INDENT_2))
-        return
-    before = orjson.loads(path.read_bytes())
-    other = [key for key in wanted if before.get(key) != wanted[key]]
-    if other:
-        raise LiveError(
-            f"it holds a search with another {', '.join(other)}",
-            where=out,
-            cure="give another --out, or the same options to go on with it",
-        )
+    keep_settings(out / SETTINGS_FILE, wanted, "search")
 
 
 class _Board:

@@ -16,18 +16,18 @@ from toolkit.errors import DatasetError, LeakError
 from toolkit.features.base import FeatureBlock
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
-from toolkit.training.crossfit import ALL, Member, available_threads, cross_fit, pick_member
+from toolkit.training.crossfit import Member, available_threads, cross_fit, pick_member
 from toolkit.training.direct import DIRECTION_COLUMNS
 from toolkit.training.gain_judge import Labelled, judge_gains
 from toolkit.training.gain_models import fit_gains
-from toolkit.training.gather import check_extractors, gather_parts, networks_of
+from toolkit.training.gather import gather_parts, networks_of
 from toolkit.training.mutation_labels import LabelledGroup, label_group
 from toolkit.training.mutation_scorer import MutationScorer
 from toolkit.training.noise import noise_spread, occasion_shifts
 from toolkit.training.recipe import Recipe
-from toolkit.training.store import load_members, read_manifest, save_model, versions
+from toolkit.training.store import save_model
 from toolkit.training.table import Table, align, build_table
-from toolkit.training.throughput import TrainedModel, task_entries
+from toolkit.training.trained import TrainedModel, manifest_of, read_model
 
 KIND = "mutation"
 DEFAULT_TIE = 0.01
@@ -61,9 +61,7 @@ class MutationModel(TrainedModel):
 
 def load_mutation(folder: Path | str) -> MutationModel:
     """Read a trained model; raise ``ModelError`` where there is none."""
-    manifest = read_manifest(Path(folder), KIND)
-    check_extractors(Path(folder), manifest)
-    return MutationModel(manifest, load_members(Path(folder), manifest))
+    return MutationModel(*read_model(folder, KIND))
 
 
 def label_dataset(
@@ -134,25 +132,17 @@ def train_mutation(
     result["n_folds"] = len({int(f) for f in fitted.folds})
     result["columns"] = len(table.columns)
     if out is not None:
-        importance = fitted.members[ALL].ensemble.importance()
         direct = recipe.mutation.method == "direct"
-        names = [*table.columns, *(DIRECTION_COLUMNS if direct else ())]
-        order = np.argsort(-importance, kind="stable")
-        manifest = {
-            "kind": KIND,
-            "versions": versions(),
-            "extractor": recipe.extractor,
-            "extractor_versions": labelled.extractors,
-            "columns": list(table.columns),
-            "seed": recipe.seed,
-            "dataset": {"path": str(dataset.path), "fingerprint": dataset.fingerprint()},
-            "recipe": recipe.model_dump(mode="json"),
-            "temperatures": temperatures,
-            "metrics": result,
-            "importance": {names[i]: float(importance[i]) for i in order if importance[i] > 0},
-            "folds": {t: int(f) for t, f in zip(table.task_ids, fitted.folds, strict=True)},
-            "tasks": task_entries(dataset, table),
-        }
+        manifest = manifest_of(
+            KIND,
+            recipe,
+            dataset,
+            table,
+            labelled.extractors,
+            fitted,
+            result,
+            more_columns=DIRECTION_COLUMNS if direct else (),
+        ) | {"temperatures": temperatures}
         save_model(out, manifest, fitted.members)
         result["out"] = str(out)
     result["seconds"] = time.perf_counter() - started

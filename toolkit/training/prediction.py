@@ -18,7 +18,8 @@ from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 from toolkit.training.crossfit import ALL, Member, pick_member
 from toolkit.training.table import align
-from toolkit.training.throughput import ThroughputModel, TrainedModel
+from toolkit.training.throughput import ThroughputModel
+from toolkit.training.trained import TrainedModel
 from toolkit.training.validity import ValidityModel
 
 LOW_COVERAGE = 0.5

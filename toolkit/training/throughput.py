@@ -13,15 +13,12 @@ from numpy.typing import NDArray
 
 from toolkit.datasets import Dataset
 from toolkit.errors import DatasetError
-from toolkit.features import extractor_named
-from toolkit.features.base import CandidateGroup, Extractor
+from toolkit.features.base import CandidateGroup
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
-from toolkit.training.crossfit import ALL, Member, cross_fit, pick_member
+from toolkit.training.crossfit import ALL, cross_fit, pick_member
 from toolkit.training.gather import (
     candidate_counts,
-    check_extractors,
-    extractor_for,
     gather,
     networks_of,
 )
@@ -29,49 +26,13 @@ from toolkit.training.metrics import JudgedTask, summarize, task_metrics, task_r
 from toolkit.training.noise import noise_ceiling
 from toolkit.training.recipe import Recipe, load_recipe
 from toolkit.training.scorer import ThroughputScorer
-from toolkit.training.store import load_members, read_manifest, save_model, versions
+from toolkit.training.store import save_model
 from toolkit.training.table import Table, align
+from toolkit.training.trained import TrainedModel, manifest_of, read_model
 
 KIND = "throughput"
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class TrainedModel:
-    """What models of both kinds share: a manifest and members."""
-
-    manifest: Mapping[str, Any]
-    members: Mapping[str, Member]
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Feature columns, in the members' order."""
-        return tuple(self.manifest["columns"])
-
-    def extractor(self, task: Task) -> Extractor:
-        """Return the extractor that this model reads a task's candidates with."""
-        found = extractor_for(self.manifest["extractor"], task)
-        if found is None or found.name not in self.manifest["extractor_versions"]:
-            # A model may be asked about a format that it was not trained on: columns are shared.
-            found = found or extractor_named(next(iter(self.manifest["extractor_versions"])))
-        return found
-
-    def known_task(self, task_id: str) -> Task:
-        """Stand-in for a task of which only the id is known.
-
-        Its workload is looked up among the training tasks, so that a twin of it is left out too.
-        """
-        entry = self.manifest["tasks"].get(task_id, {})
-        return Task(
-            task_id=task_id,
-            format=entry.get("format", ""),
-            workload=entry.get("workload", ""),
-            arguments=entry.get("arguments"),
-            target=entry.get("target", ""),
-            target_kind="",
-            extents=tuple(entry.get("extents", ())),
-        )
 
 
 @dataclass(frozen=True)
@@ -106,9 +67,7 @@ class ThroughputModel(TrainedModel):
 
 def load_throughput(folder: Path | str) -> ThroughputModel:
     """Read a trained model; raise ``ModelError`` where there is none."""
-    manifest = read_manifest(Path(folder), KIND)
-    check_extractors(Path(folder), manifest)
-    return ThroughputModel(manifest, load_members(Path(folder), manifest))
+    return ThroughputModel(*read_model(folder, KIND))
 
 
 def judge(
@@ -202,24 +161,8 @@ def train_throughput(
         "tasks": metrics["tasks"],
     }
     if out is not None:
-        importance = fitted.members[ALL].ensemble.importance()
-        order = np.argsort(-importance, kind="stable")
-        manifest = {
-            "kind": KIND,
-            "versions": versions(),
-            "extractor": recipe.extractor,
-            "extractor_versions": extractors,
-            "columns": list(table.columns),
-            "seed": recipe.seed,
-            "dataset": {"path": str(dataset.path), "fingerprint": dataset.fingerprint()},
-            "recipe": recipe.model_dump(mode="json"),
-            "metrics": result,
-            "importance": {
-                table.columns[i]: float(importance[i]) for i in order if importance[i] > 0
-            },
+        manifest = manifest_of(KIND, recipe, dataset, table, extractors, fitted, result) | {
             "predictions": scatter(table, fitted.predictions, judged),
-            "folds": {t: int(f) for t, f in zip(table.task_ids, fitted.folds, strict=True)},
-            "tasks": task_entries(dataset, table),
         }
         save_model(out, manifest, fitted.members)
         result["out"] = str(out)
@@ -245,21 +188,6 @@ def _validity_beside(
     return train_validity(
         dataset, own, folder, task_ids=task_ids, threads=threads, progress=progress
     )
-
-
-def task_entries(dataset: Dataset, table: Table) -> dict[str, dict[str, Any]]:
-    """What a manifest keeps of each task, so that a task and its twins are known by it."""
-    tasks = dataset.tasks()
-    return {
-        task_id: {
-            "format": tasks[task_id].format,
-            "workload": tasks[task_id].workload,
-            "arguments": tasks[task_id].arguments,
-            "target": tasks[task_id].target,
-            "extents": list(tasks[task_id].extents),
-        }
-        for task_id in table.task_ids
-    }
 
 
 def scatter(

@@ -19,14 +19,14 @@ from toolkit.datasets import Dataset
 from toolkit.errors import DatasetError, LeakError
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
-from toolkit.training.crossfit import ALL, Member, cross_fit, pick_member
+from toolkit.training.crossfit import Member, cross_fit, pick_member
 from toolkit.training.failure import fit_failure
-from toolkit.training.gather import check_extractors, gather, networks_of
+from toolkit.training.gather import gather, networks_of
 from toolkit.training.recipe import Recipe
 from toolkit.training.scorer import ValidityScorer
-from toolkit.training.store import load_members, read_manifest, save_model, versions
+from toolkit.training.store import save_model
 from toolkit.training.table import Table
-from toolkit.training.throughput import TrainedModel, task_entries
+from toolkit.training.trained import TrainedModel, manifest_of, read_model
 from toolkit.training.validity_metrics import (
     TaskValidity,
     calibration_error,
@@ -56,9 +56,7 @@ class ValidityModel(TrainedModel):
 
 def load_validity(folder: Path | str) -> ValidityModel:
     """Read a trained model; raise ``ModelError`` where there is none."""
-    manifest = read_manifest(Path(folder), KIND)
-    check_extractors(Path(folder), manifest)
-    return ValidityModel(manifest, load_members(Path(folder), manifest))
+    return ValidityModel(*read_model(folder, KIND))
 
 
 def train_validity(
@@ -110,24 +108,7 @@ def train_validity(
         "seconds": time.perf_counter() - started,
     }
     if out is not None:
-        importance = fitted.members[ALL].ensemble.importance()
-        manifest = {
-            "kind": KIND,
-            "versions": versions(),
-            "extractor": recipe.extractor,
-            "extractor_versions": extractors,
-            "columns": list(table.columns),
-            "seed": recipe.seed,
-            "dataset": {"path": str(dataset.path), "fingerprint": dataset.fingerprint()},
-            "recipe": recipe.model_dump(mode="json"),
-            "metrics": result,
-            "importance": {
-                table.columns[i]: float(importance[i])
-                for i in np.argsort(-importance, kind="stable")
-                if importance[i] > 0
-            },
-            "tasks": task_entries(dataset, table),
-        }
+        manifest = manifest_of(KIND, recipe, dataset, table, extractors, fitted, result)
         save_model(out, manifest, fitted.members)
         result["out"] = str(out)
     return result

@@ -1,0 +1,28 @@
+"""What tests of commands share: a recipe that trains in a moment, and a command's JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from typer.testing import CliRunner
+
+from toolkit.cli.main import app
+
+QUICK = """
+kind = "throughput"
+[data]
+min_records = 20
+judged_records = 50
+[[models]]
+library = "lightgbm"
+rounds = 30
+"""
+
+
+def json_of(*arguments: str) -> dict[str, Any]:
+    """Run a command that succeeds with ``--json`` and return the object that it prints."""
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+    assert result.exit_code == 0, result.output
+    content: dict[str, Any] = orjson.loads(result.stdout)
+    return content
