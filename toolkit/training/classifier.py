@@ -33,7 +33,7 @@ class RuleClassifier:
 
     def probabilities(self, features: NDArray[np.float32]) -> Floats:
         """One row a candidate, one column a rule (in the order of ``rules``)."""
-        found = self.booster.predict(xgboost.DMatrix(features))
+        found = self.booster.predict(xgboost.DMatrix(features, nthread=1))
         return np.asarray(found, dtype=np.float64).reshape(len(features), len(self.rules))
 
     def importance(self) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,15 +88,17 @@ def cross_fit(
     networks: tuple[tuple[str, ...], ...] = (),
     keep_all: bool = True,
     threads: int | None = None,
-    fit: Callable[[NDArray[np.int64]], Any] | None = None,
+    fit: Callable[[NDArray[np.int64], int], Any] | None = None,
     usable: NDArray[np.bool_] | None = None,
     progress: Progress = SILENT,
 ) -> CrossFit:
     """Train one member a fold and, with ``keep_all``, one on every task.
 
     Members are fitted to candidates that ran, of tasks with enough of them; they predict all.
-    ``fit`` makes something else of the training rows than an ``Ensemble`` (then nothing is
-    predicted here); ``usable`` says which rows it may have where failed ones are wanted as well.
+    ``fit`` makes something else of the training rows, with so many threads, than an ``Ensemble``
+    (then nothing is predicted here); ``usable`` says which rows it may have where failed ones are
+    wanted as well. Members are fitted side by side: threads that share one fit wait for each other
+    at every level of every tree, which on small tables takes longer than the work.
 
     Raises
     ------
@@ -103,9 +106,6 @@ def cross_fit(
         When fewer than two workloads have enough good candidates.
     """
     threads = threads or available_threads()
-
-    def make(rows: NDArray[np.int64]) -> Any:
-        return fit(rows) if fit is not None else fit_ensemble(table, rows, recipe, threads=threads)
 
     usable = table.good if usable is None else usable
     counts = np.bincount(table.task[usable], minlength=len(table.task_ids))
@@ -122,20 +122,33 @@ def cross_fit(
     predictions = np.full(len(table), np.nan)
     members: dict[str, Member] = {}
     fold_of_row = folds[table.task]
-    with progress.step("training", total=len(numbers) + int(keep_all)) as step:
-        for number in numbers:
-            rows = trainable[fold_of_row[trainable] != number]
-            if len(rows) == 0:
-                continue
-            member = _member(f"fold-{number}", table, rows, recipe, make(rows))
-            members[member.name] = member
-            if fit is None:
-                held_out = np.flatnonzero(fold_of_row == number)
-                predictions[held_out] = member.ensemble.predict(table.features[held_out])
-            step.advance(note=member.name)
-        if keep_all:
-            members[ALL] = _member(ALL, table, trainable, recipe, make(trainable))
-            step.advance(note=ALL)
+    wanted = {f"fold-{n}": trainable[fold_of_row[trainable] != n] for n in numbers}
+    if keep_all:
+        wanted[ALL] = trainable
+    wanted = {name: rows for name, rows in wanted.items() if len(rows)}
+    workers = max(1, min(threads, len(wanted)))
+
+    def make(rows: NDArray[np.int64]) -> Any:
+        share = max(1, threads // workers)
+        return fit(rows, share) if fit else fit_ensemble(table, rows, recipe, threads=share)
+
+    made: dict[str, Any] = {}
+    with (
+        progress.step("training", total=len(wanted)) as step,
+        ThreadPoolExecutor(workers) as pool,
+    ):
+        waiting = {pool.submit(make, rows): name for name, rows in wanted.items()}
+        try:
+            for done in as_completed(waiting):
+                made[waiting[done]] = done.result()
+                step.advance(note=waiting[done])
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+    for name, rows in wanted.items():
+        members[name] = _member(name, table, rows, recipe, made[name])
+        if fit is None and name != ALL:
+            held_out = np.flatnonzero(fold_of_row == int(name.removeprefix("fold-")))
+            predictions[held_out] = members[name].ensemble.predict(table.features[held_out])
     return CrossFit(table.columns, members, predictions, folds)
 
 

@@ -16,7 +16,7 @@ from toolkit.errors import DatasetError, LeakError
 from toolkit.features.base import FeatureBlock
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
-from toolkit.training.crossfit import Member, available_threads, cross_fit, pick_member
+from toolkit.training.crossfit import Member, cross_fit, pick_member
 from toolkit.training.direct import DIRECTION_COLUMNS
 from toolkit.training.gain_judge import Labelled, judge_gains
 from toolkit.training.gain_models import fit_gains
@@ -106,7 +106,6 @@ def train_mutation(
     their intervals by task and the baselines beside them.
     """
     started = time.perf_counter()
-    threads = threads or available_threads()
     labelled = label_dataset(dataset, recipe, task_ids, progress)
     table = labelled.table
     by_task = networks_of(dataset)
@@ -115,8 +114,9 @@ def train_mutation(
         recipe,
         networks=tuple(by_task.get(task_id, ()) for task_id in table.task_ids),
         keep_all=out is not None,
-        fit=lambda rows: fit_gains(
-            table, labelled.groups, rows, recipe, tie=labelled.tie, threads=threads
+        threads=threads,
+        fit=lambda rows, share: fit_gains(
+            table, labelled.groups, rows, recipe, tie=labelled.tie, threads=share
         ),
         progress=progress,
     )

@@ -95,7 +95,7 @@ def train_validity(
         networks=tuple(by_task.get(task_id, ()) for task_id in table.task_ids),
         keep_all=out is not None,
         threads=threads,
-        fit=lambda rows: fit_failure(table, rows, recipe, threads=threads or 1),
+        fit=lambda rows, share: fit_failure(table, rows, recipe, threads=share),
         usable=np.ones(len(table), dtype=bool),
         progress=progress,
     )

@@ -89,6 +89,8 @@ class XGBoostModel:
     suffix = ".ubj"
 
     def __init__(self, booster: xgboost.Booster) -> None:
+        # Searches ask for a few hundred rows at a time: waking other threads takes longer.
+        booster.set_param({"nthread": 1})
         self._booster = booster
 
     @classmethod
@@ -150,7 +152,7 @@ class XGBoostModel:
 
     def leaves(self, features: Matrix) -> np.ndarray[Any, np.dtype[np.int32]]:
         """Leaf of each tree that a row falls into, ``(n, trees)``."""
-        found = self._booster.predict(xgboost.DMatrix(features), pred_leaf=True)
+        found = self._booster.predict(xgboost.DMatrix(features, nthread=1), pred_leaf=True)
         return np.asarray(found, dtype=np.int32).reshape(len(features), -1)
 
     def importance(self) -> Floats:
