@@ -11,14 +11,15 @@ from toolkit.records import Candidate, Trial, TrialState, content_id
 
 
 class Line:
-    """Candidates with one feature; the last fifth of the line fails, the fifth before is slow."""
+    """Candidates with one feature and one that says nothing; the last fifth of the line fails, the fifth before is slow."""
 
     def __init__(self, count: int) -> None:
         names = [content_id("line", str(i)) for i in range(count)]
         self.all = [Candidate(name, "s", (i,)) for i, name in enumerate(names)]
 
     def features(self, candidates: Sequence[Candidate]) -> np.ndarray:
-        return np.array([[c.decisions[0], 1.0] for c in candidates], dtype=np.float32)
+        rows = [[np.nan, c.decisions[0], 1.0] for c in candidates]
+        return np.array(rows, dtype=np.float32)
 
 
 class Measured:

@@ -8,7 +8,6 @@ found out.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -55,6 +54,7 @@ class AvoidingOracle:
         self._failed: list[bool] = []
         self._fitted_at = 0
         self._model: Any = None
+        self._told: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
         self.avoided = 0
 
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
@@ -77,7 +77,8 @@ class AvoidingOracle:
         if self._model is None or not candidates:
             return np.zeros(len(candidates))
         features = self._space.features(candidates)
-        return np.asarray(self._model.predict_proba(features)[:, 1], dtype=np.float64)
+        chance = self._model.predict_proba(features[:, self._told])[:, 1]
+        return np.asarray(chance, dtype=np.float64)
 
     def _learn(self, trials: Sequence[Trial]) -> None:
         # What TVM refuses costs nothing and is no failure of the device.
@@ -102,10 +103,13 @@ class AvoidingOracle:
         model = HistGradientBoostingClassifier(
             max_iter=60, max_leaf_nodes=15, min_samples_leaf=3, random_state=0
         )
-        with warnings.catch_warnings():
-            # Columns that this space does not vary are no news.
-            warnings.simplefilter("ignore")
-            self._model = model.fit(np.concatenate(self._features), bad)
+        features = np.concatenate(self._features)
+        # Trees have no use for columns that this space does not have, and cannot bin them.
+        self._told = np.isfinite(features).any(axis=0)
+        if not self._told.any():
+            self._model = None
+            return
+        self._model = model.fit(features[:, self._told], bad)
 
 
 def _look_again(candidate: Candidate) -> bool:
