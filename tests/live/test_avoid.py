@@ -11,7 +11,10 @@ from toolkit.records import Candidate, Trial, TrialState, content_id
 
 
 class Line:
-    """Candidates with one feature and one that says nothing; the last fifth of the line fails, the fifth before is slow."""
+    """Candidates with one feature, and one that is missing throughout.
+
+    The last fifth of the line fails, the fifth before is slow.
+    """
 
     def __init__(self, count: int) -> None:
         names = [content_id("line", str(i)) for i in range(count)]
