@@ -105,7 +105,7 @@ class AvoidingOracle:
         )
         features = np.concatenate(self._features)
         # Trees have no use for columns that this space does not have, and cannot bin them.
-        self._told = np.isfinite(features).any(axis=0)
+        self._told = np.asarray(np.isfinite(features).any(axis=0))
         if not self._told.any():
             self._model = None
             return
