@@ -11,7 +11,6 @@ import numpy as np
 from toolkit.errors import SearchError
 from toolkit.records import Candidate, Trial, content_id
 from toolkit.replay.space import RecordedSpace
-from toolkit.search.graph import IntArray
 
 Missing = Literal["skip", "error", "nearest"]
 
@@ -51,21 +50,21 @@ class RecordedOracle:
         self.missed_at: list[int] = []
         self.substituted = 0
         table = self.table
-        rng = np.random.default_rng([seed, int(content_id("occasions", table.task.task_id), 16)])
-        count = table.occasions
-        self._noisy = bool((count > 1).any())
-        self._count = count
-        self._turn = (rng.random(len(table)) * count).astype(np.int64) if self._noisy else count * 0
-        self._start = table.offsets[:-1]
+        self._noisy = table.noisy
+        if self._noisy:
+            key = int(content_id("occasions", table.task.task_id), 16)
+            rng = np.random.default_rng([seed, key])
+            self._count = table.occasions
+            self._turn = (rng.random(len(table)) * self._count).astype(np.int64)
+            self._start = table.offsets[:-1]
         self._trials = table.trials
 
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
         """Return one recorded trial a candidate, in order; unrecorded ones have none (``skip``)."""
-        index = self.space.index_of(candidates)
-        inside = index >= 0
-        if not inside.all():
+        index = self.space.numbers_of(candidates)
+        if -1 in index:
             if self.missing == "error":
-                outside = candidates[int(np.flatnonzero(~inside)[0])]
+                outside = candidates[index.index(-1)]
                 raise SearchError(
                     f"candidate {outside.candidate_id} was never recorded: {outside.decisions}",
                     where=f"task {self.table.task.task_id}",
@@ -73,31 +72,37 @@ class RecordedOracle:
                 )
             if self.missing == "nearest":
                 return self._with_substitutes(candidates, index)
-            before = len(self.occasions) + np.cumsum(inside)
-            self.missed_at += before[~inside].tolist()
-            index = index[inside]
-        occasions = self._draw(index).tolist()
+            before = len(self.occasions)
+            inside: list[int] = []
+            for i in index:
+                if i < 0:
+                    self.missed_at.append(before + len(inside))
+                else:
+                    inside.append(i)
+            index = inside
+        occasions = self._draw(index)
         self.occasions += occasions
-        trials = self._trials
-        return [trials[o] for o in occasions]
+        return list(map(self._trials.__getitem__, occasions))
 
-    def _draw(self, index: IntArray) -> IntArray:
+    def _draw(self, index: list[int]) -> list[int]:
+        """Occasion of each candidate, given and returned by number."""
         if not self._noisy:
-            return self._start[index]
-        if len(set(index.tolist())) == len(index):
-            drawn = self._start[index] + self._turn[index]
-            self._turn[index] = (self._turn[index] + 1) % self._count[index]
+            return index
+        if len(set(index)) == len(index):
+            at = np.array(index, dtype=np.int64)
+            drawn: list[int] = (self._start[at] + self._turn[at]).tolist()
+            self._turn[at] = (self._turn[at] + 1) % self._count[at]
             return drawn
-        return np.array([self._draw(index[i : i + 1])[0] for i in range(len(index))])
+        return [self._draw([i])[0] for i in index]
 
-    def _with_substitutes(self, candidates: Sequence[Candidate], index: IntArray) -> list[Trial]:
+    def _with_substitutes(self, candidates: Sequence[Candidate], index: list[int]) -> list[Trial]:
         trials = []
-        for candidate, i in zip(candidates, index.tolist(), strict=True):
+        for candidate, i in zip(candidates, index, strict=True):
             nearest = i if i >= 0 else self._nearest(candidate)
             if nearest is None:
                 self.missed_at.append(len(self.occasions))
                 continue
-            occasion = int(self._draw(np.array([nearest]))[0])
+            (occasion,) = self._draw([nearest])
             self.occasions.append(occasion)
             trial = self._trials[occasion]
             if i < 0:

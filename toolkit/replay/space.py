@@ -8,6 +8,7 @@ reported (``neighbourhood_coverage``): a walk over a sparse record is not the wa
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from toolkit.replay.table import RecordedTable, load_tables
 from toolkit.search.base import Space
 from toolkit.search.encoding import encode_all
 from toolkit.search.graph import IntArray, NeighbourGraph
+from toolkit.search.strategy import candidate_id
 
 Features = Callable[[Space, Sequence[Candidate]], NDArray[np.float32]]
 
@@ -64,8 +66,11 @@ class RecordedSpace:
 
     def index_of(self, candidates: Sequence[Candidate]) -> IntArray:
         """Number of each candidate, -1 where it was not recorded."""
-        get = self._number.get
-        return np.array([get(c.candidate_id, -1) for c in candidates], dtype=np.int64)
+        return np.array(self.numbers_of(candidates), dtype=np.int64)
+
+    def numbers_of(self, candidates: Sequence[Candidate]) -> list[int]:
+        """Do as ``index_of``, in a list."""
+        return list(map(self._number.get, map(candidate_id, candidates), repeat(-1)))
 
     def grid_order(self) -> IntArray:
         """Numbers by configuration index where the log has it, else by knob values.

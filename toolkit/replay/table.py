@@ -118,6 +118,11 @@ class RecordedTable:
         """Number of occasions of each candidate."""
         return np.diff(self.offsets)
 
+    @cached_property
+    def noisy(self) -> bool:
+        """Whether any candidate has several occasions; without, occasions are candidates."""
+        return bool((self.occasions != 1).any())
+
     @property
     def best_s(self) -> float | None:
         """Best recorded latency (the optimum only where ``enumerated``)."""

@@ -21,15 +21,15 @@ ATTEMPTS = 50
 
 def draw_pairs(rng: np.random.Generator, weights: FloatArray, n: int) -> tuple[IntArray, IntArray]:
     """Draw n pairs of different parents, each with probability proportional to its weight."""
-    total = np.cumsum(weights)
+    total = weights.cumsum()
     total[-1] = 1.0
-    first = np.searchsorted(total, rng.random(n), side="right")
-    second = np.searchsorted(total, rng.random(n), side="right")
+    first = total.searchsorted(rng.random(n), side="right")
+    second = total.searchsorted(rng.random(n), side="right")
     for _ in range(ATTEMPTS):
-        same = np.flatnonzero(first == second)
+        same = (first == second).nonzero()[0]
         if not len(same):
-            break
-        second[same] = np.searchsorted(total, rng.random(len(same)), side="right")
+            return first, second
+        second[same] = total.searchsorted(rng.random(len(same)), side="right")
     # One parent may hold nearly all the weight: then the next one is taken.
     return first, np.where(first == second, (first + 1) % len(weights), second)
 
@@ -79,6 +79,7 @@ class LatticeGenes(Genes):
         self._lattices = [Lattice.of(space, s) for s in range(len(space.sketches))]
         self._knobs = max((len(lattice.dims) for lattice in self._lattices), default=0)
         self._rows = np.zeros((len(self._all), 1 + self._knobs), dtype=np.int64)
+        self._places = np.arange(self._knobs)
         # One value for the knobs that a sketch does not have, so that mutation leaves them alone.
         self._dims = np.ones((len(self._lattices), self._knobs), dtype=np.int64)
         for s, lattice in enumerate(self._lattices):
@@ -168,7 +169,7 @@ class LatticeGenes(Genes):
             missing -= len(children)
             if missing <= 0:
                 break
-        return np.concatenate(kept)
+        return kept[0] if len(kept) == 1 else np.concatenate(kept)
 
     def _children(
         self,
@@ -184,15 +185,14 @@ class LatticeGenes(Genes):
         if len(self._lattices) == 1:
             knobs = len(self._lattices[0].dims)
             point = rng.integers(max(knobs, 1), size=n)
-            same: Any = True
+            tail = self._places >= point[:, None]
             dims: Any = self._dims[0]
         else:
             counts = np.array([len(lattice.dims) for lattice in self._lattices])
             point = (rng.random(n) * np.maximum(counts[sketch], 1)).astype(np.int64)
             # Parents of different sketches have no knobs in common: such a child is the first.
-            same = (sketch == other[:, 0])[:, None]
+            tail = (self._places >= point[:, None]) & (sketch == other[:, 0])[:, None]
             dims = self._dims[sketch]
-        tail = (np.arange(self._knobs) >= point[:, None]) & same
         genes = np.where(tail, other[:, 1:], children[:, 1:])
         draws = rng.random(genes.shape)
         # One draw says whether to mutate, and its remainder to which value.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,10 @@ from pydantic import Field
 from toolkit.records import Candidate, Trial
 from toolkit.search.base import Indexed
 from toolkit.search.genes import Genes, LatticeGenes, ObjectGenes
-from toolkit.search.strategy import BaseStrategy, StrategyOptions, throughput
+from toolkit.search.strategy import BaseStrategy, StrategyOptions, candidate_id, throughputs
+
+_measured_id: Callable[[Trial], str] = attrgetter("candidate.candidate_id")
+_latency_s: Callable[[Trial], float | None] = attrgetter("latency_s")
 
 
 class GeneticOptions(StrategyOptions):
@@ -59,9 +63,10 @@ class Genetic(BaseStrategy):
     def _begin(self, genes: Any) -> None:
         self._generation = genes
         self._candidates = self._genes.candidates(genes)
-        self._visited.update(c.candidate_id for c in self._candidates)
+        self._ids = list(map(candidate_id, self._candidates))
+        self._visited.update(self._ids)
         self._asked = 0
-        self._score: dict[str, float] = {}
+        self._told: list[Trial] = []
 
     def _allowed(self) -> float:
         """How many more may be asked for before all was proposed (``has_next`` in AutoTVM)."""
@@ -89,12 +94,14 @@ class Genetic(BaseStrategy):
         return batch
 
     def learn(self, trials: Sequence[Trial]) -> None:
-        """Keep the first score of each gene (AutoTVM drops those of a wrapped batch)."""
-        score = self._score
-        for trial in trials:
-            key = trial.candidate.candidate_id
-            if key not in score:
-                score[key] = throughput(trial)
+        """Keep what was measured of this generation."""
+        self._told += trials
+
+    def _latencies(self) -> dict[str, float | None]:
+        """First latency of each gene (AutoTVM drops those of a wrapped batch), by candidate."""
+        # Told last to first, so that of equal keys the first trial stays.
+        told = self._told[::-1]
+        return dict(zip(map(_measured_id, told), map(_latency_s, told), strict=True))
 
     def _breed(self) -> None:
         o, rng, genes = self.options, self.rng, self._genes
@@ -106,14 +113,14 @@ class Genetic(BaseStrategy):
             self._begin(genes.rest(self._visited))
             return
         # What was not recorded has no score and cannot be a parent.
-        measured = [i for i, c in enumerate(self._candidates) if c.candidate_id in self._score]
-        scores = [self._score[self._candidates[i].candidate_id] for i in measured]
+        latency = self._latencies()
+        measured = [i for i, key in enumerate(self._ids) if key in latency]
         parents = genes.join(self._generation, measured, [gene for gene, _ in self._elites])
-        scores += [score for _, score in self._elites]
-        if len(scores) < 2:
+        scores = throughputs([latency[self._ids[i]] for i in measured])
+        values = np.concatenate([scores, [score for _, score in self._elites]])
+        if len(values) < 2:
             self._begin(genes.random(rng, self._population, self._visited))
             return
-        values = np.array(scores)
         top = np.argsort(values, kind="stable")[len(values) - min(o.elites, len(values)) :]
         self._elites = [(genes.take(parents, i), float(values[i])) for i in top.tolist()]
         weights = values + 1e-8 * max(values.max(), 1e-300)

@@ -6,6 +6,7 @@ index. The grid has holes where the record or the template has no candidate.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from toolkit.search.graph import IntArray
 
 # Candidates at holes are kept, since tuners come back to them; so many at most, for the memory.
 MOST_HOLES = 200_000
+# Grids of so many points at most are looked up in a table with one entry a point (2 MiB).
+MOST_POINTS = 1 << 18
 
 
 class Lattice:
@@ -47,7 +50,8 @@ class Lattice:
         along = order[graph.sketch_of[order] == sketch]
         knobs = len(self.sketch.knobs)
         self.dims = np.array([len(v) for v in graph.values[sketch]], dtype=np.int64)
-        self._values: list[IntArray] = []
+        self._free = [knob.free for knob in self.sketch.knobs]
+        self._values: list[list[list[int]]] = []
         self.points = np.zeros((len(self.numbers), knobs), dtype=np.int64)
         for k in range(knobs):
             ranks = graph.rank[k, along]
@@ -56,16 +60,23 @@ class Lattice:
             place = np.empty(len(by_appearance), dtype=np.int64)
             place[by_appearance] = np.arange(len(by_appearance))
             self.points[:, k] = place[graph.rank[k, self.numbers]]
-            self._values.append(graph.values[sketch][k][by_appearance])
-        # Hash of a point: a sum of random numbers, one for each knob and value; no grid is too
-        # large for it, and equal sums of different points do not happen (64 bits).
-        rng = np.random.default_rng(0x1A77)
-        self._codes = [
-            rng.integers(0, 2**64, size=int(d), dtype=np.uint64) for d in self.dims.tolist()
-        ]
-        hashes = self.hashes(self.points)
-        by_hash = np.argsort(hashes)
-        self._hashes, self._hashed = hashes[by_hash], self.numbers[by_hash]
+            self._values.append(graph.values[sketch][k][by_appearance].tolist())
+        size = math.prod(self.dims.tolist())
+        self._table: IntArray | None = None
+        if size <= MOST_POINTS:
+            self._strides = np.r_[1, np.cumprod(self.dims)[:-1]][:knobs].astype(np.int64)
+            self._table = np.full(size, -1, dtype=np.int64)
+            self._table[self.keys(self.points)] = self.numbers
+        else:
+            # A sum of random numbers, one for each knob and value; no grid is too large for it,
+            # and equal sums of different points do not happen (64 bits).
+            rng = np.random.default_rng(0x1A77)
+            self._codes = [
+                rng.integers(0, 2**64, size=int(d), dtype=np.uint64) for d in self.dims.tolist()
+            ]
+            keys = self.keys(self.points)
+            by_key = np.argsort(keys)
+            self._keys, self._keyed = keys[by_key], self.numbers[by_key]
         self._composes = not space.complete and isinstance(space, Composes)
         self._holes: dict[int, Candidate | None] = {}
 
@@ -79,8 +90,11 @@ class Lattice:
         lattice: Lattice = kept["lattice", sketch]
         return lattice
 
-    def hashes(self, points: IntArray) -> NDArray[np.uint64]:
-        """Hash points, ``(n, knobs)`` to ``(n,)``."""
+    def keys(self, points: IntArray) -> NDArray[np.uint64] | IntArray:
+        """One number a point, ``(n, knobs)`` to ``(n,)``: its place in the grid, or a hash."""
+        if self._table is not None:
+            places: IntArray = points @ self._strides
+            return places
         total = np.zeros(len(points), dtype=np.uint64)
         for k, codes in enumerate(self._codes):
             total += codes[points[:, k]]
@@ -88,11 +102,13 @@ class Lattice:
 
     def find(self, points: IntArray) -> IntArray:
         """Number of the candidate at each point, -1 at a hole."""
-        return self._find(self.hashes(points))
+        return self._find(self.keys(points))
 
-    def _find(self, hashes: NDArray[np.uint64]) -> IntArray:
-        at = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
-        return np.where(self._hashes[at] == hashes, self._hashed[at], -1)
+    def _find(self, keys: NDArray[np.uint64] | IntArray) -> IntArray:
+        if self._table is not None:
+            return self._table[keys]
+        at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return np.where(self._keys[at] == keys, self._keyed[at], -1)
 
     def point_of(self, number: int) -> IntArray:
         """Point of a candidate of this sketch."""
@@ -102,26 +118,29 @@ class Lattice:
     def decisions(self, point: Sequence[int]) -> tuple[int, ...]:
         """Decision vector of a point; outermost tile factors are left open (0)."""
         vector = [0] * self.sketch.width
-        for knob, values, place in zip(self.sketch.knobs, self._values, point, strict=True):
-            vector[knob.free] = values[place].tolist()
+        for free, values, place in zip(self._free, self._values, point, strict=True):
+            vector[free] = values[place]
         return tuple(vector)
 
     def candidates(self, points: IntArray) -> list[Candidate | None]:
         """Candidate at each point; at a hole the unrecorded one, ``None`` where it is invalid."""
-        hashes = self.hashes(points)
-        every = self._all
-        return [
-            every[number] if number >= 0 else self._at_hole(hashes, points, i)
-            for i, number in enumerate(self._find(hashes).tolist())
-        ]
+        keys = self.keys(points)
+        numbers = self._find(keys)
+        found: list[Candidate | None] = list(map(self._all.__getitem__, numbers.tolist()))
+        holes = (numbers < 0).nonzero()[0]
+        known = self._holes
+        for i, key in zip(holes.tolist(), keys[holes].tolist(), strict=True):
+            if key not in known:
+                self._fill(key, points[i])
+            found[i] = known[key]
+        return found
 
-    def _at_hole(self, hashes: NDArray[np.uint64], points: IntArray, i: int) -> Candidate | None:
-        if not self._composes:
-            return None
-        key, holes = int(hashes[i]), self._holes
-        if key not in holes:
-            if len(holes) >= MOST_HOLES:
-                holes.clear()
-            space: Any = self._space
-            holes[key] = space.compose(self.sketch.sketch_id, self.decisions(points[i]))
-        return holes[key]
+    def _fill(self, key: int, point: IntArray) -> None:
+        if len(self._holes) >= MOST_HOLES:
+            self._holes.clear()
+        space: Any = self._space
+        self._holes[key] = (
+            space.compose(self.sketch.sketch_id, self.decisions(point.tolist()))
+            if self._composes
+            else None
+        )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from toolkit.errors import SearchError
 from toolkit.records import Candidate
 from toolkit.search.strategy import BaseStrategy, sample_unseen
@@ -20,20 +23,20 @@ class RandomSearch(BaseStrategy):
 
     def setup(self) -> None:
         """Shuffle a finite space."""
-        self._order: list[Candidate] | None = None
+        self._order: NDArray[np.int64] | None = None
         self._next = 0
         if self.space.size is None:
             return
         try:
-            candidates = self.space.candidates()
+            self._all = self.space.candidates()
         except SearchError:
             return
-        self._order = [candidates[i] for i in self.rng.permutation(len(candidates)).tolist()]
+        self._order = self.rng.permutation(len(self._all))
 
     def propose(self, n: int) -> Iterable[Candidate]:
         """Return the next n of the shuffled space, or n fresh samples."""
         if self._order is None:
             return sample_unseen(self.space, self.rng, n, self.seen)
-        batch = self._order[self._next : self._next + n]
+        batch = self._order[self._next : self._next + n].tolist()
         self._next += len(batch)
-        return batch
+        return map(self._all.__getitem__, batch)

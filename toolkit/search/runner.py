@@ -10,12 +10,15 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from operator import attrgetter
 from typing import Literal, Protocol
 
 from toolkit.errors import SearchError
 from toolkit.records import Candidate, Trial, TrialState
 from toolkit.search.base import Oracle, Strategy
 from toolkit.search.trace import Trace
+
+_elapsed_s: Callable[[Trial], float] = attrgetter("elapsed_s")
 
 StopReason = Literal["evaluations", "seconds", "exhausted", "stopped", "misses"]
 
@@ -112,7 +115,7 @@ class SimulatedClock:
         if not trials:
             return []
         if self._workers == 1:
-            ends = list(accumulate((t.elapsed_s for t in trials), initial=self._now))[1:]
+            ends = list(accumulate(map(_elapsed_s, trials), initial=self._now))[1:]
             self._now = ends[-1]
             return ends
         free = [self._now] * self._workers

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolkit.errors import SearchError, did_you_mean
 from toolkit.records import Candidate, Trial
 from toolkit.search.base import DirectionScorer, Scorer, Space
+
+# One call over a batch in place of a Python loop: replays spend most of their time on these.
+candidate_id: Callable[[Candidate], str] = attrgetter("candidate_id")
 
 
 class StrategyOptions(BaseModel):
@@ -120,13 +125,16 @@ class BaseStrategy(ABC):
 
     def ask(self, n: int) -> list[Candidate]:
         """Propose up to n candidates, none proposed before; ``[]`` when exhausted."""
-        fresh: list[Candidate] = []
+        fresh = list(self.propose(n))
+        keys = list(map(candidate_id, fresh))
         seen = self.seen
-        for candidate in self.propose(n):
-            key = candidate.candidate_id
-            if self.repeats or key not in seen:
-                seen.add(key)
-                fresh.append(candidate)
+        if not self.repeats and not (seen.isdisjoint(keys) and len(set(keys)) == len(keys)):
+            first: dict[str, Candidate] = {}
+            for key, candidate in zip(keys, fresh, strict=True):
+                if key not in seen:
+                    first.setdefault(key, candidate)
+            fresh = list(first.values())
+        seen.update(keys)
         return fresh
 
     def tell(self, trials: Sequence[Trial]) -> None:
@@ -165,3 +173,10 @@ def throughput(trial: Trial) -> float:
     """Return 1 / latency of a trial in 1/s; 0 for a failure (higher is better)."""
     latency = trial.latency_s
     return 1.0 / latency if latency is not None and latency > 0 else 0.0
+
+
+def throughputs(latencies_s: Sequence[float | None]) -> NDArray[np.float64]:
+    """1 / latency of many trials in 1/s; 0 for a failure (higher is better)."""
+    latency = np.array(latencies_s, dtype=np.float64)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(latency > 0, 1.0 / latency, 0.0)
