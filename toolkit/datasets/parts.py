@@ -52,7 +52,9 @@ _REPEATING = (
     "state",
     "reason",
     "path",
+    "decisions.list.element",
 )
+"""Columns of few different values, by their paths in the file."""
 
 
 class PartWriter:
@@ -89,7 +91,7 @@ class PartWriter:
                     self._schema,
                     compression="zstd",
                     compression_level=1,
-                    use_dictionary=[n for n in self._schema.names if n in _REPEATING],
+                    use_dictionary=[n for n in _REPEATING if n.split(".")[0] in self._schema.names],
                 )
             self._writer.write_table(table, row_group_size=max(len(table), 1))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -53,23 +54,29 @@ class AnsorBlocks:
         """Read lines, of which the first is line ``number + 1``; return the places left over."""
         if not lines:
             return []
-        left: list[int] = []
-        rests: list[bytes] = []
-        owners: list[tuple[int, _Prefix | None]] = []
         head, prefix = self._prefix(lines[0])
-        if all(line.startswith(head) for line in lines):  # a log of one task
-            owners.append((0, prefix))
-            rests = [line[len(head) :] for line in lines]
+        if all(map(bytes.startswith, lines, repeat(head))):  # a log of one task
+            owners, size = [(0, prefix)], len(head)
+            rests = [line[size:] for line in lines]
         else:
-            head, size = b"\n", 1
-            for place, line in enumerate(lines):
-                if not line.startswith(head):
-                    head, prefix = self._prefix(line)
-                    size = len(head)
-                    owners.append((place, prefix))
-                rests.append(line[size:])
-        keys = b"\n".join(rests).translate(None, DIGITS).split(b"\n")
+            owners, rests = self._owners(lines)
+        together = b"\n".join(rests)
+        without = together.translate(None, DIGITS)
+        first = without[: without.find(b"\n") + 1]
+        if len(owners) == 1 and prefix and without + b"\n" == first * len(lines):  # of one shape
+            whose = np.full(len(lines), id(prefix))
+            return self._read_group(
+                {id(prefix): prefix},
+                whose,
+                first,
+                range(len(lines)),
+                Texts.joined(together),
+                number,
+                rows,
+            )
+        keys = without.split(b"\n")
         ends = [place for place, _ in owners[1:]] + [len(lines)]
+        left: list[int] = []
         prefixes: dict[int, _Prefix] = {}
         whose = np.zeros(len(lines), dtype=np.int64)
         groups: dict[bytes, list[int]] = {}
@@ -85,9 +92,25 @@ class AnsorBlocks:
                 else:
                     groups[key] = [place]
         for key, places in groups.items():
-            left += self._read_group(prefixes, whose, key, places, rests, number, rows)
+            texts = Texts([rests[place] for place in places])
+            left += self._read_group(prefixes, whose, key + b"\n", places, texts, number, rows)
         left.sort()
         return left
+
+    def _owners(
+        self, lines: Sequence[bytes]
+    ) -> tuple[list[tuple[int, _Prefix | None]], list[bytes]]:
+        """Where each prefix begins to hold, and all lines without theirs."""
+        owners: list[tuple[int, _Prefix | None]] = []
+        rests: list[bytes] = []
+        head, size = b"\n", 1  # what no line begins with
+        for place, line in enumerate(lines):
+            if not line.startswith(head):
+                head, prefix = self._prefix(line)
+                size = len(head)
+                owners.append((place, prefix))
+            rests.append(line[size:])
+        return owners, rests
 
     def _prefix(self, line: bytes) -> tuple[bytes, _Prefix | None]:
         """The bytes before a line's steps and what they say; ``None`` where that is not clear."""
@@ -116,8 +139,8 @@ class AnsorBlocks:
         prefixes: dict[int, _Prefix],
         whose: NDArray[np.int64],
         key: bytes,
-        places: list[int],
-        rests: list[bytes],
+        places: Sequence[int],
+        texts: Texts,
         number: int,
         rows: Rows,
     ) -> list[int]:
@@ -125,10 +148,9 @@ class AnsorBlocks:
 
         ``whose`` tells the prefix of each line of the block.
         """
-        shape = self._shape(key, rests[places[0]], prefixes[int(whose[places[0]])].mark)
+        shape = self._shape(key, texts.text(0), prefixes[int(whose[places[0]])].mark)
         if shape is None:
-            return places
-        texts = Texts([rests[place] for place in places])
+            return list(places)
         decided: dict[Variant, list[tuple[NDArray[np.intp], Decided]]] = {}
         found: list[Runs] = []
         for begin in range(0, len(texts), BATCH):
@@ -173,7 +195,7 @@ class AnsorBlocks:
             rows.add_chunk(
                 chunk, [t for n, t in enumerate(tasks) if t and n in used], variant.sketch
             )
-        return [place for place, fine in zip(places, taken.tolist(), strict=True) if not fine]
+        return [] if taken.all() else np.array(places)[~taken].tolist()
 
     def _tasks(
         self, prefixes: dict[int, _Prefix], marks: NDArray[np.int64]

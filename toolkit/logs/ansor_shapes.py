@@ -101,9 +101,7 @@ class Shape:
         lengths = runs.starts[:, 0] - self._end_gap - runs.begins - self._step_spaces
         # Two brackets behind the steps belong to the schedule.
         ends = (begins + lengths + 2).tolist()
-        return [
-            b"[[],[" + text[begin:end] for begin, end in zip(begins.tolist(), ends, strict=True)
-        ]
+        return [b"[[],[" + text[a:b] for a, b in zip(begins.tolist(), ends, strict=True)]
 
     def variants(
         self, texts: Texts, runs: Runs, reader: AnsorReader
@@ -113,8 +111,7 @@ class Shape:
         at = 0
         while len(rows):
             if at == len(self._variants):
-                place = runs.order[rows[0]]
-                text = texts.whole[texts.bounds[place] : texts.bounds[place + 1] - 1]
+                text = texts.text(int(runs.order[rows[0]]))
                 made = None
                 if at < _MANY_VARIANTS:
                     made = Variant.of(text, text.rfind(self._mark), reader)

@@ -16,8 +16,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 DIGITS = b"0123456789"
-BATCH = 512
-"""Texts read at once: few enough to stay in a core's cache."""
+BATCH = 1024
+"""Texts read at once: few enough to stay in a core's cache, many enough for NumPy."""
 _MAX_DIGITS = 18
 _MAX_FLOAT_BYTES = 40
 
@@ -29,14 +29,28 @@ class Texts:
     """
 
     def __init__(self, texts: Sequence[bytes]) -> None:
-        self.whole = b"\n".join(texts) + b"\n"
+        self._take(b"\n".join(texts))
+
+    @classmethod
+    def joined(cls, texts: bytes) -> Texts:
+        """Texts that stand one after the other already, a newline between each two."""
+        made = cls.__new__(cls)
+        made._take(texts)
+        return made
+
+    def _take(self, texts: bytes) -> None:
+        self.whole = texts + b"\n"
         self.data = np.frombuffer(self.whole, dtype=np.uint8)
-        self.bounds = np.zeros(len(texts) + 1, dtype=np.int64)
-        sizes = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
-        np.cumsum(sizes + 1, out=self.bounds[1:])
+        ends = np.flatnonzero(self.data == 10)
+        self.bounds = np.zeros(len(ends) + 1, dtype=np.int64)
+        self.bounds[1:] = ends + 1
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
+
+    def text(self, place: int) -> bytes:
+        """One of the texts."""
+        return self.whole[self.bounds[place] : self.bounds[place + 1] - 1]
 
 
 class Runs(NamedTuple):
@@ -61,8 +75,8 @@ class Runs(NamedTuple):
         minus zero.
         """
         shape = len(self.starts), len(columns)
-        starts = self.starts[:, columns].ravel()
-        lengths = self.ends[:, columns].ravel() - starts
+        starts = self.starts.take(columns, axis=1).ravel()
+        lengths = self.ends.take(columns, axis=1).ravel() - starts
         digits = self.data - np.uint8(48)
         values = digits[starts].astype(np.int64)
         longer = np.flatnonzero(lengths > 1)
@@ -79,8 +93,7 @@ class Runs(NamedTuple):
         if negative.any():
             good &= np.logical_or(found != 0, ~negative)
             found = found * np.where(negative, -1, 1)
-        fine: NDArray[np.bool_] = np.logical_and.reduce(good, axis=1)
-        return found, fine
+        return found, _whole_rows(good)
 
     def some(self, rows: NDArray[np.intp]) -> Runs:
         """The runs of some of the texts."""
@@ -161,7 +174,7 @@ class RunsPattern:
         runs = Runs(texts.data, order, texts.bounds[order], starts, ends)
         if not self.count:
             return runs
-        good = (starts[:, 1:] - ends[:, :-1] == self._gaps).all(axis=1)
+        good = _whole_rows(starts[:, 1:] - ends[:, :-1] == self._gaps)
         good &= starts[:, 0] - runs.begins == self._first
         return runs if good.all() else runs.some(np.flatnonzero(good))
 
@@ -191,12 +204,19 @@ class FixedRuns:
 
     def matches(self, runs: Runs) -> NDArray[np.bool_]:
         """Which texts have the same digits in these runs."""
-        lengths = runs.ends[:, self._columns] - runs.starts[:, self._columns]
-        same: NDArray[np.bool_] = (lengths == self._lengths).all(axis=1)
+        lengths = runs.ends.take(self._columns, axis=1) - runs.starts.take(self._columns, axis=1)
+        same = _whole_rows(lengths == self._lengths)
         # Behind a shorter run the place may lie behind the data.
-        digits = runs.data.take(runs.starts[:, self._of_digit] + self._places, mode="clip")
-        same &= (digits == self._digits).all(axis=1)
+        places = runs.starts.take(self._of_digit, axis=1) + self._places
+        same &= _whole_rows(runs.data.take(places, mode="clip") == self._digits)
         return same
+
+
+def _whole_rows(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which rows are true throughout; as a rule all are, which is found ten times as fast."""
+    if mask.all():
+        return np.ones(len(mask), dtype=np.bool_)
+    return np.asarray(mask.all(axis=1))
 
 
 def _bounds(data: NDArray[np.uint8]) -> NDArray[np.intp]:
