@@ -2,64 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import loglines
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from scipy.stats import binom, f_oneway
+from analysed_logs import MS, analysed, curve, only_task, two_tuners, write
 
 from toolkit.datasets import Dataset, describe, ingest, open_dataset
-from toolkit.datasets.analysis import Analysis, TaskAnalysis, analyse
+from toolkit.datasets.analysis import analyse
 from toolkit.datasets.analysis.convergence import verdict_of
-from toolkit.datasets.analysis.knobs import one_way, sketch_knobs
-from toolkit.datasets.analysis.result import KnobEffect
-from toolkit.datasets.analysis.tuners import median_interval
-from toolkit.records import Task
-
-MS = 1e-3
-
-
-def write(path: Path, costs: list[Any], **fields: Any) -> Path:
-    """Write a log of one task, one candidate a line; a cost is milliseconds, or ("error", n).
-
-    ``fields`` are arguments of ``loglines.autotvm``; a list has one entry a line.
-    """
-    lines = []
-    for n, cost in enumerate(costs):
-        own = {key: v[n] if isinstance(v, list) else v for key, v in fields.items()}
-        own = {"index": n + 1, "tiles": (1, 1, n + 1), "timestamp": 1e9, **own}
-        if isinstance(cost, tuple):
-            lines.append(loglines.autotvm(costs=[1e9], error=cost[1], **own))
-        else:
-            lines.append(loglines.autotvm(costs=[cost * MS], **own))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return loglines.write(path, *lines)
-
-
-def analysed(folder: Path, *logs: Path, **options: Any) -> Analysis:
-    ingest(logs, folder / "ds", **options)
-    found = analyse(open_dataset(folder / "ds"))
-    assert found is not None
-    return found
-
-
-def only_task(found: Analysis) -> TaskAnalysis:
-    (task,) = found.tasks.values()
-    return task
-
-
-def curve(n: int, *steps: tuple[int, float]) -> list[float]:
-    """Costs of a run of n evaluations whose best so far steps down at the places named."""
-    costs, at = [], dict(steps)
-    for i in range(1, n + 1):
-        costs.append(at.get(i, 50.0 + i / 1000))
-    return costs
 
 
 @pytest.mark.parametrize(
@@ -224,182 +177,6 @@ def test_noise_is_unknown_without_repeats(tmp_path):
     }
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(2, 6), st.floats(0.0, 3.0))
-def test_one_way_is_omega_squared(seed, levels, strength):
-    rng = np.random.default_rng(seed)
-    codes = np.r_[np.arange(levels), rng.integers(levels, size=80)].astype(np.int64)
-    y = strength * rng.standard_normal(levels)[codes] + rng.standard_normal(len(codes))
-    found = one_way(codes, levels, y)
-    assert found is not None
-    f = float(f_oneway(*(y[codes == level] for level in range(levels))).statistic)
-    k, n = levels, len(y)
-    assert found.effect == pytest.approx(max((k - 1) * (f - 1) / ((k - 1) * (f - 1) + n), 0))
-    means = np.array([y[codes == level].mean() for level in range(levels)])
-    raw = 1 - math.exp(means.min() - np.median(means))
-    # Shrinking never makes more of the best level than was measured.
-    assert -1e-12 <= found.gain <= max(raw, 1 - math.exp(means.min() - y.mean())) + 1e-12
-
-
-def test_chance_explains_nothing():
-    rng = np.random.default_rng(0)
-    effects = []
-    for _ in range(200):
-        codes = rng.integers(20, size=100).astype(np.int64)
-        codes = np.unique(codes, return_inverse=True)[1].reshape(-1).astype(np.int64)
-        found = one_way(codes, int(codes.max()) + 1, rng.standard_normal(100))
-        assert found is not None
-        effects.append(found.effect)
-    # Uncorrected, 19 of 99 degrees of freedom explain a fifth.
-    assert np.mean(effects) < 0.05
-    assert one_way(np.zeros(9, np.int64), 1, rng.standard_normal(9)) is None
-    assert one_way(np.arange(9), 9, rng.standard_normal(9)) is None
-    assert one_way(np.arange(9) % 3, 3, np.ones(9)) is None
-
-
-def test_the_knob_that_matters_is_found(tmp_path):
-    lines = []
-    for n in range(256):
-        y, x, k = 2 ** (n % 4), 2 ** (n // 4 % 8), 2 ** (n // 32)
-        cost = math.exp(0.5 * abs(math.log2(x) - 5) + 0.02 * (y == 4) + 1e-3 * (k % 3)) * MS
-        lines.append(loglines.autotvm(index=n, tiles=(y, x, k), costs=[cost], timestamp=n))
-    found = analysed(tmp_path, loglines.write(tmp_path / "a.log", *lines))
-    top, *others = only_task(found).knobs
-    assert (top.knob, top.part, top.levels, top.candidates) == ("tile_x", None, 8, 256)
-    assert top.effect > 0.99
-    assert top.best_level == "· × 32"
-    means = [0.5 * abs(i - 5) for i in range(8)]
-    assert top.gain == pytest.approx(1 - math.exp(-float(np.median(means))), rel=0.01)
-    assert all(other.effect < 0.01 for other in others)
-    (row, *rest) = found.knobs
-    assert (row.knob, row.tasks, row.top_in) == ("tile_x", 1, 1)
-    assert row.workload == "dense_nopack.x86"
-    assert all(other.top_in == 0 for other in rest)
-
-
-def test_decisions_that_few_tasks_can_judge_come_last():
-    def effect(knob: str, size: float) -> KnobEffect:
-        return KnobEffect(knob, "tile", None, 4, 64, size, "1", size / 2)
-
-    found = sketch_knobs(
-        [
-            ("t1", "s", [effect("rare", 0.9), effect("often", 0.2)]),
-            ("t2", "s", [effect("often", 0.4)]),
-            ("t3", "s", [effect("often", 0.3)]),
-            ("t1", "", [effect("sketch", 0.5)]),
-        ],
-        {f"t{n}": Task(f"t{n}", "ansor", f"w{n // 2}", [], "llvm", "llvm") for n in (1, 2, 3)},
-    )
-    assert [(row.knob, row.tasks, row.top_in) for row in found] == [("often", 3, 2), ("rare", 1, 1)]
-    assert (found[0].effect, found[0].gain, found[0].workload) == (0.3, 0.15, "w1")
-
-
-def test_a_tile_of_too_many_values_is_judged_by_its_strongest_factor(tmp_path):
-    lines = []
-    for n in range(64):
-        inner, middle = 2 ** (n % 4), 2 ** (n // 4 % 8)
-        entity = ["tile_f", "sp", [-1, n // 32 + 1, middle, inner]]
-        cost = math.exp(abs(math.log2(inner) - 2)) * MS
-        lines.append(
-            loglines.autotvm(
-                index=n, tiles=(1, 1, 1), costs=[cost], timestamp=n, extra=[list(entity)]
-            )
-        )
-    found = analysed(tmp_path, loglines.write(tmp_path / "a.log", *lines))
-    (top,) = (effect for effect in only_task(found).knobs if effect.knob == "tile_f")
-    assert (top.part, top.levels, top.best_level) == (3, 4, "4")
-    assert top.effect > 0.99
-
-
-def two_tuners(folder: Path) -> list[Path]:
-    """Two tuners on two tasks: ``quick`` finds 2 ms early, ``slow`` ends at 2.16 ms."""
-    logs = []
-    for task in "ab":
-        target = f"llvm -mcpu={task}"
-        paths = {name: folder / name / f"{task}.log" for name in ("quick", "slow")}
-        logs.append(
-            write(
-                paths["quick"], [9.0, 2.18, 2.0, 5.0], elapsed=[1.0, 2.0, 3.0, 4.0], target=target
-            )
-        )
-        tiles = [(2, 2, n + 1) for n in range(4)]
-        costs: list[Any] = [("error", 4), 8.0, 7.0, 2.16]
-        logs.append(write(paths["slow"], costs, elapsed=10.0, target=target, tiles=tiles))
-    return logs
-
-
-@pytest.mark.parametrize(
-    ("rule", "by"),
-    [
-        (None, "folder 1 above the file"),
-        (r"(?P<tuner>quick|slow)/", "label tuner"),
-        (r"(?P<strategy>quick|slow)/", "label strategy"),
-    ],
-)
-def test_what_each_tuner_reached_when(tmp_path, rule, by):
-    tuners = analysed(tmp_path, *two_tuners(tmp_path), path_rule=rule).tuners
-    assert tuners is not None
-    assert (tuners.by, tuners.tasks, tuners.common) == (by, 2, True)
-    quick, slow = tuners.tuners
-    assert (quick.tuner, quick.runs, quick.tasks) == ("quick", 2, 2)
-    assert quick.final_ratio == pytest.approx(1.0)
-    assert slow.final_ratio == pytest.approx(1.08)
-    assert slow.final_ratio_worst == pytest.approx(1.08)
-    assert slow.failed_share == pytest.approx(0.25)
-    found = {
-        (tuner.tuner, reached.percent): (reached.evaluations, reached.seconds)
-        for tuner in tuners.tuners
-        for reached in tuner.reached
-    }
-    assert found == {
-        ("quick", 10): (2.0, pytest.approx(3.0)),
-        ("quick", 5): (3.0, pytest.approx(6.0)),
-        ("quick", 1): (3.0, pytest.approx(6.0)),
-        ("slow", 10): (4.0, pytest.approx(40.0)),
-        ("slow", 5): (None, None),
-        ("slow", 1): (None, None),
-    }
-    assert [reached.reached_share for reached in slow.reached] == [1.0, 0.0, 0.0]
-    assert quick.profile == ((3, 1.0),)
-    assert slow.profile == ()
-    assert quick.reached[0].evaluations_interval is None
-
-
-def test_tuners_are_compared_on_what_all_of_them_ran(tmp_path):
-    logs = two_tuners(tmp_path)
-    logs.append(write(tmp_path / "quick" / "c.log", [1.0, 2.0], target="llvm -mcpu=c"))
-    tuners = analysed(tmp_path, *logs, path_rule=r"(?P<tuner>quick|slow)/").tuners
-    assert tuners is not None
-    assert tuners.tasks == 2
-    assert [tuner.runs for tuner in tuners.tuners] == [2, 2]
-
-
-def test_one_log_has_no_tuners_to_compare(tmp_path):
-    assert analysed(tmp_path, write(tmp_path / "a.log", [1.0, 2.0])).tuners is None
-
-
-def test_unknown_seconds_of_a_tuner_stay_unknown(tmp_path):
-    for name in ("x", "y"):
-        write(tmp_path / name / "a.log", [2.0, 1.0], elapsed=0, timestamp=9.0)
-    write(tmp_path / "y" / "a.log", [2.0, 1.0], elapsed=0, timestamp=10.0)
-    tuners = analysed(tmp_path, tmp_path / "x", tmp_path / "y").tuners
-    assert tuners is not None
-    reached = tuners.tuners[0].reached[-1]
-    assert (reached.evaluations, reached.seconds) == (2.0, None)
-
-
-def test_median_intervals_hold_at_least_what_they_promise():
-    assert median_interval([1.0] * 5) is None
-    assert median_interval([3.0, 1.0, 2.0, 6.0, 5.0, 4.0]) == (1.0, 6.0)
-    assert median_interval([*range(1, 20), math.inf]) == (6, 15)
-    assert median_interval([1.0] * 5 + [math.inf] * 5) == (1.0, None)
-    for n in range(6, 60):
-        low, high = median_interval(list(range(1, n + 1)))
-        inside = binom.cdf(high - 1, n, 0.5) - binom.cdf(low - 1, n, 0.5)
-        narrower = binom.cdf(high - 2, n, 0.5) - binom.cdf(low, n, 0.5)
-        assert inside >= 0.95 > narrower
-
-
 def test_weights_and_shares(tmp_path):
     for layer, cost in (("1", 1.0), ("2", 1.0)):
         path = tmp_path / "net" / "xgb" / f"{layer}.log"
@@ -448,17 +225,3 @@ def test_an_empty_dataset_is_described(tmp_path):
     assert found["measuring_s"] is None
     assert found["tuners"] is None
     assert found["tasks"] == []
-
-
-@pytest.mark.real_logs
-def test_real_tuners_reach_what_is_known_of_them(real_logs, tmp_path):
-    """The published multi-tuner logs: shares of runs within 1 % are known from another count."""
-    ingest([real_logs / "autotvm-0.2-ryzen3700x" / "resnet-18"], tmp_path / "ds")
-    found = analyse(open_dataset(tmp_path / "ds"))
-    assert found is not None
-    assert found.tuners is not None
-    names = [tuner.tuner for tuner in found.tuners.tuners]
-    assert sorted(names) == ["droplet", "ga", "gridsearch", "random", "xgb"]
-    assert names[0] == "xgb"
-    assert names[-1] == "droplet"
-    assert all(task.knobs for task in found.tasks.values())
