@@ -81,7 +81,8 @@ def neighbour_spread(label: LabelledGroup, rng: np.random.Generator) -> Spread:
             within[good, k], half[good, k], other[good, k] = _halves(whole - part, speed, rng)
     legal = _legal(group.sketch, group.decisions[rows])
     recorded = np.maximum(count[rows], 1.0)
-    shrink = np.maximum(1 / recorded - 1 / np.maximum(legal, recorded), 0.0)
+    # 1/n - 1/N, as a product: no term is infinite where N is.
+    shrink = (1.0 - recorded / np.maximum(legal, recorded)) / recorded
     shrink[~np.isfinite(gain[rows])] = np.nan
     return Spread(gain[rows], shrink, within[rows], half[rows], other[rows])
 
