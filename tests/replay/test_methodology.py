@@ -10,7 +10,15 @@ import orjson
 import pytest
 from numpy.typing import NDArray
 
-from toolkit.replay.methodology import SpaceFacts, random_baseline, score, standardised
+from toolkit.replay.methodology import (
+    SpaceFacts,
+    random_baseline,
+    run_matrices,
+    score,
+    score_runs,
+    standardised,
+)
+from toolkit.replay.metrics import Replayed
 
 FloatArray = NDArray[np.float64]
 
@@ -58,6 +66,32 @@ def test_no_score_where_the_methodology_defines_none() -> None:
     space = toy_space()
     short = np.full((1, 3), 0.6), np.full((1, 3), 2.0)
     assert score(space, *short, state) is None
+
+
+def replayed(values: list[float], seconds: float, stopped: str) -> Replayed:
+    none = np.empty(0, dtype=np.int64)
+    array = np.array(values)
+    clock = seconds * np.arange(1, len(values) + 1)
+    return Replayed(none, none, array, array, clock, none, len(values), 0, 90, stopped)
+
+
+def test_a_run_that_strands_at_once_stays_what_it_was() -> None:
+    space = toy_space()
+    median, best = float(np.nanmedian(space.values)), float(np.nanmin(space.values))
+
+    def scored(value: float, stopped: str = "exhausted") -> float | None:
+        runs = [replayed([value], 0.6, stopped) for _ in range(3)]
+        return score_runs(space, runs, np.random.RandomState(0))
+
+    stranded, lucky = scored(median), scored(best)
+    assert stranded is not None
+    assert stranded < 0.0
+    assert lucky == pytest.approx(1.0)
+    assert scored(median, "evaluations") is None  # a budget that was too small is not giving up
+    # Where the methodology has a score of runs that gave up, it is that one.
+    runs = [replayed([2.0 - 0.01 * i for i in range(40)], 0.6, "exhausted") for _ in range(3)]
+    found = score_runs(space, runs, np.random.RandomState(0))
+    assert found == score(space, *run_matrices(space, runs), np.random.RandomState(0))
 
 
 # What autotuning-methodology 1.1.0 (numpy 2.4, scipy 1.17) says of the runs of ``made_runs`` on two

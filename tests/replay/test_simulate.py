@@ -44,6 +44,22 @@ def test_results_say_what_was_measured(tmp_path: Path) -> None:
     assert failed["latency_s"].null_count() == failed["value_s"].null_count() == len(failed)
 
 
+def test_intervals_of_a_single_run_are_unknown(tmp_path: Path) -> None:
+    summary = simulate(ToyDataset(1), scenario(seeds=1), out=tmp_path)
+    ends = [row[key] for row in summary["strategies"].values() for key in row if "interval" in key]
+    ends += [pair["difference_interval"] for pair in summary["comparisons"]["pairs"]]
+    assert len(ends) > 20
+    assert all(end == [None, None] for end in ends)
+    for unit in summary["curves"].values():
+        for line in unit["strategies"].values():
+            assert set(line["low"]) == set(line["high"]) == {None}
+            assert None not in line["mean"]
+    assert "NaN" not in (tmp_path / "summary.json").read_text()
+    assert simulate(ToyDataset(1), scenario(seeds=2), out=tmp_path / "two")["strategies"]["random"][
+        "mean_evaluations_to_1pct_interval"
+    ] != [None, None]
+
+
 def test_one_or_two_workers_give_the_same_bytes(tmp_path: Path) -> None:
     for workers in (1, 2):
         simulate(ToyDataset(3), scenario(), out=tmp_path / str(workers), workers=workers)

@@ -156,3 +156,13 @@ def test_expected_best_of_random_draws() -> None:
         )
     assert quantile_evaluations(5, 0, 0.5) is None
     assert expected_evaluations(5, 0) == np.inf
+
+
+def test_one_run_alone_has_no_interval() -> None:
+    one = np.array([[3.0]])
+    assert np.isnan(interval(one, median, Resamples.draw(1, 1, 100))).all()
+    (pair,) = compare({"a": one, "b": one - 1}, Resamples.draw(1, 1, 100))
+    assert np.isnan(pair.interval).all()
+    assert pair.verdict(0.05) == "tied"
+    two = np.array([[3.0, 4.0]])
+    assert interval(two, mean, Resamples.draw(1, 2, 100)) == (3.0, 4.0)

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from toolkit.datasets import open_dataset
+from toolkit.replay import parse_scenario, simulate
 from toolkit.reports import ReportInputs, export_figures, render_html, report_summary
 from toolkit.reports.charts import NARROW, WIDE, inline_svg, specification, task_label, task_labels
 from toolkit.reports.figures import report_figures
@@ -159,6 +161,25 @@ def test_a_page_without_a_dataset_says_what_makes_one(tuning: Workspace) -> None
     html = render_html(report_summary(ReportInputs(validation=tuning.validation)))
     assert "<code>toolkit ingest LOGS</code>" in html
     assert 'id="fig-live-verdicts"' in html
+
+
+def test_a_single_run_is_shown_without_an_interval(tuning: Workspace, tmp_path: Path) -> None:
+    dataset = open_dataset(tuning.dataset)
+    one = {
+        "name": "one",
+        "strategy": [{"name": "random"}, {"name": "grid"}],
+        "tasks": {"ids": list(dataset.tasks())[:1]},
+        "seeds": 1,
+    }
+    simulate(dataset, parse_scenario(one), out=tmp_path / "one")
+    summary = report_summary(ReportInputs(simulations=(tmp_path / "one",)))
+    html = render_html(summary)
+    assert 'id="fig-one-best-so-far-evaluations"' in html
+    assert "None" not in html
+    assert "[–" not in html
+    figures = {figure.key: figure for figure in report_figures(summary)["replay-0"]}
+    assert "∞" not in figures["one-evaluations-to-1pct"].description
+    assert "[" not in figures["one-evaluations-to-1pct"].description
 
 
 def test_networks_have_a_table_and_a_figure(networks: Path) -> None:

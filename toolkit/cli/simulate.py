@@ -127,10 +127,15 @@ def print_networks(network: dict[str, Any]) -> None:
 
 
 def interval_text(row: dict[str, Any], key: str) -> str:
-    """A figure and its interval, as in ``13 [4, 23]``; ``-`` where it was not reached."""
+    """A figure and its interval, as in ``13 [4, 23]``.
+
+    ``-`` where it was not reached, ``[-]`` where nothing is known of the interval (a single run).
+    """
 
     def show(value: float | None) -> str:
         return "-" if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
 
     low, high = row[f"{key}_interval"]
+    if low is None and high is None:
+        return f"{show(row[key])} \\[-]"
     return f"{show(row[key])} \\[{show(low)}, {show(high)}]"

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from toolkit.progress import Progress
 from toolkit.records import content_id
-from toolkit.replay.methodology import SpaceFacts, run_matrices, score
+from toolkit.replay.methodology import SpaceFacts, score_runs
 from toolkit.replay.metrics import improvements, relative_at
 from toolkit.replay.models import ModelSet, load_models
 from toolkit.replay.parts import Parts, runs_table
@@ -90,8 +90,7 @@ def _run_job(
         metrics: list[dict[str, Any]] = []
         facts = SpaceFacts.of(job.table)
         seed = int(content_id("score", job.task_id, choice.label), 16) % 2**32
-        matrices = run_matrices(facts, [one.replayed for one in runs])
-        of_all = score(facts, *matrices, np.random.RandomState(seed))
+        of_all = score_runs(facts, [one.replayed for one in runs], np.random.RandomState(seed))
         for one in runs:
             curves = {
                 f"curve_{unit}": relative_at(one.replayed, job.table.best_s, unit, grid)

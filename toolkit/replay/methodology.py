@@ -11,6 +11,7 @@ one that it is given.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
@@ -25,6 +26,8 @@ FloatArray = NDArray[np.float64]
 
 START, END = 0.01, 0.95
 RESOLUTION = 1000
+# Reasons why a run ends before its budget without having measured the best candidate.
+GAVE_UP = ("exhausted", "misses")
 
 
 @dataclass(frozen=True)
@@ -192,18 +195,35 @@ def score(
     return None if curve is None else float(standardised(space, curve, time_s).mean())
 
 
-def run_matrices(space: SpaceFacts, runs: list[Replayed]) -> tuple[FloatArray, FloatArray]:
+def score_runs(
+    space: SpaceFacts, runs: list[Replayed], random_state: np.random.RandomState
+) -> float | None:
+    """Score of replayed runs on one space.
+
+    Where the methodology defines none because a run gave up too soon, that run stays what it was:
+    a strategy that strands would else take the score from all that it is compared with.
+    """
+    found = score(space, *run_matrices(space, runs), random_state)
+    if found is None and any(run.stopped in GAVE_UP for run in runs):
+        found = score(space, *run_matrices(space, runs, ("stopped", *GAVE_UP)), random_state)
+    return found
+
+
+def run_matrices(
+    space: SpaceFacts, runs: list[Replayed], continued: Sequence[str] = ("stopped",)
+) -> tuple[FloatArray, FloatArray]:
     """Times and best values of replayed runs as ``(evaluations, runs)``.
 
-    A run that was ended because it had measured the best candidate is continued with evaluations
-    of mean cost, at which nothing changes: without them it would count as one that gave up.
+    A run that was ended because it had measured the best candidate (``stopped``) is continued with
+    evaluations of mean cost, at which nothing changes: without them it would count as one that
+    gave up. ``continued`` names the reasons of the runs to which this is done.
     """
     end = float(space.time_range(2)[-1]) * 1.2
     step = space.mean_seconds()
     columns = []
     for run in runs:
         times, best = run.clock_s, run.best_s()
-        if run.stopped == "stopped" and len(times) and times[-1] < end:
+        if run.stopped in continued and len(times) and times[-1] < end:
             more = np.arange(times[-1] + step, end + step, step)
             times, best = np.r_[times, more], np.r_[best, np.full(len(more), best[-1])]
         columns.append((times, best))

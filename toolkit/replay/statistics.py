@@ -75,15 +75,17 @@ def interval(
     The percentile bootstrap of n units is too narrow, as if sqrt((n - 1) / n) and normal
     quantiles were right; levels are taken at Phi(sqrt(n / (n - 1)) t) instead (Hesterberg 2015,
     "What teachers should know about the bootstrap", section 4.1.2, "expanded percentile"). Units
-    are tasks, or seeds where there is but one task.
+    are tasks, or seeds where there is but one task. A single unit says nothing of its own spread:
+    both ends are NaN, unknown.
     """
     tasks, seeds = values.shape
     units = tasks if tasks > 1 else seeds
+    if units < 2:
+        return float("nan"), float("nan")
     drawn = np.sort(statistic(resamples.apply(values)))
     tail = (1.0 - confidence) / 2.0
-    if units > 1:
-        widened = np.sqrt(units / (units - 1)) * stats.t.ppf(tail, units - 1)
-        tail = float(stats.norm.cdf(widened))
+    widened = np.sqrt(units / (units - 1)) * stats.t.ppf(tail, units - 1)
+    tail = float(stats.norm.cdf(widened))
     low = int(np.floor(tail * (len(drawn) - 1)))
     return float(drawn[low]), float(drawn[len(drawn) - 1 - low])
 

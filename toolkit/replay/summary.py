@@ -30,7 +30,7 @@ Rows = Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]
 
 
 def finite(value: float) -> float | None:
-    """Infinite means "not reached", which JSON says as null."""
+    """Infinite means "not reached" and NaN "unknown", both of which JSON says as null."""
     return float(value) if np.isfinite(value) else None
 
 
@@ -218,7 +218,7 @@ def comparison_rows(
                 "first": c.first,
                 "second": c.second,
                 "difference": c.difference,
-                "difference_interval": list(c.interval),
+                "difference_interval": [finite(end) for end in c.interval],
                 "p_value": c.p_value,
                 "p_holm": c.p_holm,
                 "verdict": c.verdict(level),
@@ -251,8 +251,8 @@ def curve_rows(
             ]
             lines[label] = {
                 "mean": curves.mean(axis=(0, 1)).tolist(),
-                "low": [low for low, _ in bands],
-                "high": [high for _, high in bands],
+                "low": [finite(low) for low, _ in bands],
+                "high": [finite(high) for _, high in bands],
             }
         out[unit] = {"grid": list(grid), "strategies": lines}
     return out

@@ -89,7 +89,9 @@ def _curves(simulation: Section, unit: str) -> Figure:
             strict=True,
         )
     ]
-    floor = min((row["low"] for row in rows), default=0.0)
+    # One run alone has no band.
+    lowest = [row["mean"] if row["low"] is None else row["low"] for row in rows]
+    floor = min(lowest, default=0.0)
     floor = max(0.0, int(floor * 10) / 10 if floor > 0.15 else 0.0)
 
     def draw(layout: Layout) -> Any:
@@ -200,13 +202,15 @@ def _effort(simulation: Section, unit: str) -> Figure:
     for row in strategies:
         left, right = row[f"{key}_interval"]
         value = row[key]
+        # Both ends open, but the median known: a single run, of which no interval is known.
+        alone = value is not None and left is None and right is None
         rows.append(
             {
                 "strategy": row["strategy"],
                 "value": value,
-                "low": left if left is not None else high,
-                "high": right if right is not None else high,
-                "open": right is None,
+                "low": value if alone else left if left is not None else high,
+                "high": value if alone else right if right is not None else high,
+                "open": right is None and not alone,
                 "edge": high,
                 "text": f"{write(value)} {show.interval([left, right], _form(unit))}"
                 if value is not None

@@ -122,7 +122,7 @@ def _pair(pairs: list[dict[str, Any]], first: str, second: str) -> dict[str, Any
             return {
                 **pair,
                 "difference": -pair["difference"],
-                "difference_interval": [-high, -low],
+                "difference_interval": [None if end is None else -end for end in (high, low)],
                 "verdict": turned.get(pair["verdict"], pair["verdict"]),
             }
     return None
