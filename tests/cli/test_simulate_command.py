@@ -104,6 +104,28 @@ def test_a_scenario_of_networks_shows_its_schedulers(workspace: Path, tmp_path: 
     assert "bandit" in done.stdout
 
 
+def test_small_and_failed_logs_end_in_one_line_or_a_table(tmp_path: Path) -> None:
+    lines = [autotvm_line(i, 1 << (i % 6), 1 << (i // 6), False, 64) for i in range(36)]
+    logs = {"two": lines[:2], "whole": lines}
+    failed = [orjson.loads(line) for line in lines]
+    for record in failed:
+        record["result"] = [[1e9], 4, 1.5, 1.6e9]
+    logs["failed"] = [orjson.dumps(record) for record in failed]
+    said = {}
+    for name, content in logs.items():
+        (tmp_path / f"{name}.json").write_bytes(b"\n".join(content) + b"\n")
+        ingest([tmp_path / f"{name}.json"], tmp_path / name)
+        options = ["--workers", "1", "--seeds", "1", "--out", str(tmp_path / "out" / name)]
+        command = ["simulate", "--dataset", str(tmp_path / name), *options]
+        said[name] = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
+    assert (said["failed"].exit_code, said["two"].exit_code, said["whole"].exit_code) == (1, 1, 0)
+    assert "nothing to replay" in said["failed"].stderr
+    assert "the largest has 2 good candidates, 30 are asked for" in said["two"].stderr
+    for name in ("failed", "two"):
+        assert len(said[name].stderr.strip().splitlines()) == 1
+    assert " [-] " in said["whole"].stdout  # one task, one seed: no interval
+
+
 def test_errors_are_named(tmp_path: Path, workspace: Path) -> None:
     wrong = CliRunner().invoke(app, ["simulate", "--scenario", "quik"])
     assert (wrong.exit_code, "quick" in wrong.stderr) == (1, True)

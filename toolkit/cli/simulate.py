@@ -15,6 +15,8 @@ EXAMPLE = """Replay search strategies against recorded measurements.
 
 [dim]Example:[/] toolkit simulate --scenario enumerated --model tuning/models/throughput --seeds 25
 """
+# Brackets are escaped: Rich would take them for a style.
+CAPTION = "median over all runs \\[95 % interval]; - : not reached, \\[-] : unknown"
 
 
 def default_models(workspace: Workspace) -> list[Path]:
@@ -82,7 +84,7 @@ def print_table(summary: dict[str, Any]) -> None:
     table = Table(
         title=f"{tasks} tasks ({enumerated} enumerated), {seeds} seeds: to within 1 % of the "
         f"best recorded",
-        caption="median over all runs [95 % interval]; - : not reached",
+        caption=CAPTION,
     )
     for name in ("strategy", "evaluations", "seconds", "reached", "coverage", "rank"):
         table.add_column(name, justify="left" if name == "strategy" else "right")
@@ -112,7 +114,7 @@ def print_networks(network: dict[str, Any]) -> None:
     table = Table(
         title=f"{count} network{'s' if count > 1 else ''}: the weighted sum of latencies to within "
         "5 % of the best recorded",
-        caption="median over all runs [95 % interval]; - : not reached",
+        caption=CAPTION,
     )
     for name in ("scheduler", "evaluations", "seconds", "reached"):
         table.add_column(name, justify="left" if name == "scheduler" else "right")

@@ -152,13 +152,33 @@ def _choose(tables: dict[str, RecordedTable], scenario: Scenario) -> dict[str, R
     if choice.largest is not None:
         kept = sorted(kept, key=lambda task_id: (-good[task_id], task_id))[: choice.largest]
     if not kept:
-        most = max(good.values(), default=0)
-        raise DatasetError(
-            f"none of {len(tables)} tasks fits scenario {scenario.name!r} "
-            f"(the largest has {most} good candidates)",
-            cure="lower tasks.minimum_candidates or drop tasks.enumerated_only in a scenario file",
-        )
+        raise _none_fits(tables, good, scenario)
     return {task_id: tables[task_id] for task_id in sorted(kept)}
+
+
+def _none_fits(
+    tables: Mapping[str, RecordedTable], good: Mapping[str, int], scenario: Scenario
+) -> DatasetError:
+    """Say why no task fits; ``good`` counts each task's good candidates."""
+    choice = scenario.tasks
+    if not tables:
+        which = "that the scenario names " if choice.ids else ""
+        return DatasetError(
+            f"no task {which}has a measurement that succeeded: there is nothing to replay",
+            cure="see 'toolkit describe'",
+        )
+    none = f"none of {len(tables)} tasks fits scenario {scenario.name!r}"
+    fitting = {t: n for t, n in good.items() if tables[t].enumerated or not choice.enumerated_only}
+    if not fitting:
+        return DatasetError(
+            f"{none}: it replays spaces that were measured completely, and none was",
+            cure="take another scenario, or drop tasks.enumerated_only in a scenario file",
+        )
+    return DatasetError(
+        f"{none}: the largest has {max(fitting.values())} good candidates, "
+        f"{choice.minimum_candidates} are asked for",
+        cure="lower tasks.minimum_candidates in a scenario file",
+    )
 
 
 def _grids(tables: Mapping[str, RecordedTable], scenario: Scenario) -> dict[str, list[float]]:
