@@ -169,6 +169,26 @@ def test_guided_mutations_follow_the_model() -> None:
     assert 0.3 < share < 0.7
 
 
+class Calibrated(LikesUnroll):
+    """The same with a temperature of its own."""
+
+    temperature = 10.0
+
+
+def test_a_sampled_direction_takes_the_model_s_temperature_unless_told() -> None:
+    space = finite_space()
+    states = np.repeat(np.arange(75), 100)
+    vectors = np.array([c.decisions for c in space.candidates()])
+
+    def share(scorer: LikesUnroll, temperature: float | None) -> float:
+        mover = GuidedMover(space, scorer, "sampled", temperature)
+        moved = mover.numbers(np.random.default_rng(7), states)
+        return float((vectors[moved] != vectors[states])[:, 4].mean())
+
+    assert share(Calibrated(), None) == share(LikesUnroll(), 10.0)
+    assert share(Calibrated(), 0.1) == share(LikesUnroll(), None) > 0.95
+
+
 def test_sketch_means_weigh_the_last_round_and_history() -> None:
     means = SketchMeans(["a", "b"], last=0.5)
     means.update(["a", "b", "a"], np.array([0.2, 0.9, 0.4]))

@@ -27,6 +27,9 @@ ANSOR_WEIGHTS: dict[str, float] = {
     "categorical": 0.01,
 }
 
+UNCALIBRATED = 0.1
+"""Temperature, in log latency, for a model that does not say its own."""
+
 
 def rule_shares(kinds: Sequence[str], weights: Mapping[str, float]) -> FloatArray:
     """Weight of each knob: a rule's weight is shared by the knobs that it may change."""
@@ -84,6 +87,8 @@ class GuidedMover(Mover):
     ----------
     mode
         ``best``: the highest expected gain; ``sampled``: softmax of gains over ``temperature``.
+    temperature
+        In units of log latency; ``None``: the scorer's own, which fits what its task gains.
     """
 
     def __init__(
@@ -91,10 +96,11 @@ class GuidedMover(Mover):
         space: Space,
         scorer: DirectionScorer,
         mode: Literal["best", "sampled"],
-        temperature: float,
+        temperature: float | None,
     ) -> None:
         self._space, self._scorer = space, scorer
-        self._mode, self._temperature = mode, temperature
+        own = getattr(scorer, "temperature", UNCALIBRATED)
+        self._mode, self._temperature = mode, own if temperature is None else temperature
         if isinstance(space, Indexed):
             self._graph = space.graph
             self._all = space.candidates()

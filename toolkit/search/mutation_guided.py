@@ -22,8 +22,11 @@ class MutationGuidedOptions(EvolutionaryOptions):
         description="the direction of the highest expected gain (as published), or one drawn "
         "from the softmax of expected gains",
     )
-    temperature: float = Field(
-        default=0.1, gt=0, description="of the softmax, in units of log latency"
+    temperature: float | None = Field(
+        default=None,
+        gt=0,
+        description="of the softmax, in units of log latency; default: what the model was "
+        "calibrated to, 0.1 where it says none",
     )
 
 

@@ -33,7 +33,8 @@ class MutationScorer:
 
     In a finite space all gains are computed at the first question, over the neighbours that the
     space has; in any other each candidate's directions are judged by values that the knob could
-    take. A direction of which nothing is known gains 0.
+    take. A direction of which nothing is known gains 0. ``temperature`` is the one at which the
+    softmax of gains fits best on tasks that the member does not judge.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class MutationScorer:
         self._method = method
         self._extractor = extractor
         self._columns = tuple(columns)
-        self._temperature = temperature
+        self.temperature = temperature
         self._known: dict[str, Floats] = {}
         self._prepared: int | None = None
         self.training_task_ids = member.training_task_ids
@@ -78,7 +79,7 @@ class MutationScorer:
         if not directions:
             return np.zeros(0)
         gains = self.gains(space, candidate, directions)[None]
-        return np.asarray(softmax(gains, np.ones(gains.shape, dtype=bool), self._temperature)[0])
+        return np.asarray(softmax(gains, np.ones(gains.shape, dtype=bool), self.temperature)[0])
 
     def _table(self, space: Space, sketch: Sketch, candidate: Candidate) -> Floats:
         """Gains ``(3, knobs)`` of one candidate."""
