@@ -54,7 +54,7 @@ class Genes(ABC):
         """One gene."""
 
     @abstractmethod
-    def join(self, genes: Any, keep: Sequence[int], others: Sequence[Any]) -> Any:
+    def join(self, genes: Any, keep: IntArray, others: Sequence[Any]) -> Any:
         """Some genes of a generation and single ones."""
 
     @abstractmethod
@@ -143,9 +143,9 @@ class LatticeGenes(Genes):
         row: IntArray = genes[i]
         return row
 
-    def join(self, genes: IntArray, keep: Sequence[int], others: Sequence[IntArray]) -> IntArray:
+    def join(self, genes: IntArray, keep: IntArray, others: Sequence[IntArray]) -> IntArray:
         """Stack rows."""
-        return np.concatenate([genes[list(keep)], *(other[None, :] for other in others)])
+        return np.concatenate([genes[keep], *(other[None, :] for other in others)])
 
     def breed(
         self,
@@ -193,11 +193,12 @@ class LatticeGenes(Genes):
             # Parents of different sketches have no knobs in common: such a child is the first.
             tail = (self._places >= point[:, None]) & (sketch == other[:, 0])[:, None]
             dims = self._dims[sketch]
-        genes = np.where(tail, other[:, 1:], children[:, 1:])
+        genes = children[:, 1:]
+        np.copyto(genes, other[:, 1:], where=tail)
         draws = rng.random(genes.shape)
         # One draw says whether to mutate, and its remainder to which value.
         mutated = (draws * (1.0 / mutation if mutation > 0 else 0.0) * dims).astype(np.int64)
-        children[:, 1:] = np.where(draws < mutation, np.minimum(mutated, dims - 1), genes)
+        np.copyto(genes, np.minimum(mutated, dims - 1), where=draws < mutation)
         return children
 
     def _renew(self, rng: np.random.Generator, children: IntArray, visited: set[str]) -> IntArray:
@@ -243,10 +244,10 @@ class ObjectGenes(Genes):
         return genes[i]
 
     def join(
-        self, genes: list[Candidate], keep: Sequence[int], others: Sequence[Candidate]
+        self, genes: list[Candidate], keep: IntArray, others: Sequence[Candidate]
     ) -> list[Candidate]:
         """Concatenate."""
-        return [*(genes[i] for i in keep), *others]
+        return [*(genes[i] for i in keep.tolist()), *others]
 
     def breed(
         self,

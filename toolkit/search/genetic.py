@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
 from operator import attrgetter
 from typing import Any
 
@@ -15,6 +16,8 @@ from toolkit.search.genes import Genes, LatticeGenes, ObjectGenes
 from toolkit.search.strategy import BaseStrategy, StrategyOptions, candidate_id, throughputs
 
 _measured_id: Callable[[Trial], str] = attrgetter("candidate.candidate_id")
+# Stands for the latency of what was not measured: no latency is negative, and a failure has none.
+UNKNOWN = -1.0
 _latency_s: Callable[[Trial], float | None] = attrgetter("latency_s")
 
 
@@ -113,11 +116,12 @@ class Genetic(BaseStrategy):
             self._begin(genes.rest(self._visited))
             return
         # What was not recorded has no score and cannot be a parent.
-        latency = self._latencies()
-        measured = [i for i, key in enumerate(self._ids) if key in latency]
+        known = list(map(self._latencies().get, self._ids, repeat(UNKNOWN)))
+        latencies = np.array(known, dtype=np.float64)
+        measured = (latencies != UNKNOWN).nonzero()[0]
         parents = genes.join(self._generation, measured, [gene for gene, _ in self._elites])
-        scores = throughputs([latency[self._ids[i]] for i in measured])
-        values = np.concatenate([scores, [score for _, score in self._elites]])
+        elites = [score for _, score in self._elites]
+        values = np.concatenate([throughputs(latencies[measured]), elites])
         if len(values) < 2:
             self._begin(genes.random(rng, self._population, self._visited))
             return

@@ -175,8 +175,8 @@ def throughput(trial: Trial) -> float:
     return 1.0 / latency if latency is not None and latency > 0 else 0.0
 
 
-def throughputs(latencies_s: Sequence[float | None]) -> NDArray[np.float64]:
-    """1 / latency of many trials in 1/s; 0 for a failure (higher is better)."""
-    latency = np.array(latencies_s, dtype=np.float64)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(latency > 0, 1.0 / latency, 0.0)
+def throughputs(latencies_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """1 / latency of many trials in 1/s; 0 for a failure, which is NaN (higher is better)."""
+    out = np.zeros(len(latencies_s))
+    np.divide(1.0, latencies_s, out=out, where=latencies_s > 0)
+    return out
