@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
-from toy_tables import ToyDataset
+from numpy.typing import NDArray
+from toy_tables import ToyDataset, toy_table
 
 from toolkit.errors import DatasetError
-from toolkit.replay import Scenario, jobs, parse_scenario, simulate
+from toolkit.records import Candidate, Direction, Task
+from toolkit.replay import ModelSet, RecordedSpace, Scenario, jobs, parse_scenario, simulate
+from toolkit.search.base import Space
 
 FILES = ("runs.parquet", "results.parquet", "summary.json")
 
@@ -58,6 +63,33 @@ def test_intervals_of_a_single_run_are_unknown(tmp_path: Path) -> None:
     assert simulate(ToyDataset(1), scenario(seeds=2), out=tmp_path / "two")["strategies"]["random"][
         "mean_evaluations_to_1pct_interval"
     ] != [None, None]
+
+
+class LikesUnroll:
+    """Gains of directions; a model of another task."""
+
+    training_task_ids = frozenset({"another"})
+
+    def for_task(self, task: Task) -> LikesUnroll:
+        return self
+
+    def gains(
+        self, space: Space, candidate: Candidate, directions: Sequence[Direction]
+    ) -> NDArray[np.float64]:
+        return np.array([1.0 if direction.knob == "unroll" else 0.0 for direction in directions])
+
+
+class Calibrated(LikesUnroll):
+    """The same, saying how far its gains are to be trusted."""
+
+    temperature = 0.5
+
+
+def test_a_replay_hands_on_the_temperature_of_a_calibrated_model() -> None:
+    space = RecordedSpace(toy_table())
+    kept: Any = ModelSet(mutation=Calibrated()).direction_scorer(space)
+    assert kept.temperature == 0.5
+    assert not hasattr(ModelSet(mutation=LikesUnroll()).direction_scorer(space), "temperature")
 
 
 def test_one_or_two_workers_give_the_same_bytes(tmp_path: Path) -> None:

@@ -63,6 +63,9 @@ class TableDirectionScorer:
     def __init__(self, scorer: DirectionScorer) -> None:
         self.training_task_ids = scorer.training_task_ids
         self._scorer = scorer
+        # What a calibrated model says of its gains, where it does ('movers.GuidedMover').
+        if hasattr(scorer, "temperature"):
+            self.temperature: float = scorer.temperature
         self._kept: dict[tuple[str, tuple[Direction, ...]], NDArray[np.float64]] = {}
 
     def gains(
