@@ -148,6 +148,51 @@ def test_parallel_loop_and_registers_of_an_x86_template() -> None:
     assert values["point_stride_bytes"] == 16 * 4 * 2
 
 
+@pytest.mark.parametrize("template", ["dense_nopack.x86", "batch_matmul.x86"])
+def test_lanes_along_the_depth(template: str) -> None:
+    data, weight = [128, 768], [96, 768]
+    if "batch" in template:
+        data, weight = [12, *data], [12, *weight]
+    arguments = [["TENSOR", data, "float32"], ["TENSOR", weight, "float32"]]
+    task = Task("t", "autotvm", template, arguments, "llvm -mcpu=core-avx2", "llvm")
+    knobs = (
+        Knob("tile_y", "tile", 0, 2),
+        Knob("tile_x", "tile", 2, 2),
+        Knob("tile_k", "tile", 4, 2),
+    )
+    decisions = np.array([[0, 4, 0, 3, 0, 24]])  # 4 rows, 3 columns, 24 of the depth
+    block = KnobsExtractor().extract(
+        CandidateGroup(task, Sketch("s", "autotvm", "[]", knobs), decisions)
+    )
+    values = {name: float(v) for name, v in zip(block.columns, block.values[0], strict=True)}
+    # A partial sum of each point, 24 floats wide: three vectors of 8.
+    assert values["reg_accumulators"] == 3 * 4 * 3
+    assert values["accumulators_512"] == 2 * 4 * 3
+    assert values["reg_vector_fill"] == values["last_fill"] == 1.0
+    assert values["last_reg"] == 24
+    # Each vector of a row and of a column is loaded once for all points.
+    assert values["loads_per_fma_128"] == pytest.approx((4 + 3) / (4 * 3))
+
+
+def test_a_block_of_channels_is_no_depth_of_a_depthwise_convolution() -> None:
+    arguments = [
+        ["TENSOR", [1, 64, 56, 56], "float32"],
+        ["TENSOR", [64, 1, 3, 3], "float32"],
+        [1, 1],
+        [1, 1, 1, 1],
+        [1, 1],
+    ]
+    name = "depthwise_conv2d_NCHWc.x86"
+    task = Task("t", "autotvm", name, arguments, "llvm -mcpu=core-avx2", "llvm")
+    decisions = np.array([[0, 16, 0, 32, 0, 7, 1]])
+    block = KnobsExtractor().extract(CandidateGroup(task, SKETCH, decisions))
+    values = {name: float(v) for name, v in zip(block.columns, block.values[0], strict=True)}
+    assert values["core_volume"] == 32 * 7 * 3 * 3
+    assert values["ragged"] == 1.0
+    assert values["ci_over_co_reg"] == 16 / 32
+    assert values["point_stride_bytes"] == 16 * 4
+
+
 def test_generic_x86_has_vectors_of_128_bits() -> None:
     assert vector_bytes(replace(conv_task(), target="llvm -keys=cpu ")) == 16
     assert vector_bytes(conv_task()) == 32

@@ -41,6 +41,10 @@ _MATRIX_ROLES = {"tile_y": "w", "tile_x": "co", "tile_k": "ci", "tile_b": "n"}
 _LARGE_BATCH_ROLES = {"tile_x": "w", "tile_y": "co", "tile_k": "ci"}  # topi/cuda/dense.py
 
 
+_DEPTH_VECTORS = ("dense_nopack", "batch_matmul.x86")
+"""Templates whose lanes lie along the innermost factor of the depth (topi/x86, TVM 0.6 to 0.16)."""
+
+
 def knob_role(operation: Operation, name: str, template: str = "") -> str | None:
     """Loop role of a split knob, ``None`` where the name tells none."""
     if "large_batch" in template:
@@ -58,7 +62,7 @@ class KnobsExtractor:
     """AutoTVM knobs → columns."""
 
     name = "knobs"
-    version = 2
+    version = 3
 
     def supports(self, task: Task) -> bool:
         """AutoTVM tasks."""
@@ -74,10 +78,13 @@ class KnobsExtractor:
         operation = autotvm_operation(task)
         columns: dict[str, Floats] = {}
         factors: dict[str, list[Floats]] = {}
+        packed: Floats | None = None
         for knob in group.sketch.knobs:
             parts = group.decisions[:, knob.offset : knob.offset + knob.width].astype(np.float64)
             role = knob_role(operation, knob.name, task.workload) if knob.kind == "tile" else None
-            if role is not None and role not in factors:
+            if role == "ci" and operation.family == "depthwise":
+                packed = parts[:, -1]
+            elif role is not None and role not in factors:
                 levels = [parts[:, level] for level in range(knob.width)]
                 factors[role] = complete(levels, operation.extents.get(role))
             else:
@@ -85,7 +92,8 @@ class KnobsExtractor:
         _template_columns(group, operation, factors, columns)
         for role, extent in operation.extents.items():
             factors.setdefault(role, [np.full(rows, float(extent))])
-        tiling = Tiling(operation, factors, is_gpu(task), rows)
+        vector = "ci" if task.workload.startswith(_DEPTH_VECTORS) else "co"
+        tiling = Tiling(operation, factors, is_gpu(task), rows, vector, packed)
         columns.update(generic_columns(group))
         for name, value in {**operation.columns(), **hardware_columns(task)}.items():
             columns[name] = np.full(rows, value)

@@ -74,13 +74,18 @@ class Tiling:
     """Tile factors of one group of candidates, by role, outermost level first.
 
     ``factors[role][level]`` has one value a candidate, NaN where it is not known. Roles may have
-    several levels or one (not tiled).
+    several levels or one (not tiled). ``vector`` is the role along whose innermost factor the
+    lanes of a vector lie: the output's channels, or the depth where partial sums are kept side by
+    side and added up at the end. ``packed`` is the block of channels in which the input lies, where
+    that is no tile of the depth (depthwise convolutions have none).
     """
 
     operation: Operation
     factors: Mapping[str, Sequence[Floats]]
     gpu: bool
     rows: int
+    vector: str = "co"
+    packed: Floats | None = None
 
     def inside(self, cut: Cut) -> dict[str, Floats]:
         """Size of each role inside a cut."""
@@ -125,42 +130,58 @@ class Tiling:
         for cut in self.cuts():
             result.update(self._cut_columns(cut, size))
         reg = self.inside(self.cuts()[0])
-        co = reg.get("co", np.ones(self.rows))
+        along, aside = self._vector_tile(reg)
         w = reg.get("w", np.ones(self.rows)) * reg.get("h", np.ones(self.rows))
-        result["reg_accumulators"] = np.ceil(co / lanes) * w * reg.get("n", np.ones(self.rows))
-        result["reg_vector_fill"] = co / (np.ceil(co / lanes) * lanes)
+        result["reg_accumulators"] = np.ceil(along / lanes) * aside
+        result["reg_vector_fill"] = along / (np.ceil(along / lanes) * lanes)
         result["reg_w_fill"] = w / (np.ceil(w / lanes) * lanes)
         result["outer_extent"] = self.over(SPATIAL, 0)
         result["ragged"] = self.ragged()
         if not self.gpu:
             result.update(self._processor_columns(reg, size))
         last = next((role for role in reversed(list(self.factors)) if role in SPATIAL), None)
-        if last is not None:
+        if self.vector in REDUCTION:
+            innermost, others = along, aside
+        elif last is not None:
             innermost = reg.get(last, np.ones(self.rows))
-            result["last_reg"] = innermost
-            result["last_fill"] = innermost / (np.ceil(innermost / lanes) * lanes)
-            result["last_accumulators"] = np.ceil(innermost / lanes) * _product(
-                [v for r, v in reg.items() if r in SPATIAL and r != last], self.rows
-            )
+            others = _product([v for r, v in reg.items() if r in SPATIAL and r != last], self.rows)
+        else:
+            return result
+        result["last_reg"] = innermost
+        result["last_fill"] = innermost / (np.ceil(innermost / lanes) * lanes)
+        result["last_accumulators"] = np.ceil(innermost / lanes) * others
         return result
+
+    def _vector_tile(self, reg: Mapping[str, Floats]) -> tuple[Floats, Floats]:
+        """Innermost tile along the vector, and the number of such rows of lanes in it."""
+        spatial = {role: size for role, size in reg.items() if role in SPATIAL}
+        along = spatial.pop(self.vector, np.ones(self.rows))
+        if self.vector in REDUCTION:
+            along = self.factors.get(self.vector, [along])[-1]
+        return along, _product(list(spatial.values()), self.rows)
 
     def _processor_columns(self, reg: Mapping[str, Floats], size: float) -> dict[str, Floats]:
         """Registers and loads of the innermost tile for each width a vector register may have.
 
         A target often does not say how wide vectors are (``llvm`` without ``-mcpu``); so all of
-        them are given, 128 to 512 bits, with channels along the vector.
+        them are given, 128 to 512 bits.
         """
         co = reg.get("co", np.ones(self.rows))
         points = reg.get("w", np.ones(self.rows)) * reg.get("h", np.ones(self.rows))
         points = points * reg.get("n", np.ones(self.rows))
+        along, aside = self._vector_tile(reg)
         result: dict[str, Floats] = {}
         for bits in VECTOR_BITS:
             lanes = max(bits / 8 / size, 1.0)
-            vectors = np.ceil(co / lanes)
-            result[f"accumulators_{bits}"] = vectors * points
-            # Vectors of weights and broadcast inputs that a step of the reduction loads.
-            result[f"loads_per_fma_{bits}"] = (vectors + points) / (vectors * points)
-        ci = self.inside(self.cuts()[1]).get("ci", np.ones(self.rows))
+            vectors = np.ceil(along / lanes)
+            result[f"accumulators_{bits}"] = vectors * aside
+            # Vectors of weights, and of inputs (broadcast where lanes are channels), that a step
+            # of the reduction loads.
+            weights = co if self.vector in REDUCTION else vectors
+            result[f"loads_per_fma_{bits}"] = (weights + points) / (weights * points)
+        ci = self.packed
+        if ci is None:
+            ci = self.inside(self.cuts()[1]).get("ci", np.ones(self.rows))
         # Packed layouts: unequal blocks are gathered (depthwise), points lie this far apart.
         result["ci_over_co_reg"] = ci / co
         result["point_stride_bytes"] = ci * size * self.operation.stride[1]
