@@ -9,7 +9,7 @@ when exactly one decision differs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
@@ -134,6 +134,19 @@ class Task:
     machine: str | None = None
     extents: tuple[int, ...] = ()
     blob: str | None = None
+
+    @classmethod
+    def stand_in(cls, task_id: str, entry: Mapping[str, Any]) -> Task:
+        """A task of which only what a model's manifest keeps is known (``entry``, by field)."""
+        return cls(
+            task_id=task_id,
+            format=entry.get("format", ""),
+            workload=entry.get("workload", ""),
+            arguments=entry.get("arguments"),
+            target=entry.get("target", ""),
+            target_kind="",
+            extents=tuple(entry.get("extents", ())),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,6 @@ _CONV_ROLES = {
 _MATRIX_ROLES = {"tile_y": "w", "tile_x": "co", "tile_k": "ci", "tile_b": "n"}
 _LARGE_BATCH_ROLES = {"tile_x": "w", "tile_y": "co", "tile_k": "ci"}  # topi/cuda/dense.py
 
-
 _DEPTH_VECTORS = ("dense_nopack", "batch_matmul.x86")
 """Templates whose lanes lie along the innermost factor of the depth (topi/x86, TVM 0.6 to 0.16)."""
 

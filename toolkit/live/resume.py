@@ -63,7 +63,9 @@ def keep_settings(path: Path, wanted: Mapping[str, Any], what: str) -> None:
     # Read back, so that tuples and paths compare as the file has them.
     plain = orjson.loads(orjson.dumps(wanted))
     if not path.is_file():
-        path.write_bytes(orjson.dumps(plain, option=orjson.OPT_INDENT_2))
+        temporary = path.with_name(path.name + ".part")
+        temporary.write_bytes(orjson.dumps(plain, option=orjson.OPT_INDENT_2))
+        temporary.replace(path)
         return
     before = orjson.loads(path.read_bytes())
     other = [key for key in plain if before.get(key) != plain[key]]

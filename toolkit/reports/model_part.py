@@ -142,19 +142,7 @@ def with_intervals(
 
 def task_names(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Short names of tasks that are known by workload and arguments alone."""
-    return {
-        task_id: task_name(
-            Task(
-                task_id=task_id,
-                format=entry.get("format", ""),
-                workload=entry.get("workload", ""),
-                arguments=entry.get("arguments"),
-                target=entry.get("target", ""),
-                target_kind="",
-            )
-        )
-        for task_id, entry in tasks.items()
-    }
+    return {task_id: task_name(Task.stand_in(task_id, entry)) for task_id, entry in tasks.items()}
 
 
 def density(predictions: Mapping[str, Sequence[float]] | None) -> dict[str, Any] | None:

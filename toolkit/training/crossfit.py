@@ -106,7 +106,6 @@ def cross_fit(
         When fewer than two workloads have enough good candidates.
     """
     threads = threads or available_threads()
-
     usable = table.good if usable is None else usable
     counts = np.bincount(table.task[usable], minlength=len(table.task_ids))
     enough = counts >= recipe.data.min_records

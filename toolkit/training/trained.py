@@ -45,16 +45,7 @@ class TrainedModel:
 
         Its workload is looked up among the training tasks, so that a twin of it is left out too.
         """
-        entry = self.manifest["tasks"].get(task_id, {})
-        return Task(
-            task_id=task_id,
-            format=entry.get("format", ""),
-            workload=entry.get("workload", ""),
-            arguments=entry.get("arguments"),
-            target=entry.get("target", ""),
-            target_kind="",
-            extents=tuple(entry.get("extents", ())),
-        )
+        return Task.stand_in(task_id, self.manifest["tasks"].get(task_id, {}))
 
 
 def read_model(folder: Path | str, kind: str) -> tuple[dict[str, Any], dict[str, Member]]:
