@@ -65,6 +65,31 @@ def test_two_candidates_were_mutated_in_every_direction(collected: Path) -> None
         assert trial["direction"].endswith(f":{changed}")
 
 
+def test_the_fastest_are_mutated_generation_after_generation(
+    workload: Workload, target: str, tmp_path: Path
+) -> None:
+    plan = Plan(trials=5, refined=(1, 2), seed=4)
+
+    def go() -> None:
+        collect([workload], tmp_path, target=target, protocol=PROTOCOL, plan=plan, machine="b")
+
+    go()
+    folder = tmp_path / folder_name(workload.name)
+    records = _lines(folder / "database_tuning_record.json")
+    found = [trial["parent"] for trial in _lines(folder / "database_trials.jsonl")]
+    taken = list(dict.fromkeys(parent for parent in found if parent is not None))
+    seconds = [sum(record[1][1]) / len(record[1][1]) for record in records]
+    assert len(taken) == 3
+    assert taken[0] == seconds.index(min(seconds[:5]))
+    known = found.index(taken[1])
+    ranked = sorted(set(range(known)) - {taken[0]}, key=seconds.__getitem__)
+    assert taken[1:] == ranked[:2]
+    assert len({orjson.dumps(choices_of(record)) for record in records}) == len(records)
+    before = (folder / "database_tuning_record.json").read_bytes()
+    go()
+    assert (folder / "database_tuning_record.json").read_bytes() == before
+
+
 def test_the_same_command_again_measures_nothing(
     collected: Path, workload: Workload, target: str
 ) -> None:

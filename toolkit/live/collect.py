@@ -39,6 +39,10 @@ class Plan:
         How often each program is measured, in separate passes, each in an order of its own.
     seed
         Of everything that is drawn.
+    refined
+        Generations that come after, one entry each: how many of the fastest programs so far,
+        mutants included, are mutated in every direction; none is a parent twice. Such a record
+        is dense where it is fast, as a search's own is, and random programs are in it as well.
     """
 
     trials: int = 64
@@ -46,6 +50,7 @@ class Plan:
     enumerate_up_to: int = 0
     occasions: int = 1
     seed: int = 0
+    refined: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -159,10 +164,14 @@ class _Collector:
         else:
             designs = [(design.sketch, design.chosen) for design in whole]
         jobs = list(self._jobs(designs, plan, rng))
-        for count, job in enumerate(jobs):
-            if (job.key, job.occasion) not in self.done:
-                self._measure(job)
-            step.advance(note=f"{count + 1} of {len(jobs)}")
+        self._measure_all(jobs, step)
+        parents = {design_key(*design) for design in designs[: plan.mutated]}
+        for count in plan.refined:
+            fastest = self._fastest(jobs, parents, count)
+            parents |= {design_key(*design) for design in fastest}
+            mutants = list(self._mutants(fastest, {job.key for job in jobs}, rng))
+            self._measure_all(mutants, step)
+            jobs += mutants
         failed = sum(trial["state"] != TrialState.OK.value for trial in self.writer.trials)
         return {
             "records": len(self.writer.records),
@@ -188,7 +197,13 @@ class _Collector:
                 sketch, chosen = designs[index]
                 yield _Job(sketch, chosen, occasion)
         seen = {design_key(*design) for design in designs}
-        for sketch, chosen in designs[: plan.mutated]:
+        yield from self._mutants(designs[: plan.mutated], seen, rng)
+
+    def _mutants(
+        self, parents: list[tuple[int, list[Any]]], seen: set[bytes], rng: np.random.Generator
+    ) -> Iterator[_Job]:
+        """Each parent changed in every direction; what was ``seen`` is left out, and grows."""
+        for sketch, chosen in parents:
             parent = design_key(sketch, chosen)
             for choice in choices(chosen):
                 mutant = self.space.mutate(sketch, chosen, choice.position, rng)
@@ -197,6 +212,26 @@ class _Collector:
                 seen.add(mutant.key)
                 direction = f"{choice.kind}:{choice.position}"
                 yield _Job(sketch, mutant.chosen, parent=parent, direction=direction)
+
+    def _measure_all(self, jobs: list[_Job], step: Step) -> None:
+        for count, job in enumerate(jobs):
+            if (job.key, job.occasion) not in self.done:
+                self._measure(job)
+            step.advance(note=f"{count + 1} of {len(jobs)}")
+
+    def _fastest(
+        self, jobs: list[_Job], parents: set[bytes], count: int
+    ) -> list[tuple[int, list[Any]]]:
+        """Programs that were fastest on their first occasion, without those that were parents."""
+        timed: list[tuple[float, int]] = []
+        for number, job in enumerate(jobs):
+            position = self.done.get((job.key, 0))
+            if job.occasion or position is None or job.key in parents:
+                continue
+            if self.writer.trials[position]["state"] == TrialState.OK.value:
+                times = self.writer.records[position][1][1]
+                timed.append((sum(times) / len(times), number))
+        return [(jobs[number].sketch, jobs[number].chosen) for _, number in sorted(timed)[:count]]
 
     def _measure(self, job: _Job) -> None:
         design = self.space.realise(job.sketch, job.chosen)

@@ -15,7 +15,7 @@ from toolkit.replay.oracle import RecordedOracle
 from toolkit.replay.scenario import Scenario, StrategyChoice
 from toolkit.replay.space import RecordedSpace
 from toolkit.search import STRATEGIES
-from toolkit.search.base import DirectionScorer, Scorer
+from toolkit.search.base import DirectionScorer, Scorer, Space, Strategy
 from toolkit.search.runner import Budget, SimulatedClock, run
 
 
@@ -33,6 +33,26 @@ def generator(seed: int, task_id: str, label: str) -> np.random.Generator:
     return np.random.default_rng([seed, int(content_id("strategy", task_id, label), 16)])
 
 
+def strategy_of(
+    space: Space,
+    choice: StrategyChoice,
+    seed: int,
+    *,
+    scorer: Scorer | None = None,
+    direction_scorer: DirectionScorer | None = None,
+) -> Strategy:
+    """Make a scenario's strategy for one run: over a record, or over the space of a device."""
+    plugin: Any = STRATEGIES.get(choice.name)
+    strategy: Strategy = plugin(
+        space,
+        choice.options,
+        generator(seed, space.task.task_id, choice.label),
+        scorer=scorer,
+        direction_scorer=direction_scorer,
+    )
+    return strategy
+
+
 def replay_once(
     space: RecordedSpace,
     choice: StrategyChoice,
@@ -44,14 +64,7 @@ def replay_once(
 ) -> SeedRun:
     """Replay one strategy on one task with one seed."""
     table = space.table
-    plugin: Any = STRATEGIES.get(choice.name)
-    strategy = plugin(
-        space,
-        choice.options,
-        generator(seed, space.task.task_id, choice.label),
-        scorer=scorer,
-        direction_scorer=direction_scorer,
-    )
+    strategy = strategy_of(space, choice, seed, scorer=scorer, direction_scorer=direction_scorer)
     oracle = RecordedOracle(space, seed=seed, missing=scenario.missing)
     evaluations = scenario.budget.evaluations or len(table)
     result = run(
