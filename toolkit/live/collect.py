@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,8 @@ class Plan:
     enumerate_up_to
         A space of at most so many programs is measured whole instead; 0: never.
     occasions
-        How often each program is measured, in separate passes, each in an order of its own.
+        How often each program is measured, in separate passes, each in an order of its own
+        (of ``mutated``: once).
     seed
         Of everything that is drawn.
     refined
@@ -169,7 +170,12 @@ class _Collector:
         for count in plan.refined:
             fastest = self._fastest(jobs, parents, count)
             parents |= {design_key(*design) for design in fastest}
-            mutants = list(self._mutants(fastest, {job.key for job in jobs}, rng))
+            found = list(self._mutants(fastest, {job.key for job in jobs}, rng))
+            mutants = [
+                replace(found[index], occasion=occasion)
+                for occasion in range(plan.occasions)
+                for index in rng.permutation(len(found))
+            ]
             self._measure_all(mutants, step)
             jobs += mutants
         failed = sum(trial["state"] != TrialState.OK.value for trial in self.writer.trials)
