@@ -1,0 +1,267 @@
+"""Does a replay foretell live runs? The same strategies, replayed and live, on this machine.
+
+    python tests/benchmarks/bench_replay_live.py OUT [--model FOLDER ...] [--open]
+
+Nothing else may run. One command does four steps; run again, it goes on where it stopped.
+
+1. *record*: random programs of a few workloads and mutants of the fastest are measured as by
+   ``toolkit collect`` (``--occasions`` times each), and ingested.
+2. *replay*: every strategy on every task of that record, many seeds.
+3. *live*: the same strategies by the same runner, with other seeds, over the same space of
+   recorded candidates; but what they ask for is measured on the device, now. Programs are compiled
+   once and kept, and each evaluation is a fresh reading of one; each round of all strategies and
+   tasks has a measuring process of its own and a random order. With ``--open`` live runs search
+   TVM's whole space instead, and every program is compiled when it is asked for.
+4. *compare*: signs of all pairwise differences, and how often a live figure lies in the interval
+   that the replays foretold for the mean of so many runs (``agreement.py``).
+
+Scores are of latencies as a run saw them, on both sides; evaluations count, not seconds. Figures
+of every pair and strategy stand in ``agreement.json`` (``agreement-open.json``); the tables are
+printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from agreement import Runs, Trials, compare, show
+from rebuilt import KeptBuilds, RebuiltOracle
+
+from toolkit.datasets import ingest, open_dataset
+from toolkit.live.collect import Plan, collect
+from toolkit.live.design import DesignSpace
+from toolkit.live.engines import open_engine
+from toolkit.live.guides import Guides
+from toolkit.live.machine import default_target, describe_machine, noise_warnings
+from toolkit.live.oracle import DeviceOracle
+from toolkit.live.programs import load_workload
+from toolkit.live.protocol import Protocol
+from toolkit.live.space import MetaScheduleSpace
+from toolkit.live.workloads import parse_workload
+from toolkit.records import Trial, content_id
+from toolkit.replay import RecordedSpace, load_tables, parse_scenario
+from toolkit.replay.metrics import Replayed
+from toolkit.replay.models import ModelSet, load_models
+from toolkit.replay.scenario import Scenario, StrategyChoice
+from toolkit.replay.task_run import replay_once, strategy_of
+from toolkit.search import STRATEGIES
+from toolkit.search.runner import Budget, run
+from toolkit.search.trace import Trace
+
+# None of them is among the bundled logs, on which models for this machine are trained.
+WORKLOADS = (
+    "conv1d_nlc:1,128,64,128,3,1,1",
+    "conv2d_nhwc:1,28,28,64,64,3,1,1",
+    "depthwise_conv2d_nhwc:1,28,28,128,3,1,1",
+    "batch_matmul_nkkm:8,64,64,64",
+)
+NAMES = ("random", "evolutionary", "etc-sketch", "droplet", "mutation-guided", "model-ranked")
+BATCH = 8
+# Live runs never share a seed with a replay: a user wants to know of runs that are yet to be made.
+FIRST_LIVE_SEED = 10_000
+
+
+@dataclass
+class Bench:
+    """The settings, and what the steps hand on."""
+
+    out: Path
+    target: str
+    protocol: Protocol
+    scenario: Scenario
+    models: ModelSet
+    dataset: Any
+    spaces: dict[str, RecordedSpace]
+
+    @property
+    def budget(self) -> int:
+        """Evaluations of a run."""
+        assert self.scenario.budget.evaluations is not None
+        return self.scenario.budget.evaluations
+
+    def key(self, *choices: StrategyChoice) -> str:
+        """Hash of all that runs of some strategies depend on, beside their seeds."""
+        alike = self.scenario.model_copy(update={"seeds": 1, "strategies": choices})
+        recorded = self.dataset.fingerprint()
+        protocol = repr(self.protocol.to_dict())
+        return content_id(alike.fingerprint(), self.models.fingerprint, recorded, protocol)
+
+
+def scenario_of(names: list[str], models: ModelSet, evaluations: int, seeds: int) -> Scenario:
+    """Build the scenario; strategies without their model are left out, and said."""
+    choices = []
+    for name in names:
+        plugin = STRATEGIES.get(name)
+        if (plugin.needs_scorer and models.throughput is None) or (
+            plugin.needs_direction_scorer and models.mutation is None
+        ):
+            print(f"left out: {name} needs a model (--model)", flush=True)
+            continue
+        # Ansor's rounds of 64 would spend this budget in one.
+        small = {"round_size": BATCH, "population": 256}
+        fields = plugin.Options.model_fields
+        choices.append({"name": name, "options": small if small.keys() <= fields.keys() else {}})
+    content = {"name": "replay-live", "batch_size": BATCH, "stop_at_best": False, "seeds": seeds}
+    return parse_scenario({**content, "budget": {"evaluations": evaluations}, "strategy": choices})
+
+
+def record(out: Path, workloads: list[str], plan: Plan, target: str, protocol: Protocol) -> Any:
+    """Measure the record (or what is missing of it) and open it as a dataset."""
+    chosen = [workload for text in workloads for workload in parse_workload(text)]
+    collect(chosen, out / "logs", target=target, protocol=protocol, plan=plan)
+    ingest([out / "logs"], out / "dataset")
+    return open_dataset(out / "dataset")
+
+
+def replay(bench: Bench) -> Runs:
+    """Replay every strategy on every task; kept in ``replay.json``."""
+    path = bench.out / "replay.json"
+    key = [bench.key(*bench.scenario.strategies), bench.scenario.seeds]
+    if path.is_file():
+        kept = json.loads(path.read_bytes())
+        if kept["key"] == key:
+            arrays: Runs = {
+                task: {label: [np.array(run) for run in runs] for label, runs in by.items()}
+                for task, by in kept["runs"].items()
+            }
+            return arrays
+    found: Runs = {}
+    for task_id, space in bench.spaces.items():
+        guides = _guides(bench, space)
+        found[task_id] = {
+            choice.label: [
+                _rows(replay_once(space, choice, bench.scenario, seed, **guides).replayed)
+                for seed in range(bench.scenario.seeds)
+            ]
+            for choice in bench.scenario.strategies
+        }
+    # Python's own writer: it has a word for NaN, which stands for a failure.
+    plain = {t: {k: [r.tolist() for r in v] for k, v in by.items()} for t, by in found.items()}
+    path.write_text(json.dumps({"key": key, "runs": plain}), encoding="utf-8")
+    return found
+
+
+def _rows(replayed: Replayed) -> Any:
+    return np.array([replayed.latency_s, replayed.value_s])
+
+
+def _guides(bench: Bench, space: Any) -> dict[str, Any]:
+    """Models for a space: members that never saw its task."""
+    if isinstance(space, RecordedSpace):
+        scorer, directions = bench.models.scorer(space), bench.models.direction_scorer(space)
+    else:
+        guides = Guides(bench.models.throughput, bench.models.mutation, bench.models.validity)
+        scorer, directions = guides.scorer(space.task), guides.direction_scorer(space.task)
+    return {"scorer": scorer, "direction_scorer": directions}
+
+
+def live(bench: Bench, seeds: int, *, whole_space: bool) -> tuple[Runs, Trials]:
+    """Run every strategy on every task on the device; give the runs, and all trials by task."""
+    folder = bench.out / ("live-open" if whole_space else "live")
+    modules = {t: load_workload(str(space.task.blob)) for t, space in bench.spaces.items()}
+
+    def fresh(task_id: str, seed: int) -> MetaScheduleSpace:
+        design = DesignSpace(modules[task_id], bench.target, seed=seed + 1)
+        return MetaScheduleSpace(design, machine=bench.spaces[task_id].task.machine)
+
+    # A space, its oracle and its models, for a run.
+    known: dict[str, tuple[Any, Any, dict[str, Any]]] = {}
+    engine: Any
+    if whole_space:
+        engine = open_engine(bench.target, bench.protocol, builders=1)
+    else:
+        engine = KeptBuilds(bench.target, bench.protocol, bench.out / "built")
+        for task_id, space in bench.spaces.items():
+            rows = bench.dataset.candidates([task_id])
+            schedules = dict(zip(rows["candidate_id"], rows["schedule"], strict=True))
+            oracle = RebuiltOracle(space, schedules, fresh(task_id, 0), engine)
+            known[task_id] = space, oracle, _guides(bench, space)
+    found: Runs = {t: {c.label: [] for c in bench.scenario.strategies} for t in bench.spaces}
+    trials: Trials = {task_id: [] for task_id in bench.spaces}
+    with engine:
+        for seed in range(FIRST_LIVE_SEED, FIRST_LIVE_SEED + seeds):
+            if not whole_space:
+                engine.renew()
+            order = [(t, choice) for t in bench.spaces for choice in bench.scenario.strategies]
+            for number in np.random.default_rng(seed).permutation(len(order)).tolist():
+                task_id, choice = order[number]
+                if whole_space:
+                    # Anew for each run: what a space was asked before is in what it gives.
+                    opened = fresh(task_id, seed)
+                    known[task_id] = opened, DeviceOracle(opened, engine), _guides(bench, opened)
+                searched, asked, guides = known[task_id]
+                header = {"key": bench.key(choice), "seed": seed}
+                done = run(
+                    strategy_of(searched, choice, seed, **guides),
+                    asked,
+                    Budget(evaluations=bench.budget),
+                    batch_size=BATCH,
+                    trace=Trace(folder / task_id / f"{choice.label}-{seed}.jsonl", header),
+                )
+                found[task_id][choice.label].append(_both(bench.spaces[task_id], done.trials))
+                trials[task_id] += done.trials
+            print(f"live: {seed + 1 - FIRST_LIVE_SEED} of {seeds} rounds", flush=True)
+    return found, trials
+
+
+def _both(space: RecordedSpace, trials: Sequence[Trial]) -> Any:
+    """Latencies as they were seen now, and as they stand in the record; NaN for a failure."""
+    seen = [math.nan if trial.latency_s is None else trial.latency_s for trial in trials]
+    numbers = space.index_of([trial.candidate for trial in trials])
+    recorded = np.where(numbers < 0, math.nan, space.table.value_s[numbers])
+    return np.array([seen, np.where(np.isnan(seen), math.nan, recorded)])
+
+
+def main() -> None:
+    """Do all steps; write one JSON file and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--model", type=Path, action="append", default=[], metavar="FOLDER")
+    parser.add_argument("--workload", action="append", metavar="NAME:ARGUMENTS")
+    parser.add_argument("--strategy", action="append", metavar="NAME")
+    parser.add_argument("--random", type=int, default=160, help="random programs of each task")
+    parser.add_argument("--refined", type=int, nargs="*", default=[14, 8], help="then parents")
+    parser.add_argument("--occasions", type=int, default=1, help="readings of each in the record")
+    parser.add_argument("--evaluations", type=int, default=64, help="of each run")
+    parser.add_argument("--replays", type=int, default=100, help="seeds")
+    parser.add_argument("--live", type=int, default=5, help="seeds, at least 2")
+    parser.add_argument("--min-repeat-ms", type=int, default=10)
+    parser.add_argument("--open", action="store_true", help="live runs in TVM's whole space")
+    options = parser.parse_args()
+    began = time.monotonic()
+    target, protocol = default_target(1), Protocol(min_repeat_ms=options.min_repeat_ms)
+    warnings = noise_warnings(1)
+    print("\n".join(warnings), flush=True)
+    models = load_models(options.model)
+    names = options.strategy or list(NAMES)
+    scenario = scenario_of(names, models, options.evaluations, options.replays)
+    refined = tuple(options.refined)
+    plan = Plan(trials=options.random, refined=refined, occasions=options.occasions)
+    workloads = options.workload or list(WORKLOADS)
+    dataset = record(options.out, workloads, plan, target, protocol)
+    spaces = {task_id: RecordedSpace(table) for task_id, table in load_tables(dataset).items()}
+    bench = Bench(options.out, target, protocol, scenario, models, dataset, spaces)
+    print(f"recorded after {time.monotonic() - began:.0f} s", flush=True)
+    replayed = replay(bench)
+    print(f"replayed after {time.monotonic() - began:.0f} s", flush=True)
+    measured, trials = live(bench, options.live, whole_space=options.open)
+    print(f"live runs done after {time.monotonic() - began:.0f} s", flush=True)
+    result = compare(spaces, replayed, measured, trials, bench.budget)
+    result |= {"machine": describe_machine(), "warnings": warnings, "plan": asdict(plan)}
+    result |= {"protocol": protocol.to_dict(), "evaluations": bench.budget}
+    name = "agreement-open.json" if options.open else "agreement.json"
+    (options.out / name).write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
+    show(result)
+
+
+if __name__ == "__main__":
+    main()
