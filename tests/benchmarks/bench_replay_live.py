@@ -5,7 +5,8 @@
 Nothing else may run. One command does four steps; run again, it goes on where it stopped.
 
 1. *record*: random programs of a few workloads and mutants of the fastest are measured as by
-   ``toolkit collect`` (``--occasions`` times each), and ingested.
+   ``toolkit collect`` and ingested. Each is measured on three occasions: a replay of a record
+   with one reading a program has no noise, so that its intervals are too narrow for live runs.
 2. *replay*: every strategy on every task of that record, many seeds.
 3. *live*: the same strategies by the same runner, with other seeds, over the same space of
    recorded candidates; but what they ask for is measured on the device, now. Programs are compiled
@@ -66,6 +67,9 @@ WORKLOADS = (
 )
 NAMES = ("random", "evolutionary", "etc-sketch", "droplet", "mutation-guided", "model-ranked")
 BATCH = 8
+# Ansor's rounds of 64 would spend the budget in one; droplet's fixed start would make all its runs
+# one run. Given to every strategy that has such an option.
+OPTIONS = {"round_size": BATCH, "population": 256, "start": "random"}
 # Live runs never share a seed with a replay: a user wants to know of runs that are yet to be made.
 FIRST_LIVE_SEED = 10_000
 
@@ -106,10 +110,9 @@ def scenario_of(names: list[str], models: ModelSet, evaluations: int, seeds: int
         ):
             print(f"left out: {name} needs a model (--model)", flush=True)
             continue
-        # Ansor's rounds of 64 would spend this budget in one.
-        small = {"round_size": BATCH, "population": 256}
         fields = plugin.Options.model_fields
-        choices.append({"name": name, "options": small if small.keys() <= fields.keys() else {}})
+        fitting = {key: value for key, value in OPTIONS.items() if key in fields}
+        choices.append({"name": name, "options": fitting})
     content = {"name": "replay-live", "batch_size": BATCH, "stop_at_best": False, "seeds": seeds}
     return parse_scenario({**content, "budget": {"evaluations": evaluations}, "strategy": choices})
 
@@ -228,9 +231,9 @@ def main() -> None:
     parser.add_argument("--model", type=Path, action="append", default=[], metavar="FOLDER")
     parser.add_argument("--workload", action="append", metavar="NAME:ARGUMENTS")
     parser.add_argument("--strategy", action="append", metavar="NAME")
-    parser.add_argument("--random", type=int, default=160, help="random programs of each task")
-    parser.add_argument("--refined", type=int, nargs="*", default=[14, 8], help="then parents")
-    parser.add_argument("--occasions", type=int, default=1, help="readings of each in the record")
+    parser.add_argument("--random", type=int, default=120, help="random programs of each task")
+    parser.add_argument("--refined", type=int, nargs="*", default=[12, 6], help="then parents")
+    parser.add_argument("--occasions", type=int, default=3, help="readings of each in the record")
     parser.add_argument("--evaluations", type=int, default=64, help="of each run")
     parser.add_argument("--replays", type=int, default=100, help="seeds")
     parser.add_argument("--live", type=int, default=5, help="seeds, at least 2")
