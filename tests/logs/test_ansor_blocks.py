@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import re
 from dataclasses import replace
 
 import loglines
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 from toolkit.logs.block_reader import BlockReader
 from toolkit.logs.detect import Kind
 from toolkit.logs.files import Block
-from toolkit.logs.number_runs import RunsPattern
+from toolkit.logs.number_runs import Pattern, Runs
 
 
 def both(lines: list[bytes]):
@@ -144,24 +143,70 @@ def test_plain_lines_are_all_read_together():
     assert assert_same(lines).rows.num_rows == 1000
 
 
-@pytest.mark.parametrize("texts", [[b"a1b22", b"a1b22"], [b"1", b"23"], [b"", b""]])
-def test_runs_of_digits(texts):
-    values, good = RunsPattern(texts[0]).read(texts)
-    assert good.all()
-    expected = [[int(d) for d in re.findall(rb"\d+", text)] for text in texts]
-    assert values.tolist() == expected
+def found(text: bytes, free: list[int], texts: list[bytes]) -> list[list[int] | None]:
+    """Values of free runs, ``None`` for texts that do not fit or are not understood."""
+    pattern, runs = Pattern(text, free), Runs(texts)
+    rows = np.flatnonzero(runs.counts == pattern.count)
+    mask, values, good = pattern.read(runs, rows)
+    told: list[list[int] | None] = [None] * len(texts)
+    for row, numbers, fine in zip(rows[mask].tolist(), values.tolist(), good.tolist(), strict=True):
+        told[row] = numbers if fine else None
+    return told
 
 
-@pytest.mark.parametrize("odd", [b"[1, ]2", b"[, 12]", b"[01, 2]", b"[1" + b"0" * 18 + b", 2]"])
-def test_texts_with_other_runs_are_not_understood(odd):
-    values, good = RunsPattern(b"[1, 2]").read([b"[3, 4]", odd, b"[5, 60]"])
-    assert good.tolist() == [True, False, True]
-    assert values[[0, 2]].tolist() == [[3, 4], [5, 60]]
+LONG = b"[12, " + b"-" * 70 + b"3], x1y"
 
 
-def test_minus_zero_is_not_understood():
-    _, good = RunsPattern(b"-1").read([b"-0", b"-7"])
-    assert np.array_equal(good, [False, True])
+@pytest.mark.parametrize(
+    ("text", "free", "texts", "expected"),
+    [
+        (b"a1b22", [0, 1], [b"a1b22", b"a333b4"], [[1, 22], [333, 4]]),
+        (b"a1b22", [1], [b"a1b4", b"a2b4", b"a11b4"], [[4], None, None]),
+        (b"a1b22", [0], [b"a7b22", b"a7b23", b"a7b222", b"a7c22"], [[7], None, None, None]),
+        (b"1", [0], [b"1", b"23", b"", b"x"], [[1], [23], None, None]),
+        (b"", [], [b"", b"x", b"1"], [[], None, None]),
+        (b"x1", [], [b"x1", b"x2"], [[], None]),
+        (b"[1, 2]", [0, 1], [b"[3, 4]", b"[1, ]2", b"[, 12]"], [[3, 4], None, None]),
+        (b"[1, 2]", [0, 1], [b"[01, 2]", b"[0, 0]", b"[00, 1]"], [None, [0, 0], None]),
+        (b"-1", [0], [b"-0", b"-7", b"7"], [None, [-7], None]),
+        (b"9", [0], [b"12345678", b"123456789"], [[12345678], [123456789]]),
+        (b"9", [0], [b"8" * 18, b"9" * 19], [[int("8" * 18)], None]),
+        (LONG, [0], [LONG, LONG.replace(b"12", b"7")], [[12], [7]]),
+        (LONG, [0], [LONG.replace(b"x1", b"x2"), LONG.replace(b"--3", b"-.3")], [None, None]),
+    ],
+)
+def test_texts_of_a_pattern(text, free, texts, expected):
+    assert found(text, free, texts) == expected
+
+
+def result(text: str) -> bytes:
+    """A line with any text behind its steps."""
+    line = loglines.dump(loglines.ansor(loglines.ansor_steps()))
+    return line[: line.find(b'"r": ') + 5] + text.encode() + b"}"
+
+
+def test_results_that_only_fit_together():
+    """One is not closed, another closes it, a third is three: as many as there are lines."""
+    good = '[[0.5], 0, 1.0, 2.0], "v": "v0.6"'
+    lines = [
+        result("[[0.25], 0, 1.0, 2.0"),
+        result('[[0.5], 0, 1.0, 2.0]], "v": "v0.6"'),
+        result('[[1.0], 0, 1.0, 2.0], [[2.0], 0, 1.0, 2.0], [[3.0], 0, 1.0, 2.0], "v": "v0.6"'),
+        result(good),
+    ]
+    for turned in (lines, lines[::-1], [*lines[3:], *lines[:3]]):
+        assert assert_same(turned).rows["latency_s"].to_pylist() == [0.5]
+
+
+def test_versions_that_change_within_a_log_are_read_together():
+    lines = [
+        loglines.dump(
+            loglines.ansor(loglines.ansor_steps(), timestamp=n, version=f"v0.{5 + n // 9}")
+        )
+        for n in range(18)
+    ]
+    assert taken_fast(lines) == 18
+    assert assert_same(lines).rows["format_version"].to_pylist() == ["v0.5"] * 9 + ["v0.6"] * 9
 
 
 @pytest.mark.real_logs

@@ -1,45 +1,77 @@
 """Ansor lines read many at a time.
 
 A line is ``{"i": [[task items], [[], [steps]]], "r": [...], "v": "..."}``. The bytes before the
-steps recur and are parsed once; lines that agree in all bytes but the digits from there on are
-read together (``ansor_shapes``). Whatever does not fit is left to the reader of single lines, so
-that nothing is accepted here that it would refuse.
+steps recur and are parsed once; steps that agree in all bytes but some numbers are read together
+(``ansor_shapes``), and so are all results. Whatever does not fit is left to the reader of single
+lines, so that nothing is accepted here that it would refuse.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
-from typing import Any
+from itertools import islice, repeat
+from operator import and_
+from typing import Any, NamedTuple
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
 from toolkit.logs.ansor import FORMAT, AnsorReader
-from toolkit.logs.ansor_shapes import Decided, Measured, Shape, Variant
+from toolkit.logs.ansor_shapes import Decided, Shapes, Variant
 from toolkit.logs.base import BadLine
-from toolkit.logs.chunks import Outcomes, make_chunk
-from toolkit.logs.number_runs import BATCH, DIGITS, Runs, Texts
+from toolkit.logs.chunks import Candidates, Outcomes, Words, make_chunk
+from toolkit.logs.number_runs import Runs
 from toolkit.logs.rows import Rows
 from toolkit.records import Task
 
 _WRITTEN = (
-    (b'{"i": [', b", [[], [", b']]], "r": '),
-    (b'{"i":[', b",[[],[", b']]],"r":'),
+    (b'{"i": [', b", [[], [", b']]], "r": [['),
+    (b'{"i":[', b",[[],[", b']]],"r":[['),
 )
-"""What stands before the task's items, the steps and the result: as TVM writes, and compact."""
+"""What stands before the task's items, the steps and the costs: as TVM writes, and compact."""
+_VERSION = re.compile(rb', ?"v": ?"([ !#-\[\]-~]*)"\}\s*$')
 _KEPT = 20_000
+BATCH = 2048
+"""Lines whose steps are read at once: few enough for a core's cache, many enough for NumPy."""
+
+
+@dataclass(eq=False)
+class _Prefix:
+    """What the bytes before lines' steps say, what stands behind the steps, tasks by extents."""
+
+    number: int
+    size: int
+    items: Any
+    mark: bytes
+    tasks: dict[tuple[int, ...], Task | None] = field(default_factory=dict)
+
+
+class _Stretch(NamedTuple):
+    """Consecutive lines with the same prefix and the same bytes from their version on."""
+
+    begin: int
+    end: int
+    prefix: _Prefix
+    version: str
+    tail: int
 
 
 @dataclass
-class _Prefix:
-    """What the bytes before lines' steps say, the mark behind the steps, and tasks by extents."""
+class _Apart:
+    """Lines taken apart: where they stand, numbers of prefixes, versions, steps and results."""
 
-    items: Any
-    mark: bytes
-    tasks: dict[tuple[int, ...], Task] = field(default_factory=dict)
+    places: list[int] = field(default_factory=list)
+    prefixes: list[int] = field(default_factory=list)
+    versions: list[str] = field(default_factory=list)
+    steps: list[bytes] = field(default_factory=list)
+    results: list[bytes] = field(default_factory=list)
+
+    def some(self, rows: list[int]) -> _Apart:
+        """Some of the lines."""
+        return _Apart(*([part[row] for row in rows] for part in vars(self).values()))
 
 
 class AnsorBlocks:
@@ -47,70 +79,63 @@ class AnsorBlocks:
 
     def __init__(self, reader: AnsorReader) -> None:
         self._reader = reader
-        self._prefixes: dict[bytes, _Prefix | None] = {}
-        self._shapes: dict[bytes, Shape | None] = {}
+        self._known: dict[bytes, _Prefix | None] = {}
+        self._prefixes: list[_Prefix] = []
+        self._shapes = Shapes(reader)
 
     def read(self, lines: Sequence[bytes], number: int, rows: Rows) -> list[int]:
         """Read lines, of which the first is line ``number + 1``; return the places left over."""
-        if not lines:
-            return []
-        head, prefix = self._prefix(lines[0])
-        if all(map(bytes.startswith, lines, repeat(head))):  # a log of one task
-            owners, size = [(0, prefix)], len(head)
-            rests = [line[size:] for line in lines]
-        else:
-            owners, rests = self._owners(lines)
-        together = b"\n".join(rests)
-        without = together.translate(None, DIGITS)
-        first = without[: without.find(b"\n") + 1]
-        if len(owners) == 1 and prefix and without + b"\n" == first * len(lines):  # of one shape
-            whose = np.full(len(lines), id(prefix))
-            return self._read_group(
-                {id(prefix): prefix},
-                whose,
-                first,
-                range(len(lines)),
-                Texts.joined(together),
-                number,
-                rows,
-            )
-        keys = without.split(b"\n")
-        ends = [place for place, _ in owners[1:]] + [len(lines)]
-        left: list[int] = []
-        prefixes: dict[int, _Prefix] = {}
-        whose = np.zeros(len(lines), dtype=np.int64)
-        groups: dict[bytes, list[int]] = {}
-        for (begin, prefix), end in zip(owners, ends, strict=True):
-            if prefix is None:
-                left += range(begin, end)
-                continue
-            prefixes[id(prefix)] = prefix
-            whose[begin:end] = id(prefix)
-            for place, key in enumerate(keys[begin:end], begin):
-                if key in groups:
-                    groups[key].append(place)
-                else:
-                    groups[key] = [place]
-        for key, places in groups.items():
-            texts = Texts([rests[place] for place in places])
-            left += self._read_group(prefixes, whose, key + b"\n", places, texts, number, rows)
-        left.sort()
-        return left
+        if len(self._prefixes) >= _KEPT:
+            self._prefixes.clear()
+            self._known.clear()
+        apart, outcomes = _measured(self._taken_apart(lines))
+        left = np.ones(len(lines), dtype=np.bool_)
+        if outcomes is not None:
+            places = np.array(apart.places, dtype=np.int64)
+            left[places[self._add(apart, places + (number + 1), outcomes, rows)]] = False
+        return [place for place, one in enumerate(left.tolist()) if one]
 
-    def _owners(
-        self, lines: Sequence[bytes]
-    ) -> tuple[list[tuple[int, _Prefix | None]], list[bytes]]:
-        """Where each prefix begins to hold, and all lines without theirs."""
-        owners: list[tuple[int, _Prefix | None]] = []
-        rests: list[bytes] = []
-        head, size = b"\n", 1  # what no line begins with
-        for place, line in enumerate(lines):
-            if not line.startswith(head):
-                head, prefix = self._prefix(line)
-                size = len(head)
-                owners.append((place, prefix))
-            rests.append(line[size:])
-        return owners, rests
+    def _taken_apart(self, lines: Sequence[bytes]) -> _Apart:
+        apart = _Apart()
+        for begin, end, prefix, version, tail in self._stretches(lines):
+            stretch, size = lines[begin:end], prefix.size
+            places: Sequence[int] = range(begin, end)
+            stops = [line.rfind(prefix.mark) for line in stretch]
+            if min(stops) < size:
+                fine = [n for n, stop in enumerate(stops) if stop >= size]
+                stretch, stops = [stretch[n] for n in fine], [stops[n] for n in fine]
+                places = [begin + n for n in fine]
+            # The costs' two brackets, the last of the mark, belong to the result.
+            behind = len(prefix.mark) - 2
+            apart.places += places
+            apart.prefixes += [prefix.number] * len(places)
+            apart.versions += [version] * len(places)
+            apart.steps += [line[size:stop] for line, stop in zip(stretch, stops, strict=True)]
+            apart.results += [
+                line[stop + behind : -tail] for line, stop in zip(stretch, stops, strict=True)
+            ]
+        return apart
+
+    def _stretches(self, lines: Sequence[bytes]) -> Iterator[_Stretch]:
+        """Stretches of lines that belong together, lines that are not understood left out."""
+        begin = 0
+        while begin < len(lines):
+            first = lines[begin]
+            head, prefix = self._prefix(first)
+            found = _VERSION.search(first)
+            if prefix is None or found is None:
+                begin += 1
+                continue
+            tail = found[0]
+            end = len(lines)
+            starts = map(bytes.startswith, islice(lines, begin, None), repeat(head))
+            ends = map(bytes.endswith, islice(lines, begin, None), repeat(tail))
+            for place, same in enumerate(map(and_, starts, ends), begin):
+                if not same:
+                    end = place
+                    break
+            yield _Stretch(begin, end, prefix, found[1].decode(), len(tail))
+            begin = end
 
     def _prefix(self, line: bytes) -> tuple[bytes, _Prefix | None]:
         """The bytes before a line's steps and what they say; ``None`` where that is not clear."""
@@ -119,110 +144,97 @@ class AnsorBlocks:
             if cut < len(middle) or not line.startswith(start):
                 continue
             head = line[:cut]
-            if head not in self._prefixes:
-                if len(self._prefixes) >= _KEPT:
-                    self._prefixes.clear()
+            if head not in self._known:
                 items = _items(head[len(start) : -len(middle)])
-                self._prefixes[head] = None if items is None else _Prefix(items, mark)
-            return head, self._prefixes[head]
-        return line + b"\n", None  # what no line begins with
+                known = None
+                if items is not None:
+                    known = _Prefix(len(self._prefixes), cut, items, mark)
+                    self._prefixes.append(known)
+                self._known[head] = known
+            return head, self._known[head]
+        return line, None
 
-    def _shape(self, key: bytes, text: bytes, mark: bytes) -> Shape | None:
-        if key not in self._shapes:
-            if len(self._shapes) >= _KEPT:
-                self._shapes.clear()
-            self._shapes[key] = Shape.of(text, mark)
-        return self._shapes[key]
-
-    def _read_group(
+    def _add(
         self,
-        prefixes: dict[int, _Prefix],
-        whose: NDArray[np.int64],
-        key: bytes,
-        places: Sequence[int],
-        texts: Texts,
-        number: int,
+        apart: _Apart,
+        lines: NDArray[np.int64],
+        outcomes: Outcomes,
         rows: Rows,
-    ) -> list[int]:
-        """Read lines of one shape; return the places left over.
-
-        ``whose`` tells the prefix of each line of the block.
-        """
-        shape = self._shape(key, texts.text(0), prefixes[int(whose[places[0]])].mark)
-        if shape is None:
-            return list(places)
-        decided: dict[Variant, list[tuple[NDArray[np.intp], Decided]]] = {}
-        found: list[Runs] = []
-        for begin in range(0, len(texts), BATCH):
-            runs = shape.pattern.find(texts, begin)
-            for variant, rows_of in shape.variants(texts, runs, self._reader):
-                one = variant.decide(runs.some(rows_of))
-                before = sum(len(part.order) for part in found)
-                decided.setdefault(variant, []).append((rows_of + before, one))
-            found.append(runs.behind(shape.steps))
-        runs = found[0] if len(found) == 1 else _joined(found)
-        measured, good = shape.measured(runs)
-        outcomes = _outcomes(measured)
-        schedules = shape.schedules(texts, runs)
-        lines = np.array(places, dtype=np.int64)[runs.order]
-        taken = np.zeros(len(places), dtype=np.bool_)
-        for variant, parts in decided.items():
-            members = np.concatenate([rows_of for rows_of, _ in parts])
-            one = Decided.joined([one for _, one in parts])
-            marks = np.column_stack([whose[lines[members]], one.extents])
-            tasks, which = self._tasks(prefixes, marks)
-            known = np.array([task is not None for task in tasks], dtype=np.bool_)
-            fine = one.small & good[members] & known[which]
-            if not fine.any():
-                continue
-            if not fine.all():
-                one = Decided(one.matrix[fine], one.small[fine], one.extents[fine])
-                members, which = members[fine], which[fine]
-            taken[runs.order[members]] = True
-            ids = ["" if task is None else task.task_id for task in tasks]
-            chunk = make_chunk(
-                format=FORMAT,
-                lines=lines[members] + (number + 1),
-                task_ids=[ids[place] for place in which.tolist()],
-                sketch=variant.sketch,
-                decisions=one.matrix,
-                schedules=list(map(schedules.__getitem__, members.tolist())),
-                versions=[shape.version] * len(members),
-                outcomes=outcomes,
-                rows=members,
-            )
-            used = set(which.tolist())
-            rows.add_chunk(
-                chunk, [t for n, t in enumerate(tasks) if t and n in used], variant.sketch
-            )
-        return [] if taken.all() else np.array(places)[~taken].tolist()
+    ) -> NDArray[np.intp]:
+        """Add a chunk of rows; return which of the lines taken apart are in it."""
+        count = len(lines)
+        prefixes = np.array(apart.prefixes, dtype=np.int64)
+        parts: dict[Variant, list[tuple[NDArray[np.intp], Decided]]] = {}
+        schedules: list[bytes] = []
+        for begin in range(0, count, BATCH):
+            runs = Runs(apart.steps[begin : begin + BATCH])
+            schedules += _schedules(runs)
+            for variant, members, decided in self._shapes.read(runs):
+                parts.setdefault(variant, []).append((members + begin, decided))
+        tasks: list[Task] = []
+        codes = np.full(count, -1, dtype=np.int64)
+        sizes = np.zeros(count, dtype=np.int64)
+        found: list[tuple[Variant, NDArray[np.intp], Decided]] = []
+        for variant, pieces in parts.items():
+            members = np.concatenate([of_piece for of_piece, _ in pieces])
+            one = Decided.joined([decided for _, decided in pieces])
+            mine, which = self._tasks(prefixes[members], one.extents)
+            known = np.array([task is not None for task in mine], dtype=np.bool_)
+            numbers = np.cumsum(known) - 1 + len(tasks)
+            tasks += [task for task in mine if task is not None]
+            fine = one.small & outcomes.good[members] & known[which]
+            members = members[fine]
+            codes[members], sizes[members] = numbers[which[fine]], one.matrix.shape[1]
+            found.append((variant, members, one.some(fine)))
+        taken = np.flatnonzero(codes >= 0)
+        if not len(taken):
+            return taken
+        row_of = np.cumsum(codes >= 0) - 1
+        used = set(codes[taken].tolist())
+        candidates = Candidates(Words([t.task_id for t in tasks], codes[taken]), sizes[taken])
+        for variant, members, one in found:
+            if len(members):
+                candidates.put(row_of[members], variant.sketch, one.matrix)
+        chunk = make_chunk(
+            format=FORMAT,
+            lines=lines[taken],
+            candidates=candidates,
+            schedules=schedules
+            if len(taken) == count
+            else list(map(schedules.__getitem__, taken.tolist())),
+            versions=Words.of([apart.versions[row] for row in taken.tolist()]),
+            outcomes=outcomes,
+            rows=taken,
+        )
+        sketches = [variant.sketch for variant, members, _ in found if len(members)]
+        rows.add_chunk(chunk, [task for n, task in enumerate(tasks) if n in used], sketches)
+        return taken
 
     def _tasks(
-        self, prefixes: dict[int, _Prefix], marks: NDArray[np.int64]
+        self, prefixes: NDArray[np.int64], extents: NDArray[np.int64]
     ) -> tuple[list[Task | None], NDArray[np.intp]]:
-        """Tasks by what stands before the steps and the extents of loops, and each line's."""
+        """Tasks by prefixes and the extents of loops, and each line's."""
+        marks = np.concatenate([prefixes[:, None], extents], axis=1)
         if (marks == marks[0]).all():  # a log of one task
             different, which = marks[:1], np.zeros(len(marks), dtype=np.intp)
         else:
             seen: dict[bytes, int] = {}
-            told = np.ascontiguousarray(marks).view(f"V{8 * marks.shape[1]}").ravel().tolist()
+            told = marks.view(f"V{8 * marks.shape[1]}").ravel().tolist()
             which = np.array([seen.setdefault(mark, len(seen)) for mark in told], dtype=np.intp)
             different = np.frombuffer(b"".join(seen), dtype=np.int64).reshape(len(seen), -1)
         return [
-            self._task(prefixes[owner], tuple(extents)) for owner, *extents in different.tolist()
+            self._task(self._prefixes[owner], tuple(loops)) for owner, *loops in different.tolist()
         ], which
 
     def _task(self, prefix: _Prefix, extents: tuple[int, ...]) -> Task | None:
-        task = prefix.tasks.get(extents)
-        if task is None:
-            try:
-                task = self._reader.task(prefix.items, extents)
-            except BadLine:
-                return None
+        if extents not in prefix.tasks:
             if len(prefix.tasks) >= _KEPT:
                 prefix.tasks.clear()
-            prefix.tasks[extents] = task
-        return task
+            try:
+                prefix.tasks[extents] = self._reader.task(prefix.items, extents)
+            except BadLine:
+                prefix.tasks[extents] = None
+        return prefix.tasks[extents]
 
 
 def _items(text: bytes) -> Any:
@@ -235,14 +247,36 @@ def _items(text: bytes) -> Any:
     return items if fine else None
 
 
-def _joined(parts: list[Runs]) -> Runs:
-    """Runs of the same texts, one after the other."""
-    told = [np.concatenate(columns) for columns in zip(*(part[1:] for part in parts), strict=True)]
-    return Runs(parts[0].data, *told)
+def _schedules(runs: Runs) -> list[bytes]:
+    """Canonical schedules: the steps without spaces, as TVM nests them."""
+    texts = runs.joined.translate(None, b" ").split(b"\n")
+    return [b"[[],[" + text + b"]]" for text in texts]
 
 
-def _outcomes(measured: Measured) -> Outcomes:
-    count, width = measured.costs.shape
-    counts = np.full(count, width, dtype=np.int64)
-    costs = measured.costs.ravel()
-    return Outcomes(costs, counts, measured.errors, measured.elapsed, measured.timestamps)
+def _measured(apart: _Apart) -> tuple[_Apart, Outcomes | None]:
+    """What lines measured; those that do not hold a plain result are left out.
+
+    A result begins with two brackets. All are decoded as one list: where one of them were not
+    closed, the next one's brackets would stand inside it, where no plain result has any, and where
+    one were closed twice there would be too many.
+    """
+    try:
+        decoded = orjson.loads(b"[" + b",".join(apart.results) + b"]")
+        if decoded and len(decoded) == len(apart.results):
+            outcomes = Outcomes.read(decoded)
+            if outcomes.good.all():
+                return apart, outcomes
+    except orjson.JSONDecodeError:
+        pass
+    each = [_decoded(result) for result in apart.results]
+    fine = [row for row, result in enumerate(each) if result is not None]
+    if not fine:
+        return _Apart(), None
+    return apart.some(fine), Outcomes.read([each[row] for row in fine])
+
+
+def _decoded(text: bytes) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None

@@ -1,8 +1,7 @@
-"""Ansor lines that differ in their digits only: what each number of them means.
+"""Ansor steps that differ in some of their numbers only: what each of these means.
 
 The steps of one line are parsed and followed to its decisions; the numbers of all others with
-the same bytes between their digits become decisions, extents and measurements by array
-operations.
+the same bytes between them become decisions and extents by array operations.
 """
 
 from __future__ import annotations
@@ -17,113 +16,13 @@ from numpy.typing import NDArray
 
 from toolkit.logs.ansor import AnsorReader
 from toolkit.logs.ansor_steps import BadStep, PragmaText, Run, StepReader
-from toolkit.logs.number_runs import FixedRuns, Runs, RunsPattern, Texts
+from toolkit.logs.number_runs import MAX_DIGITS, RUN, Pattern, Runs
 from toolkit.records import Sketch, canonical_json
 
-_MANY_VARIANTS = 64
+_KEPT = 20_000
+_MANY = 64
+"""So many variants are tried on a text; further ones are left to the reader of single lines."""
 _PRODUCT_LIMIT = float(2**62)
-_NUMBER = rb"-?[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
-_RESULT = re.compile(
-    rb"\[(?P<numbers>\[(?:%b(?:, ?%b)*)?\], ?-?[0-9]+, ?%b, ?%b)\],"
-    rb' ?"v": ?"(?P<version>[ !#-\[\]-~]*)"\}\s*' % ((_NUMBER,) * 4)
-)
-
-
-class Measured(NamedTuple):
-    """What lines say of their measurements: costs ``(lines, costs)``, all else ``(lines,)``."""
-
-    costs: NDArray[np.float64]
-    errors: NDArray[np.int64]
-    elapsed: NDArray[np.float64]
-    timestamps: NDArray[np.float64]
-
-
-class Shape:
-    """Lines with the same bytes between their digits, from their steps on.
-
-    A line is ``<steps><mark>[[costs], error number, elapsed, timestamp], "v": "version"}``.
-    """
-
-    def __init__(self, text: bytes, end: int, mark: bytes, result: re.Match[bytes]) -> None:
-        self.version = result["version"].decode()
-        self.pattern = RunsPattern(text)
-        self._mark = mark
-        self._spaces, self._step_spaces = text.count(b" "), text.count(b" ", 0, end)
-        self.steps = int((self.pattern.starts < end).sum())
-        self._end_gap = int(self.pattern.starts[self.steps]) - end
-        version = np.flatnonzero(self.pattern.starts >= result.end("numbers"))
-        self._version = FixedRuns(self.pattern, version, self.steps)
-        spans = [
-            found.span()
-            for found in re.compile(_NUMBER).finditer(text, end + len(mark), result.end("numbers"))
-        ]
-        signs = [int(text[begin : begin + 1] == b"-") for begin, _ in spans]
-        self._signs = np.array(signs, dtype=np.int64)
-        begins = [begin + sign for (begin, _), sign in zip(spans, signs, strict=True)]
-        self._first = np.searchsorted(self.pattern.starts, begins) - self.steps
-        stops = [stop for _, stop in spans]
-        self._last = np.searchsorted(self.pattern.ends, stops) - self.steps
-        self._variants: list[Variant] = []
-
-    @classmethod
-    def of(cls, text: bytes, mark: bytes) -> Shape | None:
-        """The shape of a line (from its steps on); ``None`` where its text is not plain enough.
-
-        ``mark`` is what stands between the steps and the costs.
-        """
-        end = text.rfind(mark)
-        result = _RESULT.fullmatch(text, end + len(mark)) if end >= 0 else None
-        if result is None or b"\\" in text:
-            return None
-        try:
-            parsed = orjson.loads(b"[" + text[:end] + b"]")
-        except orjson.JSONDecodeError:
-            return None
-        # What is stored is the text without spaces: it must be the canonical one.
-        if canonical_json(parsed) != b"[" + text[:end].translate(None, b" ") + b"]":
-            return None
-        return cls(text, end, mark, result)
-
-    def measured(self, runs: Runs) -> tuple[Measured, NDArray[np.bool_]]:
-        """What lines measured, and which of them were understood, by the runs behind the steps."""
-        numbers, good = runs.numbers(self._first, self._last, self._signs)
-        good &= (numbers[:, -3] >= 0) & (numbers[:, -3] <= 8) & self._version.matches(runs)
-        errors = np.where(good, numbers[:, -3], 8).astype(np.int64)
-        return Measured(numbers[:, :-3], errors, numbers[:, -2], numbers[:, -1]), good
-
-    def schedules(self, texts: Texts, runs: Runs) -> list[bytes]:
-        """The canonical schedules of lines, by the runs behind the steps.
-
-        They are the steps without spaces, as TVM nests them.
-        """
-        text = texts.whole.translate(None, b" ")
-        begins = runs.begins - self._spaces * runs.order
-        lengths = runs.starts[:, 0] - self._end_gap - runs.begins - self._step_spaces
-        # Two brackets behind the steps belong to the schedule.
-        ends = (begins + lengths + 2).tolist()
-        return [b"[[],[" + text[a:b] for a, b in zip(begins.tolist(), ends, strict=True)]
-
-    def variants(
-        self, texts: Texts, runs: Runs, reader: AnsorReader
-    ) -> Iterator[tuple[Variant, NDArray[np.intp]]]:
-        """Sort rows of runs, which are those of texts, by variants; rows of none are left out."""
-        rows = np.arange(len(runs.order))
-        at = 0
-        while len(rows):
-            if at == len(self._variants):
-                text = texts.text(int(runs.order[rows[0]]))
-                made = None
-                if at < _MANY_VARIANTS:
-                    made = Variant.of(text, text.rfind(self._mark), reader)
-                if made is None:
-                    return
-                self._variants.append(made)
-            variant = self._variants[at]
-            same = variant.fixed.matches(runs.some(rows))
-            if same.any():
-                yield variant, rows[same]
-                rows = rows[~same]
-            at += 1
 
 
 class Decided(NamedTuple):
@@ -141,97 +40,165 @@ class Decided(NamedTuple):
         """Put parts one after the other."""
         return parts[0] if len(parts) == 1 else cls(*map(np.concatenate, zip(*parts, strict=True)))
 
+    def some(self, lines: NDArray[np.bool_]) -> Decided:
+        """The decisions of some of the lines."""
+        if lines.all():
+            return self
+        return Decided(self.matrix[lines], self.small[lines], self.extents[lines])
+
+
+class Shapes:
+    """All variants that were met, by their number of runs."""
+
+    def __init__(self, reader: AnsorReader) -> None:
+        self._reader = reader
+        self._variants: dict[int, list[Variant]] = {}
+        self._kept = 0
+
+    def read(self, runs: Runs) -> Iterator[tuple[Variant, NDArray[np.intp], Decided]]:
+        """Give rows of texts of steps with their decisions; those of no variant are left out."""
+        if (runs.counts == runs.counts[0]).all():
+            yield from self._of_count(int(runs.counts[0]), runs, np.arange(len(runs)))
+            return
+        order = np.argsort(runs.counts, kind="stable")
+        counts, begins = np.unique(runs.counts[order], return_index=True)
+        for count, rows in zip(counts.tolist(), np.split(order, begins[1:]), strict=True):
+            yield from self._of_count(count, runs, rows)
+
+    def _of_count(
+        self, count: int, runs: Runs, rows: NDArray[np.intp]
+    ) -> Iterator[tuple[Variant, NDArray[np.intp], Decided]]:
+        known = self._variants.setdefault(count, [])
+        at = 0
+        while len(rows):
+            if at == len(known):
+                made = None
+                if at < _MANY:
+                    made = Variant.of(runs.text(int(rows[0])), self._reader)
+                if made is None:
+                    return
+                known.append(made)
+            mask, decided = known[at].read(runs, rows)
+            if mask.any():
+                yield known[at], rows[mask], decided
+                rows = rows[~mask]
+            at += 1
+        self._forget()
+
+    def _forget(self) -> None:
+        """Forget all variants when there are very many."""
+        if sum(map(len, self._variants.values())) > _KEPT:
+            self._variants.clear()
+
 
 class Variant:
-    """How numbers become decisions, for lines that agree in all other numbers of their steps.
+    """How numbers become decisions, for steps that agree in all other bytes."""
 
-    ``fixed`` are those other numbers.
-    """
-
-    def __init__(self, reader: StepReader, sketch: Sketch, text: bytes, steps: int) -> None:
-        pattern = RunsPattern(text)
-        self.sketch = sketch
-        self._width = len(reader.decisions)
-        told = [part for part in reader.decisions if isinstance(part, Run)]
+    def __init__(self, reader: StepReader, sketch: Sketch, text: bytes) -> None:
+        told: list[int] = [*reader.decisions, *reader.extents]
         for _, extent, lengths in reader.splits:
-            told += [part for part in (extent, *lengths) if isinstance(part, Run)]
-        self._free = np.unique(np.array([part.column for part in told], dtype=np.intp))
-        self._negative = pattern.negative[self._free]
-        self.fixed = FixedRuns(pattern, np.setdiff1d(np.arange(steps), self._free))
-        decisions = [self._renumbered(part) for part in reader.decisions]
-        taken = [(at, part) for at, part in enumerate(decisions) if isinstance(part, Run)]
-        self._taken = np.array([at for at, _ in taken], dtype=np.intp)
-        self._columns = np.array([part.column for _, part in taken], dtype=np.intp)
-        self._shifts = np.array([part.shift for _, part in taken], dtype=np.int64)
-        self._constants = [
-            (at, part) for at, part in enumerate(decisions) if not isinstance(part, Run)
-        ]
-        self._splits = [
-            (at, self._renumbered(extent), tuple(map(self._renumbered, lengths)))
-            for at, extent, lengths in reader.splits
-        ]
-        self._extents = [self._renumbered(extent) for extent in reader.extents]
+            told += [extent, *lengths]
+        free = sorted({part.column for part in told if isinstance(part, Run)})
+        constants = sorted({int(part) for part in told if not isinstance(part, Run)})
+        self.sketch = sketch
+        self._pattern = Pattern(text, free)
+        self._constants = np.array(constants, dtype=np.int64)
+        column_of = {column: place for place, column in enumerate(free)}
+        constant_of = {value: len(free) + place for place, value in enumerate(constants)}
 
-    def _renumbered(self, part: int) -> int:
-        """A number with its column among the free ones."""
-        if not isinstance(part, Run):
-            return part
-        return Run(int(part), int(np.searchsorted(self._free, part.column)), part.shift)
+        def columns(parts: Sequence[int]) -> _Columns:
+            return _Columns(
+                np.array(
+                    [
+                        column_of[part.column] if isinstance(part, Run) else constant_of[part]
+                        for part in parts
+                    ],
+                    dtype=np.intp,
+                ),
+                np.array(
+                    [part.shift if isinstance(part, Run) else 0 for part in parts], dtype=np.int64
+                ),
+            )
+
+        self._decisions, self._extents = columns(reader.decisions), columns(reader.extents)
+        # Tiles with as many parts are computed together.
+        self._splits: list[tuple[NDArray[np.intp], _Columns, list[_Columns]]] = []
+        for size in sorted({len(lengths) for _, _, lengths in reader.splits}):
+            alike = [split for split in reader.splits if len(split[2]) == size]
+            outermost = np.array([at for at, _, _ in alike], dtype=np.intp)
+            parts = [columns([lengths[n] for _, _, lengths in alike]) for n in range(size)]
+            self._splits.append((outermost, columns([extent for _, extent, _ in alike]), parts))
 
     @classmethod
-    def of(cls, text: bytes, end: int, reader: AnsorReader) -> Variant | None:
-        """Follow the numbers of steps to their decisions; ``None`` where that is not linear.
+    def of(cls, text: bytes, reader: AnsorReader) -> Variant | None:
+        """Follow the numbers of steps to their decisions.
 
-        The steps are the text up to ``end``.
+        ``None`` where that is not linear, or where the text is not the canonical one but for its
+        spaces (what is stored of other texts is the text without spaces).
         """
-        steps = text[:end]
-        values, good = RunsPattern(steps).read([steps])
-        if not good[0]:
+        numbers = _numbers(text)
+        if numbers is None or b"\\" in text:
             return None
         try:
+            steps = orjson.loads(b"[" + text + b"]")
+            if canonical_json(steps) != b"[" + text.translate(None, b" ") + b"]":
+                return None
             traced = StepReader()
-            traced.read(_Tracer(values[0]).trace(orjson.loads(b"[" + steps + b"]")))
+            traced.read(_Tracer(numbers).trace(steps))
             plain = StepReader()
-            plain.read(orjson.loads(b"[" + steps + b"]"))
-        except (BadStep, _NotPlainError):
+            plain.read(steps)
+        except (orjson.JSONDecodeError, BadStep, _NotPlainError):
             return None
         if not traced.linear or list(traced.decisions) != list(plain.decisions):
             return None
-        variant = cls(traced, reader.sketch(plain), text, values.shape[1])
-        decided = variant.decide(RunsPattern(text).find(Texts([text])))
-        if not decided.small[0] or decided.matrix[0].tolist() != plain.decisions:
+        variant = cls(traced, reader.sketch(plain), text)
+        mask, decided = variant.read(Runs([text]), np.zeros(1, dtype=np.intp))
+        if not mask.all() or not decided.small.all():
             return None
-        return variant
+        return variant if decided.matrix[0].tolist() == plain.decisions else None
 
-    def decide(self, runs: Runs) -> Decided:
-        """Decisions of lines whose fixed numbers match."""
-        values, small = runs.values(self._free, self._negative)
-        count = len(values)
-        matrix = np.empty((count, self._width), dtype=np.int64)
-        matrix[:, self._taken] = values[:, self._columns] + self._shifts
-        for at, part in self._constants:
-            matrix[:, at] = part
-        for at, extent, lengths in self._splits:
-            product = np.ones(count, dtype=np.int64)
-            size = np.ones(count, dtype=np.float64)
-            for length in lengths:
-                factor = _column(values, length)
+    def read(self, runs: Runs, rows: NDArray[np.intp]) -> tuple[NDArray[np.bool_], Decided]:
+        """Which rows of texts, all with as many runs, are of this variant; their decisions."""
+        mask, values, small = self._pattern.read(runs, rows)
+        if len(self._constants):
+            shape = len(values), len(self._constants)
+            values = np.concatenate([values, np.broadcast_to(self._constants, shape)], axis=1)
+        matrix = self._decisions.of(values)
+        for outermost, extents, parts in self._splits:
+            whole = extents.of(values)
+            product = np.ones_like(whole)
+            size = np.ones(whole.shape)
+            for part in parts:
+                factor = part.of(values)
                 product *= factor
                 size *= np.abs(factor)
-            whole = _column(values, extent)
-            small &= size < _PRODUCT_LIMIT
+            small &= (size < _PRODUCT_LIMIT).all(axis=1)
             known = (whole > 0) & (product > 0)
-            matrix[:, at] = np.where(known, -(-whole // np.where(known, product, 1)), 0)
-        extents = np.empty((count, len(self._extents)), dtype=np.int64)
-        for at, extent in enumerate(self._extents):
-            extents[:, at] = _column(values, extent)
-        return Decided(matrix, small, extents)
+            outer = -(-whole // np.where(known, product, 1))
+            matrix[:, outermost] = np.where(known, outer, 0)
+        return mask, Decided(matrix, small, self._extents.of(values))
 
 
-def _column(values: NDArray[np.int64], number: int) -> NDArray[np.int64]:
-    if isinstance(number, Run):
-        return values[:, number.column] + number.shift
-    return np.full(len(values), number, dtype=np.int64)
+class _Columns(NamedTuple):
+    """Columns of a matrix of numbers, and what is added to each."""
+
+    places: NDArray[np.intp]
+    shifts: NDArray[np.int64]
+
+    def of(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        return values.take(self.places, axis=1) + self.shifts
+
+
+def _numbers(text: bytes) -> list[int] | None:
+    """The runs of digits as numbers, with their signs; ``None`` where one is not plain."""
+    numbers = []
+    for found in RUN.finditer(text):
+        digits = found[0]
+        negative = text[max(found.start() - 1, 0) : found.start()] == b"-"
+        if len(digits) > MAX_DIGITS or (digits[0] == ord("0") and (len(digits) > 1 or negative)):
+            return None
+        numbers.append(-int(digits) if negative else int(digits))
+    return numbers
 
 
 class _NotPlainError(Exception):
@@ -241,7 +208,7 @@ class _NotPlainError(Exception):
 class _Tracer:
     """Replaces the numbers of steps by ones that know their run of digits."""
 
-    def __init__(self, values: NDArray[np.int64]) -> None:
+    def __init__(self, values: Sequence[int]) -> None:
         self._values = values
         self._next = 0
 
@@ -253,7 +220,7 @@ class _Tracer:
         return traced
 
     def _run(self, value: int) -> Run:
-        if self._next >= len(self._values) or int(self._values[self._next]) != value:
+        if self._next >= len(self._values) or self._values[self._next] != value:
             raise _NotPlainError
         self._next += 1
         return Run(value, self._next - 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,75 @@ _OF_ERROR = np.array(
 _UNKNOWN = _STATES.index("unknown")
 _NUMBERS = {int, float}
 _NEUTRAL: list[Any] = [[], 8, 0.0, 0.0]
+
+
+class Words(NamedTuple):
+    """A word a row: the different ones, and each row's number among them."""
+
+    different: Sequence[str]
+    codes: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> Words:
+        """Words of rows."""
+        if words.count(words[0]) == len(words):
+            return cls(words[:1], np.zeros(len(words), dtype=np.int64))
+        numbers: dict[str, int] = {}
+        codes = [numbers.setdefault(word, len(numbers)) for word in words]
+        return cls(list(numbers), np.array(codes, dtype=np.int64))
+
+    def coded(self) -> list[bytes]:
+        """The rows' words as UTF-8."""
+        coded = [word.encode() for word in self.different]
+        if len(coded) == 1:
+            return coded * len(self.codes)
+        return [coded[code] for code in self.codes.tolist()]
+
+    def column(self) -> Any:
+        """The rows' words as a string column."""
+        if len(self.different) == 1:
+            return _repeated(self.different[0], len(self.codes))
+        return _texts(self.coded())
+
+
+class Candidates:
+    """What many rows chose: sketches, and decisions one after the other.
+
+    Parameters
+    ----------
+    tasks
+        Of each row.
+    sizes
+        How many decisions each row has.
+    """
+
+    def __init__(self, tasks: Words, sizes: NDArray[np.int64]) -> None:
+        self.tasks, self.sizes = tasks, sizes
+        self.flat = np.zeros(int(sizes.sum()), dtype=np.int64)
+        self._begins = np.cumsum(sizes) - sizes
+        self._numbers = np.zeros(len(sizes), dtype=np.uint64)
+        self._sketches: list[str] = []
+        self._codes = np.zeros(len(sizes), dtype=np.int64)
+
+    def put(self, rows: NDArray[np.intp], sketch: Sketch, decisions: NDArray[np.int64]) -> None:
+        """Enter the decisions ``(rows, parts)`` of rows that share a sketch."""
+        places = self._begins[rows][:, None] + np.arange(decisions.shape[1])
+        self.flat[places] = decisions
+        self._codes[rows] = len(self._sketches)
+        self._sketches.append(sketch.sketch_id)
+        codes = self.tasks.codes[rows]
+        seeds = np.zeros(len(self.tasks.different), dtype=np.uint64)
+        for code in np.unique(codes).tolist():
+            seeds[code] = candidate_seed(self.tasks.different[code], sketch.sketch_id)
+        self._numbers[rows] = candidate_numbers(seeds[codes], sketch, decisions)
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of a chunk that say what was chosen."""
+        return {
+            "candidate_id": hex_ids(self._numbers),
+            "sketch_id": Words(self._sketches, self._codes).column(),
+            "decisions": _ragged(pa.int64(), self.flat, self.sizes),
+        }
 
 
 class Outcomes:
@@ -75,10 +144,12 @@ class Outcomes:
     def read(cls, results: Sequence[Any]) -> Outcomes:
         """Check results ``[costs, error number, elapsed, timestamp]`` together."""
         good = np.ones(len(results), dtype=np.bool_)
-        if not _all_plain(results):
-            good = np.array([_plain(result) for result in results], dtype=np.bool_)
+        columns = _columns(results)
+        if columns is None:
+            good = np.array([_columns([result]) is not None for result in results], dtype=np.bool_)
             results = [r if fine else _NEUTRAL for r, fine in zip(results, good, strict=True)]
-        costs, errors, elapsed, timestamps = zip(*results, strict=True)
+            columns = tuple(zip(*results, strict=True))
+        costs, errors, elapsed, timestamps = columns
         counts = np.fromiter(map(len, costs), dtype=np.int64, count=len(costs))
         outcomes = cls(
             np.fromiter(chain.from_iterable(costs), dtype=np.float64, count=counts.sum()),
@@ -100,12 +171,12 @@ class Outcomes:
         return self._flat[np.repeat(self._begins[rows], sizes) + within], sizes
 
 
-def _all_plain(results: Sequence[Any]) -> bool:
-    """Whether all results have the types that they should have (the usual case, checked fast)."""
+def _columns(results: Sequence[Any]) -> tuple[Any, ...] | None:
+    """Results column by column; ``None`` where not all have the types that they should have."""
     if set(map(type, results)) != {list} or set(map(len, results)) != {4}:
-        return False
-    costs, errors, elapsed, timestamps = zip(*results, strict=True)
-    return (
+        return None
+    costs, errors, elapsed, timestamps = columns = tuple(zip(*results, strict=True))
+    plain = (
         set(map(type, costs)) == {list}
         and set(map(type, errors)) == {int}
         and min(errors) >= 0
@@ -114,28 +185,23 @@ def _all_plain(results: Sequence[Any]) -> bool:
         and set(map(type, timestamps)) <= _NUMBERS
         and set(map(type, chain.from_iterable(costs))) <= _NUMBERS
     )
-
-
-def _plain(result: Any) -> bool:
-    return type(result) is list and _all_plain([result])
+    return columns if plain else None
 
 
 def make_chunk(
     *,
     format: str,
     lines: NDArray[np.int64],
-    task_ids: Sequence[str],
-    sketch: Sketch,
-    decisions: NDArray[np.int64],
+    candidates: Candidates,
     schedules: Sequence[bytes],
-    versions: Sequence[str],
+    versions: Words,
     outcomes: Outcomes,
     rows: NDArray[np.intp],
     tvm_versions: Sequence[str | None] | None = None,
     hashes: Sequence[Any] | None = None,
     costs_only: bool = False,
 ) -> Any:
-    """Make a record batch of ``rows.SCHEMA`` of rows that share a sketch.
+    """Make a record batch of ``rows.SCHEMA``.
 
     All sequences but ``outcomes`` have one item a row; ``rows`` says which of the outcomes they
     belong to. ``hashes`` are record ids begun, of task id and schedule. With ``costs_only`` the
@@ -154,21 +220,19 @@ def make_chunk(
     )
     told = np.full(count, not costs_only)
     columns: dict[str, Any] = {
-        "record_id": _record_ids(task_ids, schedules, measured, hashes),
-        "candidate_id": _candidate_ids(task_ids, sketch, decisions),
-        "task_id": _words(task_ids),
-        "sketch_id": _repeated(sketch.sketch_id, count),
+        **candidates.columns(),
+        "record_id": _record_ids(candidates.tasks, schedules, measured, hashes),
+        "task_id": candidates.tasks.column(),
         "line": _numbers(pa.int64(), lines),
         "format": _repeated(format, count),
-        "format_version": _words(versions),
+        "format_version": versions.column(),
         "tvm_version": pa.nulls(count, pa.string())
         if tvm_versions is None
         else pa.array(tvm_versions, pa.string()),
         "schedule": _texts(schedules, lengths),
-        "decisions": _lists(decisions),
         "state": _coded(outcomes.states[rows]),
         "error_number": _numbers(pa.int32(), errors.astype(np.int32), told),
-        "run_times_s": _ragged(flat, sizes),
+        "run_times_s": _ragged(pa.float64(), flat, sizes),
         "latency_s": _means(flat, sizes),
         "elapsed_s": _numbers(pa.float64(), elapsed, told),
         "timestamp": _numbers(pa.float64(), timestamps, told),
@@ -177,17 +241,16 @@ def make_chunk(
 
 
 def _record_ids(
-    task_ids: Sequence[str],
+    tasks: Words,
     schedules: Sequence[bytes],
     measured: Sequence[bytes],
     hashes: Sequence[Any] | None,
 ) -> Any:
     """``base.record_id`` of many records."""
     if hashes is None:
-        begins = {task_id: task_id.encode() for task_id in set(task_ids)}
         digests = [
-            blake2b(begins[task_id] + text + outcome, digest_size=8).digest()
-            for task_id, text, outcome in zip(task_ids, schedules, measured, strict=True)
+            blake2b(task_id + text + outcome, digest_size=8).digest()
+            for task_id, text, outcome in zip(tasks.coded(), schedules, measured, strict=True)
         ]
     else:
         digests = []
@@ -195,12 +258,6 @@ def _record_ids(
             begun.update(outcome)
             digests.append(begun.digest())
     return hex_ids(np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64))
-
-
-def _candidate_ids(task_ids: Sequence[str], sketch: Sketch, decisions: NDArray[np.int64]) -> Any:
-    seeds = {t: candidate_seed(t, sketch.sketch_id) for t in set(task_ids)}
-    beginning = np.array([seeds[task_id] for task_id in task_ids], dtype=np.uint64)
-    return hex_ids(candidate_numbers(beginning, sketch, decisions))
 
 
 def _numbers(type: Any, values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> Any:
@@ -222,14 +279,6 @@ def _texts(texts: Sequence[bytes], sizes: NDArray[np.int64] | None = None) -> An
     return pa.StringArray.from_buffers(len(texts), _offsets(sizes), pa.py_buffer(b"".join(texts)))
 
 
-def _words(words: Sequence[str]) -> Any:
-    """A string column of few different words."""
-    if words.count(words[0]) == len(words):
-        return _repeated(words[0], len(words))
-    coded = {word: word.encode() for word in set(words)}
-    return _texts([coded[word] for word in words])
-
-
 def _repeated(word: str, count: int) -> Any:
     """One word as a string column."""
     coded = word.encode()
@@ -245,21 +294,10 @@ def _coded(states: NDArray[np.int64]) -> Any:
     return _texts([_STATE_BYTES[state] for state in states.tolist()])
 
 
-def _lists(matrix: NDArray[np.int64]) -> Any:
-    """The rows of a matrix as a list column."""
-    count, width = matrix.shape
-    offsets = pa.py_buffer(np.arange(count + 1, dtype=np.int32) * np.int32(width))
-    values = _numbers(pa.int64(), matrix.ravel())
-    return pa.Array.from_buffers(pa.list_(pa.int64()), count, [None, offsets], children=[values])
-
-
-def _ragged(flat: NDArray[np.float64], sizes: NDArray[np.int64]) -> Any:
+def _ragged(type: Any, flat: NDArray[Any], sizes: NDArray[np.int64]) -> Any:
     """Rows of different lengths as a list column."""
     return pa.Array.from_buffers(
-        pa.list_(pa.float64()),
-        len(sizes),
-        [None, _offsets(sizes)],
-        children=[_numbers(pa.float64(), flat)],
+        pa.list_(type), len(sizes), [None, _offsets(sizes)], children=[_numbers(type, flat)]
     )
 
 

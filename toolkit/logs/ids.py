@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ def free_columns(sketch: Sketch) -> list[int]:
     return [column for knob in sketch.knobs for column in range(width)[knob.free]]
 
 
+@lru_cache(2**16)
 def candidate_seed(task_id: str, sketch_id: str) -> int:
     """Where the hash of a candidate begins."""
     return int(content_id(task_id, sketch_id), 16)

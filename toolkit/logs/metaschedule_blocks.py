@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 
 from toolkit.logs.base import BadLine
-from toolkit.logs.chunks import Outcomes, make_chunk
+from toolkit.logs.chunks import Candidates, Outcomes, Words, make_chunk
 from toolkit.logs.metaschedule import MetaScheduleReader
 from toolkit.logs.metaschedule_trace import FORMAT, Skeleton, check_instructions, read_skeleton
 from toolkit.logs.rows import Rows
@@ -169,21 +169,22 @@ class MetaScheduleBlocks:
             digest = begun.copy()
             digest.update(schedule[len(record.instructions.canonical) :])
             hashes.append(digest)
-        width = skeleton.sketch.width
+        count, width = len(records), skeleton.sketch.width
         matrix = np.array([record.flat for record in records], dtype=np.int64)
+        tasks = Words.of([record.task.task_id for record in records])
+        candidates = Candidates(tasks, np.full(count, width))
+        candidates.put(np.arange(count), skeleton.sketch, matrix.reshape(count, width))
         chunk = make_chunk(
             format=FORMAT,
             lines=np.array([record.place for record in records], dtype=np.int64) + number + 1,
-            task_ids=[record.task.task_id for record in records],
-            sketch=skeleton.sketch,
-            decisions=matrix.reshape(len(records), width),
+            candidates=candidates,
             schedules=schedules,
-            versions=["1"] * len(records),
+            versions=Words(["1"], np.zeros(count, dtype=np.int64)),
             tvm_versions=[record.tvm_version for record in records],
             outcomes=outcomes,
-            rows=np.arange(len(records)),
+            rows=np.arange(count),
             hashes=hashes,
             costs_only=True,
         )
-        rows.add_chunk(chunk, {id(r.task): r.task for r in records}.values(), skeleton.sketch)
+        rows.add_chunk(chunk, {id(r.task): r.task for r in records}.values(), [skeleton.sketch])
         return left

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import subprocess
@@ -105,8 +106,10 @@ class WorkerPool:
     def close(self) -> None:
         """End the workers."""
         for process in self._processes:
-            process.close()
+            process.kill()
         self._threads.shutdown(wait=True, cancel_futures=True)
+        for process in self._processes:
+            process.close()
 
 
 class _Process:
@@ -150,20 +153,16 @@ class _Process:
             )
         return decode_result(*answer)
 
+    def kill(self) -> None:
+        # It holds nothing that is to be kept, and libraries take a fifth of a second to go.
+        self._process.kill()
+
     def close(self) -> None:
-        process = self._process
-        if process.stdin is not None:
-            try:
-                process.stdin.close()
-            except OSError:
-                process.kill()
-        try:
-            process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if process.stdout is not None:
-            process.stdout.close()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
 
 
 def _widen(pipe: IO[bytes] | None) -> None:

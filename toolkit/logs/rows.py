@@ -54,12 +54,12 @@ class Rows:
         self._learn(reading.task)
         self.sketches[reading.sketch.sketch_id] = reading.sketch
 
-    def add_chunk(self, chunk: Any, tasks: Iterable[Task], sketch: Sketch) -> None:
+    def add_chunk(self, chunk: Any, tasks: Iterable[Task], sketches: Iterable[Sketch]) -> None:
         """Append a record batch of ``SCHEMA``."""
         self._chunks.append(chunk)
         for task in tasks:
             self._learn(task)
-        self.sketches[sketch.sketch_id] = sketch
+        self.sketches.update((sketch.sketch_id, sketch) for sketch in sketches)
 
     def _learn(self, task: Task) -> None:
         known = self.tasks.get(task.task_id)
