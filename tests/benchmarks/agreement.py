@@ -204,6 +204,7 @@ def compare(
 ) -> dict[str, Any]:
     """All figures (JSON-ready): as they are, and by what may be behind a disagreement.
 
+    Where live runs left the record (nothing of it was measured live) two of these are not there.
     *without drift*: live latencies over the task's median of live over recorded ones, so that a
     machine that became faster or slower since makes no difference. *by recorded values*: each
     evaluation of either side counts as its candidate's recorded value, so that only what the
@@ -220,8 +221,9 @@ def compare(
     judged = {}
     for name in SCORES:
         judged[name] = judge(foretold[name], seen[name])
-        judged[name]["without drift"] = judge(foretold[name], steady[name])["summary"]
-        judged[name]["by recorded values"] = judge(chosen[0][name], chosen[1][name])["summary"]
+        if all(one["measured live"] for one in known.values()):
+            judged[name]["without drift"] = judge(foretold[name], steady[name])["summary"]
+            judged[name]["by recorded values"] = judge(chosen[0][name], chosen[1][name])["summary"]
         judged[name]["if live were replays"] = control(foretold[name], n)
     seeds = len(next(iter(next(iter(replays.values())).values())))
     return {"tasks": known, "live runs": n, "replays": seeds, "scores": judged}
@@ -235,11 +237,12 @@ def show(result: dict[str, Any]) -> None:
     named = {task: fact["workload"] for task, fact in result["tasks"].items()}
     for name, judged in result["scores"].items():
         print(f"\n{name} (decided by {DECIDED:.0%} intervals, foretold by {NOMINAL:.0%} intervals)")
-        columns = (judged["summary"], judged["without drift"], judged["by recorded values"])
-        print(f"  {'':58}{'as seen':>16}{'without drift':>16}{'by record':>16}  if replays")
+        columns = {"as seen": judged["summary"]}
+        columns |= {k: judged[k] for k in ("without drift", "by recorded values") if k in judged}
+        print(" " * 60 + "".join(f"{column:>20}" for column in columns) + "  if replays")
         for group, counts in judged["summary"].items():
             for key in [key for key in counts if key != "pairs"]:
-                cells = "".join(f"{_share(column[group][key]):>16}" for column in columns)
+                cells = "".join(f"{_share(c[group][key]):>20}" for c in columns.values())
                 chance = judged["if live were replays"].get(key) if group != ALL else None
                 print(f"  {group + ', ' + key:58}{cells}  " + (f"{chance:.0%}" if chance else ""))
         for row in judged["pairs"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import lzma
 import pickle
@@ -139,15 +140,29 @@ def test_compression_is_recognised_by_content(tmp_path, ending):
     assert (report.lines, report.records) == (30, 30)
 
 
-def test_a_compressed_log_that_is_cut_off_keeps_what_stands_before(tmp_path):
-    lines = [loglines.ansor(timestamp=n, costs=[random.random()]) for n in range(3000)]
-    data = gzip.compress(b"\n".join(map(loglines.dump, lines)))
-    path = tmp_path / "a.log.gz"
+@pytest.mark.parametrize(
+    "compress",
+    [gzip.compress, zstandard.compress, lzma.compress, bz2.compress],
+    ids=lambda c: c.__module__,
+)
+def test_a_compressed_log_that_is_cut_off_keeps_what_stands_before(tmp_path, compress):
+    lines = [loglines.ansor(timestamp=n, costs=[random.random()]) for n in range(30_000)]
+    data = compress(b"\n".join(map(loglines.dump, lines)))
+    path = tmp_path / "a.log"
     path.write_bytes(data[: len(data) // 2])
     report = ingest(path, tmp_path / "ds")
     assert report.per_source[0].outcome == "damaged"
     assert "damaged" in report.per_source[0].message
+    assert report.records > 5000
     assert accounted(report)
+
+
+def test_frames_one_after_the_other_are_read(tmp_path):
+    lines = [loglines.dump(loglines.ansor(timestamp=n)) + b"\n" for n in range(30)]
+    path = tmp_path / "a.log.zst"
+    path.write_bytes(b"".join(map(zstandard.compress, lines)))
+    report = ingest(path, tmp_path / "ds")
+    assert (report.lines, report.records, report.per_source[0].outcome) == (30, 30, "read")
 
 
 def test_a_growing_log_is_read_on_from_where_it_stood(tmp_path):

@@ -132,9 +132,7 @@ def decompressed(raw: IO[bytes], *, rewinds: bool = False) -> Iterator[IO[bytes]
         with gzip.GzipFile(fileobj=stream) as content:
             yield _careful(content)
     elif head[:4] == b"\x28\xb5\x2f\xfd":
-        reader = zstandard.ZstdDecompressor(max_window_size=2**27)
-        with reader.stream_reader(stream, read_across_frames=True, closefd=False) as zst:
-            yield _careful(zst)
+        yield _careful(_Zstandard(stream))
     elif head[:3] == b"BZh":
         with bz2.open(stream) as content:
             yield _careful(content)
@@ -149,6 +147,34 @@ def decompressed(raw: IO[bytes], *, rewinds: bool = False) -> Iterator[IO[bytes]
 
 def _careful(stream: Any) -> IO[bytes]:
     return cast("IO[bytes]", _Careful(stream))
+
+
+class _Zstandard:
+    """Reads Zstandard frames; the library's own stream is silent where the last is cut off."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._frames = zstandard.ZstdDecompressor(max_window_size=2**27)
+        self._frame: Any = None
+        self._behind = b""
+        self._ready = io.BytesIO()
+
+    def read1(self, size: int) -> bytes:
+        """At most so many bytes; none at the end."""
+        while not (part := self._ready.read(size)):
+            # A thousand bytes hold at most 32 MiB.
+            packed = self._behind or self._stream.read(1024)
+            if not packed:
+                if self._frame is not None:
+                    raise EOFError("it ends within a Zstandard frame")
+                break
+            if self._frame is None:
+                self._frame = self._frames.decompressobj()
+            self._ready = io.BytesIO(self._frame.decompress(packed))
+            self._behind = self._frame.unused_data
+            if self._frame.eof:
+                self._frame = None
+        return part
 
 
 class _Careful:
