@@ -65,11 +65,20 @@ WORKLOADS = (
     "depthwise_conv2d_nhwc:1,28,28,128,3,1,1",
     "batch_matmul_nkkm:8,64,64,64",
 )
-NAMES = ("random", "evolutionary", "etc-sketch", "droplet", "mutation-guided", "model-ranked")
 BATCH = 8
-# Ansor's rounds of 64 would spend the budget in one; droplet's fixed start would make all its runs
-# one run. Given to every strategy that has such an option.
-OPTIONS = {"round_size": BATCH, "population": 256, "start": "random"}
+# Ansor's rounds of 64 would spend the budget in one. Coordinate descent alone would strand at its
+# start, in a record that holds few of its neighbours.
+ROUNDS = {"round_size": BATCH, "population": 256}
+STRATEGY_OPTIONS: dict[str, dict[str, Any]] = {
+    "random": {},
+    "bayes-ei": {},
+    "evolutionary": ROUNDS,
+    "etc-sketch": ROUNDS,
+    "mutation-guided": ROUNDS,
+    "explore-then-droplet": {"explore": 24, "options": ROUNDS},
+    "model-ranked": {},
+    "transfer": {},
+}
 # Live runs never share a seed with a replay: a user wants to know of runs that are yet to be made.
 FIRST_LIVE_SEED = 10_000
 
@@ -110,9 +119,7 @@ def scenario_of(names: list[str], models: ModelSet, evaluations: int, seeds: int
         ):
             print(f"left out: {name} needs a model (--model)", flush=True)
             continue
-        fields = plugin.Options.model_fields
-        fitting = {key: value for key, value in OPTIONS.items() if key in fields}
-        choices.append({"name": name, "options": fitting})
+        choices.append({"name": name, "options": STRATEGY_OPTIONS.get(name, {})})
     content = {"name": "replay-live", "batch_size": BATCH, "stop_at_best": False, "seeds": seeds}
     return parse_scenario({**content, "budget": {"evaluations": evaluations}, "strategy": choices})
 
@@ -245,7 +252,7 @@ def main() -> None:
     warnings = noise_warnings(1)
     print("\n".join(warnings), flush=True)
     models = load_models(options.model)
-    names = options.strategy or list(NAMES)
+    names = options.strategy or list(STRATEGY_OPTIONS)
     scenario = scenario_of(names, models, options.evaluations, options.replays)
     refined = tuple(options.refined)
     plan = Plan(trials=options.random, refined=refined, occasions=options.occasions)
