@@ -127,6 +127,15 @@ def test_any_lines(lines):
     assert_same(lines)
 
 
+@pytest.mark.parametrize("byte", [*b'0],"x{- '])
+@pytest.mark.parametrize("separators", [None, (",", ":")])
+def test_a_line_with_any_one_byte_damaged(byte, separators):
+    line = json.dumps(loglines.ansor(loglines.ansor_steps()), separators=separators).encode()
+    damaged = [line[:at] + bytes([byte]) + line[at + 1 :] for at in range(len(line))]
+    shorter = [line[:at] + line[at + 1 :] for at in range(len(line))]
+    assert_same([line, *damaged, *shorter])
+
+
 def test_plain_lines_are_all_read_together():
     lines = [
         loglines.dump(

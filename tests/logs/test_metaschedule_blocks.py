@@ -102,6 +102,14 @@ def test_any_lines(lines):
     assert_same(lines, Database(workloads=WORKLOADS))
 
 
+@pytest.mark.parametrize("byte", [*b'0],"x{- '])
+def test_a_line_with_any_one_byte_damaged(byte):
+    line = compact(loglines.metaschedule(0, loglines.trace()))
+    damaged = [line[:at] + bytes([byte]) + line[at + 1 :] for at in range(len(line))]
+    shorter = [line[:at] + line[at + 1 :] for at in range(len(line))]
+    assert_same([line, *damaged, *shorter], Database(workloads=WORKLOADS))
+
+
 def test_plain_lines_are_all_read_together():
     lines = [
         compact(loglines.metaschedule(n % 2 * 2, loglines.trace(tile=(n, 2, 2), unroll=n % 4)))

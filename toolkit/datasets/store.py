@@ -19,6 +19,7 @@ from toolkit.datasets.parts import RECORDS, REJECTED, PartWriter, write_frame
 from toolkit.datasets.record_index import RecordIndex
 from toolkit.datasets.tables import read_sketches, read_tasks, sketches_frame, tasks_frame
 from toolkit.logs.block_reader import BlockResult
+from toolkit.logs.columns import numeric, repeated
 from toolkit.logs.identity import merge_sketches, merge_tasks
 from toolkit.logs.ids import id_numbers
 from toolkit.records import Sketch, Task
@@ -236,8 +237,8 @@ def _placed(rows: Any, source: Source) -> Any:
     """Rows of a source with their place in the dataset."""
     count = len(rows)
     order = np.arange(source.records, source.records + count, dtype=np.int64)
-    rows = rows.append_column("source_id", pa.repeat(pa.scalar(source.source_id), count))
-    rows = rows.append_column("order", pa.array(order))
+    rows = rows.append_column("source_id", repeated(source.source_id, count))
+    rows = rows.append_column("order", numeric(pa.int64(), order))
     return rows.select(RECORDS.names)
 
 

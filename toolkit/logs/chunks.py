@@ -1,8 +1,4 @@
-"""Many rows at once → a record batch: what ``rows.Rows`` does one reading at a time.
-
-Arrow arrays are made from buffers: ``pyarrow.array`` and
-``pyarrow.scalar`` look for pandas at every call.
-"""
+"""Many rows at once → a record batch: what ``rows.Rows`` does one reading at a time."""
 
 from __future__ import annotations
 
@@ -16,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from toolkit.logs.base import SENTINEL_S, mean
+from toolkit.logs.columns import numeric, ragged, repeated, texts
 from toolkit.logs.ids import candidate_numbers, candidate_seed, hex_ids
 from toolkit.logs.rows import SCHEMA
 from toolkit.records import ERROR_NUMBER_STATES, Sketch, TrialState
@@ -55,8 +52,8 @@ class Words(NamedTuple):
     def column(self) -> Any:
         """The rows' words as a string column."""
         if len(self.different) == 1:
-            return _repeated(self.different[0], len(self.codes))
-        return _texts(self.coded())
+            return repeated(self.different[0], len(self.codes))
+        return texts(self.coded())
 
 
 class Candidates:
@@ -95,7 +92,7 @@ class Candidates:
         return {
             "candidate_id": hex_ids(self._numbers),
             "sketch_id": Words(self._sketches, self._codes).column(),
-            "decisions": _ragged(pa.int64(), self.flat, self.sizes),
+            "decisions": ragged(pa.int64(), self.flat, self.sizes),
         }
 
 
@@ -223,19 +220,19 @@ def make_chunk(
         **candidates.columns(),
         "record_id": _record_ids(candidates.tasks, schedules, measured, hashes),
         "task_id": candidates.tasks.column(),
-        "line": _numbers(pa.int64(), lines),
-        "format": _repeated(format, count),
+        "line": numeric(pa.int64(), lines),
+        "format": repeated(format, count),
         "format_version": versions.column(),
         "tvm_version": pa.nulls(count, pa.string())
         if tvm_versions is None
         else pa.array(tvm_versions, pa.string()),
-        "schedule": _texts(schedules, lengths),
+        "schedule": texts(schedules, lengths),
         "state": _coded(outcomes.states[rows]),
-        "error_number": _numbers(pa.int32(), errors.astype(np.int32), told),
-        "run_times_s": _ragged(pa.float64(), flat, sizes),
+        "error_number": numeric(pa.int32(), errors.astype(np.int32), told),
+        "run_times_s": ragged(pa.float64(), flat, sizes),
         "latency_s": _means(flat, sizes),
-        "elapsed_s": _numbers(pa.float64(), elapsed, told),
-        "timestamp": _numbers(pa.float64(), timestamps, told),
+        "elapsed_s": numeric(pa.float64(), elapsed, told),
+        "timestamp": numeric(pa.float64(), timestamps, told),
     }
     return pa.record_batch([columns[field.name] for field in SCHEMA], schema=SCHEMA)
 
@@ -260,45 +257,12 @@ def _record_ids(
     return hex_ids(np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64))
 
 
-def _numbers(type: Any, values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> Any:
-    """A numeric column; null where ``valid`` is false."""
-    mask = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
-    buffers = [mask, pa.py_buffer(np.ascontiguousarray(values))]
-    return pa.Array.from_buffers(type, len(values), buffers)
-
-
-def _offsets(sizes: NDArray[np.int64]) -> Any:
-    ends = np.cumsum(sizes, dtype=np.int32)
-    return pa.py_buffer(np.concatenate([np.zeros(1, dtype=np.int32), ends]))
-
-
-def _texts(texts: Sequence[bytes], sizes: NDArray[np.int64] | None = None) -> Any:
-    """Bytes that are known to be UTF-8 as a string column."""
-    if sizes is None:
-        sizes = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
-    return pa.StringArray.from_buffers(len(texts), _offsets(sizes), pa.py_buffer(b"".join(texts)))
-
-
-def _repeated(word: str, count: int) -> Any:
-    """One word as a string column."""
-    coded = word.encode()
-    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(coded))
-    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(coded * count))
-
-
 def _coded(states: NDArray[np.int64]) -> Any:
     """States as a string column."""
     first = int(states[0])
     if (states == first).all():
-        return _repeated(_STATES[first], len(states))
-    return _texts([_STATE_BYTES[state] for state in states.tolist()])
-
-
-def _ragged(type: Any, flat: NDArray[Any], sizes: NDArray[np.int64]) -> Any:
-    """Rows of different lengths as a list column."""
-    return pa.Array.from_buffers(
-        pa.list_(type), len(sizes), [None, _offsets(sizes)], children=[_numbers(type, flat)]
-    )
+        return repeated(_STATES[first], len(states))
+    return texts([_STATE_BYTES[state] for state in states.tolist()])
 
 
 def _means(flat: NDArray[np.float64], sizes: NDArray[np.int64]) -> Any:
@@ -309,7 +273,7 @@ def _means(flat: NDArray[np.float64], sizes: NDArray[np.int64]) -> Any:
     values[single] = flat[begins[single]]
     for row in np.flatnonzero(sizes > 1).tolist():
         values[row] = mean(flat[begins[row] : begins[row] + sizes[row]].tolist())
-    return _numbers(pa.float64(), values, sizes > 0)
+    return numeric(pa.float64(), values, sizes > 0)
 
 
 def _outcome_bytes(

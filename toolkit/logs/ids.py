@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from toolkit.records import Sketch, content_id
 
 _HEX = np.array([f"{byte:02x}".encode() for byte in range(256)]).view(np.uint16)
+_BYTES = np.zeros(2**16, dtype=np.uint8)
+_BYTES[_HEX] = np.arange(256)
 
 
 def free_columns(sketch: Sketch) -> list[int]:
@@ -55,5 +57,5 @@ def id_numbers(ids: Any) -> NDArray[np.uint64]:
         ids = ids.combine_chunks()
     if not len(ids):
         return np.zeros(0, dtype=np.uint64)
-    text = ids.buffers()[2].to_pybytes()[16 * ids.offset : 16 * (ids.offset + len(ids))]
-    return np.frombuffer(bytes.fromhex(text.decode()), dtype=">u8").astype(np.uint64)
+    text = np.frombuffer(ids.buffers()[2], dtype=np.uint16, offset=16 * ids.offset)
+    return _BYTES[text[: 8 * len(ids)]].view(">u8").astype(np.uint64)

@@ -88,7 +88,7 @@ class MetaScheduleBlocks:
         return left
 
     def _head(self, text: bytes) -> _Head | None:
-        if len(text) <= len(_START):
+        if len(text) <= len(_START) or not text.endswith(b","):
             return None
         head = self._heads.get(text)
         if head is None:
