@@ -56,8 +56,12 @@ class KeptBuilds:
             built = self._built(program)
             if isinstance(built, Reading):
                 yield position, built
-            else:
-                yield position, self._reader.run_artifact(program, str(built))
+                continue
+            reading = self._reader.run_artifact(program, str(built))
+            if built.suffix == ".tar" and reading.state is TrialState.OK:
+                # Its linked form is whole: a run that was killed may leave half of one.
+                built.unlink()
+            yield position, reading
 
     def _built(self, program: Program) -> Path | Reading:
         archive = self._folder / f"{program.key}.tar"
@@ -66,7 +70,9 @@ class KeptBuilds:
         if failed.is_file():
             state, error = orjson.loads(failed.read_bytes())
             return Reading(TrialState(state), error=error)
-        if not linked.is_file() and not archive.is_file():
+        if archive.is_file():
+            return archive
+        if not linked.is_file():
             temporary = archive.with_suffix(".part.tar")
             reading = self._builder.export(program, str(temporary))
             self.builds += 1
@@ -74,7 +80,8 @@ class KeptBuilds:
                 failed.write_bytes(orjson.dumps([reading.state.value, reading.error]))
                 return reading
             temporary.replace(archive)
-        return linked if linked.is_file() else archive
+            return archive
+        return linked
 
 
 class RebuiltOracle:
