@@ -17,7 +17,7 @@ from toolkit.logs.files import Block
 from toolkit.logs.metaschedule import Database
 from toolkit.logs.places import Place
 from toolkit.logs.transfer import encode_result, read_frame, write_frame
-from toolkit.records import Task
+from toolkit.records import Sketch, Task
 
 MACHINES = 8
 """Readers of so many machines are kept."""
@@ -29,7 +29,8 @@ class Worker:
     def __init__(self) -> None:
         self._reader = BlockReader(Kind.FOREIGN, None)
         self._ansor: dict[str | None, BlockReader] = {}
-        self._known: dict[str, Task] = {}
+        self._tasks: dict[str, Task] = {}
+        self._sketches: dict[str, Sketch] = {}
 
     def open(self, source: dict[str, Any]) -> None:
         """Begin another source."""
@@ -44,13 +45,15 @@ class Worker:
             self._reader = self._ansor.setdefault(machine, BlockReader(kind, machine))
         else:
             self._reader = BlockReader(kind, machine, database)
-        self._known = {}
+        self._tasks, self._sketches = {}, {}
 
     def read(self, place: dict[str, Any], body: bytes) -> BlockResult:
-        """Read one block; a task is told once a source, unless more of it is known."""
+        """Read one block; tasks and sketches are told once a source, unless more is known."""
         result = self._reader.read(Block(body, **place), 0)
-        result.tasks = [t for t in result.tasks if self._known.get(t.task_id) != t]
-        self._known.update((task.task_id, task) for task in result.tasks)
+        result.tasks = [t for t in result.tasks if self._tasks.get(t.task_id) != t]
+        self._tasks.update((task.task_id, task) for task in result.tasks)
+        result.sketches = [s for s in result.sketches if self._sketches.get(s.sketch_id) != s]
+        self._sketches.update((sketch.sketch_id, sketch) for sketch in result.sketches)
         return result
 
 
