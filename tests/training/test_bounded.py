@@ -8,14 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import xgboost
+from made_autotvm import write_autotvm
 
-from toolkit.datasets import Dataset
+from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import RecipeError
 from toolkit.training import train_throughput
 from toolkit.training.gather import candidate_counts, gather, share_of
 from toolkit.training.models import MODELS
 from toolkit.training.models.base import Rows, part_tasks
 from toolkit.training.recipe import ModelOptions, Recipe
+from toolkit.training.table import sample_rows
 
 
 def test_a_table_holds_so_many_rows_and_each_tasks_best(made_dataset: Dataset) -> None:
@@ -149,3 +151,22 @@ def test_a_gpu_that_is_not_there_is_no_processor(
         train_throughput(made_dataset, recipe, tmp_path / "model")
     assert "device = 'cpu'" in str(raised.value)
     assert not (tmp_path / "model").exists()
+
+
+def test_a_machines_name_changes_neither_draws_nor_order(tmp_path: Path, quick: Recipe) -> None:
+    write_autotvm(tmp_path / "log.json", noise=0.01, failing=0.02)
+    tables = []
+    for name in ("one", "another"):
+        ingest([tmp_path / "log.json"], tmp_path / name, machine=name)
+        dataset = open_dataset(tmp_path / name)
+        assert {task.machine for task in dataset.tasks().values()} == {name}
+        tables.append(gather(dataset, most=300)[0])
+    first, second = tables
+    assert first.task_ids != second.task_ids
+    assert first.workloads == second.workloads
+    assert np.array_equal(first.latency_s, second.latency_s, equal_nan=True)
+    assert np.array_equal(first.features, second.features, equal_nan=True)
+    good = np.flatnonzero(first.good)
+    drawn, _ = sample_rows(first, good, 30, 10**6, 0)
+    assert np.array_equal(drawn, sample_rows(second, good, 30, 10**6, 0)[0])
+    assert len(drawn) < len(good)

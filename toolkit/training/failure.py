@@ -13,7 +13,7 @@ from toolkit.errors import RecipeError
 from toolkit.training.models import MODELS
 from toolkit.training.models.base import Model, Rows
 from toolkit.training.recipe import Recipe
-from toolkit.training.table import Table
+from toolkit.training.table import Table, draw_key
 
 Floats = NDArray[np.float64]
 
@@ -114,7 +114,7 @@ def _sample(table: Table, rows: NDArray[np.int64], recipe: Recipe) -> NDArray[np
     chosen = []
     for number, own in zip(numbers, np.split(rows, starts[1:]), strict=True):
         if len(own) > quota:
-            rng = np.random.default_rng([recipe.seed, int(table.task_ids[number][:8], 16)])
+            rng = np.random.default_rng([recipe.seed, draw_key(table.workloads[number])])
             own = np.sort(rng.choice(own, quota, replace=False))
         chosen.append(own)
     return np.concatenate(chosen) if chosen else rows

@@ -17,7 +17,14 @@ from toolkit.features import EXTRACTORS, best_extractor_for, cached_blocks, extr
 from toolkit.features.base import Extractor, FeatureBlock
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
-from toolkit.training.table import MeasuredGroup, Table, build_table
+from toolkit.training.table import (
+    MeasuredGroup,
+    Table,
+    build_table,
+    draw_key,
+    task_order,
+    workload_key,
+)
 
 Part = tuple[MeasuredGroup, FeatureBlock]
 
@@ -109,7 +116,8 @@ def gather_parts(
             where=dataset.path,
             cure="known extractors: " + ", ".join(EXTRACTORS.names()),
         )
-    parts.sort(key=lambda part: part[0].group.task.task_id)
+    order = {task_id: task_order(tasks[task_id]) for task_id in wanted}
+    parts.sort(key=lambda part: order[part[0].group.task.task_id])
     return parts, versions
 
 
@@ -168,7 +176,7 @@ def light(part: Part, share: float) -> Part:
     keep = max(1, round(share * len(group)))
     fastest = keep // 5
     order = np.argsort(latency, kind="stable")  # what never ran comes last
-    key = [int(group.task.task_id[:8], 16), int(group.sketch.sketch_id[:8], 16)]
+    key = [draw_key(workload_key(group.task)), int(group.sketch.sketch_id[:8], 16)]
     drawn = np.random.default_rng(key).choice(order[fastest:], keep - fastest, replace=False)
     rows = np.sort(np.concatenate([order[:fastest], drawn]))
     return (

@@ -102,6 +102,20 @@ def workload_key(task: Task) -> str:
     return content_id("workload", canonical_json(parts))
 
 
+def task_order(task: Task) -> tuple[str, str, str]:
+    """Sort key of tasks: what they compute and for which target, then their id.
+
+    The id depends on the machine's name, and with it whatever is drawn in the order of ids: the
+    same log under another name would train another model.
+    """
+    return workload_key(task), task.target, task.task_id
+
+
+def draw_key(workload: str) -> int:
+    """Seed of what is drawn of a task: the same whatever its machine is called."""
+    return int(content_id("draw", workload)[:8], 16)
+
+
 def machine_key(task: Task) -> str:
     """Name of the machine where it is known, and the target."""
     return f"{task.machine or 'unknown machine'} · {task.target}"
@@ -118,8 +132,10 @@ def align(block: FeatureBlock, columns: Sequence[str]) -> NDArray[np.float32]:
 
 
 def build_table(groups: Iterable[tuple[MeasuredGroup, FeatureBlock]]) -> Table:
-    """Stack groups with their features; tasks are numbered in the order of their ids."""
-    parts = sorted(groups, key=lambda part: part[0].group.task.task_id)
+    """Stack groups with their features; tasks are numbered in the order of ``task_order``."""
+    found = list(groups)
+    keys = {part[0].group.task.task_id: task_order(part[0].group.task) for part in found}
+    parts = sorted(found, key=lambda part: keys[part[0].group.task.task_id])
     columns = tuple(sorted({name for _, block in parts for name in block.columns}))
     tasks: dict[str, Task] = {}
     numbers: list[NDArray[np.int64]] = []
@@ -158,7 +174,8 @@ def sample_rows(
 
     A task that has more keeps its fastest fifth of the quota and a random sample of the others,
     each of which then weighs as much as the rows it stands for. The draw of one task depends on
-    that task alone. Returns ascending row numbers and their weights (1 where nothing was left out).
+    what it computes alone. Returns ascending row numbers and their weights (1 where nothing was
+    left out).
     """
     n_tasks = max(len(np.unique(table.task[rows])), 1)
     quota = max(10, min(per_task, total // n_tasks))
@@ -173,7 +190,7 @@ def sample_rows(
         fastest = quota // 5
         order = np.argsort(table.latency_s[own], kind="stable")
         rest = order[fastest:]
-        rng = np.random.default_rng([seed, int(table.task_ids[number][:8], 16)])
+        rng = np.random.default_rng([seed, draw_key(table.workloads[number])])
         drawn = rng.choice(rest, quota - fastest, replace=False)
         picked = np.concatenate([order[:fastest], drawn])
         weight = np.ones(len(picked))

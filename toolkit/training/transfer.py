@@ -23,7 +23,7 @@ from toolkit.training.crossfit import pick_member
 from toolkit.training.gather import gather, networks_of
 from toolkit.training.metrics import JudgedTask, TaskMetrics, summarize, task_metrics
 from toolkit.training.recipe import Recipe
-from toolkit.training.table import Table
+from toolkit.training.table import Table, draw_key
 from toolkit.training.throughput import ThroughputModel
 
 Floats = NDArray[np.float64]
@@ -150,7 +150,7 @@ def _judge(
 ) -> dict[int, TaskMetrics]:
     """Metrics of one task by number of records, averaged over draws."""
     metrics: dict[int, list[TaskMetrics]] = {n: [] for n in numbers}
-    key = int(table.task_ids[number][:8], 16)
+    key = draw_key(table.workloads[number])
     for draw in range(draws):
         rng = np.random.default_rng([seed, draw, key])
         order = rng.permutation(own)
