@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from toolkit.features.gpu_clocks import clock_columns
 from toolkit.features.gpu_memory import memory_columns
 from toolkit.features.hardware import multiprocessors, shared_limit
 from toolkit.features.nest import Nest
@@ -56,7 +57,7 @@ def gpu_columns(
     staged = _staging(nest, tiling, known, threads, result)
     result["staged_bytes"] = staged
     result["shared_share"] = staged / shared_limit(task)
-    resident = _occupancy(tiling, known, threads, warps, vthreads, staged, result)
+    resident = _occupancy(tiling, known, warps, vthreads, staged, result)
     _waves(known, task, blocks, threads, resident, result)
     _traffic(tiling, known, blocks, staged, result)
     result.update(_runs(tiling))
@@ -74,6 +75,7 @@ def gpu_columns(
             + known["stage_weight_bytes"] * memory["sectors_weight"]
         ) / (known["stage_data_bytes"] + known["stage_weight_bytes"])
         result["sector_traffic"] = result["traffic_per_flop"] * result["copy_sectors"]
+    result.update(clock_columns(tiling, {**known, **result}, multiprocessors(task), LANES))
     if len(nest.threads) > 1:
         others_threads = np.stack(nest.threads[1:])
         others_blocks = np.stack(nest.blocks[1:])
@@ -120,13 +122,15 @@ def _staging(
 def _occupancy(
     tiling: Tiling,
     known: dict[str, Floats],
-    threads: Floats,
     warps: Floats,
     vthreads: Floats,
     staged: Floats,
     result: dict[str, Floats],
 ) -> Floats:
-    """Blocks that one multiprocessor holds at a time, by threads, shared memory and registers."""
+    """Blocks that one multiprocessor holds at a time, by warps, shared memory and registers.
+
+    A warp that is not full takes as much room as one that is.
+    """
     size = tiling.operation.element_bytes
     accumulators = known["mid_out_bytes"] / size * vthreads
     operands = (known["mid_data_bytes"] + known["mid_weight_bytes"]) / size
@@ -135,14 +139,14 @@ def _occupancy(
     result["shared_reuse"] = known["mid_volume"] / np.maximum(operands, 1.0)
     registers = np.minimum(accumulators + np.minimum(operands, 64) + 24, 255)
     limits = [
-        MAX_THREADS / np.maximum(threads, WARP),
+        MAX_THREADS / (warps * WARP),
         SHARED_BYTES / np.maximum(staged, 1.0),
         REGISTERS / (registers * warps * WARP),
         np.full(tiling.rows, 32.0),
     ]
     resident = np.maximum(np.floor(np.minimum.reduce(limits)), 1.0)
     result["resident_blocks"] = resident
-    result["occupancy"] = np.minimum(resident * threads / MAX_THREADS, 1.0)
+    result["occupancy"] = np.minimum(resident * warps * WARP / MAX_THREADS, 1.0)
     result["resident_warps"] = resident * warps
     # Independent multiply-adds in flight hide latency where warps are few.
     result["parallel_slack"] = resident * warps * np.minimum(accumulators, 64)

@@ -61,7 +61,7 @@ class KnobsExtractor:
     """AutoTVM knobs → columns."""
 
     name = "knobs"
-    version = 3
+    version = 4
 
     def supports(self, task: Task) -> bool:
         """AutoTVM tasks."""
