@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice, repeat
-from operator import and_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -126,14 +124,9 @@ class AnsorBlocks:
             if prefix is None or found is None:
                 begin += 1
                 continue
-            tail = found[0]
-            end = len(lines)
-            starts = map(bytes.startswith, islice(lines, begin, None), repeat(head))
-            ends = map(bytes.endswith, islice(lines, begin, None), repeat(tail))
-            for place, same in enumerate(map(and_, starts, ends), begin):
-                if not same:
-                    end = place
-                    break
+            tail, end = found[0], begin + 1
+            while end < len(lines) and lines[end].startswith(head) and lines[end].endswith(tail):
+                end += 1
             yield _Stretch(begin, end, prefix, found[1].decode(), len(tail))
             begin = end
 
@@ -164,20 +157,12 @@ class AnsorBlocks:
         """Add a chunk of rows; return which of the lines taken apart are in it."""
         count = len(lines)
         prefixes = np.array(apart.prefixes, dtype=np.int64)
-        parts: dict[Variant, list[tuple[NDArray[np.intp], Decided]]] = {}
-        schedules: list[bytes] = []
-        for begin in range(0, count, BATCH):
-            runs = Runs(apart.steps[begin : begin + BATCH])
-            schedules += _schedules(runs)
-            for variant, members, decided in self._shapes.read(runs):
-                parts.setdefault(variant, []).append((members + begin, decided))
+        schedules, decisions = self._decided(apart.steps)
         tasks: list[Task] = []
         codes = np.full(count, -1, dtype=np.int64)
         sizes = np.zeros(count, dtype=np.int64)
         found: list[tuple[Variant, NDArray[np.intp], Decided]] = []
-        for variant, pieces in parts.items():
-            members = np.concatenate([of_piece for of_piece, _ in pieces])
-            one = Decided.joined([decided for _, decided in pieces])
+        for variant, members, one in decisions:
             mine, which = self._tasks(prefixes[members], one.extents)
             known = np.array([task is not None for task in mine], dtype=np.bool_)
             numbers = np.cumsum(known) - 1 + len(tasks)
@@ -209,6 +194,26 @@ class AnsorBlocks:
         sketches = [variant.sketch for variant, members, _ in found if len(members)]
         rows.add_chunk(chunk, [task for n, task in enumerate(tasks) if n in used], sketches)
         return taken
+
+    def _decided(
+        self, steps: Sequence[bytes]
+    ) -> tuple[list[bytes], list[tuple[Variant, NDArray[np.intp], Decided]]]:
+        """Canonical schedules of all steps, and the rows of each variant with their decisions."""
+        schedules: list[bytes] = []
+        parts: dict[Variant, list[tuple[NDArray[np.intp], Decided]]] = {}
+        for begin in range(0, len(steps), BATCH):
+            runs = Runs(steps[begin : begin + BATCH])
+            schedules += _schedules(runs)
+            for variant, rows, decided in self._shapes.read(runs):
+                parts.setdefault(variant, []).append((rows + begin, decided))
+        return schedules, [
+            (
+                variant,
+                np.concatenate([rows for rows, _ in pieces]),
+                Decided.joined([decided for _, decided in pieces]),
+            )
+            for variant, pieces in parts.items()
+        ]
 
     def _tasks(
         self, prefixes: NDArray[np.int64], extents: NDArray[np.int64]
