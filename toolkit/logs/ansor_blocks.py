@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,7 +83,10 @@ class AnsorBlocks:
         self._shapes = Shapes(reader)
 
     def read(self, lines: Sequence[bytes], number: int, rows: Rows) -> list[int]:
-        """Read lines, of which the first is line ``number + 1``; return the places left over."""
+        """Read lines with their newlines; return the places left over.
+
+        The first of them is line ``number + 1``.
+        """
         if len(self._prefixes) >= _KEPT:
             self._prefixes.clear()
             self._known.clear()
@@ -254,8 +258,8 @@ def _items(text: bytes) -> Any:
 
 def _schedules(runs: Runs) -> list[bytes]:
     """Canonical schedules: the steps without spaces, as TVM nests them."""
-    texts = runs.joined.translate(None, b" ").split(b"\n")
-    return [b"[[],[" + text + b"]]" for text in texts]
+    texts = BytesIO(runs.joined.translate(None, b" ") + b"\n")
+    return [b"[[],[" + text[:-1] + b"]]" for text in texts]
 
 
 def _measured(apart: _Apart) -> tuple[_Apart, Outcomes | None]:

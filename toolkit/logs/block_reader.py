@@ -79,8 +79,9 @@ class BlockReader:
             counted = len(pieces) - len(waiting)
         done = 0
         for place in waiting:
-            offset += sum(len(piece) + 1 for piece in pieces[done:place])
-            done, piece, number = place + 1, pieces[place], block.number + place + 1
+            offset += sum(map(len, pieces[done:place]))
+            done, number = place + 1, block.number + place + 1
+            piece = pieces[place].removesuffix(b"\n")
             try:
                 if block.oversize:
                     raise BadLine(TOO_LONG)
@@ -94,7 +95,7 @@ class BlockReader:
                     else:
                         counted += 1
                 rejected.append(Rejected(number, offset, reason, piece[:REJECTED_BYTES]))
-            offset += len(piece) + 1
+            offset += len(pieces[place])
         return BlockResult(
             rows=rows.table(),
             lines=len(pieces),

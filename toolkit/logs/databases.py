@@ -118,6 +118,6 @@ def _lines(place: Place) -> Iterable[bytes]:
     try:
         with place.open() as stream:
             for block in read_blocks(stream):
-                yield from block.pieces()
+                yield from (piece.removesuffix(b"\n") for piece in block.pieces())
     except (LogError, OSError):
         return
