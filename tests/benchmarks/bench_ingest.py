@@ -18,10 +18,10 @@ from the log to the committed dataset, by its own report; TVM's readers from the
 record, without the time that it takes to import and warm up TVM.
 
 How long the log is matters to one side only: TVM's readers have the same rate at any length, an
-ingest starts its reading processes anew (0.15 s of CPU each, while the reader of the file waits). A
-million records is the fair length for archives, which are longer; fewer weigh the start.
-Lines made here are of one task and short. A real log of many tasks has longer lines, and fewer of
-them that can be read together: give one as LOG to see both rates on it.
+ingest starts its reading processes anew (a quarter of a second, while the reader of the file
+waits). A million records is the fair length for archives, which are longer; fewer weigh the start.
+Lines made here are of one task and short. A real log has longer lines, which cost an ingest in
+proportion and TVM's reader less: give one as LOG to see both rates on it.
 """
 
 from __future__ import annotations

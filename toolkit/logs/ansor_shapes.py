@@ -53,10 +53,11 @@ class Shapes:
     def __init__(self, reader: AnsorReader) -> None:
         self._reader = reader
         self._variants: dict[int, list[Variant]] = {}
-        self._kept = 0
 
     def read(self, runs: Runs) -> Iterator[tuple[Variant, NDArray[np.intp], Decided]]:
         """Give rows of texts of steps with their decisions; those of no variant are left out."""
+        if sum(map(len, self._variants.values())) > _KEPT:
+            self._variants.clear()
         if (runs.counts == runs.counts[0]).all():
             yield from self._of_count(int(runs.counts[0]), runs, np.arange(len(runs)))
             return
@@ -83,12 +84,6 @@ class Shapes:
                 yield known[at], rows[mask], decided
                 rows = rows[~mask]
             at += 1
-        self._forget()
-
-    def _forget(self) -> None:
-        """Forget all variants when there are very many."""
-        if sum(map(len, self._variants.values())) > _KEPT:
-            self._variants.clear()
 
 
 class Variant:
