@@ -146,6 +146,8 @@ def test_parallel_loop_and_registers_of_an_x86_template() -> None:
     assert values["body_vectors"] == 8 * 5 * 3  # three kernel columns unrolled
     assert values["ci_over_co_reg"] == 16 / 32
     assert values["point_stride_bytes"] == 16 * 4 * 2
+    # 28 rows of outputs with stride 2 read 27 * 2 + 3 rows.
+    assert values["plane_bytes"] == 16 * 57 * 57 * 4
 
 
 @pytest.mark.parametrize("template", ["dense_nopack.x86", "batch_matmul.x86"])
@@ -191,6 +193,7 @@ def test_a_block_of_channels_is_no_depth_of_a_depthwise_convolution() -> None:
     assert values["ragged"] == 1.0
     assert values["ci_over_co_reg"] == 16 / 32
     assert values["point_stride_bytes"] == 16 * 4
+    assert values["plane_bytes"] == 16 * 58 * 58 * 4
 
 
 def test_generic_x86_has_vectors_of_128_bits() -> None:

@@ -74,3 +74,22 @@ def test_one_member_of_log_throughput_is_left_as_it_is() -> None:
     )
     raw = ensemble.parts[0].model.predict(features)
     assert np.array_equal(ensemble.predict(features), raw)
+
+
+def test_a_member_that_wants_more_tasks_is_left_out_unless_all_are() -> None:
+    features = np.arange(1, 81, dtype=np.float32)[:, None]
+    value, weight = -np.log(features[:, 0].astype(np.float64)), np.ones(80)
+    group = np.repeat(np.arange(4), 20)
+    usual, wants = {"target": "log_speed"}, {"target": "speed", "min_tasks": 5}
+
+    def targets(*members: dict[str, object], tasks: int) -> list[str]:
+        some = group < tasks
+        fitted = fit_models(
+            features[some], value[some], group[some], weight[some], recipe(*members), threads=1
+        )
+        return [part.target for part in fitted.parts]
+
+    assert targets(usual, wants, tasks=4) == ["log_speed"]
+    assert targets(wants, tasks=4) == ["speed"]
+    assert targets(usual, {**wants, "min_tasks": 4}, tasks=4) == ["log_speed", "speed"]
+    assert targets(usual, {**wants, "min_tasks": 4}, tasks=3) == ["log_speed"]

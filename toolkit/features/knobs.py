@@ -61,7 +61,7 @@ class KnobsExtractor:
     """AutoTVM knobs → columns."""
 
     name = "knobs"
-    version = 4
+    version = 5
 
     def supports(self, task: Task) -> bool:
         """AutoTVM tasks."""

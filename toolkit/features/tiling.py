@@ -185,6 +185,10 @@ class Tiling:
         # Packed layouts: unequal blocks are gathered (depthwise), points lie this far apart.
         result["ci_over_co_reg"] = ci / co
         result["point_stride_bytes"] = ci * size * self.operation.stride[1]
+        # One block of channels of the whole image: each block of outputs that reads another part
+        # of it comes back to it, from whichever cache still holds it.
+        image = {role: float(self.operation.extent(role)) for role in ("h", "w", "kh", "kw")}
+        result["plane_bytes"] = ci * size * self.operation.elements(image)[0]
         return result
 
     def ragged(self) -> Floats:

@@ -16,6 +16,7 @@ from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 from toolkit.training.ensemble import fit_ensemble
 from toolkit.training.folds import assign_folds
+from toolkit.training.models.one_thread import one_blas_thread
 from toolkit.training.recipe import Recipe
 from toolkit.training.table import Table, workload_key
 
@@ -134,6 +135,7 @@ def cross_fit(
     made: dict[str, Any] = {}
     with (
         progress.step("training", total=len(wanted)) as step,
+        one_blas_thread(),
         ThreadPoolExecutor(workers) as pool,
     ):
         waiting = {pool.submit(make, rows): name for name, rows in wanted.items()}

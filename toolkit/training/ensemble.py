@@ -156,7 +156,8 @@ def fit_models(
     ``cliques`` says which rows are neighbours, for the objective ``neighbours``.
     """
     parts: list[_Part] = []
-    for options in recipe.models:
+    models = recipe.models_for(len(np.unique(group)))
+    for options in models:
         own = weight * np.exp(options.emphasis * value)
         own = own / max(float(np.mean(own)), 1e-300)
         rows = Rows(features, _target(value, group, options), own, group, cliques)
@@ -171,7 +172,7 @@ def fit_models(
             parts.append(_Part(model, options.target, options.weight / options.seeds))
     same = all(
         options.target == "log_speed" and options.objective in ("squared", "neighbours")
-        for options in recipe.models
+        for options in models
     )
     return Ensemble(tuple(parts if same else _one_scale(parts, features, value)))
 

@@ -91,7 +91,7 @@ def fit_failure(
     weight = 1 / np.sqrt(sizes[group])
     fitted: list[Model] = []
     weights: list[float] = []
-    for options in recipe.models:
+    for options in recipe.models_for(len(np.unique(group))):
         for number in range(options.seeds):
             fitted.append(
                 MODELS.get(options.library).fit(

@@ -85,22 +85,22 @@ def parse_budget(text: str) -> Budget:
 
 
 def space_of(recipe: Recipe) -> dict[str, Range]:
-    """The declared space, or that of the recipe's library.
+    """The declared space, or that of the library of the recipe's first model.
 
     Raises
     ------
     RecipeError
-        When the models are of several libraries, or of one without a default, or a range is empty.
+        When that library has no default, or a range is empty.
     """
-    libraries = sorted({model.library for model in recipe.models})
+    library = recipe.models[0].library
     space = dict(recipe.search.space)
     if not space:
-        if len(libraries) != 1 or libraries[0] not in SPACES:
+        if library not in SPACES:
             raise RecipeError(
-                f"there is no default space for models of {' and '.join(libraries)}",
+                f"there is no default space for models of {library}",
                 cure="declare one under [search.space]",
             )
-        space = SPACES[libraries[0]]
+        space = SPACES[library]
     for name, values in space.items():
         if values.high < values.low or (values.log and values.low <= 0):
             raise RecipeError(f"search.space.{name}: holds no value")
@@ -120,11 +120,13 @@ def draw(space: dict[str, Range], rng: np.random.Generator) -> dict[str, float |
 
 
 def applied(recipe: Recipe, changes: dict[str, float | int]) -> Recipe:
-    """Return the recipe with parameters changed in all of its models."""
+    """Return the recipe with parameters changed in all models of its first one's library."""
     fields = {k: v for k, v in changes.items() if k in ("rounds", "emphasis")}
     params = {k: v for k, v in changes.items() if k not in fields}
     models = tuple(
         model.model_copy(update={**fields, "params": {**model.params, **params}})
+        if model.library == recipe.models[0].library
+        else model
         for model in recipe.models
     )
     return recipe.model_copy(update={"models": models})

@@ -62,7 +62,7 @@ class SplitOptions(_Strict):
 class ModelOptions(_Strict):
     """One member of the ensemble."""
 
-    library: str = Field(description="lightgbm, xgboost, ridge, or a plug-in's name")
+    library: str = Field(description="lightgbm, xgboost, network, ridge, or a plug-in's name")
     target: Literal["log_speed", "speed", "rank", "top_rank"] = Field(
         "log_speed",
         description="log of relative throughput, relative throughput, its rank in the task, or "
@@ -73,7 +73,7 @@ class ModelOptions(_Strict):
         description="logistic: for validity models, and for them alone; neighbours: differences "
         "between candidates one decision apart, for mutation models of the method expected",
     )
-    rounds: int = Field(300, ge=1, description="boosting rounds")
+    rounds: int = Field(300, ge=1, description="boosting rounds; a network's passes over the rows")
     early_stopping: int = Field(
         0,
         ge=0,
@@ -85,6 +85,9 @@ class ModelOptions(_Strict):
     )
     seeds: int = Field(1, ge=1, description="how many fits, with different seeds, are averaged")
     weight: float = Field(1.0, gt=0)
+    min_tasks: int = Field(
+        0, ge=0, description="left out where fewer tasks are trained on, unless all are"
+    )
     emphasis: float = Field(
         0.0, ge=0, description="weight of a row is relative throughput to this power"
     )
@@ -141,6 +144,10 @@ class Recipe(_Strict):
     )
     search: SearchOptions = SearchOptions()  # type: ignore[call-arg]
     models: tuple[ModelOptions, ...] = Field(min_length=1)
+
+    def models_for(self, tasks: int) -> tuple[ModelOptions, ...]:
+        """Models that are fitted to so many tasks."""
+        return tuple(m for m in self.models if m.min_tasks <= tasks) or self.models
 
 
 def recipe_names() -> list[str]:

@@ -7,6 +7,7 @@ MODELS = Registry(
     {
         "lightgbm": "toolkit.training.models.lightgbm_model:LightGBMModel",
         "xgboost": "toolkit.training.models.xgboost_model:XGBoostModel",
+        "network": "toolkit.training.models.network_model:NetworkModel",
         "ridge": "toolkit.training.models.ridge_model:RidgeModel",
     },
 )

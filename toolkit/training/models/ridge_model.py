@@ -55,9 +55,9 @@ class RidgeModel:
     def load(cls, path: Path) -> RidgeModel:
         """Read the coefficients."""
         try:
-            with np.load(path, allow_pickle=False) as kept:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
                 return cls(kept["mean"], kept["scale"], kept["slope"], float(kept["intercept"]))
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise unreadable(path, error) from None
 
     def save(self, path: Path) -> None:

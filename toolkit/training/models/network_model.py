@@ -1,0 +1,191 @@
+"""A small neural network: smooth where trees have steps, and wrong about other tasks than they.
+
+Each quantity is seen twice: its signed logarithm, standardised, and its place among the values of
+the training rows. Kept as one ``.npz`` of its weights: scikit-learn has no format but pickle.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.errors import RecipeError
+from toolkit.training.models.base import Floats, Matrix, Rows, normalised, unreadable
+from toolkit.training.models.one_thread import one_blas_thread
+from toolkit.training.recipe import ModelOptions
+
+PLACES = 65
+"""Quantiles of a column that its places are told by; equal ones count once."""
+
+EDGE = 1.7
+"""Places run from minus this to this: about the spread of a standardised column."""
+
+FAR = 4.0
+"""Standard deviations at which logarithms are cut: other tasks may lie far from the known ones."""
+
+DEFAULTS = {"width": 128, "alpha": 1e-3, "learning_rate": 2e-3, "batch": 512}
+
+_Weights = tuple[NDArray[np.float32], ...]
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """How features become inputs, as the training rows have it.
+
+    ``marks`` are each column's distinct quantiles, ascending, NaN behind them; ``partly`` says
+    which columns some training rows lack.
+    """
+
+    mean: Floats
+    scale: Floats
+    marks: Floats
+    partly: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, features: Matrix) -> _Inputs:
+        values = _logs(features)
+        known = np.isfinite(values)
+        count = np.maximum(known.sum(axis=0), 1)
+        mean = np.where(known, values, 0.0).sum(axis=0) / count
+        spread = np.sqrt((np.where(known, values - mean, 0.0) ** 2).sum(axis=0) / count)
+        marks = np.full((values.shape[1], PLACES), np.nan)
+        for column in range(values.shape[1]):
+            own = values[known[:, column], column]
+            if len(own):
+                distinct = np.unique(np.quantile(own, np.linspace(0.0, 1.0, PLACES)))
+                marks[column, : len(distinct)] = distinct
+        partly = np.asarray(known.any(axis=0) & ~known.all(axis=0))
+        return cls(mean, np.where(spread > 0, spread, 1.0), marks, partly)
+
+    def apply(self, features: Matrix) -> NDArray[np.float32]:
+        """Inputs: logarithms, places, and whether a quantity is absent; absent ones are 0."""
+        values = _logs(features)
+        known = np.isfinite(values)
+        width = values.shape[1]
+        inputs = np.zeros((len(values), 2 * width + int(self.partly.sum())), dtype=np.float32)
+        standard = np.clip((np.where(known, values, 0.0) - self.mean) / self.scale, -FAR, FAR)
+        inputs[:, :width] = np.where(known, standard, 0.0)
+        for column, marks in enumerate(self.marks):
+            distinct = marks[np.isfinite(marks)]
+            if len(distinct) > 1:
+                places = np.linspace(-EDGE, EDGE, len(distinct))
+                found = np.interp(values[:, column], distinct, places)
+                inputs[:, width + column] = np.where(known[:, column], found, 0.0)
+        inputs[:, 2 * width :] = ~known[:, self.partly]
+        return inputs
+
+
+def _logs(features: Matrix) -> Floats:
+    values = np.asarray(features, dtype=np.float64)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.sign(values) * np.log1p(np.abs(values)))
+
+
+class NetworkModel:
+    """A perceptron of two hidden layers with rectified linear units."""
+
+    library = "network"
+    suffix = ".npz"
+
+    def __init__(self, inputs: _Inputs, weights: _Weights, biases: _Weights) -> None:
+        self._inputs, self._weights, self._biases = inputs, weights, biases
+
+    @classmethod
+    def fit(
+        cls, rows: Rows, options: ModelOptions, *, seed: int, threads: int, device: str
+    ) -> NetworkModel:
+        """Fit by scikit-learn's ``MLPRegressor`` (Adam), ``rounds`` times over all rows.
+
+        ``params``: ``width`` of the first hidden layer (the second has half of it), ``alpha`` (the
+        penalty), ``learning_rate``, ``batch``.
+        """
+        del threads  # One thread: threads of small products cost more than they save.
+        from sklearn.neural_network import MLPRegressor
+
+        if options.objective != "squared" or device != "cpu" or options.early_stopping:
+            raise RecipeError(
+                "a network knows objective = 'squared', device = 'cpu' and no early stopping"
+            )
+        unknown = sorted(set(options.params) - set(DEFAULTS))
+        if unknown:
+            raise RecipeError(
+                f"a network has no parameter {unknown[0]!r}", cure=f"it has {', '.join(DEFAULTS)}"
+            )
+        chosen = {name: float(options.params.get(name, usual)) for name, usual in DEFAULTS.items()}
+        width = max(2, int(chosen["width"]))
+        inputs = _Inputs.of(rows.features)
+        centre = float(np.average(rows.target, weights=rows.weight))
+        spread = max(float(np.std(rows.target)), 1e-12)
+        model = MLPRegressor(
+            hidden_layer_sizes=(width, width // 2),
+            alpha=chosen["alpha"],
+            learning_rate_init=chosen["learning_rate"],
+            batch_size=min(int(chosen["batch"]), len(rows.target)),
+            max_iter=1,
+            random_state=seed,
+        )
+        given = inputs.apply(rows.features)
+        wanted = ((rows.target - centre) / spread).astype(np.float32)
+        weight = rows.weight.astype(np.float32)
+        with one_blas_thread():
+            for _ in range(options.rounds):
+                model.partial_fit(given, wanted, sample_weight=weight)
+        # In the order of rows, as they are read back: sums are then formed the same way.
+        weights = [np.ascontiguousarray(w, dtype=np.float32) for w in model.coefs_]
+        biases = [np.asarray(b, dtype=np.float32) for b in model.intercepts_]
+        weights[-1] = weights[-1] * np.float32(spread)
+        biases[-1] = biases[-1] * np.float32(spread) + np.float32(centre)
+        return cls(inputs, tuple(weights), tuple(biases))
+
+    @classmethod
+    def load(cls, path: Path) -> NetworkModel:
+        """Read the weights."""
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
+                layers = range(int(kept["layers"]))
+                return cls(
+                    _Inputs(kept["mean"], kept["scale"], kept["marks"], kept["partly"]),
+                    tuple(kept[f"weight_{n}"] for n in layers),
+                    tuple(kept[f"bias_{n}"] for n in layers),
+                )
+        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise unreadable(path, error) from None
+
+    def save(self, path: Path) -> None:
+        """Write the weights."""
+        kept: dict[str, Any] = {
+            "layers": np.array(len(self._weights)),
+            "mean": self._inputs.mean,
+            "scale": self._inputs.scale,
+            "marks": self._inputs.marks,
+            "partly": self._inputs.partly,
+        }
+        kept.update((f"weight_{n}", weight) for n, weight in enumerate(self._weights))
+        kept.update((f"bias_{n}", bias) for n, bias in enumerate(self._biases))
+        np.savez_compressed(path, **kept)
+
+    def predict(self, features: Matrix) -> Floats:
+        """Output of the last layer, in the target's unit."""
+        passed = self._inputs.apply(features)
+        last = len(self._weights) - 1
+        with one_blas_thread():
+            for number, (weight, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
+                passed = passed @ weight + bias
+                if number < last:
+                    np.maximum(passed, 0.0, out=passed)
+        return np.asarray(passed[:, 0], dtype=np.float64)
+
+    def importance(self) -> Floats:
+        """Share of each column in the absolute weights along all ways to the output."""
+        ways = np.abs(self._weights[-1].astype(np.float64))
+        for weight in reversed(self._weights[:-1]):
+            ways = np.abs(weight) @ ways
+        width = len(self._inputs.mean)
+        found = ways[:width, 0] + ways[width : 2 * width, 0]
+        found[self._inputs.partly] += ways[2 * width :, 0]
+        return normalised(found)
