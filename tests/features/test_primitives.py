@@ -109,6 +109,43 @@ def test_grid_and_tiles_of_an_ansor_gpu_schedule() -> None:
     assert columns["location_1"] == [6, 6]
 
 
+def test_threads_of_an_ansor_gpu_schedule_that_add_up_together() -> None:
+    def across(threads: int, unroll: int) -> list[object]:
+        """The fused reduction over 121 is split for the threads; no step sizes the outputs."""
+        return [
+            ["FU", 1, [2, 3]],
+            ["SP", 1, 2, 121, [threads], 1],
+            ["AN", 1, 3, 6],
+            ["FU", 1, [0, 1]],
+            ["AN", 1, 0, 5],
+            ["PR", 1, 0, f"auto_unroll_max_step${unroll}"],
+        ]
+
+    def alone(threads: int, *last: object) -> list[object]:
+        """A thread for each of 2048 outputs."""
+        return [
+            ["FU", 1, [0, 1]],
+            ["SP", 1, 0, 2048, [threads], 1],
+            ["AN", 1, 0, 5],
+            ["AN", 1, 1, 6],
+            *last,
+        ]
+
+    columns = columns_of(ansor_group(across(11, 16), across(1, 512), task=GPU_TASK))
+    assert columns["cross_threads"] == [11, 1]
+    assert columns["op_depth"] == [121, 121]
+    reduction = columns["op_family"]
+
+    unrolled = ["PR", 1, 0, "auto_unroll_max_step$64"]
+    columns = columns_of(ansor_group(alone(32, unrolled), alone(64, unrolled), task=GPU_TASK))
+    assert columns["cross_threads"] == [1, 1]
+    assert columns["thread_extent"] == [32, 64]
+    # What is added up is named nowhere; that something is, the limit of unrolling tells.
+    assert columns["op_family"] == reduction
+    columns = columns_of(ansor_group(alone(32), alone(64), task=GPU_TASK))
+    assert columns["op_family"] != reduction
+
+
 def test_parallel_and_vector_extents_of_an_ansor_cpu_schedule() -> None:
     one, two = loglines.ansor_steps(fused=1), loglines.ansor_steps(fused=2)
     nest = ansor_nest(ansor_group(one, two))

@@ -170,6 +170,7 @@ class _Replay:
             main = max(able, key=lambda stage: sum(len(axis.levels) for axis in stage.splits))
             # Later splits lie at higher iterators: their order is that of the stage's axes.
             self.nest.axes = main.splits
+            self._reduce_across(main)
         # Copies in the order of their stages, which is that of the operands.
         place = {id(stage): number for number, stage in enumerate(self.stages)}
         self._fetch.sort(key=lambda copy: place[id(copy[0])])
@@ -193,6 +194,22 @@ class _Replay:
             ):
                 extent = product(bound[word], self.rows)
                 found.append(unknown if extent is None else extent)
+
+    def _reduce_across(self, main: _Stage) -> None:
+        """See whether threads add up together: one split loop is theirs, another the blocks'.
+
+        TVM ``sketch_policy_rules.cc``, ``RuleCrossThreadReduction`` and ``InitThreadBind``: the
+        fused reduction is split for the threads, the fused outputs, which no step sizes, are the
+        blocks.
+        """
+        bound = self._bound.get(id(main))
+        if bound is None or main.attached or len(main.splits) != 1 or bound["vthread"]:
+            return
+        threads = product(bound["thread"], self.rows)
+        unsized = bool(bound["block"]) and all(extent is None for extent in bound["block"])
+        if bound["thread"] and threads is not None and unsized:
+            main.splits[0].reduces = True
+            self.nest.across = threads
 
 
 def _widest(old: Floats | None, new: Floats) -> Floats:

@@ -16,10 +16,14 @@ Floats = NDArray[np.float64]
 
 @dataclass
 class Axis:
-    """One split loop of the main stage: the knob that splits it, its levels outermost first."""
+    """One split loop of the main stage: the knob that splits it, its levels outermost first.
+
+    ``reduces`` where it is known to be added up; else the number of its levels tells.
+    """
 
     knob: str
     levels: list[Floats]
+    reduces: bool = False
 
     @property
     def extent(self) -> float:

@@ -33,7 +33,7 @@ class PrimitivesExtractor:
     """Ansor steps and MetaSchedule traces → columns."""
 
     name = "primitives"
-    version = 5
+    version = 6
 
     def supports(self, task: Task) -> bool:
         """Ansor and MetaSchedule tasks."""
@@ -65,11 +65,11 @@ def split_axes(axes: list[Axis]) -> tuple[list[Axis], list[Axis]]:
     """Part a stage's axes into spatial and reduction ones.
 
     Multi-level tiling gives spatial loops more levels than reductions (``SSRSRS``: 4 and 2;
-    ``SSSRRSRS``: 5 and 3); where all have as many, all are spatial.
+    ``SSSRRSRS``: 5 and 3); where all have as many, all are spatial that are not known to reduce.
     """
     deepest = max((len(axis.levels) for axis in axes), default=0)
-    spatial = [axis for axis in axes if len(axis.levels) == deepest]
-    return spatial, [axis for axis in axes if len(axis.levels) != deepest]
+    spatial = [axis for axis in axes if len(axis.levels) == deepest and not axis.reduces]
+    return spatial, [axis for axis in axes if len(axis.levels) != deepest or axis.reduces]
 
 
 def nest_of(group: CandidateGroup) -> Nest:
@@ -94,6 +94,10 @@ def assign_roles(
     operation, s_roles, r_roles = infer_operation(
         extents, [axis.extent for axis in reduction], label, _element_bytes(task)
     )
+    if task.format == "ansor" and operation.family == "elementwise" and nest.unroll is not None:
+        # Ansor gives a limit of unrolling to stages that reduce, and to them alone (TVM
+        # ``sketch_policy_rules.cc``, ``InitUnroll``), also where no step names what is added up.
+        operation = replace(operation, family="reduction")
     stride = _stride(task, operation)
     operation = replace(operation, stride=(stride, stride))
     factors: dict[str, list[Floats]] = {}

@@ -21,7 +21,9 @@ def assign_folds(
 
     With ``by = "network"`` or ``"machine"`` a fold is a network or a machine. A workload that
     several networks hold is put with the first of them, and is then in no training set of that
-    fold. Nothing measured enters: folds depend on names and the seed alone.
+    fold. With ``by = "task"`` each family of operators is spread evenly over the folds: of a rare
+    one a fold then leaves out as few as it can. Nothing measured enters: folds depend on names,
+    families and the seed alone.
     """
     if options.by == "machine":
         # A machine's fold leaves out its tasks; the same workload elsewhere may be learned from,
@@ -41,9 +43,25 @@ def assign_folds(
     wanted = automatic if options.folds == "auto" else options.folds
     folds = max(2, min(wanted, n_workloads))
     order = np.random.default_rng(seed).permutation(n_workloads)
+    order = order[np.argsort(_families(table, workloads)[order], kind="stable")]
     fold_of = np.empty(n_workloads, dtype=np.int64)
     fold_of[order] = np.arange(n_workloads) % folds
     return fold_of[workloads]
+
+
+def _families(table: Table, workloads: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Family of each workload by number: the one that most of its candidates have (-1: unknown)."""
+    result = np.full(int(workloads.max()) + 1 if len(workloads) else 0, -1.0)
+    if "op_family" not in table.columns:
+        return result
+    family = table.features[:, table.columns.index("op_family")]
+    known = np.isfinite(family)
+    for workload in range(len(result)):
+        own = family[known & (workloads[table.task] == workload)]
+        if len(own):
+            values, counts = np.unique(own, return_counts=True)
+            result[workload] = values[counts.argmax()]
+    return result
 
 
 def _number(names: Sequence[str]) -> NDArray[np.int64]:

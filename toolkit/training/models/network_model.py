@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zipfile
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -62,22 +63,30 @@ class _Inputs:
         partly = np.asarray(known.any(axis=0) & ~known.all(axis=0))
         return cls(mean, np.where(spread > 0, spread, 1.0), marks, partly)
 
-    def apply(self, features: Matrix) -> NDArray[np.float32]:
-        """Inputs: logarithms, places, and whether a quantity is absent; absent ones are 0."""
-        values = _logs(features)
-        known = np.isfinite(values)
-        width = values.shape[1]
-        inputs = np.zeros((len(values), 2 * width + int(self.partly.sum())), dtype=np.float32)
-        standard = np.clip((np.where(known, values, 0.0) - self.mean) / self.scale, -FAR, FAR)
-        inputs[:, :width] = np.where(known, standard, 0.0)
+    @cached_property
+    def _places(self) -> list[tuple[int, Floats, Floats]]:
+        """Columns that have places: number, distinct quantiles, and where each of them lies."""
+        found = []
         for column, marks in enumerate(self.marks):
             distinct = marks[np.isfinite(marks)]
             if len(distinct) > 1:
-                places = np.linspace(-EDGE, EDGE, len(distinct))
-                found = np.interp(values[:, column], distinct, places)
-                inputs[:, width + column] = np.where(known[:, column], found, 0.0)
-        inputs[:, 2 * width :] = ~known[:, self.partly]
-        return inputs
+                found.append((column, distinct, np.linspace(-EDGE, EDGE, len(distinct))))
+        return found
+
+    def apply(self, features: Matrix) -> NDArray[np.float32]:
+        """Inputs: logarithms, places, and whether a quantity is absent; absent ones are 0."""
+        values = np.ascontiguousarray(_logs(features).T)  # Work goes column by column.
+        known = np.isfinite(values)
+        width = len(values)
+        inputs = np.zeros((2 * width + int(self.partly.sum()), len(features)), dtype=np.float32)
+        mean, scale = self.mean[:, None], self.scale[:, None]
+        standard = np.clip((np.where(known, values, 0.0) - mean) / scale, -FAR, FAR)
+        inputs[:width] = np.where(known, standard, 0.0)
+        for column, distinct, places in self._places:
+            found = np.interp(values[column], distinct, places)
+            inputs[width + column] = np.where(known[column], found, 0.0)
+        inputs[2 * width :] = ~known[self.partly]
+        return np.ascontiguousarray(inputs.T)
 
 
 def _logs(features: Matrix) -> Floats:

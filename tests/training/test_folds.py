@@ -1,0 +1,53 @@
+"""Folds: workloads stay together, sizes are even, and a rare family is spread out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from toolkit.training.folds import assign_folds
+from toolkit.training.recipe import SplitOptions
+from toolkit.training.table import Table
+
+
+def table(families: list[float], workloads: list[str] | None = None, column: bool = True) -> Table:
+    """Three candidates a task, of the family that is given."""
+    count = len(families)
+    task = np.repeat(np.arange(count), 3)
+    return Table(
+        columns=("op_family" if column else "other",),
+        features=np.asarray(families, dtype=np.float32)[task][:, None],
+        task_ids=tuple(f"t{i}" for i in range(count)),
+        task=task,
+        workloads=tuple(workloads or (f"w{i:03d}" for i in range(count))),
+        machines=("m",) * count,
+        latency_s=np.ones(len(task)),
+        candidate_ids=np.array([f"c{i}" for i in range(len(task))]),
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_rare_family_is_left_out_one_at_a_time(seed: int) -> None:
+    families = [7.0] * 40 + [2.0] * 4 + [4.0] * 6
+    folds = assign_folds(table(families), SplitOptions(folds=5), seed)
+    assert np.bincount(folds).tolist() == [10] * 5
+    assert len(set(folds[40:44])) == 4
+    assert np.bincount(folds[44:], minlength=5).max() == 2
+
+
+def test_a_workload_of_two_tasks_is_in_one_fold() -> None:
+    families = [1.0, 1.0, 2.0, 2.0, 3.0, 3.0]
+    folds = assign_folds(table(families, ["a", "b", "c", "a", "b", "c"]), SplitOptions(folds=3), 0)
+    assert folds[:3].tolist() == folds[3:].tolist()
+    assert sorted(folds[:3]) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("families", [[np.nan] * 12, [5.0] * 12])
+@pytest.mark.parametrize("column", [True, False])
+def test_without_families_folds_are_drawn_all_the_same(families: list[float], column: bool) -> None:
+    drawn = [
+        assign_folds(table(families, column=column), SplitOptions(folds=4), seed)
+        for seed in range(4)
+    ]
+    assert all(np.bincount(folds).tolist() == [3] * 4 for folds in drawn)
+    assert len({tuple(folds) for folds in drawn}) > 1
