@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from toolkit.features.operation import FAMILIES
 from toolkit.training.recipe import SplitOptions
 from toolkit.training.table import Table
 
@@ -49,19 +50,16 @@ def assign_folds(
     return fold_of[workloads]
 
 
-def _families(table: Table, workloads: NDArray[np.int64]) -> NDArray[np.float64]:
+def _families(table: Table, workloads: NDArray[np.int64]) -> NDArray[np.int64]:
     """Family of each workload by number: the one that most of its candidates have (-1: unknown)."""
-    result = np.full(int(workloads.max()) + 1 if len(workloads) else 0, -1.0)
+    count = int(workloads.max()) + 1 if len(workloads) else 0
     if "op_family" not in table.columns:
-        return result
+        return np.full(count, -1, dtype=np.int64)
     family = table.features[:, table.columns.index("op_family")]
     known = np.isfinite(family)
-    for workload in range(len(result)):
-        own = family[known & (workloads[table.task] == workload)]
-        if len(own):
-            values, counts = np.unique(own, return_counts=True)
-            result[workload] = values[counts.argmax()]
-    return result
+    pairs = workloads[table.task[known]] * len(FAMILIES) + family[known].astype(np.int64)
+    held = np.bincount(pairs, minlength=count * len(FAMILIES)).reshape(count, len(FAMILIES))
+    return np.where(held.any(axis=1), held.argmax(axis=1), -1)
 
 
 def _number(names: Sequence[str]) -> NDArray[np.int64]:
