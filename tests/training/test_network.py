@@ -92,7 +92,9 @@ def test_what_was_written_is_read_back_and_damage_is_named(tmp_path: Path) -> No
     assert np.array_equal(read.predict(rows.features), model.predict(rows.features))
     assert np.array_equal(read.importance(), model.importance())
     whole = (tmp_path / "network.npz").read_bytes()
-    for damaged in (b"", b"no archive", whole[: len(whole) // 2]):
+    middle = len(whole) // 2
+    torn = whole[:middle] + bytes(64) + whole[middle + 64 :]
+    for damaged in (b"", b"no archive", whole[:middle], torn):
         (tmp_path / "network.npz").write_bytes(damaged)
         with pytest.raises(ModelError, match="train it again"):
             NetworkModel.load(tmp_path / "network.npz")
@@ -100,7 +102,13 @@ def test_what_was_written_is_read_back_and_damage_is_named(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "more",
-    [{"objective": "lambdarank"}, {"early_stopping": 5}, {"params": {"num_leaves": 3}}],
+    [
+        {"objective": "lambdarank"},
+        {"early_stopping": 5},
+        {"params": {"num_leaves": 3}},
+        {"params": {"width": "wide"}},
+        {"params": {"batch": 0}},
+    ],
 )
 def test_what_a_network_does_not_know_is_refused(more: dict[str, Any]) -> None:
     with pytest.raises(RecipeError, match="a network"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -120,6 +122,10 @@ def grades(target: Floats, group: NDArray[np.int64], levels: int = 31) -> NDArra
         depth = np.log(rank) / np.log(max(len(rows), 2))
         result[rows] = np.round((levels - 1) * (1 - depth)).astype(np.int32)
     return result
+
+
+UNREADABLE_NPZ = (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error)
+"""What NumPy raises at an ``.npz`` that is absent, cut off, damaged or lacks an array."""
 
 
 def unreadable(path: Path, error: Exception) -> ModelError:

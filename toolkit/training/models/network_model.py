@@ -6,7 +6,6 @@ the training rows. Kept as one ``.npz`` of its weights: scikit-learn has no form
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.errors import RecipeError
-from toolkit.training.models.base import Floats, Matrix, Rows, normalised, unreadable
+from toolkit.training.models.base import (
+    UNREADABLE_NPZ,
+    Floats,
+    Matrix,
+    Rows,
+    normalised,
+    unreadable,
+)
 from toolkit.training.models.one_thread import one_blas_thread
 from toolkit.training.recipe import ModelOptions
 
@@ -29,7 +35,8 @@ EDGE = 1.7
 FAR = 4.0
 """Standard deviations at which logarithms are cut: other tasks may lie far from the known ones."""
 
-DEFAULTS = {"width": 128, "alpha": 1e-3, "learning_rate": 2e-3, "batch": 512}
+DEFAULTS = {"width": 128.0, "alpha": 1e-3, "learning_rate": 2e-3, "batch": 512.0}
+"""Units of the first hidden layer, penalty of squared weights, step of Adam, rows a step."""
 
 _Weights = tuple[NDArray[np.float32], ...]
 
@@ -95,6 +102,20 @@ def _logs(features: Matrix) -> Floats:
         return np.asarray(np.sign(values) * np.log1p(np.abs(values)))
 
 
+def _parameters(options: ModelOptions) -> dict[str, float]:
+    """All of ``DEFAULTS``, as the recipe has them; raises ``RecipeError``."""
+    chosen = dict(DEFAULTS)
+    for name, value in options.params.items():
+        if name not in DEFAULTS:
+            raise RecipeError(
+                f"a network has no parameter {name!r}", cure=f"it has {', '.join(DEFAULTS)}"
+            )
+        if isinstance(value, str) or not 0 < value < float("inf"):
+            raise RecipeError(f"a network's {name} is a positive number, not {value!r}")
+        chosen[name] = float(value)
+    return chosen
+
+
 class NetworkModel:
     """A perceptron of two hidden layers with rectified linear units."""
 
@@ -120,12 +141,7 @@ class NetworkModel:
             raise RecipeError(
                 "a network knows objective = 'squared', device = 'cpu' and no early stopping"
             )
-        unknown = sorted(set(options.params) - set(DEFAULTS))
-        if unknown:
-            raise RecipeError(
-                f"a network has no parameter {unknown[0]!r}", cure=f"it has {', '.join(DEFAULTS)}"
-            )
-        chosen = {name: float(options.params.get(name, usual)) for name, usual in DEFAULTS.items()}
+        chosen = _parameters(options)
         width = max(2, int(chosen["width"]))
         inputs = _Inputs.of(rows.features)
         centre = float(np.average(rows.target, weights=rows.weight))
@@ -134,7 +150,7 @@ class NetworkModel:
             hidden_layer_sizes=(width, width // 2),
             alpha=chosen["alpha"],
             learning_rate_init=chosen["learning_rate"],
-            batch_size=min(int(chosen["batch"]), len(rows.target)),
+            batch_size=min(max(1, int(chosen["batch"])), len(rows.target)),
             max_iter=1,
             random_state=seed,
         )
@@ -162,7 +178,7 @@ class NetworkModel:
                     tuple(kept[f"weight_{n}"] for n in layers),
                     tuple(kept[f"bias_{n}"] for n in layers),
                 )
-        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        except UNREADABLE_NPZ as error:
             raise unreadable(path, error) from None
 
     def save(self, path: Path) -> None:

@@ -5,13 +5,19 @@ Kept as one ``.npz`` of its coefficients: scikit-learn has no format of its own 
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
 
 from toolkit.errors import RecipeError
-from toolkit.training.models.base import Floats, Matrix, Rows, normalised, unreadable
+from toolkit.training.models.base import (
+    UNREADABLE_NPZ,
+    Floats,
+    Matrix,
+    Rows,
+    normalised,
+    unreadable,
+)
 from toolkit.training.recipe import ModelOptions
 
 
@@ -57,7 +63,7 @@ class RidgeModel:
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
                 return cls(kept["mean"], kept["scale"], kept["slope"], float(kept["intercept"]))
-        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        except UNREADABLE_NPZ as error:
             raise unreadable(path, error) from None
 
     def save(self, path: Path) -> None:
