@@ -1,36 +1,44 @@
 """How often the confirmation calls a program better than itself, and finds a true 3 %, live.
 
-    python tests/benchmarks/bench_confirm.py --minutes 60 --out confirm_readings.jsonl
+    python tests/benchmarks/bench_confirm.py --minutes 60 --out confirm_blocks.jsonl
 
-Measures blocks of four arms in random order, each reading from a fresh process and a fresh build:
-a program twice (the incumbent and its twin), the same program as a challenger, and one that does
-97 % of its passes over the same data, so that it takes 3.0 % less time. The blocks are then cut,
-in the order in which they were measured, into as many sequential confirmations as they hold, of
-either challenger. Blocks are kept: run again, it goes on. Nothing else may run.
+Measures blocks as ``toolkit validate`` does (``toolkit.live.blocks.read_block``), of several arms
+that are the same program and of one that does 97 % of its passes over the same data, so that it
+takes 3.0 % less time. Blocks are kept: run again, it goes on. Nothing else may run.
+
+What is printed is found in two ways. ``in_order``: the blocks are cut, in the order in which they
+were measured, into as many sequential confirmations as they hold, none used twice. ``drawn``:
+every confirmation begins at a block drawn at random and goes on in order (behind the last block the
+first one follows); who of the equal arms is incumbent, twin and challenger is drawn anew in every
+block, which is allowed because they are the same program. Confirmations so drawn share readings:
+their number says how finely the rate is known for *these* blocks, not how many blocks there were.
+
+With ``--one-by-one`` every block is also measured in the simpler way, each arm read in full before
+the next one's process is started, to see what reading in turns is worth.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 import tvm
 from tvm.script import tirx as T
 
+from toolkit.live.blocks import read_block
 from toolkit.live.confirm import INCUMBENT, TWIN, Rules, judge, may_stop, overall
 from toolkit.live.device import Device, Program
 from toolkit.live.machine import default_target
 from toolkit.live.programs import checked_program
 from toolkit.live.protocol import Protocol
-from toolkit.records import TrialState
 
-SAME, FASTER = "the same program", "97 % of the passes"
-
-
+FASTER = "97 % of the passes"
+CHALLENGER = "challenger"
+VERDICTS = ("better", "not better", "undecided")
 PASSES = 3200
 
 
@@ -57,70 +65,154 @@ def passes(count: int) -> Program:
     return checked_program(tvm.IRModule({"main": function}), 1)
 
 
-def one_block(
+def one_by_one(
     arms: dict[str, Program], target: str, protocol: Protocol, rng: np.random.Generator
 ) -> dict[str, float]:
-    """One reading of every arm (seconds), in random order, each in a process of its own."""
+    """Seconds of every arm, each built and read in full before the next one, in random order."""
     found = {}
-    names = list(arms)
-    rng.shuffle(names)
-    for name in names:
+    for name in rng.permutation(list(arms)).tolist():
         with Device(target, protocol) as device:
-            reading = device.measure(arms[name])
-        if reading.state is not TrialState.OK:
-            raise RuntimeError(f"{name}: {reading.error}")
-        found[name] = statistics.median(reading.run_times_s)
+            found[name] = float(np.median(device.measure(arms[name]).run_times_s))
     return found
 
 
-def confirmations(blocks: list[dict[str, float]], challenger: str, rules: Rules) -> list[str]:
-    """Verdicts of as many sequential confirmations as the blocks hold, none used twice."""
-    verdicts = []
-    readings: dict[str, list[float]] = {INCUMBENT: [], TWIN: [], challenger: []}
+Roles = dict[str, float]
+"""Seconds of one block by the roles of a confirmation: incumbent, its twin, the challenger."""
+
+
+def verdict(blocks: Iterable[Roles], rules: Rules) -> tuple[str, int] | None:
+    """One sequential confirmation: its verdict and its blocks; ``None`` where these run out."""
+    readings: dict[str, list[float]] = {INCUMBENT: [], TWIN: [], CHALLENGER: []}
     for block in blocks:
-        for name, values in readings.items():
-            values.append(block[name])
+        for role, values in readings.items():
+            values.append(block[role])
         count = len(readings[INCUMBENT])
         if count not in rules.looks:
             continue
-        judged = judge(readings, rules, [challenger])
+        judged = judge(readings, rules, [CHALLENGER])
         if may_stop(judged, count, rules):
-            verdict = overall(judged)
-            assert verdict is not None
-            verdicts.append(verdict.verdict)
-            readings = {name: [] for name in readings}
+            found = overall(judged)
+            assert found is not None
+            return found.verdict, count
+    return None
+
+
+def in_order(blocks: Sequence[dict[str, float]], names: Sequence[str], rules: Rules) -> list[str]:
+    """Verdicts of confirmations one after the other, of arms in the roles as they are named."""
+    roles = [
+        dict(zip((INCUMBENT, TWIN, CHALLENGER), (block[n] for n in names), strict=True))
+        for block in blocks
+    ]
+    verdicts, begin = [], 0
+    while (found := verdict(roles[begin:], rules)) is not None:
+        verdicts.append(found[0])
+        begin += found[1]
     return verdicts
+
+
+def drawn(
+    blocks: Sequence[dict[str, float]],
+    equal: Sequence[str],
+    challenger: str | None,
+    rules: Rules,
+    count: int,
+    rng: np.random.Generator,
+) -> tuple[list[str], list[int]]:
+    """Verdicts and sizes of confirmations with drawn beginnings and roles.
+
+    ``challenger`` is the arm that is always the challenger; ``None``: one of the equal arms.
+    """
+    verdicts, sizes = [], []
+    for _ in range(count):
+        begin = int(rng.integers(len(blocks)))
+        roles = []
+        for offset in range(rules.looks[-1]):
+            block = blocks[(begin + offset) % len(blocks)]
+            first, second, third = rng.permutation(list(equal)).tolist()[:3]
+            roles.append(
+                {
+                    INCUMBENT: block[first],
+                    TWIN: block[second],
+                    CHALLENGER: block[challenger or third],
+                }
+            )
+        found = verdict(roles, rules)
+        assert found is not None
+        verdicts.append(found[0])
+        sizes.append(found[1])
+    return verdicts, sizes
+
+
+def log_ratios(blocks: Sequence[dict[str, float]], equal: Sequence[str], third: str) -> list[float]:
+    """By block, the log of an arm's seconds over the mean of the first two equal ones'."""
+    return [float(np.log(b[third]) - np.log(b[equal[0]] * b[equal[1]]) / 2) for b in blocks]
+
+
+def spread(logs: Sequence[float]) -> dict[str, float]:
+    """Standard deviation, and the robust one (half the distance of the outer sixths)."""
+    low, high = np.quantile(logs, [1 / 6, 5 / 6])
+    return {"sd": float(np.std(logs, ddof=1)), "robust_sd": float(high - low) / 2}
+
+
+def shares(verdicts: Sequence[str]) -> dict[str, float]:
+    """How many confirmations there were, and the share of each verdict."""
+    shown = {kind: round(verdicts.count(kind) / max(len(verdicts), 1), 4) for kind in VERDICTS}
+    return {"confirmations": len(verdicts), **shown}
 
 
 def main() -> None:
     """Measure for some minutes and print one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
-    parser.add_argument("--out", type=Path, default=Path("confirm_readings.jsonl"))
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--min-repeat-ms", type=int, default=10)
+    parser.add_argument("--out", type=Path, default=Path("confirm_blocks.jsonl"))
+    parser.add_argument("--equal", type=int, default=3, help="arms of the same program")
+    parser.add_argument("--one-by-one", action="store_true", help="the simpler way beside it")
+    parser.add_argument("--draws", type=int, default=2000)
+    parser.add_argument("--repeat", type=int, default=Protocol().repeat)
+    parser.add_argument("--min-repeat-ms", type=int, default=Protocol().min_repeat_ms)
     options = parser.parse_args()
     target = default_target(1)
     protocol = Protocol(repeat=options.repeat, min_repeat_ms=options.min_repeat_ms)
     whole, part = passes(PASSES), passes(PASSES * 97 // 100)
-    arms = {INCUMBENT: whole, TWIN: whole, SAME: whole, FASTER: part}
+    equal = [f"equal {number}" for number in range(options.equal)]
+    arms = {**dict.fromkeys(equal, whole), FASTER: part}
     rng = np.random.default_rng(time.time_ns())
     ends = time.monotonic() + 60.0 * options.minutes
     with options.out.open("a", encoding="utf-8") as file:
         while time.monotonic() < ends:
-            file.write(json.dumps(one_block(arms, target, protocol, rng)) + "\n")
+            begun = time.monotonic()
+            block = read_block(arms, lambda one: Device(target, one), protocol, rng)
+            if block.failed:
+                raise RuntimeError(str(block.failed))
+            took = time.monotonic() - begun
+            line = {"seconds": block.seconds, "rounds": block.rounds, "took_s": took}
+            if options.one_by_one:
+                begun = time.monotonic()
+                line["one_by_one"] = one_by_one(arms, target, protocol, rng)
+                line["one_by_one_took_s"] = time.monotonic() - begun
+            file.write(json.dumps(line) + "\n")
             file.flush()
-    blocks = [json.loads(line) for line in options.out.read_text(encoding="utf-8").splitlines()]
-    rules = Rules()
-    result: dict[str, object] = {"blocks": len(blocks), "protocol": protocol.to_dict()}
-    for name in (SAME, FASTER):
-        logs = [np.log(b[name]) - (np.log(b[INCUMBENT]) + np.log(b[TWIN])) / 2 for b in blocks]
-        verdicts = confirmations(blocks, name, rules)
-        result[name] = {
-            "confirmations": len(verdicts),
-            **{kind: verdicts.count(kind) for kind in ("better", "not better", "undecided")},
+    lines = [json.loads(line) for line in options.out.read_text(encoding="utf-8").splitlines()]
+    blocks = [line["seconds"] for line in lines]
+    rules, fixed = Rules(), np.random.default_rng(0)
+    result: dict[str, object] = {
+        "blocks": len(blocks),
+        "seconds_a_block": float(np.median([line["took_s"] for line in lines])),
+        "protocol": protocol.to_dict(),
+    }
+    simple = [line["one_by_one"] for line in lines if "one_by_one" in line]
+    for title, challenger in (("the same program", None), (FASTER, FASTER)):
+        third = challenger or equal[2]
+        logs = log_ratios(blocks, equal, third)
+        verdicts, sizes = drawn(blocks, equal, challenger, rules, options.draws, fixed)
+        result[title] = {
+            "in_order": shares(in_order(blocks, [*equal[:2], third], rules)),
+            "drawn": {**shares(verdicts), "median_blocks": float(np.median(sizes))},
             "median_ratio": float(np.exp(np.median(logs))),
-            "sd_of_log_ratio": float(np.std(logs, ddof=1)) if len(logs) > 1 else None,
+            "log_ratio": spread(logs),
+            **(
+                {"log_ratio_one_by_one": spread(log_ratios(simple, equal, third))} if simple else {}
+            ),
         }
     print(json.dumps(result, indent=2))
 

@@ -11,13 +11,15 @@ import polars as pl
 import pytest
 
 from toolkit.errors import LeakError, LiveError
+from toolkit.live.confirm import INCUMBENT, TWIN
 from toolkit.live.guides import Guides
 from toolkit.live.leg import STOCK
 from toolkit.live.protocol import Protocol
 from toolkit.live.race import RaceSettings, needed_models, race
 from toolkit.live.race_curves import reached
-from toolkit.live.race_report import compare_legs, geometric_mean, report_race
+from toolkit.live.race_report import add_quality, compare_legs, geometric_mean, report_race
 from toolkit.live.race_rules import leg_order, refuse_seen
+from toolkit.live.race_steps import MOST, as_good_from, steps_of
 from toolkit.live.tasks import tasks_of
 from toolkit.records import Task
 
@@ -52,6 +54,51 @@ def test_what_was_not_reached_is_a_lower_bound_and_counted() -> None:
     assert summary["not_reached"] == summary["legs"] == 1
     assert summary["s_seconds"]["value"] == pytest.approx(2.0)
     assert reached(never, 2.5) == (2, 60.0)
+
+
+def test_steps_are_the_trials_that_lowered_the_best_from_near_stocks_on() -> None:
+    leg = made_leg("a", [9.0, None, 2.5, 2.7, 2.2, 2.0, 2.1, 1.9], list(range(8)))
+    assert steps_of(leg, 2.0) == [3, 5, 6, 8]
+    assert steps_of(leg, 2.0, also=[7]) == [3, 5, 6, 7, 8]
+    assert steps_of(leg, 1.0) == [8]
+    assert steps_of(made_leg("a", [None], [1.0]), 1.0) == []
+    long = made_leg("a", [2.0 - 0.01 * i for i in range(50)], list(range(50)))
+    chosen = steps_of(long, 2.0)
+    assert len(chosen) == MOST and (chosen[0], chosen[-1]) == (1, 50)
+
+
+def test_a_program_is_as_good_from_where_all_later_ones_are() -> None:
+    readings = {
+        INCUMBENT: [1.0] * 8,
+        TWIN: [1.0] * 8,
+        # As good by luck, worse, as good, better. The odd blocks say what was not chosen by.
+        "lucky": [1.0, 1.1] * 4,
+        "worse": [1.05] * 8,
+        "good": [1.0, 0.9] * 4,
+        "final": [0.8] * 8,
+    }
+    found = as_good_from(["lucky", "worse", "good", "final"], readings)
+    assert found is not None and found[0] == 2
+    assert found[1] == pytest.approx(0.9)
+    assert as_good_from(["good", "worse"], readings) is None
+    assert as_good_from(["worse", None], readings) == (1, pytest.approx(1.0))
+    assert as_good_from(["final"], {k: v[:1] for k, v in readings.items()}) == (0, None)
+
+
+def test_s_by_quality_counts_when_stock_had_it_itself() -> None:
+    row = compare_legs(STOCK_LEG, made_leg("a", [5.0, 2.5], [4.0, 60.0]))
+    good = {
+        STOCK: {"trial": 3, "clock_s": 20.0, "ratio": 1.0},
+        "a": {"trial": 1, "clock_s": 4.0, "ratio": 0.99},
+    }
+    add_quality(row, {"as_good": good})
+    assert row["quality_seconds"] == pytest.approx(4 / 20)
+    assert row["quality_trials"] == pytest.approx(1 / 3)
+    assert row["quality_ratio"] == 0.99
+    add_quality(row, {"as_good": {**good, "a": None}})
+    assert row["quality_seconds"] is None
+    assert row["quality_at_least_seconds"] == pytest.approx(60 / 20)
+    assert row["quality_at_least_trials"] == pytest.approx(2 / 3)
 
 
 def test_a_stock_that_never_succeeded_gives_no_figure() -> None:
@@ -108,6 +155,10 @@ def test_a_race_runs_its_legs_once_and_confirms_the_finals(target: str, tmp_path
     assert row["s_seconds"] is not None or row["at_least_seconds"] > 0
     (confirmed,) = result["confirmed"]
     assert confirmed["finals"]["random"]["ratio"] > 0
+    (*_, last) = confirmed["steps"]["random"]
+    assert last["ratio"] == confirmed["finals"]["random"]["ratio"]
+    assert confirmed["as_good"][STOCK]["trial"] <= row["stock_reached_trials"]
+    assert (row["quality_seconds"] is None) == (confirmed["as_good"]["random"] is None)
     assert {len(values) for values in confirmed["readings_s"].values()} == {2}
     curves = pl.read_parquet(tmp_path / "curves.parquet")
     assert curves.group_by("arm").len().sort("arm")["len"].to_list() == [4, 4]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -139,12 +141,17 @@ def test_a_gpu_that_is_not_there_is_no_processor(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     cuda: bool,
-    driver: object,
+    driver: Callable[[str], Any],
     told: str,
 ) -> None:
     """XGBoost itself would train on the processor and say nothing."""
     monkeypatch.setattr(xgboost, "build_info", lambda: {"USE_CUDA": cuda})
-    monkeypatch.setattr(ctypes, "CDLL", driver)
+    load = ctypes.CDLL
+
+    def other(name: str, *rest: Any, **more: Any) -> Any:
+        return driver(name) if name == "libcuda.so.1" else load(name, *rest, **more)
+
+    monkeypatch.setattr(ctypes, "CDLL", other)
     model = ModelOptions(library="xgboost", rounds=2)
     recipe = quick.model_copy(update={"models": (model,), "device": "cuda"})
     with pytest.raises(RecipeError, match=told) as raised:

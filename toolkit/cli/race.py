@@ -112,7 +112,15 @@ def _print_race(result: dict[str, Any]) -> None:
     for warning in result["warnings"]:
         err.print(f"[yellow]noisy[/]: {warning}", highlight=False)
     table = Table(
-        "task", "seed", "arm", "stock's best", "ours", "S time", "S trials", "final ratio"
+        "task",
+        "seed",
+        "arm",
+        "stock's best",
+        "ours",
+        "S time",
+        "S trials",
+        "as read",
+        "final ratio",
     )
     finals = {(c["task"], c["seed"]): c["finals"] for c in result["confirmed"]}
     for row in result["rows"]:
@@ -123,8 +131,9 @@ def _print_race(result: dict[str, Any]) -> None:
             row["arm"],
             _microseconds(row["stock_final_s"]),
             _microseconds(row["final_s"]),
-            _share(row, "seconds"),
-            _share(row, "trials"),
+            _share(row, "quality_seconds", "quality_at_least_seconds"),
+            _share(row, "quality_trials", "quality_at_least_trials"),
+            _share(row, "s_seconds", "at_least_seconds"),
             "-" if final is None else _interval(final["ratio"], final["interval"]),
         )
     out.print(table)
@@ -132,25 +141,26 @@ def _print_race(result: dict[str, Any]) -> None:
         said = [
             f"{label} {_interval(mean['value'], mean['interval'])}"
             for label, mean in (
-                ("S time", summary["s_seconds"]),
-                ("S trials", summary["s_trials"]),
+                ("S time", summary["quality_seconds"]),
+                ("S trials", summary["quality_trials"]),
+                ("S time as read", summary["s_seconds"]),
                 ("final latency", summary["final_ratio"]),
             )
             if mean is not None
         ]
-        note = f" ({summary['not_reached']} of {summary['legs']} legs did not reach stock's best)"
-        out.print(f"{arm}: " + ", ".join(said) + (note if summary["not_reached"] else ""))
+        missed = summary["quality_not_reached"]
+        note = f" ({missed} of {summary['legs']} legs did not reach stock's quality)"
+        out.print(f"{arm}: " + ", ".join(said) + (note if missed else ""))
 
 
 def _microseconds(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds * 1e6:.1f} us"
 
 
-def _share(row: dict[str, Any], what: str) -> str:
-    if row[f"s_{what}"] is not None:
-        return f"{row[f's_{what}']:.3f}"
-    least = row.get(f"at_least_{what}")
-    return "-" if least is None else f"> {least:.3f}"
+def _share(row: dict[str, Any], what: str, least: str) -> str:
+    if row.get(what) is not None:
+        return f"{row[what]:.3f}"
+    return "-" if row.get(least) is None else f"> {row[least]:.3f}"
 
 
 def _interval(value: float, interval: list[float] | None) -> str:

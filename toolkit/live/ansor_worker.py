@@ -29,6 +29,7 @@ class Bench:
             os.sched_setaffinity(0, settings["cores"])
         self.target = tvm.target.Target(settings["target"]) if settings["target"] else None
         self.reference: list[Any] = []
+        self.kept: dict[str, tuple[Any, list[Any], Any]] = {}
 
     def build(self, line: str, scheduled: bool) -> tuple[Any, list[Any], Any]:
         """Compile a record's program, or its workload without a schedule; give its tensors."""
@@ -113,14 +114,22 @@ def answer(bench: Bench, request: dict[str, Any], say: Any) -> dict[str, Any]:
     started = time.perf_counter()
     stage = "compile"
     try:
-        built = bench.build(request["program"], request["op"] != "reference")
+        op, key = request["op"], request["key"]
+        fresh = key not in bench.kept
+        built = bench.build(request["program"], op != "reference") if fresh else bench.kept[key]
+        if op == "build" or request.get("keep"):
+            bench.kept[key] = built
+        else:
+            bench.kept.pop(key, None)
         build_s = time.perf_counter() - started
-        say({"built": True, "build_s": build_s})
+        say({"built": True, "build_s": build_s, "fresh": fresh})
         stage, started = "runtime", time.perf_counter()
         reply: dict[str, Any] = {"state": "ok", "build_s": build_s}
-        if request["op"] == "reference":
+        if op == "build":
+            return reply
+        if op == "reference":
             bench.reference = bench.outputs(built)
-        elif request["op"] == "check":
+        elif op == "check":
             reply.update(compare(bench.outputs(built), bench.reference, request["tolerance"]))
         else:
             reply["run_times_s"] = bench.time(built, request["protocol"])

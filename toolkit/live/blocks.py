@@ -1,20 +1,54 @@
-"""Measures arms in random blocks, every reading from a fresh process and a fresh build."""
+"""Measures arms in random blocks, every arm in a fresh process with a fresh build.
+
+The processes of a block are made first, side by side, and then read in turns: a clock that changes
+or a neighbour that wakes up reaches all arms, and what reaches all of them decides nothing.
+"""
 
 from __future__ import annotations
 
-import statistics
+import contextlib
+import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from toolkit.errors import LiveError
 from toolkit.live.confirm import INCUMBENT, TWIN, Judgement, Rules, judge, may_stop
-from toolkit.live.device import Device, Program
+from toolkit.live.device import Device, Program, Reading
 from toolkit.live.protocol import Protocol
 from toolkit.progress import Step
 from toolkit.records import TrialState
+
+ROUNDS = 9
+"""Turns of a block, where the protocol has not more repeats: each arm is read once in each."""
+LEAST_MS = 5
+"""A repeat lasts so long at least, in milliseconds."""
+
+OpenDevice = Callable[[Protocol], Device]
+"""Opens a measuring process that is used for one arm of one block."""
+
+
+@dataclass
+class Block:
+    """One reading of every arm.
+
+    Attributes
+    ----------
+    seconds
+        What each arm is said to take in this block (``level``).
+    rounds
+        Each arm's repeats in seconds, in the order of the rounds.
+    failed
+        Arms that did not build or run, and why.
+    """
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    rounds: dict[str, list[float]] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -37,16 +71,16 @@ def confirm(
     seconds: float,
     rng: np.random.Generator,
     step: Step,
-    open_device: Callable[[], Device] | None = None,
+    open_device: OpenDevice | None = None,
 ) -> Confirmation:
     """Compare challengers with the incumbent until the rules let it end or time is up.
 
-    A reading is the median of the protocol's repeats. A challenger that fails is dropped; an
-    incumbent that fails ends it with ``LiveError``. Blocks are whole: one that was begun is
-    finished, so that every arm has the same number of readings. ``open_device`` opens a fresh
-    measuring process where it is not this interpreter's.
+    The repeats of the protocol are taken in turns (``read_block``). A challenger that fails is
+    dropped; an incumbent that fails ends it with ``LiveError``. Blocks are whole: one that was
+    begun is finished, so that every arm has the same number of readings. ``open_device`` opens a
+    fresh measuring process where it is not this interpreter's.
     """
-    fresh = open_device or (lambda: Device(target, protocol))
+    fresh = open_device or (lambda one: Device(target, one))
     result = Confirmation()
     arms = {INCUMBENT: incumbent, TWIN: incumbent, **challengers}
     result.readings = {name: [] for name in arms}
@@ -55,19 +89,14 @@ def confirm(
         alive = [name for name in challengers if name not in result.dropped]
         if not alive:
             break
-        order = [INCUMBENT, TWIN, *alive]
-        rng.shuffle(order)
-        block: dict[str, float] = {}
-        for name in order:
-            with fresh() as device:
-                reading = device.measure(arms[name])
-            if reading.state is not TrialState.OK:
-                if name in (INCUMBENT, TWIN):
-                    raise LiveError(f"the incumbent does not run: {reading.error}")
-                result.dropped[name] = f"{reading.state.value}: {reading.error}"
-                continue
-            block[name] = statistics.median(reading.run_times_s)
-        for name, value in block.items():
+        block = read_block(
+            {name: arms[name] for name in (INCUMBENT, TWIN, *alive)}, fresh, protocol, rng
+        )
+        for name in (INCUMBENT, TWIN):
+            if name in block.failed:
+                raise LiveError(f"the incumbent does not run: {block.failed[name]}")
+        result.dropped.update(block.failed)
+        for name, value in block.seconds.items():
             result.readings[name].append(value)
         result.seconds = time.perf_counter() - started
         alive = [name for name in alive if name not in result.dropped]
@@ -78,6 +107,64 @@ def confirm(
         if may_stop(result.judgements, blocks, rules) or result.seconds + per_block > seconds:
             break
     return result
+
+
+def read_block(
+    arms: Mapping[str, Program],
+    open_device: OpenDevice,
+    protocol: Protocol,
+    rng: np.random.Generator,
+) -> Block:
+    """Build every arm in a process of its own, then read all of them in turns, in random order.
+
+    The time for which the protocol reads a program is divided among the turns. An arm that fails
+    once has failed; the others go on.
+    """
+    block = Block()
+    rounds = max(protocol.repeat, ROUNDS)
+    shared_ms = protocol.min_repeat_ms * protocol.repeat // rounds
+    once = replace(protocol, repeat=1, min_repeat_ms=max(shared_ms, LEAST_MS))
+    with contextlib.ExitStack() as stack:
+        devices = {name: stack.enter_context(open_device(once)) for name in arms}
+        # Side by side: nothing is measured yet.
+        with ThreadPoolExecutor(min(len(arms), os.cpu_count() or 1)) as builders:
+            order = rng.permutation(list(arms)).tolist()
+            built = builders.map(lambda name: devices[name].build(arms[name]), order)
+            for name, reading in zip(order, built, strict=True):
+                _note_failure(block, name, reading)
+        for _ in range(rounds):
+            for name in rng.permutation(list(arms)).tolist():
+                if name in block.failed:
+                    continue
+                reading = devices[name].measure(arms[name], keep=True)
+                if not _note_failure(block, name, reading):
+                    block.rounds.setdefault(name, []).append(reading.run_times_s[0])
+    names = [name for name in arms if name not in block.failed]
+    if names:
+        levels = level(np.array([block.rounds[name] for name in names]).T)
+        block.seconds = dict(zip(names, levels.tolist(), strict=True))
+    return block
+
+
+def level(rounds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What each arm takes, of readings in turns: ``(rounds, arms)`` in seconds to ``(arms,)``.
+
+    What the arms of a round have in common (the median of their logarithms) is put at its median
+    over the rounds; an arm's level is the median of its readings so put. Medians, because it is
+    single readings that are disturbed.
+    """
+    logs = np.log(rounds)
+    common = np.median(logs, axis=1, keepdims=True)
+    levels: NDArray[np.float64] = np.exp(np.median(logs - common, axis=0) + np.median(common))
+    return levels
+
+
+def _note_failure(block: Block, name: str, reading: Reading) -> bool:
+    """Note a reading that failed; say whether it did."""
+    if reading.state is TrialState.OK:
+        return False
+    block.failed.setdefault(name, f"{reading.state.value}: {reading.error}")
+    return True
 
 
 def _note(judgements: list[Judgement], blocks: int) -> str:

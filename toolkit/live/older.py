@@ -8,7 +8,7 @@ are those of every other validation. Nothing is searched: that TVM's own tuner w
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import polars as pl
 
 from toolkit.datasets import Dataset
 from toolkit.errors import LiveError
-from toolkit.live.blocks import confirm
+from toolkit.live.blocks import OpenDevice, confirm
 from toolkit.live.device import Device, Program
 from toolkit.live.machine import noise_warnings
 from toolkit.live.protocol import Protocol
@@ -65,10 +65,10 @@ def validate_older(
     warnings = noise_warnings(protocol.threads)
     names = [str(path.resolve()) for path in workloads]
 
-    def open_device() -> Device:
+    def open_device(under: Protocol) -> Device:
         # The path is kept as it was given: a virtual environment's interpreter is a link.
         command = [str(python.absolute()), str(WORKER)]
-        return Device(target or "", protocol, command=command, settings={"workloads": names})
+        return Device(target or "", under, command=command, settings={"workloads": names})
 
     verdicts = []
     for task in tasks:
@@ -91,7 +91,7 @@ def _validate(
     target: str | None,
     protocol: Protocol,
     settings: Settings,
-    open_device: Callable[[], Device],
+    open_device: OpenDevice,
     step: Step,
 ) -> dict[str, Any]:
     """One task: rebuild the recorded top, compare outputs, read each once, confirm the fastest."""
@@ -101,7 +101,7 @@ def _validate(
     timed: list[tuple[float, str, Program]] = []
     rejected: list[dict[str, str]] = []
     best: Program | None = None
-    with open_device() as device:
+    with open_device(protocol) as device:
         for row in rows:
             program = _program(row, task)
             reading = device.set_reference(program) if not timed else None

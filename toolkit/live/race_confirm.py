@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,11 @@ from toolkit.live.leg import STOCK
 from toolkit.live.programs import count_inputs, replay_trace, timed_program
 from toolkit.live.protocol import Protocol
 from toolkit.live.race_curves import final_latency_s, reached
+from toolkit.live.race_steps import MOST, as_good_from, steps_of
 from toolkit.live.tasks import TuneTask
 from toolkit.progress import Step
 
 CONFIRMED_FILE = "confirmed.json"
-FIRST = " when it first read stock's best"
 
 
 def confirm_finals(
@@ -34,40 +35,47 @@ def confirm_finals(
     blocks: int,
     step: Step,
 ) -> dict[str, Any]:
-    """Compare each arm's final program with stock's, and the one that first read as fast as it.
+    """Read again, beside stock's final program, the programs with which each arm got better.
 
-    The incumbent is stock's final program. Each arm may send two challengers: its final program,
-    and the program with which it first read a latency as low as stock's best: were that a lucky
-    reading, its ratio here says so. What was measured is kept in ``confirmed.json`` in ``folder``.
+    The incumbent is stock's final program. Challengers are the steps of every arm, stock's own
+    among them (``race_steps``): they say when an arm had a program that is as good, what its final
+    one is worth, and, of the one with which it first read a latency as low as stock's best, whether
+    that was a lucky reading. What was measured is kept in ``confirmed.json`` in ``folder``.
 
     Returns
     -------
-    ``task``, ``seed``, ``readings_s`` by program, ``finals`` and ``firsts``: by arm the ratio of
-    latencies to stock's final program (below 1 is faster) and its 95 % interval.
+    ``task``, ``seed``, ``readings_s`` by program; by arm ``finals`` and ``firsts``, the ratio of
+    latencies to stock's final program (below 1 is faster) and its 95 % interval; ``steps``, the
+    same for each program with its ``trial`` and ``clock_s``; ``as_good``, the trial and clock from
+    which on the arm's programs are as good as stock's final one (``None``: never), and the
+    ``ratio`` of the first of them.
     """
     path = folder / CONFIRMED_FILE
     arms = sorted(arm for arm in legs if arm != STOCK)
-    wanted = {"arms": arms, "blocks": blocks}
+    wanted = {"arms": arms, "blocks": blocks, "steps": MOST}
     if path.is_file():
         kept: dict[str, Any] = orjson.loads(path.read_bytes())
         if kept["of"] == wanted:
             return kept
-    stock = final_latency_s(legs[STOCK])
     answer: dict[str, Any] = {"of": wanted, "task": task.name, "seed": seed}
+    answer.update(readings_s={}, finals={}, firsts={}, steps={}, as_good={}, dropped={})
+    stock = final_latency_s(legs[STOCK])
+    firsts: dict[str, int] = {}
+    steps: dict[str, list[int]] = {}
     programs: dict[str, Program] = {}
-    for arm in arms:
-        best = final_latency_s(legs[arm])
-        if best is None:
-            continue
-        programs[arm] = _program(task, Path(legs[arm]["folder"]), best, target)
-        first = None if stock is None else reached(legs[arm], stock)
-        if first is not None:
-            latency = legs[arm]["trials"][first[0] - 1]["latency_s"]
-            program = _program(task, Path(legs[arm]["folder"]), latency, target)
-            if program.key != programs[arm].key:
-                programs[arm + FIRST] = program
-    if stock is None or not programs:
-        answer.update(readings_s={}, finals={}, firsts={}, dropped={})
+    if stock is not None:
+        for arm in (STOCK, *arms):
+            first = reached(legs[arm], stock)
+            if first is not None:
+                firsts[arm] = first[0]
+            steps[arm] = steps_of(legs[arm], stock, [firsts[arm]] if arm in firsts else [])
+            for number in steps[arm]:
+                # Stock's final program is the incumbent.
+                if arm != STOCK or number != firsts[arm]:
+                    latency = legs[arm]["trials"][number - 1]["latency_s"]
+                    folder_of = Path(legs[arm]["folder"])
+                    programs[_name(arm, number)] = _program(task, folder_of, latency, target)
+    if stock is None or not any(steps[arm] for arm in arms):
         _keep(path, answer)
         return answer
     result = confirm(
@@ -85,15 +93,49 @@ def confirm_finals(
         j.challenger: {"ratio": j.ratio, "interval": list(j.interval), "verdict": j.verdict}
         for j in result.judgements
     }
+    for arm, numbers in steps.items():
+        # A program that ran in the search and does not run now has no say.
+        told = [
+            number
+            for number in numbers
+            if _name(arm, number) in ratios or _is_final(legs, arm, number)
+        ]
+        answer["steps"][arm] = [
+            {
+                "trial": number,
+                "clock_s": legs[arm]["trials"][number - 1]["clock_s"],
+                **ratios.get(_name(arm, number), {"ratio": 1.0, "interval": [1.0, 1.0]}),
+            }
+            for number in told
+        ]
+        names = [None if _is_final(legs, arm, number) else _name(arm, number) for number in told]
+        good = as_good_from(names, result.readings) if told else None
+        answer["as_good"][arm] = good and {
+            "trial": told[good[0]],
+            "clock_s": legs[arm]["trials"][told[good[0]] - 1]["clock_s"],
+            "ratio": good[1],
+        }
+        if arm != STOCK and told:
+            answer["finals"][arm] = ratios[_name(arm, told[-1])]
+            if firsts.get(arm) in told:
+                answer["firsts"][arm] = ratios[_name(arm, firsts[arm])]
     answer.update(
         readings_s=result.readings,
         dropped=result.dropped,
         stock_latency_s=float(np.exp(np.mean(np.log(result.readings[INCUMBENT])))),
-        finals={arm: ratios[arm] for arm in arms if arm in ratios},
-        firsts={arm: ratios.get(arm + FIRST, ratios[arm]) for arm in arms if arm in ratios},
     )
     _keep(path, answer)
     return answer
+
+
+def _name(arm: str, number: int) -> str:
+    return f"{arm}, trial {number}"
+
+
+def _is_final(legs: Mapping[str, dict[str, Any]], arm: str, number: int) -> bool:
+    """Whether a trial is that of stock's final program."""
+    best = final_latency_s(legs[STOCK])
+    return arm == STOCK and legs[STOCK]["trials"][number - 1]["latency_s"] == best
 
 
 class _Quiet:

@@ -2,7 +2,8 @@
 
 S is Han et al. 2025's measure (section 5): S = T / T0, T0 the time that default search takes to
 reach its final quality, T the time in which the other search reaches the same; below 1 is sooner.
-Here it is given in wall clock and in trials.
+Here it is given in wall clock and in trials, and twice: by the latencies that the searches read,
+and by the programs' latencies as measured afterwards (``race_steps``).
 """
 
 from __future__ import annotations
@@ -65,6 +66,26 @@ def compare_legs(stock: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]
     return row
 
 
+def add_quality(row: dict[str, Any], confirmed: dict[str, Any]) -> None:
+    """Add S by quality to a leg's row: when each arm had a program as good as stock's final one.
+
+    The same rule holds for both sides: stock's time is when it had such a program itself, which may
+    be long before it read its lowest latency. ``quality_seconds`` and ``quality_trials`` are
+    ``None`` where ours never had, and ``quality_at_least_*`` says what was spent.
+    """
+    theirs, mine = (confirmed["as_good"].get(arm) for arm in (STOCK, row["arm"]))
+    row["quality_seconds"] = row["quality_trials"] = row["quality_ratio"] = None
+    if theirs is None:
+        return
+    if mine is None:
+        row["quality_at_least_seconds"] = row["seconds"] / theirs["clock_s"]
+        row["quality_at_least_trials"] = row["trials"] / theirs["trial"]
+        return
+    row["quality_seconds"] = mine["clock_s"] / theirs["clock_s"]
+    row["quality_trials"] = mine["trial"] / theirs["trial"]
+    row["quality_ratio"] = mine["ratio"]
+
+
 def _within_batch(stock: dict[str, Any], number: int) -> float:
     """Seconds at trial ``number`` when a batch's time is spread evenly over its trials."""
     rows = stock["trials"]
@@ -113,6 +134,10 @@ def report_race(
         for leg in legs
         if leg["arm"] != STOCK
     ]
+    for row in rows:
+        for one in confirmed:
+            if (one["task"], one["seed"]) == (row["task"], row["seed"]):
+                add_quality(row, one)
     summary = {}
     for arm in arms:
         mine = [row for row in rows if row["arm"] == arm and row["stock_final_s"] is not None]
@@ -127,8 +152,18 @@ def report_race(
             if arm in c["firsts"]
         ]
         summary[arm] = {
-            "s_seconds": geometric_mean(_spent(mine, "seconds")),
-            "s_trials": geometric_mean(_spent(mine, "trials")),
+            "s_seconds": geometric_mean(_spent(mine, "s_seconds", "at_least_seconds")),
+            "s_trials": geometric_mean(_spent(mine, "s_trials", "at_least_trials")),
+            "quality_seconds": geometric_mean(
+                _spent(mine, "quality_seconds", "quality_at_least_seconds")
+            ),
+            "quality_trials": geometric_mean(
+                _spent(mine, "quality_trials", "quality_at_least_trials")
+            ),
+            "quality_ratio": geometric_mean(_spent(mine, "quality_ratio", "quality_ratio")),
+            "quality_not_reached": sum(
+                row.get("quality_at_least_seconds") is not None for row in mine
+            ),
             "s_seconds_strict": geometric_mean(
                 [
                     (r["task"], r["seed"], r["s_seconds_strict"])
@@ -144,11 +179,12 @@ def report_race(
     return {"rows": rows, "summary": summary, "confirmed": list(confirmed)}
 
 
-def _spent(rows: Sequence[dict[str, Any]], what: str) -> list[tuple[str, int, float]]:
+def _spent(rows: Sequence[dict[str, Any]], what: str, least: str) -> list[tuple[str, int, float]]:
+    """What rows hold under ``what``, or where that is unknown the lower bound under ``least``."""
     return [
-        (row["task"], row["seed"], row[f"s_{what}"] or row[f"at_least_{what}"])
+        (row["task"], row["seed"], row.get(what) or row[least])
         for row in rows
-        if row[f"s_{what}"] or row.get(f"at_least_{what}")
+        if row.get(what) or row.get(least)
     ]
 
 

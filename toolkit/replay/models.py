@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from toolkit.errors import LeakError
 from toolkit.records import Candidate, Direction
 from toolkit.replay.space import RecordedSpace
-from toolkit.search.base import DirectionScorer, Scorer, Space
+from toolkit.search.base import DirectionScorer, Picker, Scorer, Space
 
 
 def check_no_leak(model: Scorer | DirectionScorer, task_id: str, *, what: str) -> None:
@@ -55,6 +56,18 @@ class TableScorer:
         if len(outside):
             out[outside] = self._scorer.score(space, [candidates[i] for i in outside.tolist()])
         return out
+
+    @cached_property
+    def _preferences(self) -> NDArray[np.float64]:
+        picker = self._scorer.preference if isinstance(self._scorer, Picker) else self.score
+        return np.asarray(picker(self._space, self._space.candidates()), dtype=np.float64)
+
+    def preference(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+        """The order to measure the recorded candidates in; that of the scores for any others."""
+        index = self._space.index_of(candidates) if space is self._space else None
+        if index is None or (index < 0).any():
+            return self.score(space, candidates)
+        return self._preferences[index]
 
 
 class TableDirectionScorer:

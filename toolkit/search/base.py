@@ -109,6 +109,18 @@ class Scorer(Protocol):
 
 
 @runtime_checkable
+class Picker(Protocol):
+    """A ``Scorer`` that says in which order to measure, where that is not the order of its scores.
+
+    The best of several picks is what counts: picks that fail together are worth less.
+    """
+
+    def preference(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+        """One value a candidate; measured in falling order."""
+        ...
+
+
+@runtime_checkable
 class DirectionScorer(Protocol):
     """A model trained elsewhere that says which mutation pays; higher is better."""
 

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from toolkit.errors import SearchError
 from toolkit.records import Candidate
+from toolkit.search.base import Picker
 from toolkit.search.strategy import BaseStrategy, StrategyOptions, sample_unseen
 
 
@@ -29,7 +30,7 @@ class ModelRankedOptions(StrategyOptions):
 
 
 class ModelRanked(BaseStrategy):
-    """Best predicted first; the model learns nothing during the run.
+    """In the order that the model would measure in; it learns nothing during the run.
 
     A finite space is ranked once. Any other is sampled, the best are improved by one-decision
     steps that the model likes, and when all are used up it is sampled again.
@@ -56,7 +57,8 @@ class ModelRanked(BaseStrategy):
         # Equal scores must not come in recorded order: a log's order knows more than a model.
         pool = [listed[i] for i in self.rng.permutation(len(listed)).tolist()]
         assert self.scorer is not None
-        scores = np.asarray(self.scorer.score(self.space, pool), dtype=np.float64)
+        picker = self.scorer.preference if isinstance(self.scorer, Picker) else self.scorer.score
+        scores = np.asarray(picker(self.space, pool), dtype=np.float64)
         # NaN would sort first: what the model cannot score comes last.
         order = np.argsort(-np.nan_to_num(scores, nan=-np.inf), kind="stable")
         return [pool[i] for i in order.tolist()]

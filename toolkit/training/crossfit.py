@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from toolkit.errors import DatasetError, LeakError
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
-from toolkit.training.ensemble import fit_ensemble
+from toolkit.training.ensemble import Ensemble, fit_ensemble
 from toolkit.training.folds import assign_folds
 from toolkit.training.models.one_thread import one_blas_thread
 from toolkit.training.recipe import Recipe
+from toolkit.training.shortlist import mean_opinion, preference
 from toolkit.training.table import Table, workload_key
 
 Floats = NDArray[np.float64]
@@ -65,13 +66,15 @@ def pick_member(members: Mapping[str, Member], task: Task) -> Member:
 class CrossFit:
     """Members by name, and what each fold's member predicts of the tasks it never saw.
 
-    ``predictions`` has one value a row of the table, NaN where no member could judge it.
-    ``folds`` gives the fold of each task by number.
+    ``predictions`` has one value a row of the table, NaN where no member could judge it;
+    ``preferences`` the order in which each task's candidates that ran would be measured
+    (``shortlist.preference``). ``folds`` gives the fold of each task by number.
     """
 
     columns: tuple[str, ...]
     members: dict[str, Member]
     predictions: Floats
+    preferences: Floats
     folds: NDArray[np.int64]
 
 
@@ -119,7 +122,7 @@ def cross_fit(
     folds = assign_folds(table, recipe.split, recipe.seed, networks)
     judged = enough & (counts > 0)
     numbers = [int(f) for f in np.unique(folds[judged])]
-    predictions = np.full(len(table), np.nan)
+    predictions, preferences = np.full(len(table), np.nan), np.full(len(table), np.nan)
     members: dict[str, Member] = {}
     fold_of_row = folds[table.task]
     wanted = {f"fold-{n}": trainable[fold_of_row[trainable] != n] for n in numbers}
@@ -149,8 +152,29 @@ def cross_fit(
         members[name] = _member(name, table, rows, recipe, made[name])
         if fit is None and name != ALL:
             held_out = np.flatnonzero(fold_of_row == int(name.removeprefix("fold-")))
-            predictions[held_out] = members[name].ensemble.predict(table.features[held_out])
-    return CrossFit(table.columns, members, predictions, folds)
+            predictions[held_out], preferences[held_out] = judged_rows(
+                members[name].ensemble,
+                table.features[held_out],
+                np.where(table.good[held_out], table.task[held_out], -1),
+            )
+    return CrossFit(table.columns, members, predictions, preferences, folds)
+
+
+def judged_rows(
+    ensemble: Ensemble, features: NDArray[np.float32], task: NDArray[np.int64]
+) -> tuple[Floats, Floats]:
+    """Predictions of rows, and preferences (``shortlist``) within each task.
+
+    ``task`` has the number of each row's task; rows with -1 stand in no order and are only
+    predicted.
+    """
+    opinions = ensemble.opinions(features)
+    predicted = mean_opinion(opinions, ensemble.weights)
+    preferred = predicted.copy()
+    for number in np.unique(task[task >= 0]):
+        own = np.flatnonzero(task == number)
+        preferred[own] = preference(opinions[:, own], ensemble.weights)
+    return predicted, preferred
 
 
 def _member(

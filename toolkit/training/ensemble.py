@@ -23,6 +23,7 @@ from toolkit.training.cliques import Cliques, find_cliques
 from toolkit.training.models import MODELS
 from toolkit.training.models.base import Model, Rows
 from toolkit.training.recipe import ModelOptions, Recipe
+from toolkit.training.shortlist import mean_opinion
 from toolkit.training.table import Table, sample_rows
 
 Floats = NDArray[np.float64]
@@ -57,19 +58,19 @@ class Ensemble:
 
     def predict(self, features: NDArray[np.float32]) -> Floats:
         """Weighted mean of the members' predictions, one a row."""
-        if len(features) == 0:
-            return np.zeros(0)
-        total = sum(part.weight for part in self.parts)
-        summed = np.zeros(len(features))
-        for part in self.parts:
-            summed += part.weight * part.log_speed(features)
-        return summed / total
+        return mean_opinion(self.opinions(features), self.weights)
 
-    def spread(self, features: NDArray[np.float32]) -> Floats:
-        """Standard deviation between members: how far they disagree; 0 with one member."""
+    def opinions(self, features: NDArray[np.float32]) -> Floats:
+        """Each member's prediction of each row, ``(members, rows)``, all in one unit."""
         if len(features) == 0:
-            return np.zeros(0)
-        return np.asarray(np.std([part.log_speed(features) for part in self.parts], axis=0))
+            return np.zeros((len(self.parts), 0))
+        return np.array([part.log_speed(features) for part in self.parts])
+
+    @property
+    def weights(self) -> Floats:
+        """Each member's share in the mean."""
+        own = np.array([part.weight for part in self.parts])
+        return np.asarray(own / own.sum())
 
     def importance(self) -> Floats:
         """Mean share of each column in what the members gained."""

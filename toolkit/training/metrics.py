@@ -2,6 +2,8 @@
 
 All of them judge one task at a time, from the measured latencies of its candidates (seconds) and
 one score a candidate (higher = predicted faster). A task's best is the best *recorded* latency.
+What is said of a model's first picks is said of the order in which it would have candidates
+measured (``shortlist.preference``), which is that of its scores where it states no other.
 Candidates with equal scores are treated as if they were ordered at random, and the expectation over
 that order is reported: a constant predictor gains nothing from the order of a log.
 
@@ -36,8 +38,10 @@ class TaskMetrics:
     Attributes
     ----------
     top1, top5, top10
-        Best latency over the best latency among the k highest scores, in (0, 1]; 1 is perfect.
+        Best latency over the best latency among the first k picks, in (0, 1]; 1 is perfect.
         (TenSet calls the mean over tasks peak@k.)
+    top5_by_score
+        The same for the five highest scores, also where the model would measure in another order.
     slowdown
         Latency of the first pick over the best, minus 1; 0 is perfect.
     pairwise
@@ -54,12 +58,13 @@ class TaskMetrics:
         Slope of the regression of true on predicted log relative throughput; 1 is calibrated, less
         is over-confident.
     to_1pct
-        Candidates taken in the order of their scores until one within 1 % of the best.
+        Picks until one within 1 % of the best.
     """
 
     top1: float
     top5: float
     top10: float
+    top5_by_score: float
     slowdown: float
     pairwise: float
     recall10: float
@@ -72,28 +77,34 @@ class TaskMetrics:
 METRIC_NAMES = tuple(field.name for field in fields(TaskMetrics))
 
 
-def task_metrics(latency_s: Floats, score: Floats) -> TaskMetrics:
-    """Judge the scores of one task; ``latency_s`` is finite and positive, higher scores first."""
+def task_metrics(latency_s: Floats, score: Floats, preference: Floats | None = None) -> TaskMetrics:
+    """Judge the scores of one task; ``latency_s`` is finite and positive, higher scores first.
+
+    ``preference``, where it is given, says in falling order which candidates would be measured
+    first.
+    """
     if len(latency_s) != len(score) or len(score) == 0:
         raise ValueError("one score a candidate is needed, and at least one candidate")
+    picked = score if preference is None else preference
     best = float(latency_s.min())
     speed = best / latency_s
     truth = np.log(speed)
-    first = top_k(speed, score, 1)
+    first = top_k(speed, picked, 1)
     centred = score - score.mean()
     spread = float((centred**2).mean())
     slope = float((centred * (truth - truth.mean())).mean() / spread) if spread > 0 else np.nan
     return TaskMetrics(
         top1=first,
-        top5=top_k(speed, score, 5),
-        top10=top_k(speed, score, 10),
-        slowdown=expected_first(latency_s / best, score) - 1.0,
+        top5=top_k(speed, picked, 5),
+        top10=top_k(speed, picked, 10),
+        top5_by_score=top_k(speed, score, 5),
+        slowdown=expected_first(latency_s / best, picked) - 1.0,
         pairwise=pairwise(latency_s, score),
         recall10=recall(latency_s, score, 10),
         spearman=spearman(speed, score),
         rmse=float(np.sqrt(np.mean((score - truth) ** 2))),
         calibration=slope,
-        to_1pct=picks_until(speed >= 1 / 1.01, score),
+        to_1pct=picks_until(speed >= 1 / 1.01, picked),
     )
 
 

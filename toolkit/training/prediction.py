@@ -17,6 +17,7 @@ from toolkit.features.base import FeatureBlock
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 from toolkit.training.crossfit import ALL, Member, pick_member
+from toolkit.training.shortlist import mean_opinion, preference
 from toolkit.training.table import align
 from toolkit.training.throughput import ThroughputModel
 from toolkit.training.trained import TrainedModel
@@ -33,13 +34,13 @@ class Predictions:
     Attributes
     ----------
     rows
-        One row a candidate, by task and then best predicted first: ``task_id``, ``candidate_id``,
-        ``sketch_id``, ``source`` and ``line`` of its first record, ``rank`` in its task (1 is
-        predicted fastest), ``score`` (predicted log relative throughput: differences count,
-        higher is faster), ``relative_throughput`` (its exponential; 1 is the task's best),
-        ``spread`` (standard deviation between the ensemble's models), with a validity model
-        ``failure_probability``, ``trained_on``, ``member``, and what was measured: ``state`` and
-        ``latency_s`` (seconds).
+        One row a candidate, by task and then ``rank``: ``task_id``, ``candidate_id``,
+        ``sketch_id``, ``source`` and ``line`` of its first record, ``rank`` in its task (the order
+        to measure in, see ``shortlist``; 1 is predicted fastest), ``score`` (predicted log relative
+        throughput: differences count, higher is faster), ``relative_throughput`` (its exponential;
+        1 is the task's best), ``spread`` (standard deviation between the ensemble's models), with a
+        validity model ``failure_probability``, ``trained_on``, ``member``, and what was measured:
+        ``state`` and ``latency_s`` (seconds).
     tasks
         One entry a task: its name, numbers, whether the model was trained on it or its workload
         (``trained_on``), the member that predicted (``member``), whether that member saw the task
@@ -121,6 +122,7 @@ class _Scored:
         self._member, self._leaked = choose_member(model, task)
         self._trained_on = any(each.saw(task) for each in model.members.values())
         self._parts: list[pl.DataFrame] = []
+        self._opinions: list[NDArray[np.float64]] = []
         self._covered = 0.0
 
     def add(
@@ -132,11 +134,13 @@ class _Scored:
     ) -> None:
         """Score the candidates of one sketch."""
         features = align(block, self._model.columns)
-        score = self._member.ensemble.predict(features)
+        opinions = self._member.ensemble.opinions(features)
+        self._opinions.append(opinions)
+        score = mean_opinion(opinions, self._member.ensemble.weights)
         columns: dict[str, Any] = {
             "score": score,
             "relative_throughput": np.exp(score),
-            "spread": self._member.ensemble.spread(features),
+            "spread": np.std(opinions, axis=0),
         }
         if validity is not None:
             columns["failure_probability"] = _failure(validity, self._task, block)
@@ -152,8 +156,12 @@ class _Scored:
         )
 
     def finish(self) -> tuple[pl.DataFrame, dict[str, Any]]:
-        """All rows, best predicted first, and the task's entry."""
-        frame = pl.concat(self._parts).sort("score", descending=True, maintain_order=True)
+        """All rows in the order to measure in, and the task's entry."""
+        preferred = preference(
+            np.concatenate(self._opinions, axis=1), self._member.ensemble.weights
+        )
+        order = np.argsort(-preferred, kind="stable")
+        frame = pl.concat(self._parts)[order]
         frame = frame.with_row_index("rank", offset=1)
         front = ["task_id", "candidate_id", "sketch_id", "rank"]
         frame = frame.select(*front, *(name for name in frame.columns if name not in front))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from toolkit.features.base import CandidateGroup, Extractor
 from toolkit.records import Candidate, Sketch, Task
 from toolkit.training.crossfit import Member
+from toolkit.training.shortlist import preference
 from toolkit.training.table import align
 
 if TYPE_CHECKING:
@@ -66,6 +67,20 @@ class ThroughputScorer:
         """Predicted log relative throughput, one value a candidate."""
         return np.asarray(self._member.ensemble.predict(self.features(space, candidates)))
 
+    def preference(
+        self,
+        space: Space,
+        candidates: Sequence[Candidate],
+        bonus: NDArray[np.float64] | float = 0.0,
+    ) -> NDArray[np.float64]:
+        """One value a candidate whose falling order is the one to measure in (``shortlist``).
+
+        ``bonus`` is added to all that is predicted of each candidate.
+        """
+        ensemble = self._member.ensemble
+        opinions = ensemble.opinions(self.features(space, candidates))
+        return preference(opinions + bonus, ensemble.weights)
+
 
 class ValidityScorer:
     """Probability that candidates of one task fail, by a member that never saw it."""
@@ -103,6 +118,12 @@ class CautiousScorer:
 
     def score(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
         """Log of expected relative throughput, one value a candidate."""
-        return self._scorer.score(space, candidates) + np.log1p(
-            -self._validity.failure(space, candidates)
-        )
+        return self._scorer.score(space, candidates) + self._survival(space, candidates)
+
+    def preference(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+        """One value a candidate whose falling order is the one to measure in."""
+        return self._scorer.preference(space, candidates, self._survival(space, candidates))
+
+    def _survival(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+        """Log of the probability that a candidate runs."""
+        return np.asarray(np.log1p(-self._validity.failure(space, candidates)))

@@ -16,7 +16,7 @@ from toolkit.errors import DatasetError
 from toolkit.features.base import CandidateGroup
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
-from toolkit.training.crossfit import ALL, cross_fit, pick_member
+from toolkit.training.crossfit import ALL, cross_fit, judged_rows, pick_member
 from toolkit.training.gather import (
     candidate_counts,
     gather,
@@ -76,8 +76,12 @@ def judge(
     judged_records: int,
     networks: Sequence[tuple[str, ...]] = (),
     enumerated: Mapping[str, bool] | None = None,
+    preferences: Floats | None = None,
 ) -> list[JudgedTask]:
-    """Judge every task that has predictions and enough good candidates."""
+    """Judge every task that has predictions and enough good candidates.
+
+    ``preferences`` is the order to measure in, where it is not that of the predictions.
+    """
     judged = []
     good = table.good
     for number, task_id in enumerate(table.task_ids):
@@ -90,7 +94,11 @@ def judge(
                 task_id=task_id,
                 candidates=len(rows),
                 best_s=float(latency.min()),
-                metrics=task_metrics(latency, predictions[rows]),
+                metrics=task_metrics(
+                    latency,
+                    predictions[rows],
+                    None if preferences is None else preferences[rows],
+                ),
                 networks=tuple(networks[number]) if networks else (),
                 enumerated=bool(enumerated and enumerated.get(task_id)),
             )
@@ -142,7 +150,7 @@ def train_throughput(
         # Small datasets: rather judge short tasks than none, and say so.
         wanted = recipe.data.min_records
     enumerated = dataset.enumerated()
-    judged = judge(table, fitted.predictions, wanted, networks, enumerated)
+    judged = judge(table, fitted.predictions, wanted, networks, enumerated, fitted.preferences)
     if not judged:
         raise DatasetError("no task has enough good candidates to be judged")
     constant = judge(table, np.zeros(len(table)), wanted)
@@ -226,7 +234,7 @@ def evaluate_throughput(
     )
     tasks = dataset.tasks()
     features = table.aligned(model.columns)
-    predictions = np.full(len(table), np.nan)
+    predictions, preferences = np.full(len(table), np.nan), np.full(len(table), np.nan)
     leaked = 0
     for number, task_id in enumerate(table.task_ids):
         rows = np.flatnonzero(table.task == number)
@@ -235,13 +243,15 @@ def evaluate_throughput(
         except LeakError:
             leaked += 1
             continue
-        predictions[rows] = member.ensemble.predict(features[rows])
+        predictions[rows], preferences[rows] = judged_rows(
+            member.ensemble, features[rows], np.where(table.good[rows], number, -1)
+        )
     by_task = networks_of(dataset)
     networks = tuple(by_task.get(task_id, ()) for task_id in table.task_ids)
     wanted = recipe.data.judged_records
     if int((table.good_counts() >= wanted).sum()) == 0:
         wanted = recipe.data.min_records
-    judged = judge(table, predictions, wanted, networks, dataset.enumerated())
+    judged = judge(table, predictions, wanted, networks, dataset.enumerated(), preferences)
     constant = judge(table, np.where(np.isfinite(predictions), 0.0, np.nan), wanted)
     metrics = report(judged, recipe.seed)
     return {

@@ -1,0 +1,137 @@
+"""Blocks: fresh processes read in turns, what all arms share taken off, failures by arm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolkit.errors import LiveError
+from toolkit.live.blocks import ROUNDS, confirm, level, read_block
+from toolkit.live.confirm import Rules
+from toolkit.live.design import DesignSpace
+from toolkit.live.device import Device, Program, Reading
+from toolkit.live.programs import timed_program
+from toolkit.live.protocol import Protocol
+from toolkit.progress import SILENT
+
+PROTOCOL = Protocol(repeat=2, min_repeat_ms=1, max_retries=0)
+
+
+@pytest.fixture(scope="module")
+def program(design: DesignSpace) -> Program:
+    drawn = (design.sample(np.random.default_rng(seed)) for seed in range(9))
+    return timed_program(next(d for d in drawn if d).schedule, design.inputs)
+
+
+class Opened:
+    """Opens devices and remembers their processes."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.processes: list[int] = []
+
+    def __call__(self, protocol: Protocol) -> Device:
+        opened = self
+
+        class Watched(Device):
+            def build(self, program: Program) -> Reading:
+                reading = super().build(program)
+                if self._process is not None:
+                    opened.processes.append(self._process.pid)
+                return reading
+
+        return Watched(self.target, protocol)
+
+
+@pytest.fixture
+def opened(target: str) -> Iterator[Opened]:
+    yield Opened(target)
+
+
+def test_every_arm_has_a_process_of_its_own_and_is_read_in_every_round(
+    program: Program, opened: Opened
+) -> None:
+    arms = {"a": program, "b": program, "c": program}
+    block = read_block(arms, opened, PROTOCOL, np.random.default_rng(0))
+    assert len(set(opened.processes)) == 3
+    assert block.failed == {}
+    assert {name: len(rounds) for name, rounds in block.rounds.items()} == dict.fromkeys(
+        arms, ROUNDS
+    )
+    assert all(0 < seconds < 1 for seconds in block.seconds.values())
+    for name, seconds in block.seconds.items():
+        assert min(block.rounds[name]) / 2 <= seconds <= 2 * max(block.rounds[name])
+
+
+def test_an_arm_that_does_not_build_is_left_out_and_named(program: Program, opened: Opened) -> None:
+    arms = {"fine": program, "broken": Program("x", '{"no": "module"}', [], 0)}
+    block = read_block(arms, opened, PROTOCOL, np.random.default_rng(0))
+    assert list(block.seconds) == ["fine"]
+    assert block.failed["broken"].startswith("compile: ")
+
+
+def test_an_arm_whose_process_dies_between_two_rounds_is_left_out(
+    program: Program, target: str
+) -> None:
+    class Mortal(Device):
+        turns = 0
+
+        def measure(self, program: Program, **more: Any) -> Reading:
+            self.turns += 1
+            if program.key == "mortal" and self.turns == 3:
+                assert self._process is not None
+                self._process.kill()
+                self._process.wait()
+            return super().measure(program, **more)
+
+    mortal = Program("mortal", program.text, program.arguments, program.inputs)
+    block = read_block(
+        {"fine": program, "mortal": mortal},
+        lambda one: Mortal(target, one),
+        PROTOCOL,
+        np.random.default_rng(0),
+    )
+    assert list(block.seconds) == ["fine"]
+    assert len(block.rounds["mortal"]) == 2 and len(block.rounds["fine"]) == ROUNDS
+    assert "ended with code" in block.failed["mortal"]
+
+
+def test_an_incumbent_that_does_not_run_ends_the_confirmation(
+    program: Program, target: str
+) -> None:
+    with SILENT.step("confirm", 1.0) as step, pytest.raises(LiveError, match="incumbent"):
+        confirm(
+            Program("x", "{}", [], 0),
+            {"fine": program},
+            target=target,
+            protocol=PROTOCOL,
+            rules=Rules(looks=(1,)),
+            seconds=60.0,
+            rng=np.random.default_rng(0),
+            step=step,
+        )
+
+
+@given(st.integers(0, 2**31), st.integers(1, 12), st.integers(2, 5))
+def test_what_all_arms_share_in_a_round_decides_nothing(seed: int, rounds: int, arms: int) -> None:
+    rng = np.random.default_rng(seed)
+    programs = rng.uniform(1e-5, 1e-3, arms)
+    drift = rng.lognormal(0.0, 0.5, (rounds, 1))
+    found = level(programs * drift)
+    assert np.allclose(found / found[0], programs / programs[0])
+    # Its size is that of a round in the middle.
+    assert drift.min() * programs[0] <= found[0] * (1 + 1e-9)
+    assert found[0] <= drift.max() * programs[0] * (1 + 1e-9)
+
+
+def test_a_few_disturbed_readings_decide_nothing() -> None:
+    rng = np.random.default_rng(0)
+    rounds = 1e-4 * rng.lognormal(0.0, 0.002, (ROUNDS, 3))
+    rounds[:3, 0] *= 2.0
+    rounds[4:6, 1] *= 3.0
+    assert np.abs(np.log(level(rounds) / 1e-4)).max() < 0.005
