@@ -146,8 +146,9 @@ def test_parallel_loop_and_registers_of_an_x86_template() -> None:
     assert values["body_vectors"] == 8 * 5 * 3  # three kernel columns unrolled
     assert values["ci_over_co_reg"] == 16 / 32
     assert values["point_stride_bytes"] == 16 * 4 * 2
-    # 28 rows of outputs with stride 2 read 27 * 2 + 3 rows.
+    # 28 rows of outputs with stride 2 read 27 * 2 + 3 rows, once for each of four blocks.
     assert values["plane_bytes"] == 16 * 57 * 57 * 4
+    assert values["shared_plane_bytes"] == values["plane_bytes"]
 
 
 @pytest.mark.parametrize("template", ["dense_nopack.x86", "batch_matmul.x86"])
@@ -186,8 +187,10 @@ def test_a_block_of_channels_is_no_depth_of_a_depthwise_convolution() -> None:
     ]
     name = "depthwise_conv2d_NCHWc.x86"
     task = Task("t", "autotvm", name, arguments, "llvm -mcpu=core-avx2", "llvm")
-    decisions = np.array([[0, 16, 0, 32, 0, 7, 1]])
+    decisions = np.array([[0, 16, 0, 32, 0, 7, 1], [0, 16, 0, 8, 0, 7, 1]])
     block = KnobsExtractor().extract(CandidateGroup(task, SKETCH, decisions))
+    shared = block.values[:, block.columns.index("shared_plane_bytes")]
+    assert shared.tolist() == [0, 16 * 58 * 58 * 4]  # one block of outputs reads it, or two
     values = {name: float(v) for name, v in zip(block.columns, block.values[0], strict=True)}
     assert values["core_volume"] == 32 * 7 * 3 * 3
     assert values["ragged"] == 1.0

@@ -61,7 +61,7 @@ class KnobsExtractor:
     """AutoTVM knobs → columns."""
 
     name = "knobs"
-    version = 5
+    version = 6
 
     def supports(self, task: Task) -> bool:
         """AutoTVM tasks."""

@@ -33,7 +33,7 @@ class PrimitivesExtractor:
     """Ansor steps and MetaSchedule traces → columns."""
 
     name = "primitives"
-    version = 6
+    version = 7
 
     def supports(self, task: Task) -> bool:
         """Ansor and MetaSchedule tasks."""

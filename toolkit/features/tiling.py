@@ -188,7 +188,12 @@ class Tiling:
         # One block of channels of the whole image: each block of outputs that reads another part
         # of it comes back to it, from whichever cache still holds it.
         image = {role: float(self.operation.extent(role)) for role in ("h", "w", "kh", "kw")}
-        result["plane_bytes"] = ci * size * self.operation.elements(image)[0]
+        plane = ci * size * self.operation.elements(image)[0]
+        result["plane_bytes"] = plane
+        # Nothing comes back to the plane of a depthwise block that is one block of outputs.
+        depthwise = self.operation.family == "depthwise"
+        readers = ci / co if depthwise else float(self.operation.extent("co")) / co
+        result["shared_plane_bytes"] = np.where(readers > 1, plane, 0.0)
         return result
 
     def ragged(self) -> Floats:
