@@ -29,7 +29,7 @@ import numpy as np
 import tvm
 from tvm.script import tirx as T
 
-from toolkit.live.blocks import read_block
+from toolkit.live.blocks import read_block, same_cores
 from toolkit.live.confirm import INCUMBENT, TWIN, Rules, judge, may_stop, overall
 from toolkit.live.device import Device, Program
 from toolkit.live.machine import default_target
@@ -181,11 +181,17 @@ def main() -> None:
     with options.out.open("a", encoding="utf-8") as file:
         while time.monotonic() < ends:
             begun = time.monotonic()
-            block = read_block(arms, lambda one: Device(target, one), protocol, rng)
+            pinned = same_cores(protocol, rng)
+            block = read_block(arms, lambda one: Device(target, one), pinned, rng)
             if block.failed:
                 raise RuntimeError(str(block.failed))
             took = time.monotonic() - begun
-            line = {"seconds": block.seconds, "rounds": block.rounds, "took_s": took}
+            line = {
+                "seconds": block.seconds,
+                "rounds": block.rounds,
+                "cores": pinned.cores,
+                "took_s": took,
+            }
             if options.one_by_one:
                 begun = time.monotonic()
                 line["one_by_one"] = one_by_one(arms, target, protocol, rng)

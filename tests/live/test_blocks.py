@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit.errors import LiveError
-from toolkit.live.blocks import ROUNDS, confirm, level, read_block
+from toolkit.live.blocks import ROUNDS, confirm, level, read_block, same_cores
 from toolkit.live.confirm import Rules
 from toolkit.live.design import DesignSpace
 from toolkit.live.device import Device, Program, Reading
@@ -99,6 +99,15 @@ def test_an_arm_whose_process_dies_between_two_rounds_is_left_out(
     assert list(block.seconds) == ["fine"]
     assert len(block.rounds["mortal"]) == 2 and len(block.rounds["fine"]) == ROUNDS
     assert "ended with code" in block.failed["mortal"]
+
+
+def test_all_arms_of_a_block_have_the_same_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {2, 3, 5, 7}, raising=False)
+    rng = np.random.default_rng(0)
+    chosen = {same_cores(Protocol(threads=2), rng).cores for _ in range(60)}
+    assert chosen == {(2, 3), (3, 5), (5, 7)}
+    assert same_cores(Protocol(threads=4), rng).cores == ()
+    assert same_cores(Protocol(threads=1, cores=(7,)), rng).cores == (7,)
 
 
 def test_an_incumbent_that_does_not_run_ends_the_confirmation(

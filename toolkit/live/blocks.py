@@ -1,7 +1,8 @@
 """Measures arms in random blocks, every arm in a fresh process with a fresh build.
 
-The processes of a block are made first, side by side, and then read in turns: a clock that changes
-or a neighbour that wakes up reaches all arms, and what reaches all of them decides nothing.
+The processes of a block are made first, side by side, and then read in turns, on the same
+processors: a clock that changes or a neighbour that wakes up reaches all arms, and what reaches all
+of them decides nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from toolkit.errors import LiveError
 from toolkit.live.confirm import INCUMBENT, TWIN, Judgement, Rules, judge, may_stop
 from toolkit.live.device import Device, Program, Reading
+from toolkit.live.engines import target_kind
 from toolkit.live.protocol import Protocol
 from toolkit.progress import Step
 from toolkit.records import TrialState
@@ -90,7 +92,10 @@ def confirm(
         if not alive:
             break
         block = read_block(
-            {name: arms[name] for name in (INCUMBENT, TWIN, *alive)}, fresh, protocol, rng
+            {name: arms[name] for name in (INCUMBENT, TWIN, *alive)},
+            fresh,
+            same_cores(protocol, rng) if target_kind(target) in ("llvm", "c") else protocol,
+            rng,
         )
         for name in (INCUMBENT, TWIN):
             if name in block.failed:
@@ -107,6 +112,22 @@ def confirm(
         if may_stop(result.judgements, blocks, rules) or result.seconds + per_block > seconds:
             break
     return result
+
+
+def same_cores(protocol: Protocol, rng: np.random.Generator) -> Protocol:
+    """Choose neighbouring processors for all arms of a block, where the protocol names none.
+
+    One processor may have a busier neighbour, or a faster clock, than the next: left to the
+    system, each process has its own share of luck for as long as it lives. Another block has other
+    processors.
+    """
+    if protocol.cores or not hasattr(os, "sched_getaffinity"):
+        return protocol
+    available = sorted(os.sched_getaffinity(0))
+    if len(available) <= protocol.threads:
+        return protocol
+    begin = int(rng.integers(len(available) - protocol.threads + 1))
+    return replace(protocol, cores=tuple(available[begin : begin + protocol.threads]))
 
 
 def read_block(
