@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -60,22 +60,19 @@ def confirm_finals(
     answer: dict[str, Any] = {"of": wanted, "task": task.name, "seed": seed}
     answer.update(readings_s={}, finals={}, firsts={}, steps={}, as_good={}, dropped={})
     stock = final_latency_s(legs[STOCK])
-    firsts: dict[str, int] = {}
-    steps: dict[str, list[int]] = {}
-    programs: dict[str, Program] = {}
-    if stock is not None:
-        for arm in (STOCK, *arms):
-            first = reached(legs[arm], stock)
-            if first is not None:
-                firsts[arm] = first[0]
-            steps[arm] = steps_of(legs[arm], stock, [firsts[arm]] if arm in firsts else [])
-            for number in steps[arm]:
-                # Stock's final program is the incumbent.
-                if arm != STOCK or number != firsts[arm]:
-                    latency = legs[arm]["trials"][number - 1]["latency_s"]
-                    folder_of = Path(legs[arm]["folder"])
-                    programs[_name(arm, number)] = _program(task, folder_of, latency, target)
-    if stock is None or not any(steps[arm] for arm in arms):
+    steps, firsts = _steps(legs, stock, (STOCK, *arms))
+    programs = {
+        _name(arm, number): _program(
+            task,
+            Path(legs[arm]["folder"]),
+            legs[arm]["trials"][number - 1]["latency_s"],
+            target,
+        )
+        for arm, numbers in steps.items()
+        for number in numbers
+        if not _is_final(legs, arm, number)
+    }
+    if stock is None or not any(steps.get(arm) for arm in arms):
         _keep(path, answer)
         return answer
     result = confirm(
@@ -95,30 +92,24 @@ def confirm_finals(
     }
     for arm, numbers in steps.items():
         # A program that ran in the search and does not run now has no say.
-        told = [
-            number
-            for number in numbers
-            if _name(arm, number) in ratios or _is_final(legs, arm, number)
-        ]
+        told = [n for n in numbers if _name(arm, n) in ratios or _is_final(legs, arm, n)]
+        clock = {number: legs[arm]["trials"][number - 1]["clock_s"] for number in told}
+        same = {"ratio": 1.0, "interval": [1.0, 1.0]}
         answer["steps"][arm] = [
-            {
-                "trial": number,
-                "clock_s": legs[arm]["trials"][number - 1]["clock_s"],
-                **ratios.get(_name(arm, number), {"ratio": 1.0, "interval": [1.0, 1.0]}),
-            }
-            for number in told
+            {"trial": n, "clock_s": clock[n], **ratios.get(_name(arm, n), same)} for n in told
         ]
-        names = [None if _is_final(legs, arm, number) else _name(arm, number) for number in told]
+        names = [None if _is_final(legs, arm, n) else _name(arm, n) for n in told]
         good = as_good_from(names, result.readings) if told else None
         answer["as_good"][arm] = good and {
             "trial": told[good[0]],
-            "clock_s": legs[arm]["trials"][told[good[0]] - 1]["clock_s"],
+            "clock_s": clock[told[good[0]]],
             "ratio": good[1],
         }
-        if arm != STOCK and told:
-            answer["finals"][arm] = ratios[_name(arm, told[-1])]
-            if firsts.get(arm) in told:
-                answer["firsts"][arm] = ratios[_name(arm, firsts[arm])]
+        if arm == STOCK:
+            continue
+        for key, number in (("finals", numbers[-1:]), ("firsts", firsts.get(arm, []))):
+            if number and number[0] in told:
+                answer[key][arm] = ratios[_name(arm, number[0])]
     answer.update(
         readings_s=result.readings,
         dropped=result.dropped,
@@ -126,6 +117,20 @@ def confirm_finals(
     )
     _keep(path, answer)
     return answer
+
+
+def _steps(
+    legs: Mapping[str, dict[str, Any]], stock_s: float | None, arms: Sequence[str]
+) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    """Trials to be read again, by arm; and the one that first read stock's best, where one did."""
+    steps: dict[str, list[int]] = {}
+    firsts: dict[str, list[int]] = {}
+    if stock_s is not None:
+        for arm in arms:
+            first = reached(legs[arm], stock_s)
+            firsts[arm] = [first[0]] if first else []
+            steps[arm] = steps_of(legs[arm], stock_s, firsts[arm])
+    return steps, firsts
 
 
 def _name(arm: str, number: int) -> str:
