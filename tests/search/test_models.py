@@ -43,6 +43,28 @@ def direct_posterior(
     return mean, np.sqrt(np.maximum(variance, 1e-12))
 
 
+def test_a_model_that_states_an_order_is_measured_in_that_order() -> None:
+    class Scored:
+        training_task_ids: frozenset[str] = frozenset()
+
+        def score(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+            return np.array([-toy_latency(c.decisions) for c in candidates])
+
+    class Picky(Scored):
+        def preference(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+            return -self.score(space, candidates)
+
+    first = {}
+    for scorer in (Scored(), Picky()):
+        space = finite_space()
+        made = STRATEGIES.get("model-ranked")(
+            space, {}, np.random.default_rng(0), scorer=scorer, direction_scorer=None
+        )
+        first[type(scorer)] = toy_latency(made.ask(1)[0].decisions)
+    known = [toy_latency(c.decisions) for c in finite_space().candidates()]
+    assert (first[Scored], first[Picky]) == (min(known), max(known))
+
+
 def test_the_residual_process_is_the_textbook_posterior() -> None:
     rng = np.random.default_rng(0)
     columns, prior = rng.normal(0, 2, (30, 3)), rng.normal(0, 0.5, 30)

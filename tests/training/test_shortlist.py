@@ -44,6 +44,15 @@ def test_without_candidates_there_is_no_list() -> None:
     assert preference(np.zeros((2, 0)), EVEN).tolist() == []
 
 
+def test_what_cannot_be_scored_or_will_surely_fail_is_not_listed() -> None:
+    opinions = np.array([[1.0, np.nan, 0.5, 0.2], [0.1, 2.0, -np.inf, 0.9]])
+    assert shortlist(opinions, EVEN) == [0, 3]
+    preferred = preference(opinions, EVEN)
+    assert preferred[0] > preferred[3] > preferred[2] == -np.inf
+    assert np.isnan(preferred[1])
+    assert shortlist(np.full((2, 3), np.nan), EVEN) == []
+
+
 @given(st.integers(0, 2**31), st.integers(1, 6), st.integers(1, 200))
 def test_the_list_begins_with_the_best_mean_and_each_of_it_adds_to_what_is_expected(
     seed: int, members: int, candidates: int

@@ -41,9 +41,13 @@ def shortlist(opinions: Floats, weights: Floats) -> list[int]:
         members on one scale.
     weights
         One a member; they add up to 1.
+
+    Candidates of which some member has no finite opinion are not listed.
     """
-    if opinions.shape[1] == 0:
+    known = np.flatnonzero(np.isfinite(opinions).all(axis=0))
+    if not len(known):
         return []
+    opinions = opinions[:, known]
     mean = mean_opinion(opinions, weights)
     beliefs = mean + BELIEVED * (opinions - mean)
     taken = [int(mean.argmax())]
@@ -55,7 +59,8 @@ def shortlist(opinions: Floats, weights: Floats) -> list[int]:
             break
         taken.append(best)
         reached = np.maximum(reached, beliefs[:, best])
-    return taken
+    listed: list[int] = known[taken].tolist()
+    return listed
 
 
 def preference(opinions: Floats, weights: Floats) -> Floats:
@@ -66,5 +71,6 @@ def preference(opinions: Floats, weights: Floats) -> Floats:
     preferred = mean_opinion(opinions, weights)
     chosen = shortlist(opinions, weights)
     if chosen:
-        preferred[chosen] = float(preferred.max()) + np.arange(len(chosen), 0.0, -1.0)
+        # The first of the list has the highest mean.
+        preferred[chosen] = preferred[chosen[0]] + np.arange(len(chosen), 0.0, -1.0)
     return preferred
