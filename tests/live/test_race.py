@@ -19,7 +19,7 @@ from toolkit.live.race import RaceSettings, needed_models, race
 from toolkit.live.race_curves import reached
 from toolkit.live.race_report import add_quality, compare_legs, geometric_mean, report_race
 from toolkit.live.race_rules import leg_order, refuse_seen
-from toolkit.live.race_steps import MOST, as_good_from, steps_of
+from toolkit.live.race_steps import MOST, Held, as_good_from, steps_of
 from toolkit.live.tasks import tasks_of
 from toolkit.records import Task
 
@@ -58,13 +58,22 @@ def test_what_was_not_reached_is_a_lower_bound_and_counted() -> None:
 
 def test_steps_are_the_trials_that_lowered_the_best_from_near_stocks_on() -> None:
     leg = made_leg("a", [9.0, None, 2.5, 2.7, 2.2, 2.0, 2.1, 1.9], list(range(8)))
-    assert steps_of(leg, 2.0) == [3, 5, 6, 8]
-    assert steps_of(leg, 2.0, also=[7]) == [3, 5, 6, 7, 8]
-    assert steps_of(leg, 1.0) == [8]
+    assert [held.trial for held in steps_of(leg, 2.0)] == [3, 5, 6, 8]
+    assert [held.trial for held in steps_of(leg, 2.0, also=[7])] == [3, 5, 6, 7, 8]
+    assert steps_of(leg, 1.0) == [Held(8, 8, 7)]
     assert steps_of(made_leg("a", [None], [1.0]), 1.0) == []
     long = made_leg("a", [2.0 - 0.01 * i for i in range(50)], list(range(50)))
-    chosen = steps_of(long, 2.0)
+    chosen = [held.trial for held in steps_of(long, 2.0)]
     assert len(chosen) == MOST and (chosen[0], chosen[-1]) == (1, 50)
+
+
+def test_a_named_winner_is_held_from_when_it_was_named() -> None:
+    leg = made_leg("a", [2.5, 2.0, 1.9, 2.2], [1.0, 2.0, 3.0, 4.0])
+    last = steps_of({**leg, "named": {"trial": 2, "clock_s": 9.0}}, 2.0)
+    assert last == [Held(1, 1, 1.0), Held(2, 2, 2.0), Held(3, 3, 3.0), Held(2, 4, 9.0)]
+    # Where it read lowest as well, it was held all along.
+    same = steps_of({**leg, "named": {"trial": 3, "clock_s": 9.0}}, 2.0)
+    assert same == last[:3]
 
 
 def test_a_program_is_as_good_from_where_all_later_ones_are() -> None:
@@ -88,8 +97,8 @@ def test_a_program_is_as_good_from_where_all_later_ones_are() -> None:
 def test_s_by_quality_counts_when_stock_had_it_itself() -> None:
     row = compare_legs(STOCK_LEG, made_leg("a", [5.0, 2.5], [4.0, 60.0]))
     good = {
-        STOCK: {"trial": 3, "clock_s": 20.0, "ratio": 1.0},
-        "a": {"trial": 1, "clock_s": 4.0, "ratio": 0.99},
+        STOCK: {"trial": 3, "trials": 3, "clock_s": 20.0, "ratio": 1.0},
+        "a": {"trial": 1, "trials": 1, "clock_s": 4.0, "ratio": 0.99},
     }
     add_quality(row, {"as_good": good})
     assert row["quality_seconds"] == pytest.approx(4 / 20)

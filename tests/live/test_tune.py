@@ -103,7 +103,12 @@ def test_a_search_that_was_cut_goes_on_as_if_it_had_not_been(
 
     def go(trials: int) -> dict:
         settings = TuneSettings(
-            trials=trials, strategy=strategy, options=options, round_size=4, check=False
+            trials=trials,
+            strategy=strategy,
+            options=options,
+            round_size=4,
+            finalists=0,
+            check=False,
         )
         return tune(
             tasks, tmp_path, target=target, protocol=PROTOCOL, settings=settings, guides=Guides()
@@ -136,7 +141,9 @@ def test_killed_at_random_points_loses_and_repeats_nothing(target: str, tmp_path
         tune(
             tasks_of(["matmul:8,12,16"], target), Path({str(tmp_path)!r}), target=target,
             protocol=PROTOCOL, guides=Guides(),
-            settings=TuneSettings(trials=40, strategy="random", round_size=8, check=False),
+            settings=TuneSettings(
+                trials=40, strategy="random", round_size=8, finalists=0, check=False
+            ),
         )
         """
     )
@@ -179,7 +186,7 @@ def test_a_condemned_record_is_a_failure_and_the_database_still_opens(
     target: str, tmp_path: Path
 ) -> None:
     tasks = tasks_of(["matmul:8,12,16"], target)
-    settings = TuneSettings(trials=3, strategy="random", check=False)
+    settings = TuneSettings(trials=3, strategy="random", check=False, finalists=0)
     tune(tasks, tmp_path, target=target, protocol=PROTOCOL, settings=settings, guides=Guides())
     with DatabaseWriter(tmp_path, target) as writer:
         latencies = [np.mean(record[1][1]) for record in writer.records]

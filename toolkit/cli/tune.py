@@ -70,6 +70,14 @@ def tune(
         int, typer.Option(min=0, help="Least milliseconds of a repeat, as in TVM.")
     ] = 100,
     drop_above: DropAbove = 1.3,
+    finalists: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="So many of a task's best programs are read again, in turns, before one "
+            "is named; 0: what read lowest is.",
+        ),
+    ] = 12,
     device: Device = None,
     builders: Builders = None,
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
@@ -125,6 +133,7 @@ def tune(
             scheduler=scheduler,
             round_size=round_size,
             seed=seed,
+            finalists=finalists,
         ),
         guides=guides,
         engine=lambda: open_engine(chosen, protocol, **engine_options(device, builders)),

@@ -9,6 +9,7 @@ says how it was all measured. Whatever was finished survives a kill: every line 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -141,7 +142,26 @@ class DatabaseWriter:
         """Turn a record into a failure: its program ran, and was then found to be wrong."""
         self.records[position][1][1] = FAILED_RUN_SECS
         self.trials[position].update(state=state.value, error=error)
-        for which, entries in ((1, self.records), (2, self.trials)):
+        self._rewrite()
+
+    def settle(self, latencies_s: Mapping[int, float], **more: Any) -> None:
+        """Say what programs take that were read again, by position, best first.
+
+        TVM compiles with the record whose mean run time is lowest, so a record's ``run_secs`` are
+        put at that latency. What the search read stays beside it (``searched_s``), with the
+        program's ``final_place`` (1: the winner) and ``more``.
+        """
+        for place, (position, latency_s) in enumerate(latencies_s.items(), start=1):
+            times = self.records[position][1][1]
+            self.trials[position].setdefault("searched_s", list(times))
+            self.trials[position].update(final_place=place, **more)
+            scale = latency_s * len(times) / sum(times)
+            self.records[position][1][1] = [seconds * scale for seconds in times]
+        self._rewrite()
+
+    def _rewrite(self) -> None:
+        # The lines beside the records first: killed in between, they still say what was read.
+        for which, entries in ((2, self.trials), (1, self.records)):
             self._files[which].close()
             lines = b"".join(orjson.dumps(entry) + b"\n" for entry in entries)
             temporary = self._paths[which].with_suffix(".part")

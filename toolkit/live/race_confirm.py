@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from toolkit.live.leg import STOCK
 from toolkit.live.programs import count_inputs, replay_trace, timed_program
 from toolkit.live.protocol import Protocol
 from toolkit.live.race_curves import final_latency_s, reached
-from toolkit.live.race_steps import MOST, as_good_from, steps_of
+from toolkit.live.race_steps import MOST, Held, as_good_from, steps_of
 from toolkit.live.tasks import TuneTask
 from toolkit.progress import Step
 
@@ -46,13 +47,13 @@ def confirm_finals(
     -------
     ``task``, ``seed``, ``readings_s`` by program; by arm ``finals`` and ``firsts``, the ratio of
     latencies to stock's final program (below 1 is faster) and its 95 % interval; ``steps``, the
-    same for each program with its ``trial`` and ``clock_s``; ``as_good``, the trial and clock from
-    which on the arm's programs are as good as stock's final one (``None``: never), and the
-    ``ratio`` of the first of them.
+    same for each program with its ``trial``, and the ``trials`` and ``clock_s`` after which the arm
+    held it; ``as_good``, the same of the first program from which on the arm's are as good as
+    stock's final one (``None``: never).
     """
     path = folder / CONFIRMED_FILE
     arms = sorted(arm for arm in legs if arm != STOCK)
-    wanted = {"arms": arms, "blocks": blocks, "steps": MOST}
+    wanted = {"arms": arms, "blocks": blocks, "held": MOST}
     if path.is_file():
         kept: dict[str, Any] = orjson.loads(path.read_bytes())
         if kept["of"] == wanted:
@@ -60,23 +61,19 @@ def confirm_finals(
     answer: dict[str, Any] = {"of": wanted, "task": task.name, "seed": seed}
     answer.update(readings_s={}, finals={}, firsts={}, steps={}, as_good={}, dropped={})
     stock = final_latency_s(legs[STOCK])
+    stock_at = None if stock is None else reached(legs[STOCK], stock)
     steps, firsts = _steps(legs, stock, (STOCK, *arms))
-    programs = {
-        _name(arm, number): _program(
-            task,
-            Path(legs[arm]["folder"]),
-            legs[arm]["trials"][number - 1]["latency_s"],
-            target,
-        )
-        for arm, numbers in steps.items()
-        for number in numbers
-        if not _is_final(legs, arm, number)
-    }
-    if stock is None or not any(steps.get(arm) for arm in arms):
+    if stock_at is None or not any(steps.get(arm) for arm in arms):
         _keep(path, answer)
         return answer
+    programs = {
+        name: _program(task, legs[arm], held.trial)
+        for arm, mine in steps.items()
+        for held in mine
+        if (name := _name(legs, arm, held.trial)) is not None
+    }
     result = confirm(
-        _program(task, Path(legs[STOCK]["folder"]), stock, target),
+        _program(task, legs[STOCK], stock_at[0]),
         programs,
         target=target,
         protocol=protocol,
@@ -86,30 +83,25 @@ def confirm_finals(
         rng=np.random.default_rng(seed),
         step=_Quiet(step),
     )
-    ratios = {
+    ratios: dict[str | None, dict[str, Any]] = {None: {"ratio": 1.0, "interval": [1.0, 1.0]}}
+    ratios |= {
         j.challenger: {"ratio": j.ratio, "interval": list(j.interval), "verdict": j.verdict}
         for j in result.judgements
     }
-    for arm, numbers in steps.items():
+    for arm, mine in steps.items():
+        names = {held: _name(legs, arm, held.trial) for held in mine}
         # A program that ran in the search and does not run now has no say.
-        told = [n for n in numbers if _name(arm, n) in ratios or _is_final(legs, arm, n)]
-        clock = {number: legs[arm]["trials"][number - 1]["clock_s"] for number in told}
-        same = {"ratio": 1.0, "interval": [1.0, 1.0]}
-        answer["steps"][arm] = [
-            {"trial": n, "clock_s": clock[n], **ratios.get(_name(arm, n), same)} for n in told
-        ]
-        names = [None if _is_final(legs, arm, n) else _name(arm, n) for n in told]
-        good = as_good_from(names, result.readings) if told else None
-        answer["as_good"][arm] = good and {
-            "trial": told[good[0]],
-            "clock_s": clock[told[good[0]]],
-            "ratio": good[1],
-        }
-        if arm == STOCK:
-            continue
-        for key, number in (("finals", numbers[-1:]), ("firsts", firsts.get(arm, []))):
-            if number and number[0] in told:
-                answer[key][arm] = ratios[_name(arm, number[0])]
+        told = [held for held in mine if names[held] in ratios]
+        answer["steps"][arm] = [{**asdict(held), **ratios[names[held]]} for held in told]
+        good = as_good_from([names[held] for held in told], result.readings) if told else None
+        answer["as_good"][arm] = good and {**asdict(told[good[0]]), "ratio": good[1]}
+        if arm != STOCK:
+            final = names[mine[-1]] if mine else None
+            first = firsts[arm]
+            read_low = None if first is None else _name(legs, arm, first)
+            for key, name in (("finals", final), ("firsts", read_low)):
+                if name is not None and name in ratios:
+                    answer[key][arm] = ratios[name]
     answer.update(
         readings_s=result.readings,
         dropped=result.dropped,
@@ -121,26 +113,24 @@ def confirm_finals(
 
 def _steps(
     legs: Mapping[str, dict[str, Any]], stock_s: float | None, arms: Sequence[str]
-) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
-    """Trials to be read again, by arm; and the one that first read stock's best, where one did."""
-    steps: dict[str, list[int]] = {}
-    firsts: dict[str, list[int]] = {}
+) -> tuple[dict[str, list[Held]], dict[str, int | None]]:
+    """Programs to be read again, by arm; and the trial that first read stock's best, if any did."""
+    steps: dict[str, list[Held]] = {}
+    firsts: dict[str, int | None] = {}
     if stock_s is not None:
         for arm in arms:
             first = reached(legs[arm], stock_s)
-            firsts[arm] = [first[0]] if first else []
-            steps[arm] = steps_of(legs[arm], stock_s, firsts[arm])
+            firsts[arm] = first and first[0]
+            steps[arm] = steps_of(legs[arm], stock_s, [first[0]] if first else [])
     return steps, firsts
 
 
-def _name(arm: str, number: int) -> str:
-    return f"{arm}, trial {number}"
-
-
-def _is_final(legs: Mapping[str, dict[str, Any]], arm: str, number: int) -> bool:
-    """Whether a trial is that of stock's final program."""
-    best = final_latency_s(legs[STOCK])
-    return arm == STOCK and legs[STOCK]["trials"][number - 1]["latency_s"] == best
+def _name(legs: Mapping[str, dict[str, Any]], arm: str, trial: int) -> str | None:
+    """What a trial's program is called among the challengers; ``None`` for the incumbent itself."""
+    latency_s = legs[arm]["trials"][trial - 1]["latency_s"]
+    if arm == STOCK and latency_s == final_latency_s(legs[STOCK]):
+        return None
+    return f"{arm}, trial {trial}"
 
 
 class _Quiet:
@@ -159,14 +149,19 @@ def _keep(path: Path, answer: dict[str, Any]) -> None:
     temporary.replace(path)
 
 
-def _program(task: TuneTask, folder: Path, latency_s: float, target: str) -> Program:
-    """The recorded program of a leg whose reading is nearest to a latency."""
+def _program(task: TuneTask, leg: Mapping[str, Any], trial: int) -> Program:
+    """The program that a trial of a leg measured."""
+    folder = Path(leg["folder"])
+    row = leg["trials"][trial - 1]
     lines = (folder / "database_tuning_record.json").read_bytes().splitlines()
-    records = [orjson.loads(line)[1] for line in lines]
-    timed = [(abs(sum(r[1]) / len(r[1]) - latency_s), r) for r in records if r[1]]
-    if timed:
+    if "record" in row:
+        record = orjson.loads(lines[row["record"]])[1]
+    else:
+        # Stock's database has another order: it is the record that read the same.
+        records = [orjson.loads(line)[1] for line in lines]
+        timed = [(abs(sum(r[1]) / len(r[1]) - row["latency_s"]), r) for r in records if r[1]]
         _, record = min(timed, key=lambda pair: pair[0])
-        schedule = replay_trace(task.module, record[0])
-        if schedule is not None:
-            return timed_program(schedule, count_inputs(task.module))
-    raise LiveError("TVM refuses the schedule of a final program", where=folder)
+    schedule = replay_trace(task.module, record[0])
+    if schedule is None:
+        raise LiveError("TVM refuses the schedule of a final program", where=folder)
+    return timed_program(schedule, count_inputs(task.module))

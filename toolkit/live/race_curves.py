@@ -17,8 +17,10 @@ def leg_curve(folder: Path, task: str, seed: int, arm: str) -> dict[str, Any]:
     Returns
     -------
     ``task``, ``seed``, ``arm``, ``seconds`` (the whole leg), ``trials``: a row each with
-    ``clock_s`` (when its latency was known), ``latency_s`` (``None``: failed), ``best_s`` (lowest
-    so far) and ``record`` (its place in the leg's database, -1 where it has none).
+    ``clock_s`` (when its latency was known), ``latency_s`` (as the search read it, ``None``:
+    failed), ``best_s`` (lowest so far) and ``record`` (its place in the leg's database, -1 where it
+    has none); ``named``, where the best programs were read again, ``trial`` and ``clock_s`` of the
+    winner.
     """
     summary = orjson.loads((folder / LEG_FILE).read_bytes())
     rows = _stock_rows(folder) if arm == STOCK else _own_rows(folder)
@@ -35,6 +37,7 @@ def leg_curve(folder: Path, task: str, seed: int, arm: str) -> dict[str, Any]:
         "folder": str(folder),
         "seconds": summary["seconds"],
         "trials": rows,
+        "named": None if arm == STOCK else _named(folder, rows),
     }
 
 
@@ -53,7 +56,7 @@ def _own_rows(folder: Path) -> list[dict[str, Any]]:
     rows = []
     for position, (line, record) in enumerate(zip(trials, records, strict=True)):
         trial = orjson.loads(line)
-        times = orjson.loads(record)[1][1]
+        times = trial.get("searched_s") or orjson.loads(record)[1][1]
         ok = trial["state"] == "ok"
         rows.append(
             {
@@ -72,6 +75,21 @@ def _own_rows(folder: Path) -> list[dict[str, Any]]:
                 rows.append({"clock_s": at, "latency_s": None, "batch": 0, "record": -1})
     rows.sort(key=lambda row: row["clock_s"])
     return rows
+
+
+def _named(folder: Path, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """The winner of the last time that the best programs were read again."""
+    lines = map(orjson.loads, (folder / "database_trials.jsonl").read_bytes().splitlines())
+    places = {
+        (-line["final_clock_s"], line["final_place"]): position
+        for position, line in enumerate(lines)
+        if line["state"] == "ok" and "final_place" in line
+    }
+    if not places:
+        return None
+    (clock, _), record = min(places.items())
+    trial = next(number for number, row in enumerate(rows, start=1) if row["record"] == record)
+    return {"trial": trial, "clock_s": -clock}
 
 
 def final_latency_s(leg: dict[str, Any]) -> float | None:

@@ -79,10 +79,10 @@ def add_quality(row: dict[str, Any], confirmed: dict[str, Any]) -> None:
         return
     if mine is None:
         row["quality_at_least_seconds"] = row["seconds"] / theirs["clock_s"]
-        row["quality_at_least_trials"] = row["trials"] / theirs["trial"]
+        row["quality_at_least_trials"] = row["trials"] / theirs["trials"]
         return
     row["quality_seconds"] = mine["clock_s"] / theirs["clock_s"]
-    row["quality_trials"] = mine["trial"] / theirs["trial"]
+    row["quality_trials"] = mine["trials"] / theirs["trials"]
     row["quality_ratio"] = mine["ratio"]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,29 @@ MOST = 6
 """So many programs of a leg are built again, spread evenly over those that lowered its best."""
 
 
-def steps_of(leg: Mapping[str, Any], stock_s: float, also: Sequence[int] = ()) -> list[int]:
-    """Numbers of the trials (from 1) whose programs are to be read again, the final one last.
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A program that a leg would have ended with at some time.
 
-    ``stock_s`` is the lowest latency that stock read; ``also`` are trials to be taken besides.
+    Attributes
+    ----------
+    trial
+        Number of the trial (from 1) that measured it.
+    trials, clock_s
+        Trials and seconds that the leg had spent when it held it.
+    """
+
+    trial: int
+    trials: int
+    clock_s: float
+
+
+def steps_of(leg: Mapping[str, Any], stock_s: float, also: Sequence[int] = ()) -> list[Held]:
+    """Programs of a leg that are to be read again, the final one last.
+
+    ``stock_s`` is the lowest latency that stock read; ``also`` are trials to be taken besides. A
+    leg that named its winner by reading its best programs again (``leg["named"]``) holds that one
+    from then on.
     """
     lowered, best = [], math.inf
     for number, row in enumerate(leg["trials"], start=1):
@@ -42,7 +62,12 @@ def steps_of(leg: Mapping[str, Any], stock_s: float, also: Sequence[int] = ()) -
     near = [number for number, latency in lowered if latency <= NEAR * stock_s]
     near = near or [lowered[-1][0]]
     places = np.unique(np.linspace(0, len(near) - 1, MOST).round().astype(int)).tolist()
-    return sorted({*(near[place] for place in places), *also})
+    chosen = sorted({*(near[place] for place in places), *also})
+    steps = [Held(number, number, leg["trials"][number - 1]["clock_s"]) for number in chosen]
+    named = leg.get("named")
+    if named is not None and named["trial"] != chosen[-1]:
+        steps.append(Held(named["trial"], len(leg["trials"]), named["clock_s"]))
+    return steps
 
 
 def as_good_from(

@@ -23,11 +23,12 @@ from toolkit.search.runner import WallClock
 
 
 def recorded_trials(
-    space: MetaScheduleSpace, writer: DatabaseWriter
+    space: MetaScheduleSpace, writer: DatabaseWriter, *, as_searched: bool = False
 ) -> list[tuple[Trial, float, int]]:
     """What a database holds of a space: trials in order, their clock times, their positions.
 
-    Clock times are seconds since the search began (0 where the record has none).
+    Clock times are seconds since the search began (0 where the record has none). ``as_searched``
+    gives run times as the search read them, also of programs that were read again since.
     """
     index = writer.workload_index(space.design.module)
     found = []
@@ -38,16 +39,31 @@ def recorded_trials(
         if candidate is None:
             continue
         state = TrialState(line["state"])
+        times = record[1][1]
+        if as_searched:
+            times = line.get("searched_s", times)
         trial = Trial(
             candidate=candidate,
             state=state,
-            run_times_s=tuple(record[1][1]) if state is TrialState.OK else (),
+            run_times_s=tuple(times) if state is TrialState.OK else (),
             elapsed_s=float(line["elapsed_s"]),
             timestamp=line["timestamp"],
             error=line["error"],
         )
         found.append((trial, float(line.get("clock_s") or 0.0), position))
     return found
+
+
+def ranked_trials(
+    space: MetaScheduleSpace, writer: DatabaseWriter
+) -> list[tuple[float, Trial, int]]:
+    """Latency in seconds, trial and position of what a database has of a space, fastest first."""
+    timed = [
+        (trial.latency_s, trial, position)
+        for trial, _, position in recorded_trials(space, writer)
+        if trial.latency_s is not None
+    ]
+    return sorted(timed, key=lambda each: each[0])
 
 
 def keep_settings(path: Path, wanted: Mapping[str, Any], what: str) -> None:

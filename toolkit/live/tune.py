@@ -20,14 +20,19 @@ from toolkit.live.avoid import AvoidingOracle
 from toolkit.live.database import DatabaseWriter
 from toolkit.live.design import DesignSpace
 from toolkit.live.device import Device
+from toolkit.live.finalists import FINALISTS
 from toolkit.live.guides import Guides
 from toolkit.live.machine import describe_machine
 from toolkit.live.oracle import DeviceOracle, Engine
-from toolkit.live.programs import checked_program
 from toolkit.live.protocol import Protocol
-from toolkit.live.resume import RememberingOracle, keep_settings, recorded_trials
+from toolkit.live.resume import (
+    RememberingOracle,
+    keep_settings,
+    recorded_trials,
+)
 from toolkit.live.space import MetaScheduleSpace
 from toolkit.live.tasks import TuneTask
+from toolkit.live.winner import check_winner, name_winner
 from toolkit.progress import SILENT, Progress, Step
 from toolkit.records import Trial, TrialState
 from toolkit.search import STRATEGIES
@@ -38,9 +43,6 @@ from toolkit.search.schedulers import SCHEDULERS
 
 SETTINGS_FILE = "tune.json"
 RESULT_FILE = "tuned.json"
-
-# Programs of a task that are looked at until one computes what it should.
-CHECKED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,8 @@ class TuneSettings:
         A task scheduler of ``toolkit.search``.
     round_size
         Trials that a task is given at a time.
+    finalists
+        So many of each task's best programs are read again before one is named; 0: none.
     check
         Compare the outputs of each task's best program with the unscheduled one's.
     """
@@ -68,6 +72,7 @@ class TuneSettings:
     scheduler: str = "gradient"
     round_size: int = 64
     seed: int = 0
+    finalists: int = FINALISTS
     check: bool = True
 
 
@@ -154,6 +159,8 @@ def tune(
                 round_size=settings.round_size,
                 clock=clock,
             )
+        if settings.finalists:
+            _name_winners(searchers, writer, device, target, protocol, settings, clock, progress)
         result = _summary(searchers, writer, network, clock.now(), out)
         if settings.check:
             with progress.step("check outputs", float(len(searchers))) as step:
@@ -167,7 +174,8 @@ def tune(
 
 def _same_settings(out: Path, target: str, protocol: Protocol, settings: TuneSettings) -> None:
     """Refuse to mix two protocols or searches in one folder; a budget may grow."""
-    chosen = {k: v for k, v in asdict(settings).items() if k not in ("trials", "seconds", "check")}
+    free = ("trials", "seconds", "finalists", "check")
+    chosen = {key: value for key, value in asdict(settings).items() if key not in free}
     wanted = {"target": target, "protocol": protocol.to_dict(), **chosen}
     keep_settings(out / SETTINGS_FILE, wanted, "search")
 
@@ -211,7 +219,7 @@ def _searchers(
     for number, task in enumerate(tasks):
         design = DesignSpace(task.module, target, seed=settings.seed + number + 1)
         space = MetaScheduleSpace(design, machine=machine)
-        known = recorded_trials(space, writer)
+        known = recorded_trials(space, writer, as_searched=True)
         strategy = make_strategy(
             space, guides, settings.strategy, settings.options, np.random.default_rng(seeds[number])
         )
@@ -261,6 +269,31 @@ def _describe(
     )
 
 
+def _name_winners(
+    searchers: Sequence[_Searcher],
+    writer: DatabaseWriter,
+    device: Engine,
+    target: str,
+    protocol: Protocol,
+    settings: TuneSettings,
+    clock: WallClock,
+    progress: Progress,
+) -> None:
+    with progress.step("read the best again", float(len(searchers))) as step:
+        for number, searcher in enumerate(searchers):
+            name_winner(
+                searcher.space,
+                writer,
+                device,
+                target=target,
+                protocol=protocol,
+                finalists=settings.finalists,
+                rng=np.random.default_rng([settings.seed, number]),
+                now=clock.now,
+            )
+            step.advance(note=searcher.task.name)
+
+
 def _check_winners(
     searchers: Sequence[_Searcher],
     writer: DatabaseWriter,
@@ -268,33 +301,10 @@ def _check_winners(
     protocol: Protocol,
     step: Step,
 ) -> None:
-    """Compare each task's best outputs with the unscheduled program's; condemn what is wrong.
-
-    The next best is looked at then, so that the database's first choice computes what it should.
-    """
     with Device(target, protocol) as device:
         for searcher in searchers:
-            design = searcher.space.design
-            reference = device.set_reference(checked_program(design.module, design.inputs))
-            if reference.state is TrialState.OK:
-                for trial, position in _ranked(searcher, writer)[:CHECKED]:
-                    made = searcher.space.realise(trial.candidate)
-                    if made is None:
-                        continue
-                    answer = device.check(checked_program(made.schedule.mod, design.inputs))
-                    if answer.state is TrialState.OK:
-                        break
-                    writer.condemn(position, answer.state, answer.error or answer.state.value)
+            check_winner(searcher.space, writer, device)
             step.advance()
-
-
-def _ranked(searcher: _Searcher, writer: DatabaseWriter) -> list[tuple[Trial, int]]:
-    timed = [
-        (trial.latency_s, trial, position)
-        for trial, _, position in recorded_trials(searcher.space, writer)
-        if trial.latency_s is not None
-    ]
-    return [(trial, position) for _, trial, position in sorted(timed, key=lambda each: each[0])]
 
 
 def _summary(

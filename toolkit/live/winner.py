@@ -1,0 +1,105 @@
+"""Names a search's winner: its best programs are read again, and the database says what they take.
+
+TVM compiles with the record whose mean run time is lowest. The winner of the heats
+(``toolkit.live.finalists``) keeps what the search read of it; the other finalists are put as far
+behind it as the heats say. Programs that were not read again had read slower than all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from toolkit.live.apart import ApartEngine
+from toolkit.live.database import DatabaseWriter
+from toolkit.live.device import Device
+from toolkit.live.finalists import NEAR, hold_heats, rounds_elsewhere, rounds_here
+from toolkit.live.oracle import Engine
+from toolkit.live.programs import checked_program, timed_program
+from toolkit.live.protocol import Protocol
+from toolkit.live.resume import ranked_trials
+from toolkit.live.space import MetaScheduleSpace
+from toolkit.records import TrialState
+
+CHECKED = 8
+"""So many programs of a task are looked at until one computes what it should."""
+
+
+def name_winner(
+    space: MetaScheduleSpace,
+    writer: DatabaseWriter,
+    engine: Engine,
+    *,
+    target: str,
+    protocol: Protocol,
+    finalists: int,
+    rng: np.random.Generator,
+    now: Callable[[], float],
+) -> int:
+    """Read a task's best programs again and settle their records; return how many it were.
+
+    A program that fails now is a failure from now on. Nothing is read again where only one program
+    is near the best, or where all of the best ones have been read again before.
+
+    Parameters
+    ----------
+    finalists
+        At most so many of the programs that are within ``NEAR`` of the lowest reading.
+    now
+        Seconds since the search began, written beside the records when the winner is known.
+    """
+    ranked = ranked_trials(space, writer)
+    near = [(t, p) for s, t, p in ranked if s <= NEAR * ranked[0][0]][:finalists]
+    if len(near) < 2 or all("searched_s" in writer.trials[position] for _, position in near):
+        return 0
+    programs, positions = {}, {}
+    for trial, position in near:
+        made = space.realise(trial.candidate)
+        if made is not None:
+            name = str(position)
+            programs[name] = timed_program(made.schedule, space.design.inputs)
+            positions[name] = position
+    opened = (
+        rounds_elsewhere(programs, engine, rng)
+        if isinstance(engine, ApartEngine) and engine.remote is not None
+        else rounds_here(programs, target, protocol, rng)
+    )
+    with opened as read:
+        standing = hold_heats(list(programs), read)
+    for name, reading in standing.failed.items():
+        writer.condemn(positions[name], reading.state, reading.error or reading.state.value)
+    if standing.order:
+        first = standing.order[0]
+        anchor = _mean_s(writer, positions[first])
+        settled = {
+            positions[name]: anchor * math.exp(standing.levels[name] - standing.levels[first])
+            for name in standing.order
+        }
+        writer.settle(settled, final_clock_s=round(now(), 4))
+    return len(programs)
+
+
+def check_winner(space: MetaScheduleSpace, writer: DatabaseWriter, device: Device) -> None:
+    """Compare a task's best outputs with the unscheduled program's; condemn what is wrong.
+
+    The next best is looked at then, so that the database's first choice computes what it should.
+    """
+    design = space.design
+    reference = device.set_reference(checked_program(design.module, design.inputs))
+    if reference.state is not TrialState.OK:
+        return
+    for _, trial, position in ranked_trials(space, writer)[:CHECKED]:
+        made = space.realise(trial.candidate)
+        if made is None:
+            continue
+        answer = device.check(checked_program(made.schedule.mod, design.inputs))
+        if answer.state is TrialState.OK:
+            break
+        writer.condemn(position, answer.state, answer.error or answer.state.value)
+
+
+def _mean_s(writer: DatabaseWriter, position: int) -> float:
+    times = writer.records[position][1][1]
+    return float(sum(times) / len(times))
