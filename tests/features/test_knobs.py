@@ -177,6 +177,27 @@ def test_lanes_along_the_depth(template: str) -> None:
     assert values["loads_per_fma_128"] == pytest.approx((4 + 3) / (4 * 3))
 
 
+def test_a_batched_product_unrolls_a_short_loop_over_the_depth() -> None:
+    arguments = [["TENSOR", [12, 128, 128], "float32"], ["TENSOR", [12, 64, 128], "float32"]]
+    knobs = (
+        Knob("tile_y", "tile", 0, 2),
+        Knob("tile_x", "tile", 2, 2),
+        Knob("tile_k", "tile", 4, 2),
+    )
+    sketch = Sketch("s", "autotvm", "[]", knobs)
+    # 16 steps of 8, then 32 of 4 and 18 of 7: what is derived (0) counts like what is written.
+    decisions = np.array([[0, 4, 0, 1, 0, 8], [0, 4, 0, 1, 32, 4], [0, 4, 0, 1, 0, 7]])
+    columns = {}
+    for template in ("batch_matmul.x86", "batch_matmul.cuda"):
+        task = Task("t", "autotvm", template, arguments, "llvm -mcpu=core-avx2", "llvm")
+        block = KnobsExtractor().extract(CandidateGroup(task, sketch, decisions))
+        columns[template] = dict(zip(block.columns, block.values.T.tolist(), strict=True))
+    assert columns["batch_matmul.x86"]["unroll_body"] == [16, 1, 1]
+    # Four rows of one column, two vectors of four floats (or one) a step.
+    assert columns["batch_matmul.x86"]["body_vectors"] == [4 * 2 * 16, 4, 4 * 2]
+    assert "unroll_body" not in columns["batch_matmul.cuda"]
+
+
 def test_a_block_of_channels_is_no_depth_of_a_depthwise_convolution() -> None:
     arguments = [
         ["TENSOR", [1, 64, 56, 56], "float32"],

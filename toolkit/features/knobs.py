@@ -43,6 +43,9 @@ _LARGE_BATCH_ROLES = {"tile_x": "w", "tile_y": "co", "tile_k": "ci"}  # topi/cud
 _DEPTH_VECTORS = ("dense_nopack", "batch_matmul.x86")
 """Templates whose lanes lie along the innermost factor of the depth (topi/x86, TVM 0.6 to 0.16)."""
 
+_MATMUL_UNROLLED = 16
+"""``auto_unroll_max_step`` of ``batch_matmul.x86`` (topi/x86/batch_matmul.py, TVM 0.7 to 0.16)."""
+
 
 def knob_role(operation: Operation, name: str, template: str = "") -> str | None:
     """Loop role of a split knob, ``None`` where the name tells none."""
@@ -61,7 +64,7 @@ class KnobsExtractor:
     """AutoTVM knobs → columns."""
 
     name = "knobs"
-    version = 6
+    version = 7
 
     def supports(self, task: Task) -> bool:
         """AutoTVM tasks."""
@@ -89,6 +92,8 @@ class KnobsExtractor:
             else:
                 columns.update(_own_columns(knob, parts))
         _template_columns(group, operation, factors, columns)
+        if task.workload.startswith("batch_matmul.x86") and len(factors.get("ci", ())) > 1:
+            columns["unroll_body"] = _unrolled_depth(factors["ci"][0])
         for role, extent in operation.extents.items():
             factors.setdefault(role, [np.full(rows, float(extent))])
         vector = "ci" if task.workload.startswith(_DEPTH_VECTORS) else "co"
@@ -136,6 +141,14 @@ def _processor_columns(tiling: Tiling, known: dict[str, Floats]) -> dict[str, Fl
         "task_bytes": (data + weight + out) * size,
         "body_vectors": body,
     }
+
+
+def _unrolled_depth(steps: Floats) -> Floats:
+    """Copies of the loop body: a short loop over the depth is unrolled, a longer one remains.
+
+    Over the steps of the former, sums may stay in registers; the latter adds to memory each time.
+    """
+    return np.where(np.isfinite(steps) & (steps > _MATMUL_UNROLLED), 1.0, steps)
 
 
 def _own_columns(knob: Knob, parts: Floats) -> dict[str, Floats]:
