@@ -123,12 +123,18 @@ def _bundled_logs() -> list[Path]:
 
 
 def _quick_recipe(kind: str) -> Recipe:
-    """Return the default recipe with fewer folds, hence fewer members to train."""
+    """Return the default recipe with fewer folds, and one fit where their number is automatic."""
     from toolkit.training import load_recipe
 
     recipe = load_recipe(kind)
     return recipe.model_copy(
-        update={"split": recipe.split.model_copy(update={"folds": DEMO_FOLDS})}
+        update={
+            "split": recipe.split.model_copy(update={"folds": DEMO_FOLDS}),
+            "models": tuple(
+                model.model_copy(update={"seeds": 1}) if model.seeds == "auto" else model
+                for model in recipe.models
+            ),
+        }
     )
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from toolkit.training.ensemble import Ensemble, fit_models
 from toolkit.training.models.base import Rows
@@ -93,3 +94,36 @@ def test_a_member_that_wants_more_tasks_is_left_out_unless_all_are() -> None:
     assert targets(wants, tasks=4) == ["speed"]
     assert targets(usual, {**wants, "min_tasks": 4}, tasks=4) == ["log_speed", "speed"]
     assert targets(usual, {**wants, "min_tasks": 4}, tasks=3) == ["log_speed"]
+
+
+@pytest.mark.parametrize(("rows", "fits"), [(40, 3), (41, 1)])
+def test_few_rows_are_fitted_three_times(
+    monkeypatch: pytest.MonkeyPatch, rows: int, fits: int
+) -> None:
+    """As long as all fits together see no more rows than one fit may."""
+    seen: list[tuple[str, int]] = []
+    fit = RidgeModel.fit
+
+    def spy(own: Rows, options: ModelOptions, *, seed: int, **rest: object) -> RidgeModel:
+        seen.append((options.target, seed))
+        return fit(own, options, seed=seed, threads=1, device="cpu")
+
+    monkeypatch.setattr(RidgeModel, "fit", spy)
+    features = np.arange(rows, dtype=np.float32)[:, None]
+    value = -np.log1p(features[:, 0].astype(np.float64))
+    chosen = recipe({"target": "speed", "seeds": "auto"}, {"target": "rank", "weight": 0.5})
+    chosen = chosen.model_copy(
+        update={"seed": 7, "data": chosen.data.model_copy(update={"max_rows": 120})}
+    )
+    group, weight = np.zeros(rows, dtype=np.int64), np.ones(rows)
+    ensemble = fit_models(features, value, group, weight, chosen, threads=1)
+    assert seen == [("speed", 7 + 1000 * n) for n in range(fits)] + [("rank", 7)]
+    assert ensemble.weights.tolist() == pytest.approx([1 / 1.5 / fits] * fits + [0.5 / 1.5])
+
+
+def test_how_many_fits_is_a_number_or_automatic() -> None:
+    for wrong in (0, "many"):
+        with pytest.raises(ValidationError):
+            recipe({"seeds": wrong})
+    numbered = recipe({"seeds": 2})
+    assert numbered.fits_of(numbered.models[0], 10**9) == 2

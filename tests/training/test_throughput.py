@@ -10,6 +10,7 @@ import pytest
 from made_autotvm import SHAPES, write_autotvm
 
 from toolkit.datasets import Dataset, ingest, open_dataset
+from toolkit.demo import _quick_recipe
 from toolkit.errors import LeakError, ModelError
 from toolkit.features.knobs import KnobsExtractor
 from toolkit.training import evaluate_model, load_throughput, train_throughput
@@ -136,3 +137,9 @@ def test_a_folder_that_holds_something_else_is_not_overwritten(
     with pytest.raises(ModelError, match="holds no model"):
         train_throughput(made_dataset, quick, tmp_path / "mine", threads=1)
     assert (tmp_path / "mine" / "notes.txt").read_text() == "keep me"
+
+
+def test_the_demo_makes_one_fit_where_their_number_is_automatic() -> None:
+    assert [m.seeds for m in load_recipe("throughput").models] == ["auto"] * 3 + [1, 1]
+    assert [m.seeds for m in _quick_recipe("throughput").models] == [1] * 5
+    assert _quick_recipe("mutation").models == load_recipe("mutation").models

@@ -162,7 +162,8 @@ def fit_models(
         own = weight * np.exp(options.emphasis * value)
         own = own / max(float(np.mean(own)), 1e-300)
         rows = Rows(features, _target(value, group, options), own, group, cliques)
-        for number in range(options.seeds):
+        fits = recipe.fits_of(options, len(value))
+        for number in range(fits):
             model = MODELS.get(options.library).fit(
                 rows,
                 options,
@@ -170,7 +171,7 @@ def fit_models(
                 threads=threads,
                 device=recipe.device if options.library == "xgboost" else "cpu",
             )
-            parts.append(_Part(model, options.target, options.weight / options.seeds))
+            parts.append(_Part(model, options.target, options.weight / fits))
     same = all(
         options.target == "log_speed" and options.objective in ("squared", "neighbours")
         for options in models

@@ -92,7 +92,8 @@ def fit_failure(
     fitted: list[Model] = []
     weights: list[float] = []
     for options in recipe.models_for(len(np.unique(group))):
-        for number in range(options.seeds):
+        fits = recipe.fits_of(options, len(chosen))
+        for number in range(fits):
             fitted.append(
                 MODELS.get(options.library).fit(
                     Rows(table.features[chosen], failed, weight / weight.mean(), group),
@@ -102,7 +103,7 @@ def fit_failure(
                     device=recipe.device if options.library == "xgboost" else "cpu",
                 )
             )
-            weights.append(options.weight / options.seeds)
+            weights.append(options.weight / fits)
     return FailureEnsemble(tuple(fitted), tuple(weights), base_rate)
 
 

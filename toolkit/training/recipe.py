@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -59,6 +59,10 @@ class SplitOptions(_Strict):
     )
 
 
+FEW_ROWS_FITS = 3
+"""Fits that ``seeds = "auto"`` averages where there are few rows."""
+
+
 class ModelOptions(_Strict):
     """One member of the ensemble."""
 
@@ -83,7 +87,11 @@ class ModelOptions(_Strict):
     params: dict[str, float | int | str | bool] = Field(
         default_factory=dict, description="the library's own parameters"
     )
-    seeds: int = Field(1, ge=1, description="how many fits, with different seeds, are averaged")
+    seeds: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        1,
+        description="how many fits, with different seeds, are averaged; auto: three where together "
+        "they see no more rows than data.max_rows, else one",
+    )
     weight: float = Field(1.0, gt=0)
     min_tasks: int = Field(
         0, ge=0, description="left out where fewer tasks are trained on, unless all are"
@@ -148,6 +156,16 @@ class Recipe(_Strict):
     def models_for(self, tasks: int) -> tuple[ModelOptions, ...]:
         """Models that are fitted to so many tasks."""
         return tuple(m for m in self.models if m.min_tasks <= tasks) or self.models
+
+    def fits_of(self, model: ModelOptions, rows: int) -> int:
+        """How many fits of one of the models to so many rows are averaged.
+
+        With ``seeds = "auto"`` several fits together take no longer than one to the most rows that
+        the recipe allows.
+        """
+        if model.seeds != "auto":
+            return model.seeds
+        return FEW_ROWS_FITS if FEW_ROWS_FITS * rows <= self.data.max_rows else 1
 
 
 def recipe_names() -> list[str]:
