@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from dataclasses import replace
 
 import loglines
@@ -163,6 +164,16 @@ def found(text: bytes, free: list[int], texts: list[bytes]) -> list[list[int] | 
     return told
 
 
+def followed(text: bytes, free: list[int], texts: list[bytes]) -> list[list[int] | None]:
+    """What is found where each text is taken for one of the pattern from the start."""
+    mask, values, good = Pattern(text, free).follow(Runs(texts))
+    assert len(values) == len(good) == mask.sum()
+    told: list[list[int] | None] = [None] * len(texts)
+    for row, numbers, fine in zip(np.flatnonzero(mask), values.tolist(), good, strict=True):
+        told[row] = numbers if fine else None
+    return told
+
+
 LONG = b"[12, " + b"-" * 70 + b"3], x1y"
 
 
@@ -186,6 +197,20 @@ LONG = b"[12, " + b"-" * 70 + b"3], x1y"
 )
 def test_texts_of_a_pattern(text, free, texts, expected):
     assert found(text, free, texts) == expected
+    long = [bool(numbers) and max(map(abs, numbers)) > 9_999_999 for numbers in expected]
+    short = [None if one else numbers for one, numbers in zip(long, expected, strict=True)]
+    assert followed(text, free, texts) == short
+
+
+@given(st.lists(st.text("0123-,ax", max_size=24), min_size=1, max_size=20), st.data())
+def test_texts_that_are_followed_are_those_that_are_found(words, data):
+    texts = [word.encode() for word in words]
+    text = data.draw(st.sampled_from(texts))
+    count = len(re.findall(rb"[0-9]+", text))
+    free = sorted(data.draw(st.sets(st.integers(0, count - 1)))) if count else []
+    for told, known in zip(followed(text, free, texts), found(text, free, texts), strict=True):
+        long = known is not None and any(abs(number) > 9_999_999 for number in known)
+        assert told == known or (told is None and long)
 
 
 def result(text: str) -> bytes:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from io import BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,6 +21,7 @@ from toolkit.logs.ansor import FORMAT, AnsorReader
 from toolkit.logs.ansor_shapes import Decided, Shapes, Variant
 from toolkit.logs.base import BadLine
 from toolkit.logs.chunks import Candidates, Outcomes, Words, make_chunk
+from toolkit.logs.columns import Texts
 from toolkit.logs.number_runs import Runs
 from toolkit.logs.rows import Rows
 from toolkit.records import Task
@@ -32,6 +32,10 @@ _WRITTEN = (
 )
 """What stands before the task's items, the steps and the costs: as TVM writes, and compact."""
 _VERSION = re.compile(rb', ?"v": ?"([ !#-\[\]-~]*)"\}\s*$')
+_OPENED, _CLOSED = b"[[],[", b"]]"
+"""What TVM writes around the steps, without spaces."""
+_REMOVED = b" \0"
+"""What canonical steps are without: spaces, and the zeros behind ``Runs.joined``."""
 _KEPT = 20_000
 BATCH = 2048
 """Lines whose steps are read at once: few enough for a core's cache, many enough for NumPy."""
@@ -188,9 +192,7 @@ class AnsorBlocks:
             format=FORMAT,
             lines=lines[taken],
             candidates=candidates,
-            schedules=schedules
-            if len(taken) == count
-            else list(map(schedules.__getitem__, taken.tolist())),
+            schedules=schedules if len(taken) == count else schedules.some(taken),
             versions=Words.of([apart.versions[row] for row in taken.tolist()]),
             outcomes=outcomes,
             rows=taken,
@@ -201,16 +203,16 @@ class AnsorBlocks:
 
     def _decided(
         self, steps: Sequence[bytes]
-    ) -> tuple[list[bytes], list[tuple[Variant, NDArray[np.intp], Decided]]]:
+    ) -> tuple[Texts, list[tuple[Variant, NDArray[np.intp], Decided]]]:
         """Canonical schedules of all steps, and the rows of each variant with their decisions."""
-        schedules: list[bytes] = []
+        texts: list[bytes] = []
         parts: dict[Variant, list[tuple[NDArray[np.intp], Decided]]] = {}
         for begin in range(0, len(steps), BATCH):
             runs = Runs(steps[begin : begin + BATCH])
-            schedules += _schedules(runs)
+            texts.append(runs.joined.translate(None, _REMOVED))
             for variant, rows, decided in self._shapes.read(runs):
                 parts.setdefault(variant, []).append((rows + begin, decided))
-        return schedules, [
+        return _schedules(texts), [
             (
                 variant,
                 np.concatenate([rows for rows, _ in pieces]),
@@ -256,10 +258,16 @@ def _items(text: bytes) -> Any:
     return items if fine else None
 
 
-def _schedules(runs: Runs) -> list[bytes]:
-    """Canonical schedules: the steps without spaces, as TVM nests them."""
-    texts = BytesIO(runs.joined.translate(None, b" ") + b"\n")
-    return [b"[[],[" + text[:-1] + b"]]" for text in texts]
+def _schedules(texts: Sequence[bytes]) -> Texts:
+    """Canonical schedules, as TVM nests the steps; of steps without spaces, each with a newline."""
+    parts: list[bytes | memoryview] = [_OPENED]
+    sizes = []
+    for text in texts:
+        ends = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == ord("\n"))
+        sizes.append(np.diff(ends, prepend=-1) + (len(_OPENED) + len(_CLOSED) - 1))
+        parts.append(text.replace(b"\n", _CLOSED + _OPENED))
+    parts[-1] = memoryview(parts[-1])[: -len(_OPENED)]
+    return Texts(b"".join(parts), np.concatenate(sizes))
 
 
 def _measured(apart: _Apart) -> tuple[_Apart, Outcomes | None]:

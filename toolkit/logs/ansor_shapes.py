@@ -53,18 +53,27 @@ class Shapes:
     def __init__(self, reader: AnsorReader) -> None:
         self._reader = reader
         self._variants: dict[int, list[Variant]] = {}
+        self._usual: Variant | None = None
 
     def read(self, runs: Runs) -> Iterator[tuple[Variant, NDArray[np.intp], Decided]]:
         """Give rows of texts of steps with their decisions; those of no variant are left out."""
         if sum(map(len, self._variants.values())) > _KEPT:
             self._variants.clear()
-        if (runs.counts == runs.counts[0]).all():
-            yield from self._of_count(int(runs.counts[0]), runs, np.arange(len(runs)))
-            return
-        order = np.argsort(runs.counts, kind="stable")
-        counts, begins = np.unique(runs.counts[order], return_index=True)
-        for count, rows in zip(counts.tolist(), np.split(order, begins[1:]), strict=True):
-            yield from self._of_count(count, runs, rows)
+        rows = np.arange(len(runs))
+        usual, self._usual = self._usual, None
+        if usual is not None:
+            # Most lines of a log are alike as a rule: these need not be searched for numbers.
+            mask, decided = usual.follow(runs)
+            if mask.any():
+                yield usual, rows[mask], decided
+                rows = rows[~mask]
+            if 2 * len(rows) <= len(runs):
+                self._usual = usual
+        for count, some in _by_count(runs, rows):
+            for variant, found, decided in self._of_count(count, runs, some):
+                if 2 * len(found) > len(runs):
+                    self._usual = variant
+                yield variant, found, decided
 
     def _of_count(
         self, count: int, runs: Runs, rows: NDArray[np.intp]
@@ -84,6 +93,19 @@ class Shapes:
                 yield known[at], rows[mask], decided
                 rows = rows[~mask]
             at += 1
+
+
+def _by_count(runs: Runs, rows: NDArray[np.intp]) -> Iterator[tuple[int, NDArray[np.intp]]]:
+    """Rows of texts that have as many runs."""
+    if not len(rows):
+        return
+    of_row = runs.counts[rows]
+    if (of_row == of_row[0]).all():
+        yield int(of_row[0]), rows
+        return
+    order = np.argsort(of_row, kind="stable")
+    counts, begins = np.unique(of_row[order], return_index=True)
+    yield from zip(counts.tolist(), np.split(rows[order], begins[1:]), strict=True)
 
 
 class Variant:
@@ -155,6 +177,15 @@ class Variant:
     def read(self, runs: Runs, rows: NDArray[np.intp]) -> tuple[NDArray[np.bool_], Decided]:
         """Which rows of texts, all with as many runs, are of this variant; their decisions."""
         mask, values, small = self._pattern.read(runs, rows)
+        return mask, self._decide(values, small)
+
+    def follow(self, runs: Runs) -> tuple[NDArray[np.bool_], Decided]:
+        """As ``read`` of all texts: faster where most are of this variant, may leave some out."""
+        mask, values, small = self._pattern.follow(runs)
+        return mask, self._decide(values, small)
+
+    def _decide(self, values: NDArray[np.int64], small: NDArray[np.bool_]) -> Decided:
+        """Decisions from the values of free runs."""
         if len(self._constants):
             shape = len(values), len(self._constants)
             values = np.concatenate([values, np.broadcast_to(self._constants, shape)], axis=1)
@@ -171,7 +202,7 @@ class Variant:
             known = (whole > 0) & (product > 0)
             outer = -(-whole // np.where(known, product, 1))
             matrix[:, outermost] = np.where(known, outer, 0)
-        return mask, Decided(matrix, small, self._extents.of(values))
+        return Decided(matrix, small, self._extents.of(values))
 
 
 class _Columns(NamedTuple):

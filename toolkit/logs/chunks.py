@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from toolkit.logs.base import SENTINEL_S, mean
-from toolkit.logs.columns import numeric, ragged, repeated, texts
+from toolkit.logs.columns import Texts, numeric, ragged, repeated
 from toolkit.logs.ids import candidate_numbers, candidate_seed, hex_ids
 from toolkit.logs.rows import SCHEMA
 from toolkit.records import ERROR_NUMBER_STATES, Sketch, TrialState
@@ -53,7 +53,7 @@ class Words(NamedTuple):
         """The rows' words as a string column."""
         if len(self.different) == 1:
             return repeated(self.different[0], len(self.codes))
-        return texts(self.coded())
+        return Texts.of(self.coded()).column()
 
 
 class Candidates:
@@ -190,7 +190,7 @@ def make_chunk(
     format: str,
     lines: NDArray[np.int64],
     candidates: Candidates,
-    schedules: Sequence[bytes],
+    schedules: Texts,
     versions: Words,
     outcomes: Outcomes,
     rows: NDArray[np.intp],
@@ -211,9 +211,8 @@ def make_chunk(
     if costs_only:
         errors = np.full(count, -1, dtype=np.int64)
         elapsed = timestamps = np.full(count, np.nan)
-    lengths = np.fromiter(map(len, schedules), dtype=np.int64, count=count)
     measured = _outcome_bytes(
-        outcomes.states[rows], errors, elapsed, timestamps, flat, sizes, lengths
+        outcomes.states[rows], errors, elapsed, timestamps, flat, sizes, schedules.sizes
     )
     told = np.full(count, not costs_only)
     columns: dict[str, Any] = {
@@ -226,7 +225,7 @@ def make_chunk(
         "tvm_version": pa.nulls(count, pa.string())
         if tvm_versions is None
         else pa.array(tvm_versions, pa.string()),
-        "schedule": texts(schedules, lengths),
+        "schedule": schedules.column(),
         "state": _coded(outcomes.states[rows]),
         "error_number": numeric(pa.int32(), errors.astype(np.int32), told),
         "run_times_s": ragged(pa.float64(), flat, sizes),
@@ -239,21 +238,25 @@ def make_chunk(
 
 def _record_ids(
     tasks: Words,
-    schedules: Sequence[bytes],
+    schedules: Texts,
     measured: Sequence[bytes],
     hashes: Sequence[Any] | None,
 ) -> Any:
     """``base.record_id`` of many records."""
+    digests = []
     if hashes is None:
-        digests = [
-            blake2b(task_id + text + outcome, digest_size=8).digest()
-            for task_id, text, outcome in zip(tasks.coded(), schedules, measured, strict=True)
-        ]
+        begun = [blake2b(word.encode(), digest_size=8).copy for word in tasks.different]
+        codes, bounds = tasks.codes.tolist(), schedules.bounds()
+        text = memoryview(schedules.data)
+        for code, begin, end, outcome in zip(codes, bounds, bounds[1:], measured, strict=False):
+            one = begun[code]()
+            one.update(text[begin:end])
+            one.update(outcome)
+            digests.append(one.digest())
     else:
-        digests = []
-        for begun, outcome in zip(hashes, measured, strict=True):
-            begun.update(outcome)
-            digests.append(begun.digest())
+        for one, outcome in zip(hashes, measured, strict=True):
+            one.update(outcome)
+            digests.append(one.digest())
     return hex_ids(np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64))
 
 
@@ -262,7 +265,7 @@ def _coded(states: NDArray[np.int64]) -> Any:
     first = int(states[0])
     if (states == first).all():
         return repeated(_STATES[first], len(states))
-    return texts([_STATE_BYTES[state] for state in states.tolist()])
+    return Texts.of([_STATE_BYTES[state] for state in states.tolist()]).column()
 
 
 def _means(flat: NDArray[np.float64], sizes: NDArray[np.int64]) -> Any:

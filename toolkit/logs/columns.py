@@ -7,7 +7,7 @@ small column.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,11 +26,32 @@ def _offsets(sizes: NDArray[np.int64]) -> Any:
     return pa.py_buffer(np.concatenate([np.zeros(1, dtype=np.int32), ends]))
 
 
-def texts(parts: Sequence[bytes], sizes: NDArray[np.int64] | None = None) -> Any:
-    """Bytes that are known to be UTF-8 as a string column."""
-    if sizes is None:
+class Texts(NamedTuple):
+    """Texts of rows one after the other, and the bytes of each."""
+
+    data: bytes
+    sizes: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, parts: Sequence[bytes]) -> Texts:
+        """Put texts one after the other."""
         sizes = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
-    return pa.StringArray.from_buffers(len(parts), _offsets(sizes), pa.py_buffer(b"".join(parts)))
+        return cls(b"".join(parts), sizes)
+
+    def bounds(self) -> list[int]:
+        """Where texts begin, and the last one ends."""
+        return [0, *np.cumsum(self.sizes).tolist()]
+
+    def some(self, rows: NDArray[np.intp]) -> Texts:
+        """The texts of some of the rows."""
+        whole, bounds = memoryview(self.data), self.bounds()
+        parts = [whole[bounds[row] : bounds[row + 1]] for row in rows.tolist()]
+        return Texts(b"".join(parts), self.sizes[rows])
+
+    def column(self) -> Any:
+        """The texts, which are known to be UTF-8, as a string column."""
+        buffers = _offsets(self.sizes), pa.py_buffer(self.data)
+        return pa.StringArray.from_buffers(len(self.sizes), *buffers)
 
 
 def repeated(word: str, count: int) -> Any:

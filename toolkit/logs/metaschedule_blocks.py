@@ -17,6 +17,7 @@ import orjson
 
 from toolkit.logs.base import BadLine
 from toolkit.logs.chunks import Candidates, Outcomes, Words, make_chunk
+from toolkit.logs.columns import Texts
 from toolkit.logs.metaschedule import MetaScheduleReader
 from toolkit.logs.metaschedule_trace import FORMAT, Skeleton, check_instructions, read_skeleton
 from toolkit.logs.rows import Rows
@@ -178,7 +179,7 @@ class MetaScheduleBlocks:
             format=FORMAT,
             lines=np.array([record.place for record in records], dtype=np.int64) + number + 1,
             candidates=candidates,
-            schedules=schedules,
+            schedules=Texts.of(schedules),
             versions=Words(["1"], np.zeros(count, dtype=np.int64)),
             tvm_versions=[record.tvm_version for record in records],
             outcomes=outcomes,
