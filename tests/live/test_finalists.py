@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -149,6 +150,9 @@ def test_a_lucky_reading_does_not_name_the_winner(target: str, tmp_path: Path) -
             while name_winner(space, writer, engine, **how):
                 times += 1
             assert times < len(writer.records)
+            # Killed between the two files: the records are as they were read.
+            writer.records[lucky][1][1] = read
+            assert name_winner(space, writer, engine, **how) == 2
         assert (first["final_place"], second["final_place"]) == (1, 2)
         assert first["final_clock_s"] == 7.0 and second["searched_s"] == read
         # The winner keeps what the search read of it.
@@ -160,3 +164,29 @@ def test_a_lucky_reading_does_not_name_the_winner(target: str, tmp_path: Path) -
     database = ms.database.JSONDatabase(work_dir=str(tmp_path))
     (top,) = database.get_top_k(database.commit_workload(task.module), 1)
     assert float(np.mean([float(s) for s in top.run_secs])) == pytest.approx(named_s)
+
+
+def test_where_every_finalist_fails_nothing_is_condemned(target: str, tmp_path: Path) -> None:
+    (task,) = tasks_of(["matmul:8,12,16"], target)
+    settings = TuneSettings(trials=4, strategy="random", check=False, finalists=0)
+    tune([task], tmp_path, target=target, protocol=PROTOCOL, settings=settings, guides=Guides())
+    before = (tmp_path / "database_tuning_record.json").read_bytes()
+    space = MetaScheduleSpace(DesignSpace(task.module, target, seed=1))
+    hasty = replace(PROTOCOL, build_timeout_s=0.0)
+    with DatabaseWriter(tmp_path, target) as writer:
+        for record in writer.records:
+            record[1][1] = [1e-6]
+        with open_engine(target, PROTOCOL, builders=1) as engine:
+            again = name_winner(
+                space,
+                writer,
+                engine,
+                target=target,
+                protocol=hasty,
+                finalists=2,
+                rng=np.random.default_rng(0),
+                now=lambda: 1.0,
+            )
+        assert again == 2
+        assert all(line["state"] == "ok" for line in writer.trials)
+    assert (tmp_path / "database_tuning_record.json").read_bytes() == before

@@ -192,6 +192,8 @@ def test_a_condemned_record_is_a_failure_and_the_database_still_opens(
         latencies = [np.mean(record[1][1]) for record in writer.records]
         best = int(np.argmin(latencies))
         writer.condemn(best, TrialState.WRONG_ANSWER, "outputs differ")
+    with DatabaseWriter(tmp_path, target) as writer:
+        assert np.mean(writer.trials[best]["searched_s"]) == latencies[best]
     database = ms.database.JSONDatabase(work_dir=str(tmp_path))
     (top,) = database.get_top_k(database.commit_workload(tasks[0].module), 1)
     second = sorted(latencies)[1]

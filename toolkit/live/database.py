@@ -139,7 +139,11 @@ class DatabaseWriter:
             file.write(orjson.dumps({**entry, "timestamp": time.time()}) + b"\n")
 
     def condemn(self, position: int, state: TrialState, error: str) -> None:
-        """Turn a record into a failure: its program ran, and was then found to be wrong."""
+        """Turn a record into a failure: its program ran, and was then found to be wrong.
+
+        What the search read stays beside it (``searched_s``).
+        """
+        self.trials[position].setdefault("searched_s", self.records[position][1][1])
         self.records[position][1][1] = FAILED_RUN_SECS
         self.trials[position].update(state=state.value, error=error)
         self._rewrite()

@@ -40,8 +40,8 @@ def name_winner(
 ) -> int:
     """Read a task's best programs again and settle their records; return how many it were.
 
-    A program that fails now is a failure from now on. Nothing is read again where only one program
-    is near the best, or where all of the best ones have been read again before.
+    A program that fails now is a failure from now on, unless all do. Nothing is read again where
+    only one program is near the best, or where all of the best have been read again before.
 
     Parameters
     ----------
@@ -52,7 +52,11 @@ def name_winner(
     """
     ranked = ranked_trials(space, writer)
     near = [(t, p) for s, t, p in ranked if s <= NEAR * ranked[0][0]][:finalists]
-    if len(near) < 2 or all("searched_s" in writer.trials[position] for _, position in near):
+    if len(near) < 2:
+        return 0
+    lines = [writer.trials[position] for _, position in near]
+    # A run that was killed while it settled the records has another first one than it named.
+    if all("searched_s" in line for line in lines) and lines[0]["final_place"] == 1:
         return 0
     programs, positions = {}, {}
     for trial, position in near:
@@ -68,16 +72,18 @@ def name_winner(
     )
     with opened as read:
         standing = hold_heats(list(programs), read)
+    if not standing.order:
+        # All of them ran in the search: it is the machine that fails, or its limits.
+        return len(programs)
     for name, reading in standing.failed.items():
         writer.condemn(positions[name], reading.state, reading.error or reading.state.value)
-    if standing.order:
-        first = standing.order[0]
-        anchor = _mean_s(writer, positions[first])
-        settled = {
-            positions[name]: anchor * math.exp(standing.levels[name] - standing.levels[first])
-            for name in standing.order
-        }
-        writer.settle(settled, final_clock_s=round(now(), 4))
+    first = standing.order[0]
+    anchor = _mean_s(writer, positions[first])
+    settled = {
+        positions[name]: anchor * math.exp(standing.levels[name] - standing.levels[first])
+        for name in standing.order
+    }
+    writer.settle(settled, final_clock_s=round(now(), 4))
     return len(programs)
 
 
