@@ -181,7 +181,7 @@ def main() -> None:
     with options.out.open("a", encoding="utf-8") as file:
         while time.monotonic() < ends:
             begun = time.monotonic()
-            pinned = same_cores(protocol, rng)
+            pinned = same_cores(target, protocol, rng)
             block = read_block(arms, lambda one: Device(target, one), pinned, rng)
             if block.failed:
                 raise RuntimeError(str(block.failed))

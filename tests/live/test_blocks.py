@@ -104,10 +104,11 @@ def test_an_arm_whose_process_dies_between_two_rounds_is_left_out(
 def test_all_arms_of_a_block_have_the_same_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {2, 3, 5, 7}, raising=False)
     rng = np.random.default_rng(0)
-    chosen = {same_cores(Protocol(threads=2), rng).cores for _ in range(60)}
+    chosen = {same_cores("llvm", Protocol(threads=2), rng).cores for _ in range(60)}
     assert chosen == {(2, 3), (3, 5), (5, 7)}
-    assert same_cores(Protocol(threads=4), rng).cores == ()
-    assert same_cores(Protocol(threads=1, cores=(7,)), rng).cores == (7,)
+    assert same_cores("llvm", Protocol(threads=4), rng).cores == ()
+    assert same_cores("llvm", Protocol(threads=1, cores=(7,)), rng).cores == (7,)
+    assert same_cores("cuda", Protocol(threads=2), rng).cores == ()
 
 
 def test_an_incumbent_that_does_not_run_ends_the_confirmation(

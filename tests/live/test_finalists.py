@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -14,11 +15,19 @@ from hypothesis import strategies as st
 from tvm.s_tir import meta_schedule as ms
 
 from tests.live.conftest import PROTOCOL
+from toolkit.cli.tune import tune as tune_command
 from toolkit.live.database import DatabaseWriter
 from toolkit.live.design import DesignSpace
 from toolkit.live.device import Program, Reading
 from toolkit.live.engines import open_engine
-from toolkit.live.finalists import LAST, ReadRounds, hold_heats, rounds_elsewhere, rounds_here
+from toolkit.live.finalists import (
+    FINALISTS,
+    LAST,
+    ReadRounds,
+    hold_heats,
+    rounds_elsewhere,
+    rounds_here,
+)
 from toolkit.live.guides import Guides
 from toolkit.live.programs import timed_program
 from toolkit.live.resume import ranked_trials, recorded_trials
@@ -190,3 +199,8 @@ def test_where_every_finalist_fails_nothing_is_condemned(target: str, tmp_path: 
         assert again == 2
         assert all(line["state"] == "ok" for line in writer.trials)
     assert (tmp_path / "database_tuning_record.json").read_bytes() == before
+
+
+def test_the_commands_default_is_the_searchs() -> None:
+    default = inspect.signature(tune_command).parameters["finalists"].default
+    assert default == TuneSettings().finalists == FINALISTS

@@ -94,7 +94,7 @@ def confirm(
         block = read_block(
             {name: arms[name] for name in (INCUMBENT, TWIN, *alive)},
             fresh,
-            same_cores(protocol, rng) if target_kind(target) in ("llvm", "c") else protocol,
+            same_cores(target, protocol, rng),
             rng,
         )
         for name in (INCUMBENT, TWIN):
@@ -114,20 +114,27 @@ def confirm(
     return result
 
 
-def same_cores(protocol: Protocol, rng: np.random.Generator) -> Protocol:
+def same_cores(target: str, protocol: Protocol, rng: np.random.Generator) -> Protocol:
     """Choose neighbouring processors for all arms of a block, where the protocol names none.
 
     One processor may have a busier neighbour, or a faster clock, than the next: left to the
     system, each process has its own share of luck for as long as it lives. Another block has other
-    processors.
+    processors. Programs that do not run on the CPU stay where the system puts them.
     """
-    if protocol.cores or not hasattr(os, "sched_getaffinity"):
+    on_cpu = target_kind(target) in ("llvm", "c")
+    if protocol.cores or not on_cpu or not hasattr(os, "sched_getaffinity"):
         return protocol
     available = sorted(os.sched_getaffinity(0))
     if len(available) <= protocol.threads:
         return protocol
     begin = int(rng.integers(len(available) - protocol.threads + 1))
     return replace(protocol, cores=tuple(available[begin : begin + protocol.threads]))
+
+
+def one_turn(protocol: Protocol, turns: int) -> Protocol:
+    """The protocol of one turn: the time for which it reads a program is divided among them."""
+    shared_ms = protocol.min_repeat_ms * protocol.repeat // turns
+    return replace(protocol, repeat=1, min_repeat_ms=max(shared_ms, LEAST_MS))
 
 
 def read_block(
@@ -143,8 +150,7 @@ def read_block(
     """
     block = Block()
     rounds = max(protocol.repeat, ROUNDS)
-    shared_ms = protocol.min_repeat_ms * protocol.repeat // rounds
-    once = replace(protocol, repeat=1, min_repeat_ms=max(shared_ms, LEAST_MS))
+    once = one_turn(protocol, rounds)
     with contextlib.ExitStack() as stack:
         devices = {name: stack.enter_context(open_device(once)) for name in arms}
         # Side by side: nothing is measured yet.

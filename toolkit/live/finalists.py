@@ -17,9 +17,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from toolkit.live.blocks import LEAST_MS, ROUNDS, same_cores
+from toolkit.live.blocks import ROUNDS, level, one_turn, same_cores
 from toolkit.live.device import Device, Program, Reading
-from toolkit.live.engines import target_kind
 from toolkit.live.oracle import Engine
 from toolkit.live.protocol import Protocol
 from toolkit.records import TrialState
@@ -76,7 +75,9 @@ def hold_heats(names: Sequence[str], read: ReadRounds) -> Standing:
         heat = list(_good_rounds(read(alive, last), standing.failed))
         rounds += heat
         alive = [name for name in alive if name not in standing.failed]
-        alive.sort(key=_levels(heat, alive).__getitem__)
+        whole = [[row[name] for name in alive] for row in heat if set(alive) <= set(row)]
+        if whole and alive:
+            alive = [alive[place] for place in np.argsort(level(np.array(whole)), kind="stable")]
         if last:
             break
         keep = max(LAST, (len(alive) + 1) // 2)
@@ -90,12 +91,12 @@ def hold_heats(names: Sequence[str], read: ReadRounds) -> Standing:
 def _good_rounds(
     rounds: Iterable[Mapping[str, Reading]], failed: dict[str, Reading]
 ) -> Iterator[dict[str, float]]:
-    """Logarithms of the readings of each round; what failed goes into ``failed``."""
+    """Seconds of the programs of each round; what failed goes into ``failed``."""
     for readings in rounds:
         bad = {n: r for n, r in readings.items() if r.state is not TrialState.OK}
         failed.update(bad)
         yield {
-            name: float(np.log(np.mean(reading.run_times_s)))
+            name: float(np.mean(reading.run_times_s))
             for name, reading in readings.items()
             if name not in bad
         }
@@ -111,20 +112,14 @@ def _over_the_last(rounds: Sequence[Mapping[str, float]], order: Sequence[str]) 
     levels: dict[str, float] = {}
     least = -math.inf
     for name in order:
-        own = [row[name] - np.mean([row[s] for s in shared]) for row in whole if name in row]
+        own = [
+            np.log(row[name]) - np.mean(np.log([row[last] for last in shared]))
+            for row in whole
+            if name in row
+        ]
         least = max(least, float(np.median(own)) if own else 0.0)
         levels[name] = least
     return levels
-
-
-def _levels(heat: Sequence[Mapping[str, float]], names: Sequence[str]) -> dict[str, float]:
-    """Median over rounds of each program's logarithm, less what the round's have in common."""
-    whole = [[row[name] for name in names] for row in heat if set(names) <= set(row)]
-    if not whole or not names:
-        return dict.fromkeys(names, 0.0)
-    logs = np.array(whole)
-    own = np.median(logs - np.median(logs, axis=1, keepdims=True), axis=0)
-    return dict(zip(names, own.tolist(), strict=True))
 
 
 @contextlib.contextmanager
@@ -132,13 +127,10 @@ def rounds_here(
     programs: Mapping[str, Program], target: str, protocol: Protocol, rng: np.random.Generator
 ) -> Iterator[ReadRounds]:
     """Build all programs in each of two fresh processes of this machine; read them in turns."""
-    shared_ms = protocol.min_repeat_ms * protocol.repeat // ROUNDS
-    once = replace(protocol, number=1, repeat=1, min_repeat_ms=max(shared_ms, LEAST_MS))
-    once = replace(once, drop_above=0.0, max_retries=0)
-    cpu = target_kind(target) in ("llvm", "c")
+    once = replace(one_turn(protocol, ROUNDS), number=1, drop_above=0.0, max_retries=0)
     with contextlib.ExitStack() as stack:
         devices = [
-            stack.enter_context(Device(target, same_cores(once, rng) if cpu else once))
+            stack.enter_context(Device(target, same_cores(target, once, rng)))
             for _ in range(PROCESSES)
         ]
 
