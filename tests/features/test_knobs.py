@@ -225,6 +225,27 @@ def test_generic_x86_has_vectors_of_128_bits() -> None:
     assert vector_bytes(conv_task()) == 32
 
 
+@pytest.mark.parametrize(
+    ("cpu", "width"),
+    [
+        ("x86-64-v2", 16),
+        ("goldmont_plus", 16),
+        ("x86-64-v3", 32),
+        ("skylake", 32),
+        ("znver3", 32),
+        ("alderlake", 32),
+        ("skylake-avx512", 64),
+        ("icelake-server", 64),
+        ("rocketlake", 64),
+        ("graniterapids-d", 64),
+        ("x86-64-v4", 64),
+        ("znver5", 64),
+    ],
+)
+def test_the_processor_says_how_wide_its_vectors_are(cpu: str, width: int) -> None:
+    assert vector_bytes(replace(conv_task(), target=f"llvm -mcpu={cpu}")) == width
+
+
 def test_it_is_a_pure_function_of_each_candidate() -> None:
     rng = np.random.default_rng(0)
     decisions = np.stack([rng.integers(1, 9, 20) for _ in range(7)], axis=1)

@@ -12,9 +12,17 @@ from toolkit.records import Task
 _GPU_KINDS = ("cuda", "rocm", "opencl", "vulkan", "metal", "webgpu", "nvptx")
 _OPTION = re.compile(r"-{1,2}([A-Za-z0-9_-]+)[= ]([^ ]+)")
 
-# Widest vector registers by -mcpu; the names are LLVM's.
-_AVX512 = ("skylake-avx512", "cascadelake", "icelake", "sapphirerapids", "znver4", "znver5", "knl")
-_SSE = ("nehalem", "westmere", "penryn", "core2", "x86-64")
+# Widest vector registers by -mcpu; names, or how they begin, are those of LLVM 22.
+_AVX512 = (
+    "skylake-avx512", "skx", "cascadelake", "cooperlake", "cannonlake", "icelake", "tigerlake",
+    "rocketlake", "sapphirerapids", "emeraldrapids", "graniterapids", "diamondrapids", "novalake",
+    "znver4", "znver5", "knl", "knm", "x86-64-v4",
+)  # fmt: skip
+_SSE = (
+    "x86-64", "x86-64-v2", "generic", "core2", "penryn", "nehalem", "westmere", "corei7", "atom",
+    "bonnell", "silvermont", "goldmont", "goldmont-plus", "tremont", "k8", "opteron", "amdfam10",
+    "barcelona", "btver1",
+)  # fmt: skip
 
 
 def is_gpu(task: Task) -> bool:
@@ -34,7 +42,7 @@ def vector_bytes(task: Task) -> float:
     """Bytes of a vector register: recorded, else by the named processor, else by its kind."""
     options = target_options(task)
     recorded = _number(options.get("vector_unit_bytes"))
-    cpu = str(options.get("mcpu", ""))
+    cpu = str(options.get("mcpu", "")).replace("_", "-")
     if is_gpu(task):
         return recorded if recorded > 0 else 16.0
     if cpu.startswith(_AVX512) or "avx512" in str(options.get("mattr", "")):

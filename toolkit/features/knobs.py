@@ -64,7 +64,7 @@ class KnobsExtractor:
     """AutoTVM knobs → columns."""
 
     name = "knobs"
-    version = 7
+    version = 8
 
     def supports(self, task: Task) -> bool:
         """AutoTVM tasks."""

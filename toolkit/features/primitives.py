@@ -33,7 +33,7 @@ class PrimitivesExtractor:
     """Ansor steps and MetaSchedule traces → columns."""
 
     name = "primitives"
-    version = 7
+    version = 8
 
     def supports(self, task: Task) -> bool:
         """Ansor and MetaSchedule tasks."""
