@@ -116,9 +116,9 @@ def ours(
 ) -> float:
     """Seconds that the toolkit's engine takes for so many trials."""
     started = time.perf_counter()
-    space = MetaScheduleSpace(DesignSpace(module, target))
-    drawn = space.sample(np.random.default_rng(1), trials)
     with open_engine(target, protocol, device=None if farm is None else farm.device) as engine:
+        space = MetaScheduleSpace(DesignSpace(module, target))
+        drawn = space.sample(np.random.default_rng(1), trials)
         DeviceOracle(space, engine).measure(drawn)
     return (time.perf_counter() - started) * trials / len(drawn)
 

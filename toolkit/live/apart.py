@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -121,11 +122,16 @@ class ApartEngine:
         self._builders = [Device(target, protocol, max_builds=max_builds) for _ in range(builders)]
         self._runners = [Device(target, protocol, max_builds=10**9, rpc=rpc) for _ in range(count)]
         self.remote = remote
+        self._pool = ThreadPoolExecutor(builders)
+        self._starting: list[Future[None]] = []
 
     def __enter__(self) -> ApartEngine:
+        # They import TVM while the caller generates spaces and asks for the first candidates.
+        self._starting = [self._pool.submit(builder.start) for builder in self._builders]
         return self
 
     def __exit__(self, *raised: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
         for device in (*self._builders, *self._runners):
             device.close()
         self._folder.cleanup()
@@ -144,6 +150,8 @@ class ApartEngine:
         """
         if not self._runners:
             raise LiveError("no device is left", cure="bring one back and run the command again")
+        while self._starting:
+            self._starting.pop().result()
         batch = _Batch(self, programs, bar)
         try:
             yield from batch.readings()
