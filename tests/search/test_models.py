@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
-from toy_spaces import FormulaOracle, finite_space, toy_latency
+from toy_spaces import TILES, FormulaOracle, OpenSpace, finite_space, toy_latency
 
 from toolkit.records import Candidate, Direction
 from toolkit.search import STRATEGIES
@@ -16,6 +16,7 @@ from toolkit.search.annealing import diverse
 from toolkit.search.base import Space
 from toolkit.search.bayes import expected_improvement
 from toolkit.search.cost_model import CostModelOptions, OnlineCostModel
+from toolkit.search.encoding import number_codes
 from toolkit.search.etc_sketch import SketchMeans
 from toolkit.search.movers import ANSOR_WEIGHTS, GuidedMover, WeightedMover, rule_shares
 from toolkit.search.residual_process import LEVEL, ResidualOptions, ResidualProcess, matern
@@ -299,3 +300,42 @@ def test_transfer_takes_turns_with_neighbours_of_the_best() -> None:
         if latency is not None and (best is None or latency < best[0]):
             best = (latency, asked)
         strategy.tell([trial])
+
+
+class Insists:
+    """Has no doubt that the smallest first tile is the best by far, and knows nothing else."""
+
+    training_task_ids = frozenset({"elsewhere"})
+
+    def score(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+        return np.array([-20.0 * np.log2(c.decisions[1]) for c in candidates])
+
+
+@pytest.mark.parametrize("name", ["transfer", "transfer-evolved"])
+def test_transfer_tries_every_value_of_a_space_that_cannot_be_listed(name: str) -> None:
+    """What was measured with one pool is not new to the next."""
+    strategy = STRATEGIES.get(name)(
+        OpenSpace(), {"batch": 8}, np.random.default_rng(0), scorer=Insists()
+    )
+    trials = run(
+        strategy, FormulaOracle(), Budget(evaluations=40), batch_size=8, clock=SimulatedClock()
+    ).trials
+    assert {trial.candidate.decisions[1] for trial in trials} == set(TILES)
+
+
+def test_what_is_measured_as_expected_changes_no_mean() -> None:
+    """So a batch's choices can be taken for measured, and the next goes where less is known."""
+    process = ResidualProcess(
+        np.array([[0.0], [0.1], [9.0]], dtype=np.float32), np.zeros(3), ResidualOptions()
+    )
+    process.add(1, 0.0)
+    mean, deviation = process.posterior()
+    assert deviation[0] < deviation[2]
+    process.add(2, float(mean[2]))
+    after = process.posterior()
+    assert np.allclose(after[0], mean) and after[1][2] < deviation[2]
+
+
+def test_numbers_of_columns_are_values_of_their_own_column() -> None:
+    columns = np.array([[1.0, np.nan], [2.0, 1.0], [1.0, 1.0]], dtype=np.float32)
+    assert number_codes(columns).tolist() == [[0, -1], [1, 2], [0, 2]]

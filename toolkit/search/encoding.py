@@ -91,6 +91,18 @@ def value_codes(sketches: Sequence[Sketch], candidates: Sequence[Candidate]) -> 
     return out
 
 
+def number_codes(columns: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Number the values of each column: as ``value_codes``, but of single numbers; NaN is -1."""
+    out = np.full(columns.shape, -1, dtype=np.int64)
+    begin = 0
+    for k, column in enumerate(columns.T):
+        there = ~np.isnan(column)
+        values, codes = np.unique(column[there], return_inverse=True)
+        out[there, k] = begin + codes
+        begin += len(values)
+    return out
+
+
 def encode_all(sketches: Sequence[Sketch], candidates: Sequence[Candidate]) -> NDArray[np.float32]:
     """Encode candidates of any of the sketches with one ``KnobEncoder``, in their order."""
     encoder = KnobEncoder(sketches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -71,13 +72,14 @@ class Transfer(BaseStrategy):
     changes and noise (a portfolio, as in Hoffman et al. 2011, with equal shares); now and then the
     best bound among the neighbours of the best so far, as coordinate descent would go; and the best
     bound among candidates with a knob value that was never measured. A run then takes a small
-    multiple of what the rule that suits its task would have taken.
+    multiple of what the rule that suits its task would have taken. In a space that cannot be
+    listed, the choices of a batch are taken for measured when the next one is chosen.
     """
 
     name = "transfer"
     source = (
         "Chen et al. 2018 (AutoTVM), section 4: global plus local model; Srinivas et al. 2010; "
-        "Hoffman et al. 2011 (portfolios)"
+        "Hoffman et al. 2011 (portfolios); Desautels et al. 2014 (batches)"
     )
     Options = TransferOptions
     options: TransferOptions
@@ -90,11 +92,10 @@ class Transfer(BaseStrategy):
         self._trials: list[Trial] = []
         self._finite = False
         if self.space.size is not None:
-            try:
-                self._set_pool(self.space.candidates())
+            with contextlib.suppress(SearchError):
+                every = self.space.candidates()
                 self._finite = True
-            except SearchError:
-                pass
+                self._set_pool(every)
 
     def _set_pool(self, candidates: Iterable[Candidate]) -> None:
         listed = list(candidates)
@@ -112,9 +113,14 @@ class Transfer(BaseStrategy):
         sketches = {sketch.sketch_id: s for s, sketch in enumerate(self.space.sketches)}
         self._sketch = np.array([sketches[c.sketch_id] for c in self._pool], dtype=np.int64)
         self._best: tuple[float, int] | None = None
-        self._tried = np.zeros(int(self._codes.max(initial=-1)) + 2, dtype=bool)
+        self._values = self.values(columns)
+        self._tried = np.zeros(int(self._values.max(initial=-1)) + 2, dtype=bool)
         self._tried[-1] = True  # a knob that a sketch does not have (-1) is nothing to try
         self._open = np.array([c.candidate_id not in self.seen for c in self._pool], dtype=bool)
+
+    def values(self, columns: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Numbers of what counts as a value that may never have been measured: ``(n, values)``."""
+        return self._codes
 
     def predictions(self, candidates: list[Candidate]) -> NDArray[np.float64]:
         """Log relative throughput of candidates by the model of other tasks."""
@@ -148,8 +154,21 @@ class Transfer(BaseStrategy):
                 break
             chosen.append(best)
             self._open[best] = False
-            self._tried[self._codes[best]] = True
+            self._tried[self._values[best]] = True
+            if not self._finite:
+                self._imagine(best)
+                bounds.clear()
         return [self._pool[i] for i in chosen]
+
+    def _imagine(self, number: int) -> None:
+        """Take a choice for measured as expected, so that the next of its batch is another one.
+
+        Means stay, deviations shrink around it (Desautels et al. 2014, GP-BUCB). The next pool
+        begins with what was really measured. A finite space keeps its processes: there it is left.
+        """
+        for process in self._processes:
+            if len(process) < self._most:
+                process.add(number, float(process.posterior()[0][number]))
 
     def _batch(self) -> int:
         """Proposals before the next correction."""
@@ -161,12 +180,16 @@ class Transfer(BaseStrategy):
         if not turn:
             return some
         if o.explore_every and (turn + 1) % o.explore_every == 0:
-            some = ~self._tried[self._codes].all(axis=1) & self._open
+            some = self._strange() & self._open
         elif o.neighbour_every and (turn + 2) % o.neighbour_every == 0 and self._best is not None:
             best = self._best[1]
             differing = (self._codes != self._codes[best]).sum(axis=1)
             some = (differing == 1) & (self._sketch == self._sketch[best]) & self._open
         return some if some.any() else self._open
+
+    def _strange(self) -> BoolArray:
+        """Candidates with a value that was never measured."""
+        return np.asarray(~self._tried[self._values].all(axis=1))
 
     def learn(self, trials: Sequence[Trial]) -> None:
         """Correct the prediction."""
@@ -179,6 +202,7 @@ class Transfer(BaseStrategy):
         number = self._number.get(trial.candidate.candidate_id)
         if number is None:
             return
+        self._tried[self._values[number]] = True
         speed = throughput(trial)
         if speed > 0 and (self._best is None or speed > self._best[0]):
             self._best = (speed, number)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from toolkit.records import Candidate
+from toolkit.search.encoding import number_codes
 from toolkit.search.pool import sampled_pool
 from toolkit.search.transfer import Transfer, TransferOptions
 
@@ -35,7 +36,8 @@ class TransferEvolved(Transfer):
 
     In a space that cannot be listed a random sample rarely holds what either model likes best.
     Before each batch the pool is mutated where the bound (prediction, correction and uncertainty)
-    is highest, a few generations long. In a finite space it is ``transfer``.
+    is highest, a few generations long; part of what is kept has a factor of a tile that was
+    never measured, for the turns that look for something new. In a finite space it is ``transfer``.
     """
 
     name = "transfer-evolved"
@@ -47,6 +49,10 @@ class TransferEvolved(Transfer):
         """Start without predictions."""
         self._predicted: dict[str, float] = {}
         super().setup()
+
+    def values(self, columns: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Single factors of tiles: nearly every tile of a large space is one never measured."""
+        return super().values(columns) if self._finite else number_codes(columns)
 
     def predictions(self, candidates: list[Candidate]) -> NDArray[np.float64]:
         """Ask the model once for each candidate."""
@@ -64,9 +70,13 @@ class TransferEvolved(Transfer):
         samples, parents = more * o.samples, more * o.parents
         self._fill([*kept.values(), *sampled_pool(self.space, self.rng, samples, self._trials)])
         for _ in range(longer * o.generations):
-            order = np.argsort(-self._bound(), kind="stable").tolist()
-            best = [self._pool[i] for i in order[: max(parents, samples // 2)]]
-            self._fill([*kept.values(), *best, *self._children(best[:parents])])
+            order = np.argsort(-self._bound(), kind="stable")
+            best = [self._pool[i] for i in order[: max(parents, samples // 2)].tolist()]
+            # Else the turns that look for something new would find nothing but the same again.
+            strange = order[self._strange()[order]]
+            new = [self._pool[i] for i in strange[: samples // 4].tolist()]
+            breeding = [*best[:parents], *new[: parents // 4]]
+            self._fill([*kept.values(), *best, *new, *self._children(breeding)])
 
     def _bound(self) -> NDArray[np.float64]:
         """Upper confidence bound of the pool, the mean over the processes."""
