@@ -146,7 +146,8 @@ class ApartEngine:
     ) -> Iterator[tuple[int, Reading]]:
         """Build ahead and measure on all devices; readings come as they are done.
 
-        Raises ``LiveError`` when the last device is lost; readings given before that are whole.
+        Raises ``LiveError`` when the last device is lost, or a builder does not start; readings
+        given before that are whole.
         """
         if not self._runners:
             raise LiveError("no device is left", cure="bring one back and run the command again")

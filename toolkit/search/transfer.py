@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -92,10 +91,12 @@ class Transfer(BaseStrategy):
         self._trials: list[Trial] = []
         self._finite = False
         if self.space.size is not None:
-            with contextlib.suppress(SearchError):
+            try:
                 every = self.space.candidates()
-                self._finite = True
-                self._set_pool(every)
+            except SearchError:
+                return
+            self._finite = True
+            self._set_pool(every)
 
     def _set_pool(self, candidates: Iterable[Candidate]) -> None:
         listed = list(candidates)
@@ -180,14 +181,14 @@ class Transfer(BaseStrategy):
         if not turn:
             return some
         if o.explore_every and (turn + 1) % o.explore_every == 0:
-            some = self._strange() & self._open
+            some = self._novel() & self._open
         elif o.neighbour_every and (turn + 2) % o.neighbour_every == 0 and self._best is not None:
             best = self._best[1]
             differing = (self._codes != self._codes[best]).sum(axis=1)
             some = (differing == 1) & (self._sketch == self._sketch[best]) & self._open
         return some if some.any() else self._open
 
-    def _strange(self) -> BoolArray:
+    def _novel(self) -> BoolArray:
         """Candidates with a value that was never measured."""
         return np.asarray(~self._tried[self._values].all(axis=1))
 

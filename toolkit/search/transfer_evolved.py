@@ -73,8 +73,8 @@ class TransferEvolved(Transfer):
             order = np.argsort(-self._bound(), kind="stable")
             best = [self._pool[i] for i in order[: max(parents, samples // 2)].tolist()]
             # Else the turns that look for something new would find nothing but the same again.
-            strange = order[self._strange()[order]]
-            new = [self._pool[i] for i in strange[: samples // 4].tolist()]
+            novel = order[self._novel()[order]]
+            new = [self._pool[i] for i in novel[: samples // 4].tolist()]
             breeding = [*best[:parents], *new[: parents // 4]]
             self._fill([*kept.values(), *best, *new, *self._children(breeding)])
 
