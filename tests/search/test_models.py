@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
-from toy_spaces import TILES, FormulaOracle, OpenSpace, finite_space, toy_latency
+from toy_spaces import TILES, FormulaOracle, OpenSpace, finite_space, toy_candidate, toy_latency
 
 from toolkit.records import Candidate, Direction
 from toolkit.search import STRATEGIES
@@ -281,10 +281,12 @@ def test_transfer_recovers_from_a_model_that_is_sure_of_the_wrong_corner() -> No
     assert max(found) < 38  # random search needs 38 on average
 
 
-def test_transfer_takes_turns_with_neighbours_of_the_best() -> None:
+@pytest.mark.parametrize(("space", "most"), [(finite_space(), 400), (OpenSpace(), 3)])
+def test_transfer_takes_turns_with_neighbours_of_the_best(space: OpenSpace, most: int) -> None:
+    """Of the best of all, however few of the measurements the processes learn from."""
     strategy = STRATEGIES.get("transfer")(
-        space := finite_space(),
-        {"explore_every": 0, "neighbour_every": 1},
+        space,
+        {"explore_every": 0, "neighbour_every": 1, "most": most},
         np.random.default_rng(0),
         scorer=Misleads(),
     )
@@ -300,6 +302,13 @@ def test_transfer_takes_turns_with_neighbours_of_the_best() -> None:
         if latency is not None and (best is None or latency < best[0]):
             best = (latency, asked)
         strategy.tell([trial])
+
+
+class Shrugs(Misleads):
+    """Finds all alike."""
+
+    def score(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+        return np.zeros(len(candidates))
 
 
 class Insists:
@@ -321,6 +330,18 @@ def test_transfer_tries_every_value_of_a_space_that_cannot_be_listed(name: str) 
         strategy, FormulaOracle(), Budget(evaluations=40), batch_size=8, clock=SimulatedClock()
     ).trials
     assert {trial.candidate.decisions[1] for trial in trials} == set(TILES)
+
+
+def test_a_batch_spreads_when_no_more_is_learnt_as_well() -> None:
+    """Where the processes hold all they may, the choices of a batch still know of each other."""
+    options = {"batch": 6, "most": 2, "explore_every": 0, "neighbour_every": 0, "exploration": 9.0}
+    strategy = STRATEGIES.get("transfer")(
+        OpenSpace(), options, np.random.default_rng(0), scorer=Shrugs()
+    )
+    strategy.tell(FormulaOracle().measure([toy_candidate((0, 2, 0, 2, 16))]))
+    strategy.tell(FormulaOracle().measure([toy_candidate((0, 4, 0, 2, 16))]))
+    tiles = {(c.decisions[1], c.decisions[3]) for c in strategy.ask(6)}
+    assert {(1, 1), (1, 16), (16, 1), (16, 16)} <= tiles
 
 
 def test_what_is_measured_as_expected_changes_no_mean() -> None:

@@ -133,8 +133,7 @@ class Transfer(BaseStrategy):
         measured = {trial.candidate.candidate_id: trial.candidate for trial in self._trials}
         fresh = sampled_pool(self.space, self.rng, self.options.samples, self._trials)
         self._set_pool({**measured, **{c.candidate_id: c for c in fresh}}.values())
-        for trial in self._trials[-self.options.most :]:
-            self._take_in(trial)
+        self._take_in_all()
 
     def propose(self, n: int) -> Iterable[Candidate]:
         """Return the candidates with the highest upper confidence bound, of each rule in turn."""
@@ -168,8 +167,7 @@ class Transfer(BaseStrategy):
         begins with what was really measured. A finite space keeps its processes: there it is left.
         """
         for process in self._processes:
-            if len(process) < self._most:
-                process.add(number, float(process.posterior()[0][number]))
+            process.add(number, float(process.posterior()[0][number]))
 
     def _batch(self) -> int:
         """Proposals before the next correction."""
@@ -198,6 +196,11 @@ class Transfer(BaseStrategy):
             self._trials.append(trial)
             if self._finite:
                 self._take_in(trial)
+
+    def _take_in_all(self) -> None:
+        """Learn every measurement again in a new pool; where they are too many, the latest."""
+        for trial in reversed(self._trials):
+            self._take_in(trial)
 
     def _take_in(self, trial: Trial) -> None:
         number = self._number.get(trial.candidate.candidate_id)

@@ -73,7 +73,8 @@ class TransferEvolved(Transfer):
             order = np.argsort(-self._bound(), kind="stable")
             best = [self._pool[i] for i in order[: max(parents, samples // 2)].tolist()]
             # Else the turns that look for something new would find nothing but the same again.
-            novel = order[self._novel()[order]]
+            rest = order[parents:]
+            novel = rest[self._novel()[rest]]
             new = [self._pool[i] for i in novel[: samples // 4].tolist()]
             breeding = [*best[:parents], *new[: parents // 4]]
             self._fill([*kept.values(), *best, *new, *self._children(breeding)])
@@ -88,8 +89,7 @@ class TransferEvolved(Transfer):
 
     def _fill(self, candidates: Iterable[Candidate]) -> None:
         self._set_pool({c.candidate_id: c for c in candidates}.values())
-        for trial in self._trials[-self.options.most :]:
-            self._take_in(trial)
+        self._take_in_all()
 
     def _children(self, parents: list[Candidate]) -> list[Candidate]:
         found: list[Candidate] = []
