@@ -164,7 +164,8 @@ class Transfer(BaseStrategy):
         """Take a choice for measured as expected, so that the next of its batch is another one.
 
         Means stay, deviations shrink around it (Desautels et al. 2014, GP-BUCB). The next pool
-        begins with what was really measured. A finite space keeps its processes: there it is left.
+        begins with what was really measured, so these do not count towards ``most``. A finite space
+        keeps its processes: there it is left.
         """
         for process in self._processes:
             process.add(number, float(process.posterior()[0][number]))
