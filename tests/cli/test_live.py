@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from toolkit.cli.main import app
+from toolkit.live.slowed import SLOWED
 
 runner = CliRunner()
 
@@ -38,6 +39,9 @@ def test_validate_gives_a_verdict_that_can_be_read_back(workspace: Path) -> None
     assert verdict["incumbent"] == "best recorded"
     assert verdict["rejected"] == []
     assert set(map(len, verdict["readings_s"].values())) == {verdict["blocks"]}
+    assert verdict["slowed_by"] > 0
+    told = [warning for warning in printed["warnings"] if warning.startswith(verdict["name"])]
+    assert len(told) == (verdict["slowed_by"] > SLOWED)
     assert orjson.loads((workspace / "validation" / "verdicts.json").read_bytes()) == printed
     again = ["ingest", str(workspace / "validation"), "--dataset", str(workspace / "dataset")]
     assert runner.invoke(app, again).exit_code == 0, "what was measured is a log like any other"

@@ -104,3 +104,4 @@ def test_ansor_records_are_rebuilt_and_confirmed_by_their_own_tvm(tmp_path: Path
     assert verdict["screened"] >= 2 and verdict["rejected"] == []
     assert set(map(len, verdict["readings_s"].values())) == {verdict["blocks"]}
     assert verdict["winner_from"] == "record"
+    assert verdict["slowed_by"] > 0

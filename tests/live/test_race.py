@@ -16,10 +16,12 @@ from toolkit.live.guides import Guides
 from toolkit.live.leg import STOCK
 from toolkit.live.protocol import Protocol
 from toolkit.live.race import RaceSettings, needed_models, race
+from toolkit.live.race_confirm import CONFIRMED_FILE
 from toolkit.live.race_curves import reached
 from toolkit.live.race_report import add_quality, compare_legs, geometric_mean, report_race
 from toolkit.live.race_rules import leg_order, refuse_seen
 from toolkit.live.race_steps import MOST, Held, as_good_from, steps_of
+from toolkit.live.slowed import SLOWED
 from toolkit.live.tasks import tasks_of
 from toolkit.records import Task
 
@@ -169,6 +171,10 @@ def test_a_race_runs_its_legs_once_and_confirms_the_finals(target: str, tmp_path
     assert confirmed["as_good"][STOCK]["trial"] <= row["stock_reached_trials"]
     assert (row["quality_seconds"] is None) == (confirmed["as_good"]["random"] is None)
     assert {len(values) for values in confirmed["readings_s"].values()} == {2}
+    assert confirmed["slowed_by"] > 0
+    (folder,) = tmp_path.glob(f"legs/*/seed-0/{CONFIRMED_FILE}")
+    told = [warning for warning in result["warnings"] if str(folder) in warning]
+    assert len(told) == (confirmed["slowed_by"] > SLOWED)
     curves = pl.read_parquet(tmp_path / "curves.parquet")
     assert curves.group_by("arm").len().sort("arm")["len"].to_list() == [4, 4]
     assert orjson.loads((tmp_path / "race.json").read_bytes())["rows"] == result["rows"]

@@ -149,6 +149,7 @@ def _validate(
         refined=0,
         rejected=rejected,
         recorded={identity for _, identity, _ in timed},
+        read_s={identity: latency for latency, identity, _ in timed},
         started=started,
     )
     return verdict_of(task, target or task.target, result, looked)

@@ -29,11 +29,12 @@ from toolkit.live.guides import Guides, load_guides
 from toolkit.live.leg import LEG_FILE, STOCK
 from toolkit.live.machine import describe_machine, noise_warnings
 from toolkit.live.protocol import Protocol
-from toolkit.live.race_confirm import confirm_finals
+from toolkit.live.race_confirm import CONFIRMED_FILE, confirm_finals
 from toolkit.live.race_curves import final_latency_s, leg_curve
 from toolkit.live.race_report import report_race, write_report
 from toolkit.live.race_rules import leg_order, refuse_leak
 from toolkit.live.resume import keep_settings
+from toolkit.live.slowed import slowed_warnings
 from toolkit.live.stock import stock_trials
 from toolkit.live.tasks import TuneTask
 from toolkit.progress import SILENT, Progress
@@ -132,6 +133,11 @@ def race(
                         confirm_finals(
                             task, seed, mine, folder, target, protocol, settings.blocks, step
                         )
+                    )
+                    warnings += slowed_warnings(
+                        f"{task.name}, seed {seed}",
+                        confirmed[-1].get("slowed_by"),
+                        f"remove {folder / CONFIRMED_FILE} and race again when it is quiet",
                     )
                     step.advance()
     facts = {

@@ -20,6 +20,7 @@ from toolkit.live.programs import count_inputs, replay_trace, timed_program
 from toolkit.live.protocol import Protocol
 from toolkit.live.race_curves import final_latency_s, reached
 from toolkit.live.race_steps import MOST, Held, as_good_from, steps_of
+from toolkit.live.slowed import slowed_by
 from toolkit.live.tasks import TuneTask
 from toolkit.progress import Step
 
@@ -49,7 +50,8 @@ def confirm_finals(
     latencies to stock's final program (below 1 is faster) and its 95 % interval; ``steps``, the
     same for each program with its ``trial``, and the ``trials`` and ``clock_s`` after which the arm
     held it; ``as_good``, the same of the first program from which on the arm's are as good as
-    stock's final one (``None``: never).
+    stock's final one (``None``: never); ``slowed_by``, how much longer these programs took now than
+    when the searches read them.
     """
     path = folder / CONFIRMED_FILE
     arms = sorted(arm for arm in legs if arm != STOCK)
@@ -106,6 +108,7 @@ def confirm_finals(
         readings_s=result.readings,
         dropped=result.dropped,
         stock_latency_s=float(np.exp(np.mean(np.log(result.readings[INCUMBENT])))),
+        slowed_by=slowed_by(_read_s(legs, steps, stock), result.readings),
     )
     _keep(path, answer)
     return answer
@@ -131,6 +134,19 @@ def _name(legs: Mapping[str, dict[str, Any]], arm: str, trial: int) -> str | Non
     if arm == STOCK and latency_s == final_latency_s(legs[STOCK]):
         return None
     return f"{arm}, trial {trial}"
+
+
+def _read_s(
+    legs: Mapping[str, dict[str, Any]], steps: Mapping[str, Sequence[Held]], stock_s: float | None
+) -> dict[str, float]:
+    """Seconds that the searches read of the programs that were read again, by their names there."""
+    read = {} if stock_s is None else {INCUMBENT: stock_s}
+    for arm, mine in steps.items():
+        for held in mine:
+            name = _name(legs, arm, held.trial)
+            if name is not None:
+                read[name] = legs[arm]["trials"][held.trial - 1]["latency_s"]
+    return read
 
 
 class _Quiet:

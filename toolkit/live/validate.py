@@ -133,6 +133,11 @@ class _Validation:
             refined=len(refined),
             rejected=screened.failed,
             recorded={trial.candidate.candidate_id for trial in screened.trials},
+            read_s={
+                trial.candidate.candidate_id: trial.latency_s
+                for trial in (*screened.trials, *refined)
+                if trial.latency_s is not None
+            },
             started=started,
         )
         return verdict_of(self.task, self.target, result, looked)

@@ -14,10 +14,13 @@ import orjson
 
 from toolkit.errors import LiveError
 from toolkit.live.blocks import Confirmation
-from toolkit.live.confirm import Rules, overall
+from toolkit.live.confirm import INCUMBENT, Rules, overall
 from toolkit.live.machine import describe_machine
 from toolkit.live.protocol import Protocol
+from toolkit.live.slowed import slowed_by, slowed_warnings
 from toolkit.records import Task
+
+AGAIN = "validate again when it is quiet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +52,8 @@ class Looked:
     """What came before the confirmation of a task.
 
     ``incumbent`` says what it is, ``recorded`` are the ids of rebuilt recorded candidates,
-    ``refined`` counts the trials of the search.
+    ``refined`` counts the trials of the search, ``read_s`` is what either read, in seconds by
+    candidate id.
     """
 
     incumbent: str
@@ -58,12 +62,13 @@ class Looked:
     refined: int
     rejected: list[dict[str, str]]
     recorded: set[str]
+    read_s: dict[str, float]
     started: float
 
 
 def verdict_of(task: Task, target: str, result: Confirmation, looked: Looked) -> dict[str, Any]:
     """One task's verdict (JSON-ready); raise ``LiveError`` when nothing could be measured."""
-    if not result.readings["incumbent"]:
+    if not result.readings[INCUMBENT]:
         raise LiveError(
             f"no challenger of task {task.task_id} could be measured",
             cure="see 'rejected' in verdicts.json; a longer --seconds refines more",
@@ -72,6 +77,7 @@ def verdict_of(task: Task, target: str, result: Confirmation, looked: Looked) ->
     latency = {
         arm: statistics.geometric_mean(values) for arm, values in result.readings.items() if values
     }
+    by_id = {looked.incumbent_id or "": result.readings[INCUMBENT], **result.readings}
     base = {
         "task_id": task.task_id,
         "name": task.workload,
@@ -79,12 +85,13 @@ def verdict_of(task: Task, target: str, result: Confirmation, looked: Looked) ->
         "target": target,
         "incumbent": looked.incumbent,
         "incumbent_id": looked.incumbent_id,
-        "incumbent_latency_s": latency["incumbent"],
+        "incumbent_latency_s": latency[INCUMBENT],
         "screened": looked.screened,
         "refined": looked.refined,
         "rejected": looked.rejected,
         "dropped": result.dropped,
         "readings_s": result.readings,
+        "slowed_by": slowed_by(looked.read_s, by_id),
         "seconds": round(time.perf_counter() - looked.started, 2),
     }
     if judgement is None:
@@ -120,12 +127,13 @@ def write_verdicts(
     started: float,
 ) -> dict[str, Any]:
     """Write ``verdicts.json`` in one piece; return what it holds."""
+    slowed = [w for v in verdicts for w in slowed_warnings(v["name"], v["slowed_by"], AGAIN)]
     result = {
         "verdicts": list(verdicts),
         "better": sum(v["verdict"] == "better" for v in verdicts),
         "not_better": sum(v["verdict"] == "not better" for v in verdicts),
         "undecided": sum(v["verdict"] == "undecided" for v in verdicts),
-        "warnings": list(warnings),
+        "warnings": [*warnings, *slowed],
         "machine": describe_machine(),
         "protocol": protocol.to_dict(),
         "settings": asdict(settings),
