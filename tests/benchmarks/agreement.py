@@ -1,4 +1,4 @@
-"""How well replays foretell live runs: signs of comparisons, and what their intervals cover."""
+"""How well replays forecast live runs: signs of comparisons, and what their intervals cover."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from scipy import stats
 
 from toolkit.records import Trial
 from toolkit.replay import RecordedSpace
+from toolkit.replay.readings import Readings
 from toolkit.replay.statistics import holm
 
 FloatArray = NDArray[np.float64]
@@ -20,6 +21,8 @@ Runs = dict[str, dict[str, list[FloatArray]]]
 and those candidates' recorded values; NaN for a failure."""
 Values = dict[str, dict[str, FloatArray]]
 """One score: task → strategy → ``(runs,)``."""
+Draws = dict[str, dict[str, list[list[FloatArray]]]]
+"""Task → strategy → draw → one array ``(evaluations,)`` a run: seconds, NaN for a failure."""
 Trials = dict[str, list[Trial]]
 
 ALL = "mean over the tasks"
@@ -27,6 +30,8 @@ SCORES = ("auc", "final", "evaluations to 10 %")
 NOMINAL, DECIDED = 0.90, 0.95
 DRAWS = 4000
 CONTROLS = 200
+# Levels of the machine that each draw is looked at with.
+LEVELS = 20
 
 
 def scores(latencies: FloatArray, best_s: float, budget: int) -> tuple[float, float, float]:
@@ -57,11 +62,41 @@ def values(
             for name, column in zip(SCORES, rows.T, strict=True):
                 out[name].setdefault(task, {})[label] = column
     for tasks in out.values():
-        labels = list(next(iter(tasks.values())))
-        tasks[ALL] = {
-            label: np.mean([t[label] for t in tasks.values()], axis=0) for label in labels
-        }
+        _add_mean(tasks)
     return out
+
+
+def _add_mean(tasks: Values) -> None:
+    labels = list(next(iter(tasks.values())))
+    tasks[ALL] = {label: np.mean([t[label] for t in tasks.values()], axis=0) for label in labels}
+
+
+def forecast_values(
+    draws: Draws, levels: Mapping[str, FloatArray], best_s: Mapping[str, float], budget: int
+) -> dict[str, Values]:
+    """All scores of runs in posterior draws (``toolkit.replay.forecast``): means of a draw's runs.
+
+    ``levels``: by task ``(draws, levels)``, logarithms of the machine's level; each draw counts
+    once with every level. A number of draw and level is the same for all strategies.
+    """
+    out: dict[str, Values] = {name: {} for name in SCORES}
+    for task, by_label in draws.items():
+        for label, mine in by_label.items():
+            rows = [
+                np.mean([scores(run * level, best_s[task], budget) for run in alike], axis=0)
+                for alike, drawn in zip(mine, np.exp(levels[task]), strict=True)
+                for level in drawn
+            ]
+            for name, column in zip(SCORES, np.array(rows).T, strict=True):
+                out[name].setdefault(task, {})[label] = column
+    for tasks in out.values():
+        _add_mean(tasks)
+    return out
+
+
+def _middle(draws: FloatArray) -> tuple[float, float]:
+    low, high = np.quantile(draws, [(1 - NOMINAL) / 2, (1 + NOMINAL) / 2])
+    return float(low), float(high)
 
 
 def prediction(of_runs: FloatArray, n: int, seed: int = 0) -> tuple[float, float]:
@@ -71,9 +106,7 @@ def prediction(of_runs: FloatArray, n: int, seed: int = 0) -> tuple[float, float
     shrink to nothing with more replays as that of the expected value does.
     """
     rng = np.random.default_rng([0xA6EE, seed])
-    means = of_runs[rng.integers(len(of_runs), size=(DRAWS, n))].mean(axis=1)
-    low, high = np.quantile(means, [(1 - NOMINAL) / 2, (1 + NOMINAL) / 2])
-    return float(low), float(high)
+    return _middle(of_runs[rng.integers(len(of_runs), size=(DRAWS, n))].mean(axis=1))
 
 
 def difference(pairs: FloatArray) -> tuple[float, float, float, float]:
@@ -87,27 +120,39 @@ def difference(pairs: FloatArray) -> tuple[float, float, float, float]:
     return mean, mean - reach, mean + reach, p_value
 
 
-def judge(replay: Values, live: Values) -> dict[str, Any]:
+def judge(replay: Values, live: Values, forecast: Values | None = None) -> dict[str, Any]:
     """Compare one score of replayed and live runs: every pair of strategies, on every task.
 
-    A pair is *decided* when the interval of its difference leaves 0 out. Signs are compared in
-    the pairs that the live runs decided; once more in those that the replays decided too.
+    Means and intervals are those of ``forecast`` (draws of the mean of so many live runs), without
+    it those of the replays and their own spread. A pair is *decided* when the interval of its
+    difference leaves 0 out. Signs are compared in the pairs that the live runs decided; once more
+    in those that the replays decided too.
     """
     pairs: list[dict[str, Any]] = []
     figures: list[dict[str, Any]] = []
     for task, replayed in replay.items():
         measured = live[task]
         for label, runs in replayed.items():
-            low, high = prediction(runs, len(measured[label]))
+            if forecast is None:
+                expected = float(runs.mean())
+                low, high = prediction(runs, len(measured[label]))
+            else:
+                expected = float(forecast[task][label].mean())
+                low, high = _middle(forecast[task][label])
             mean = float(measured[label].mean())
             figures.append(
-                {"task": task, "strategy": label, "replay": float(runs.mean()), "live": mean}
+                {"task": task, "strategy": label, "replay": expected, "live": mean}
                 | {"low": low, "high": high, "covered": bool(low <= mean <= high)}
             )
         for a, b in combinations(replayed, 2):
             mean, low, high, _ = difference(replayed[a] - replayed[b])
             live_mean, live_low, live_high, p = difference(measured[a] - measured[b])
-            wide = prediction(replayed[a] - replayed[b], len(measured[a]))
+            if forecast is None:
+                wide = prediction(replayed[a] - replayed[b], len(measured[a]))
+            else:
+                drawn = forecast[task][a] - forecast[task][b]
+                wide, mean = _middle(drawn), float(drawn.mean())
+                low, high = wide
             pairs.append(
                 {"task": task, "first": a, "second": b, "replay": mean, "live": live_mean}
                 | {"replay_interval": [low, high], "live_interval": [live_low, live_high]}
@@ -200,9 +245,18 @@ def _exp_median(logs: list[float]) -> float | None:
 
 
 def compare(
-    spaces: Mapping[str, RecordedSpace], replays: Runs, live: Runs, trials: Trials, budget: int
+    spaces: Mapping[str, RecordedSpace],
+    replays: Runs,
+    live: Runs,
+    trials: Trials,
+    budget: int,
+    draws: Draws,
+    readings: Mapping[str, Readings],
 ) -> dict[str, Any]:
     """All figures (JSON-ready): as they are, and by what may be behind a disagreement.
+
+    *forecast*: intervals that know of noise and drift (``toolkit.replay.forecast``), from the
+    record alone.
 
     Where live runs left the record (nothing of it was measured live) two of these are not there.
     *without drift*: live latencies over the task's median of live over recorded ones, so that a
@@ -215,18 +269,32 @@ def compare(
     slower = {task: one["live over recorded, median"] or 1.0 for task, one in known.items()}
     now = {task: seconds * slower[task] for task, seconds in best.items()}
     n = len(next(iter(next(iter(live.values())).values())))
-    foretold, seen = values(replays, best, budget), values(live, best, budget)
+    replayed, seen = values(replays, best, budget), values(live, best, budget)
     steady = values(live, now, budget)
     chosen = values(replays, best, budget, row=1), values(live, best, budget, row=1)
     judged = {}
+    drawn = forecast_values(draws, _levels(readings, draws), best, budget)
     for name in SCORES:
-        judged[name] = judge(foretold[name], seen[name])
+        judged[name] = judge(replayed[name], seen[name])
+        judged[name]["forecast"] = judge(replayed[name], seen[name], drawn[name])
         if all(one["measured live"] for one in known.values()):
-            judged[name]["without drift"] = judge(foretold[name], steady[name])["summary"]
+            judged[name]["without drift"] = judge(replayed[name], steady[name])["summary"]
             judged[name]["by recorded values"] = judge(chosen[0][name], chosen[1][name])["summary"]
-        judged[name]["if live were replays"] = control(foretold[name], n)
+        judged[name]["if live were replays"] = control(replayed[name], n)
     seeds = len(next(iter(next(iter(replays.values())).values())))
+    for task, one in readings.items():
+        known[task]["level, log sd"] = one.level
+        known[task]["noise, log sd"] = float(one.noise.std())
     return {"tasks": known, "live runs": n, "replays": seeds, "scores": judged}
+
+
+def _levels(readings: Mapping[str, Readings], draws: Draws) -> dict[str, FloatArray]:
+    rng = np.random.default_rng(0x1E)
+    out = {}
+    for task, by_label in draws.items():
+        count = len(next(iter(by_label.values())))
+        out[task] = readings[task].levels(rng, count * LEVELS).reshape(count, LEVELS)
+    return out
 
 
 def show(result: dict[str, Any]) -> None:
@@ -236,8 +304,8 @@ def show(result: dict[str, Any]) -> None:
         print("; ".join(f"{key}: {value}" for key, value in shown.items()))
     named = {task: fact["workload"] for task, fact in result["tasks"].items()}
     for name, judged in result["scores"].items():
-        print(f"\n{name} (decided by {DECIDED:.0%} intervals, foretold by {NOMINAL:.0%} intervals)")
-        columns = {"as seen": judged["summary"]}
+        print(f"\n{name} (decided by {DECIDED:.0%} intervals, forecast by {NOMINAL:.0%} intervals)")
+        columns = {"as seen": judged["summary"], "forecast": judged["forecast"]["summary"]}
         columns |= {k: judged[k] for k in ("without drift", "by recorded values") if k in judged}
         print(" " * 60 + "".join(f"{column:>20}" for column in columns) + "  if replays")
         for group, counts in judged["summary"].items():
@@ -257,7 +325,7 @@ def show(result: dict[str, Any]) -> None:
                     text
                     + ", live {:+.4f} [{:+.4f}, {:+.4f}]".format(row["live"], *row["live_interval"])
                 )
-        for row in judged["figures"]:
+        for row in judged["forecast"]["figures"]:
             mark = " " if row["covered"] else "x"
             place = f"{named.get(row['task'], row['task'])}, {row['strategy']}"
             interval = f"{row['replay']:.4f} [{row['low']:.4f}, {row['high']:.4f}]"

@@ -1,4 +1,4 @@
-"""Does a replay foretell live runs? The same strategies, replayed and live, on this machine.
+"""Does a replay forecast live runs? The same strategies, replayed and live, on this machine.
 
     python tests/benchmarks/bench_replay_live.py OUT [--model FOLDER ...] [--open]
 
@@ -7,14 +7,15 @@ Nothing else may run. One command does four steps; run again, it goes on where i
 1. *record*: random programs of a few workloads and mutants of the fastest are measured as by
    ``toolkit collect`` and ingested. Each is measured on three occasions: a replay of a record
    with one reading a program has no noise, so that its intervals are too narrow for live runs.
-2. *replay*: every strategy on every task of that record, many seeds.
+2. *replay*: every strategy on every task of that record, many seeds; and in draws that the
+   readings leave open, for intervals that know of noise and drift (``toolkit.replay.forecast``).
 3. *live*: the same strategies by the same runner, with other seeds, over the same space of
    recorded candidates; but what they ask for is measured on the device, now. Programs are compiled
    once and kept, and each evaluation is a fresh reading of one; each round of all strategies and
    tasks has a measuring process of its own and a random order. With ``--open`` live runs search
    TVM's whole space instead, and every program is compiled when it is asked for.
 4. *compare*: signs of all pairwise differences, and how often a live figure lies in the interval
-   that the replays foretold for the mean of so many runs (``agreement.py``).
+   that the replays forecast for the mean of so many runs (``agreement.py``).
 
 Scores are of latencies as a run saw them, on both sides; evaluations count, not seconds. Figures
 of every pair and strategy stand in ``agreement.json`` (``agreement-open.json``); the tables are
@@ -28,13 +29,13 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
-from agreement import Runs, Trials, compare, show
+from agreement import Draws, Runs, Trials, compare, show
 from rebuilt import KeptBuilds, RebuiltOracle
 
 from toolkit.datasets import ingest, open_dataset
@@ -50,8 +51,10 @@ from toolkit.live.space import MetaScheduleSpace
 from toolkit.live.workloads import parse_workload
 from toolkit.records import Trial, content_id
 from toolkit.replay import RecordedSpace, load_tables, parse_scenario
+from toolkit.replay.forecast import forecast
 from toolkit.replay.metrics import Replayed
 from toolkit.replay.models import ModelSet, load_models
+from toolkit.replay.readings import Readings, readings_of
 from toolkit.replay.scenario import Scenario, StrategyChoice
 from toolkit.replay.task_run import replay_once, strategy_of
 from toolkit.search import STRATEGIES
@@ -125,9 +128,16 @@ def scenario_of(names: list[str], models: ModelSet, evaluations: int, seeds: int
 
 
 def record(out: Path, workloads: list[str], plan: Plan, target: str, protocol: Protocol) -> Any:
-    """Measure the record (or what is missing of it) and open it as a dataset."""
+    """Measure the record (or what is missing of it) and open it as a dataset.
+
+    All workloads once, then all of them again: occasions that lie as far apart as they can say how
+    much the machine drifts in a while; those of one minute would not.
+    """
     chosen = [workload for text in workloads for workload in parse_workload(text)]
-    collect(chosen, out / "logs", target=target, protocol=protocol, plan=plan)
+    for occasions in range(1, plan.occasions + 1):
+        partly = replace(plan, occasions=occasions)
+        collect(chosen, out / "logs", target=target, protocol=protocol, plan=partly)
+        print(f"recorded: {occasions} of {plan.occasions} occasions", flush=True)
     ingest([out / "logs"], out / "dataset")
     return open_dataset(out / "dataset")
 
@@ -158,6 +168,51 @@ def replay(bench: Bench) -> Runs:
     plain = {t: {k: [r.tolist() for r in v] for k, v in by.items()} for t, by in found.items()}
     path.write_text(json.dumps({"key": key, "runs": plain}), encoding="utf-8")
     return found
+
+
+def forecasts(
+    bench: Bench, draws: int, runs: int, trials: Trials
+) -> tuple[Draws, dict[str, Readings]]:
+    """Run every strategy in draws that the record allows; kept in ``forecast.json``.
+
+    Of the live ``trials`` nothing is taken but what they cost: kept builds make them quicker than
+    the record's, and a shorter run meets less change.
+    """
+    readings = readings_of({task_id: space.table for task_id, space in bench.spaces.items()})
+    pace = {
+        task_id: float(
+            np.mean([t.elapsed_s for t in trials[task_id]]) / space.table.elapsed_s.mean()
+        )
+        for task_id, space in bench.spaces.items()
+    }
+    path = bench.out / "forecast.json"
+    noise = content_id(repr([(asdict(one), pace[task]) for task, one in readings.items()]))
+    key = [bench.key(*bench.scenario.strategies), draws, runs, noise]
+    kept = json.loads(path.read_bytes()) if path.is_file() else {"key": None}
+    if kept["key"] != key:
+        plain: dict[str, Any] = {}
+        for task_id, space in bench.spaces.items():
+            guides = _guides(bench, space)
+            plain[task_id] = {}
+            for choice in bench.scenario.strategies:
+                drawn = forecast(
+                    space,
+                    readings[task_id],
+                    choice,
+                    bench.scenario,
+                    draws=draws,
+                    runs=runs,
+                    pace=pace[task_id],
+                    **guides,
+                )
+                plain[task_id][choice.label] = [[run.tolist() for run in w] for w in drawn]
+        kept = {"key": key, "runs": plain}
+        path.write_text(json.dumps(kept), encoding="utf-8")
+    found: Draws = {
+        task: {label: [[np.array(run) for run in w] for w in mine] for label, mine in by.items()}
+        for task, by in kept["runs"].items()
+    }
+    return found, readings
 
 
 def _rows(replayed: Replayed) -> Any:
@@ -243,10 +298,13 @@ def main() -> None:
     parser.add_argument("--occasions", type=int, default=3, help="readings of each in the record")
     parser.add_argument("--evaluations", type=int, default=64, help="of each run")
     parser.add_argument("--replays", type=int, default=100, help="seeds")
+    parser.add_argument("--draws", type=int, default=60, help="that the record allows")
     parser.add_argument("--live", type=int, default=5, help="seeds, at least 2")
     parser.add_argument("--min-repeat-ms", type=int, default=10)
     parser.add_argument("--open", action="store_true", help="live runs in TVM's whole space")
     options = parser.parse_args()
+    if options.occasions < 2:
+        parser.error("--occasions must be at least 2: one reading says nothing of noise")
     began = time.monotonic()
     target, protocol = default_target(1), Protocol(min_repeat_ms=options.min_repeat_ms)
     warnings = noise_warnings(1)
@@ -265,7 +323,9 @@ def main() -> None:
     print(f"replayed after {time.monotonic() - began:.0f} s", flush=True)
     measured, trials = live(bench, options.live, whole_space=options.open)
     print(f"live runs done after {time.monotonic() - began:.0f} s", flush=True)
-    result = compare(spaces, replayed, measured, trials, bench.budget)
+    draws, readings = forecasts(bench, options.draws, options.live, trials)
+    print(f"forecast after {time.monotonic() - began:.0f} s", flush=True)
+    result = compare(spaces, replayed, measured, trials, bench.budget, draws, readings)
     result |= {"machine": describe_machine(), "warnings": warnings, "plan": asdict(plan)}
     result |= {"protocol": protocol.to_dict(), "evaluations": bench.budget}
     name = "agreement-open.json" if options.open else "agreement.json"

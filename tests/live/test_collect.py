@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -70,8 +71,9 @@ def test_the_fastest_are_mutated_generation_after_generation(
 ) -> None:
     plan = Plan(trials=5, occasions=2, refined=(1, 2), seed=4)
 
-    def go() -> None:
-        collect([workload], tmp_path, target=target, protocol=PROTOCOL, plan=plan, machine="b")
+    def go(occasions: int = 2) -> None:
+        wanted = replace(plan, occasions=occasions)
+        collect([workload], tmp_path, target=target, protocol=PROTOCOL, plan=wanted, machine="b")
 
     go()
     folder = tmp_path / folder_name(workload.name)
@@ -92,6 +94,11 @@ def test_the_fastest_are_mutated_generation_after_generation(
     content = (folder / "database_tuning_record.json").read_bytes()
     go()
     assert (folder / "database_tuning_record.json").read_bytes() == content
+    # One occasion more: the same programs once more, and no others.
+    go(3)
+    again = [orjson.dumps(choices_of(r)) for r in _lines(folder / "database_tuning_record.json")]
+    assert again[: len(keys)] == keys and set(again[len(keys) :]) == set(keys)
+    assert len(again) == len(keys) * 3 // 2
 
 
 def test_the_same_command_again_measures_nothing(

@@ -6,7 +6,16 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from benchmarks.agreement import ALL, control, difference, judge, prediction, scores, values
+from benchmarks.agreement import (
+    ALL,
+    control,
+    difference,
+    forecast_values,
+    judge,
+    prediction,
+    scores,
+    values,
+)
 
 
 def made(rng: np.random.Generator, runs: int, means: dict[str, float], noise: float = 1.0) -> dict:
@@ -67,6 +76,31 @@ def test_signs_that_turn_are_counted_and_coverage_is_lost() -> None:
         assert turned[group]["decided live and in replay"] == {"agree": 0, "of": pairs}
         assert turned[group]["figures covered"]["agree"] <= pairs // 3
     assert same["single tasks"]["decided live after Holm"] == {"agree": 6, "of": 6}
+
+
+def test_what_was_forecast_takes_the_place_of_the_spread_of_replays() -> None:
+    rng = np.random.default_rng(4)
+    replays = made(rng, 100, {"a": 0.0, "b": 1.0}, noise=0.1)
+    live = made(rng, 5, {"a": 3.0, "b": 2.0}, noise=0.1)
+    forecast = made(rng, 500, {"a": 3.2, "b": 1.8}, noise=0.5)
+    without, known = judge(replays, live), judge(replays, live, forecast)
+    for group, pairs, figures in (("single tasks", 2, 4), (ALL, 1, 2)):
+        assert without["summary"][group]["decided live"] == {"agree": 0, "of": pairs}
+        assert without["summary"][group]["figures covered"] == {"agree": 0, "of": figures}
+        assert known["summary"][group]["decided live"] == {"agree": pairs, "of": pairs}
+        assert known["summary"][group]["decided live and in replay"]["of"] == pairs
+        assert known["summary"][group]["figures covered"] == {"agree": figures, "of": figures}
+        assert known["summary"][group]["differences covered"] == {"agree": pairs, "of": pairs}
+
+
+def test_forecast_runs_are_looked_at_with_every_level_of_the_machine() -> None:
+    draws = {"t": {"a": [[np.array([4.0, 2.0]), np.array([2.0, 2.0])], [np.array([8.0, 8.0])]]}}
+    levels = {"t": np.log([[1.0, 2.0], [1.0, 0.5]])}
+    drawn = forecast_values(draws, levels, {"t": 2.0}, 2)
+    # Means of a draw's runs, draw by draw and level by level.
+    assert drawn["auc"]["t"]["a"] == pytest.approx([0.875, 0.4375, 0.25, 0.5])
+    assert drawn["auc"][ALL]["a"].tolist() == drawn["auc"]["t"]["a"].tolist()
+    assert drawn["final"]["t"]["a"] == pytest.approx(np.log([1.0, 0.5, 0.25, 0.5]))
 
 
 def test_pairs_that_do_not_differ_are_not_decided() -> None:

@@ -84,7 +84,8 @@ def collect(
 ) -> dict[str, Any]:
     """Measure workloads into one MetaSchedule database each, below ``out``.
 
-    Goes on where an earlier run with the same plan stopped. Returns counts (JSON-ready).
+    Goes on where an earlier run with the same plan stopped; the same plan with more occasions
+    measures the same programs again. Returns counts (JSON-ready).
     """
     summary: dict[str, Any] = {"out": str(out), "target": target, "workloads": []}
     with Device(target, protocol) as device:
@@ -159,12 +160,14 @@ class _Collector:
 
     def run(self, plan: Plan, step: Step) -> dict[str, Any]:
         rng = np.random.default_rng(plan.seed)
+        # Orders have their own: which programs are measured must not depend on how often.
+        order = np.random.default_rng([plan.seed, 1])
         whole = self.space.enumerate(plan.enumerate_up_to) if plan.enumerate_up_to else None
         if whole is None:
             designs = self._sampled(plan.trials, rng)
         else:
             designs = [(design.sketch, design.chosen) for design in whole]
-        jobs = list(self._jobs(designs, plan, rng))
+        jobs = list(self._jobs(designs, plan, rng, order))
         self._measure_all(jobs, step)
         parents = {design_key(*design) for design in designs[: plan.mutated]}
         for count in plan.refined:
@@ -174,7 +177,7 @@ class _Collector:
             mutants = [
                 replace(found[index], occasion=occasion)
                 for occasion in range(plan.occasions)
-                for index in rng.permutation(len(found))
+                for index in order.permutation(len(found))
             ]
             self._measure_all(mutants, step)
             jobs += mutants
@@ -196,10 +199,14 @@ class _Collector:
         return list(found.values())
 
     def _jobs(
-        self, designs: list[tuple[int, list[Any]]], plan: Plan, rng: np.random.Generator
+        self,
+        designs: list[tuple[int, list[Any]]],
+        plan: Plan,
+        rng: np.random.Generator,
+        order: np.random.Generator,
     ) -> Iterator[_Job]:
         for occasion in range(plan.occasions):
-            for index in rng.permutation(len(designs)):
+            for index in order.permutation(len(designs)):
                 sketch, chosen = designs[index]
                 yield _Job(sketch, chosen, occasion)
         seen = {design_key(*design) for design in designs}

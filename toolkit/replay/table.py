@@ -61,6 +61,8 @@ class RecordedTable:
         stated cost model.
     value_s
         ``(n,)``: a candidate's recorded latency: the median over its ok occasions, NaN for none.
+    order
+        ``(m,)``: each occasion's place among all of them in recorded order.
     config_index
         ``(n,)``: AutoTVM's index of the configuration, where the log has it.
     enumerated
@@ -80,6 +82,7 @@ class RecordedTable:
     elapsed_s: FloatArray
     elapsed_sources: dict[str, int]
     value_s: FloatArray
+    order: IntArray
     config_index: IntArray | None = None
     enumerated: bool = False
     _cache: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
@@ -187,6 +190,7 @@ class RecordedTable:
             elapsed_s=elapsed[by_candidate],
             elapsed_sources=sources,
             value_s=_medians(latency, offsets),
+            order=by_candidate,
             config_index=_config_index(task.format, first),
             enumerated=enumerated,
         )

@@ -16,7 +16,7 @@ from toolkit.replay.scenario import Scenario, StrategyChoice
 from toolkit.replay.space import RecordedSpace
 from toolkit.search import STRATEGIES
 from toolkit.search.base import DirectionScorer, Scorer, Space, Strategy
-from toolkit.search.runner import Budget, SimulatedClock, run
+from toolkit.search.runner import Budget, Run, SimulatedClock, run
 
 
 @dataclass(frozen=True)
@@ -63,31 +63,44 @@ def replay_once(
     direction_scorer: DirectionScorer | None = None,
 ) -> SeedRun:
     """Replay one strategy on one task with one seed."""
-    table = space.table
     strategy = strategy_of(space, choice, seed, scorer=scorer, direction_scorer=direction_scorer)
     oracle = RecordedOracle(space, seed=seed, missing=scenario.missing)
-    evaluations = scenario.budget.evaluations or len(table)
-    result = run(
+    result = run_over(oracle, strategy, choice, scenario, seed)
+    replayed = Replayed.from_occasions(
+        space.table,
+        oracle.occasions,
+        result.clock_s,
+        missed_at=oracle.missed_at,
+        proposals=result.proposals,
+        substituted=oracle.substituted,
+        budget=scenario.budget.evaluations or len(space.table),
+        stopped=result.stopped,
+    )
+    return SeedRun(seed, replayed, run_metrics(space.table, replayed))
+
+
+def run_over(
+    oracle: RecordedOracle,
+    strategy: Strategy,
+    choice: StrategyChoice,
+    scenario: Scenario,
+    seed: int,
+) -> Run:
+    """Let a strategy spend a scenario's budget on a record."""
+    space = oracle.space
+    return run(
         strategy,
         oracle,
-        Budget(evaluations=evaluations, seconds=scenario.budget.seconds),
+        Budget(
+            evaluations=scenario.budget.evaluations or len(space.table),
+            seconds=scenario.budget.seconds,
+        ),
         batch_size=choice.batch_size or scenario.batch_size,
         clock=SimulatedClock(scenario.measuring_workers),
         seed=seed,
         count_strategy_time=scenario.count_strategy_time,
         stop=_at_best(space, oracle) if scenario.stop_at_best else None,
     )
-    replayed = Replayed.from_occasions(
-        table,
-        oracle.occasions,
-        result.clock_s,
-        missed_at=oracle.missed_at,
-        proposals=result.proposals,
-        substituted=oracle.substituted,
-        budget=evaluations,
-        stopped=result.stopped,
-    )
-    return SeedRun(seed, replayed, run_metrics(table, replayed))
 
 
 def _at_best(space: RecordedSpace, oracle: RecordedOracle) -> Any:
