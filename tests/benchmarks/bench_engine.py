@@ -10,15 +10,9 @@ model; its default builder and runner, batches of 64) and ``DeviceOracle``. Noth
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import logging
-import os
-import signal
-import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 
@@ -27,7 +21,7 @@ import tvm
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, LocalRunner, RPCConfig, RPCRunner
 
-from toolkit.live.apart import Remote
+from tests.live.farm import KEY, Farm
 from toolkit.live.design import DesignSpace
 from toolkit.live.engines import open_engine
 from toolkit.live.machine import default_target, physical_cores
@@ -35,52 +29,6 @@ from toolkit.live.oracle import DeviceOracle
 from toolkit.live.protocol import Protocol
 from toolkit.live.space import MetaScheduleSpace
 from toolkit.live.workloads import parse_workload
-
-
-class Farm:
-    """A tracker and two servers on loopback, for both sides alike."""
-
-    KEY = "bench"
-
-    def __init__(self) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
-        ports = ("--port", str(self.port), "--port-end", str(self.port + 1))
-        self.processes = [self._start("rpc_tracker", *ports)]
-        self._wait(0)
-        for _ in range(2):
-            tracker = f"127.0.0.1:{self.port}"
-            self.processes.append(
-                self._start("rpc_server", "--tracker", tracker, "--key", self.KEY)
-            )
-        self._wait(2)
-
-    @staticmethod
-    def _start(module: str, *arguments: str) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", f"tvm.exec.{module}", "--host", "127.0.0.1", *arguments]
-        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        return subprocess.Popen(command, start_new_session=True, **quiet)
-
-    def _wait(self, servers: int) -> None:
-        while True:
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
-                if Remote("127.0.0.1", self.port, self.KEY).free() >= servers:
-                    return
-            time.sleep(0.2)
-
-    @property
-    def device(self) -> str:
-        """As ``--device`` takes it."""
-        return f"rpc 127.0.0.1:{self.port} {self.KEY}"
-
-    def close(self) -> None:
-        """End all of them."""
-        for process in self.processes[::-1]:
-            # Trackers and servers have workers of their own.
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 def stock(
@@ -93,7 +41,7 @@ def stock(
     if farm is None:
         runner = LocalRunner(evaluator_config=config)
     else:
-        where = RPCConfig("127.0.0.1", farm.port, farm.KEY, session_timeout_sec=60)
+        where = RPCConfig("127.0.0.1", farm.port, KEY, session_timeout_sec=60)
         runner = RPCRunner(where, evaluator_config=config, max_workers=2)
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
