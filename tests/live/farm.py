@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -28,7 +29,7 @@ class Farm:
         self.processes: list[subprocess.Popen[bytes]] = []
         self.servers: list[subprocess.Popen[bytes]] = []
         self._open = contextlib.ExitStack()
-        self._said = self._open.enter_context(tempfile.TemporaryFile())
+        self._log = Path(self._open.enter_context(tempfile.TemporaryDirectory())) / "log"
         try:
             self._start("rpc_tracker", "--port", str(self.port), "--port-end", str(self.port + 1))
             self._wait(0, wait_s)
@@ -70,12 +71,13 @@ class Farm:
         self.close()
 
     def _start(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
-        process = subprocess.Popen(
-            [sys.executable, "-m", f"tvm.exec.{module}", "--host", "127.0.0.1", *arguments],
-            stdout=subprocess.DEVNULL,
-            stderr=self._said,
-            start_new_session=True,
-        )
+        with self._log.open("ab") as said:
+            process = subprocess.Popen(
+                [sys.executable, "-m", f"tvm.exec.{module}", "--host", "127.0.0.1", *arguments],
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                start_new_session=True,
+            )
         self.processes.append(process)
         self._open.callback(self.kill, process)
         return process
@@ -92,6 +94,5 @@ class Farm:
                 if len(tracker.summary()["server_info"]) >= servers:
                     return
             time.sleep(0.2)
-        self._said.seek(0)
-        said = self._said.read()[-4000:].decode(errors="replace")
+        said = self._log.read_text(errors="replace")[-4000:]
         raise RuntimeError(f"the tracker or its servers did not come up; they said:\n{said}")
