@@ -7,7 +7,8 @@ that are the same program and of one that does 97 % of its passes over the same 
 takes 3.0 % less time. Blocks are kept: run again, it goes on. Nothing else may run.
 
 What is printed is found in two ways. ``in_order``: the blocks are cut, in the order in which they
-were measured, into as many sequential confirmations as they hold, none used twice. ``drawn``:
+were measured, into as many sequential confirmations as they hold, and with ``--groups`` of three
+equal arms each group of them for itself: no reading is used twice. ``drawn``:
 every confirmation begins at a block drawn at random and goes on in order (behind the last block the
 first one follows); who of the equal arms is incumbent, twin and challenger is drawn anew in every
 block, which is allowed because they are the same program. Confirmations so drawn share readings:
@@ -29,7 +30,7 @@ import numpy as np
 import tvm
 from tvm.script import tirx as T
 
-from toolkit.live.blocks import read_block, same_cores
+from toolkit.live.blocks import read_block, same_place
 from toolkit.live.confirm import INCUMBENT, TWIN, Rules, judge, may_stop, overall
 from toolkit.live.device import Device, Program
 from toolkit.live.machine import default_target
@@ -165,7 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--out", type=Path, default=Path("confirm_blocks.jsonl"))
-    parser.add_argument("--equal", type=int, default=3, help="arms of the same program")
+    parser.add_argument("--groups", type=int, default=1, help="three arms of the same program each")
     parser.add_argument("--one-by-one", action="store_true", help="the simpler way beside it")
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--repeat", type=int, default=Protocol().repeat)
@@ -174,14 +175,14 @@ def main() -> None:
     target = default_target(1)
     protocol = Protocol(repeat=options.repeat, min_repeat_ms=options.min_repeat_ms)
     whole, part = passes(PASSES), passes(PASSES * 97 // 100)
-    equal = [f"equal {number}" for number in range(options.equal)]
+    equal = [f"equal {number}" for number in range(3 * options.groups)]
     arms = {**dict.fromkeys(equal, whole), FASTER: part}
     rng = np.random.default_rng(time.time_ns())
     ends = time.monotonic() + 60.0 * options.minutes
     with options.out.open("a", encoding="utf-8") as file:
         while time.monotonic() < ends:
             begun = time.monotonic()
-            pinned = same_cores(target, protocol, rng)
+            pinned = same_place(target, protocol, rng)
             block = read_block(arms, lambda one: Device(target, one), pinned, rng)
             if block.failed:
                 raise RuntimeError(str(block.failed))
@@ -209,10 +210,13 @@ def main() -> None:
     simple = [line["one_by_one"] for line in lines if "one_by_one" in line]
     for title, challenger in (("the same program", None), (FASTER, FASTER)):
         third = challenger or equal[2]
+        # One arm is 97 %: only one group may be compared with it, if none is to be used twice.
+        apart = range(0, 3 if challenger else len(equal), 3)
         logs = log_ratios(blocks, equal, third)
         verdicts, sizes = drawn(blocks, equal, challenger, rules, options.draws, fixed)
+        groups = [[*equal[at : at + 2], challenger or equal[at + 2]] for at in apart]
         result[title] = {
-            "in_order": shares(in_order(blocks, [*equal[:2], third], rules)),
+            "in_order": shares([v for names in groups for v in in_order(blocks, names, rules)]),
             "drawn": {**shares(verdicts), "median_blocks": float(np.median(sizes))},
             "median_ratio": float(np.exp(np.median(logs))),
             "log_ratio": spread(logs),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit.errors import LiveError
-from toolkit.live.blocks import ROUNDS, confirm, level, read_block, same_cores
+from toolkit.live.blocks import ROUNDS, confirm, level, read_block, same_place
 from toolkit.live.confirm import Rules
 from toolkit.live.design import DesignSpace
 from toolkit.live.device import Device, Program, Reading
@@ -104,11 +107,52 @@ def test_an_arm_whose_process_dies_between_two_rounds_is_left_out(
 def test_all_arms_of_a_block_have_the_same_processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {2, 3, 5, 7}, raising=False)
     rng = np.random.default_rng(0)
-    chosen = {same_cores("llvm", Protocol(threads=2), rng).cores for _ in range(60)}
+    chosen = {same_place("llvm", Protocol(threads=2), rng).cores for _ in range(60)}
     assert chosen == {(2, 3), (3, 5), (5, 7)}
-    assert same_cores("llvm", Protocol(threads=4), rng).cores == ()
-    assert same_cores("llvm", Protocol(threads=1, cores=(7,)), rng).cores == (7,)
-    assert same_cores("cuda", Protocol(threads=2), rng).cores == ()
+    assert same_place("llvm", Protocol(threads=4), rng).cores == ()
+    assert same_place("llvm", Protocol(threads=1, cores=(7,)), rng).cores == (7,)
+    assert same_place("cuda", Protocol(threads=2), rng).cores == ()
+
+
+def test_all_arms_of_a_block_have_the_same_places_in_memory_and_the_next_block_others() -> None:
+    rng = np.random.default_rng(0)
+    drawn = [same_place("llvm", Protocol(), rng).placement for _ in range(9)]
+    assert len(set(drawn)) == 9 and None not in drawn
+    assert same_place("llvm", Protocol(placement=4), rng).placement == 4
+    assert same_place("cuda", Protocol(), rng).placement is None
+
+
+def test_placed_arguments_begin_at_the_same_places_in_every_process(target: str) -> None:
+    code = """
+import json, sys
+import numpy as np
+from toolkit.live.worker import ARENA_ALIGNMENT, Bench
+bench = Bench({"target": json.loads(sys.argv[1]), "cores": []})
+info = [["TENSOR", "float32", [100, 7]], ["TENSOR", "int32", [3]], ["TENSOR", "float32", [1 << 18]]]
+found = []
+for placement in (5, 6, None):
+    arrays = [np.from_dlpack(tensor) for tensor in bench.arguments(info, placement)]
+    found.append({
+        "places": [array.ctypes.data % ARENA_ALIGNMENT for array in arrays],
+        "ends": [array.ctypes.data % ARENA_ALIGNMENT + array.nbytes for array in arrays],
+        "sums": [float(array.sum()) for array in arrays],
+    })
+print(json.dumps(found))
+"""
+    runs = [
+        json.loads(subprocess.check_output([sys.executable, "-c", code, target])) for _ in range(2)
+    ]
+    for one, other in zip(runs[0][:2], runs[1][:2], strict=True):
+        assert one == other
+        assert all(place % 64 == 0 for place in one["places"])
+        assert all(e <= b for e, b in zip(one["ends"], one["places"][1:], strict=False))
+    assert runs[0][0]["places"] != runs[0][1]["places"]
+    assert runs[0][0]["sums"] == runs[0][1]["sums"] == runs[0][2]["sums"]
+
+
+def test_only_a_placed_protocol_says_so() -> None:
+    assert "placement" not in Protocol().to_dict()
+    assert Protocol(**Protocol(placement=3).to_dict()) == Protocol(placement=3)
 
 
 def test_an_incumbent_that_does_not_run_ends_the_confirmation(

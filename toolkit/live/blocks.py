@@ -1,8 +1,8 @@
 """Measures arms in random blocks, every arm in a fresh process with a fresh build.
 
 The processes of a block are made first, side by side, and then read in turns, on the same
-processors: a clock that changes or a neighbour that wakes up reaches all arms, and what reaches all
-of them decides nothing.
+processors and with arguments at the same places in memory: a clock that changes or a neighbour that
+wakes up reaches all arms, and what reaches all of them decides nothing.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def confirm(
         block = read_block(
             {name: arms[name] for name in (INCUMBENT, TWIN, *alive)},
             fresh,
-            same_cores(target, protocol, rng),
+            same_place(target, protocol, rng),
             rng,
         )
         for name in (INCUMBENT, TWIN):
@@ -114,15 +114,20 @@ def confirm(
     return result
 
 
-def same_cores(target: str, protocol: Protocol, rng: np.random.Generator) -> Protocol:
-    """Choose neighbouring processors for all arms of a block, where the protocol names none.
+def same_place(target: str, protocol: Protocol, rng: np.random.Generator) -> Protocol:
+    """Choose neighbouring processors, and places in memory, for all arms of a block.
 
     One processor may have a busier neighbour, or a faster clock, than the next: left to the
-    system, each process has its own share of luck for as long as it lives. Another block has other
-    processors. Programs that do not run on the CPU stay where the system puts them.
+    system, each process has its own share of luck for as long as it lives. So has it with where
+    its arguments begin: a load whose address ends like that of a store shortly before it may wait
+    for that store (4 KiB aliasing). Another block has other processors and other places; what the
+    protocol names is kept. Programs that do not run on the CPU stay where the system puts them.
     """
-    on_cpu = target_kind(target) in ("llvm", "c")
-    if protocol.cores or not on_cpu or not hasattr(os, "sched_getaffinity"):
+    if target_kind(target) not in ("llvm", "c"):
+        return protocol
+    if protocol.placement is None:
+        protocol = replace(protocol, placement=int(rng.integers(1 << 31)))
+    if protocol.cores or not hasattr(os, "sched_getaffinity"):
         return protocol
     available = sorted(os.sched_getaffinity(0))
     if len(available) <= protocol.threads:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from toolkit.live.blocks import ROUNDS, level, one_turn, same_cores
+from toolkit.live.blocks import ROUNDS, level, one_turn, same_place
 from toolkit.live.device import Device, Program, Reading
 from toolkit.live.oracle import Engine
 from toolkit.live.protocol import Protocol
@@ -130,7 +130,7 @@ def rounds_here(
     once = replace(one_turn(protocol, ROUNDS), number=1, drop_above=0.0, max_retries=0)
     with contextlib.ExitStack() as stack:
         devices = [
-            stack.enter_context(Device(target, same_cores(target, once, rng)))
+            stack.enter_context(Device(target, same_place(target, once, rng)))
             for _ in range(PROCESSES)
         ]
 

@@ -17,6 +17,9 @@ class Protocol:
         ``min_repeat_ms`` milliseconds), and how many repeats are kept.
     cache_flush
         Flush the CPU cache before each repeat.
+    placement
+        Seed of where in memory each argument begins (on a CPU); ``None``: wherever the allocator
+        puts it, which differs from process to process.
     threads
         Threads of the measured program.
     cores
@@ -38,6 +41,7 @@ class Protocol:
     cache_flush: bool = False
     threads: int = 1
     cores: tuple[int, ...] = ()
+    placement: int | None = None
     build_timeout_s: float = 20.0
     run_timeout_s: float = 10.0
     first_reading_ms: int = 5
@@ -46,5 +50,8 @@ class Protocol:
     max_retries: int = 3
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready form, stored beside every log."""
-        return asdict(self)
+        """JSON-ready form, stored beside every log; ``placement`` only where there is one."""
+        found = asdict(self)
+        if self.placement is None:
+            del found["placement"]
+        return found

@@ -7,6 +7,7 @@ time-out costs one trial, never the run.
 
 from __future__ import annotations
 
+import mmap
 import os
 import sys
 import time
@@ -19,6 +20,10 @@ import orjson
 GUARD_BYTES = 1 << 17
 GUARD = 0xA5
 ALIGNMENT = 64
+# Arguments that are placed begin up to so many bytes behind each other, in memory whose address is
+# a multiple of this: caches look at no higher bits.
+GAP_BYTES = 1 << 20
+ARENA_ALIGNMENT = 1 << 28
 
 
 def _reply(stream: Any, message: dict[str, Any]) -> None:
@@ -117,22 +122,47 @@ class Bench:
             _ = executable.mod["main"]
         return executable
 
-    def arguments(self, info: list[Any]) -> list[Any]:
-        """Random arguments (seeded by shape, so that every candidate computes on the same)."""
+    def arguments(self, info: list[Any], placement: int | None = None) -> list[Any]:
+        """Random arguments (seeded by shape, so that every candidate computes on the same).
+
+        ``placement`` seeds where in memory each one begins (``Protocol.placement``).
+        """
         import numpy as np
 
-        key = orjson.dumps(info).decode()
+        key = orjson.dumps([info, placement]).decode()
         if key not in self._arguments:
             generator = np.random.default_rng(0)
             made = []
             for _kind, dtype, shape in info:
                 if dtype.startswith("float"):
-                    values = generator.uniform(-1.0, 1.0, shape).astype(dtype)
+                    made.append(generator.uniform(-1.0, 1.0, shape).astype(dtype))
                 else:
-                    values = generator.integers(0, 8, shape).astype(dtype)
-                made.append(self.tvm.runtime.tensor(values, device=self.device))
-            self._arguments = {key: made}
+                    made.append(generator.integers(0, 8, shape).astype(dtype))
+            if placement is None or not self._in_own_memory:
+                tensors = [self.tvm.runtime.tensor(values, device=self.device) for values in made]
+            else:
+                tensors = self._placed(made, placement)
+            self._arguments = {key: tensors}
         return self._arguments[key]
+
+    def _placed(self, arrays: list[Any], placement: int) -> list[Any]:
+        """Tensors whose addresses, as far as caches look at them, follow from ``placement``."""
+        import numpy as np
+
+        steps = GAP_BYTES // ALIGNMENT
+        gaps = ALIGNMENT * np.random.default_rng(placement).integers(steps, size=len(arrays))
+        sizes = [values.nbytes + -values.nbytes % ALIGNMENT for values in arrays]
+        # Not NumPy's own memory, which asks for huge pages: TVM's does not.
+        whole = np.frombuffer(
+            mmap.mmap(-1, int(sum(sizes) + gaps.sum()) + ARENA_ALIGNMENT), dtype=np.uint8
+        )
+        begin = -whole.ctypes.data % ARENA_ALIGNMENT
+        tensors = []
+        for values, gap, size in zip(arrays, gaps.tolist(), sizes, strict=True):
+            begin += gap
+            tensors.append(self._within(whole, begin, values))
+            begin += size
+        return tensors
 
     def run(
         self,
@@ -148,7 +178,7 @@ class Bench:
         With ``drop_above_s`` a short reading comes first (one repeat of at least
         ``first_reading_ms``); a program that it finds slower is not read in full.
         """
-        arguments = self.arguments(info)
+        arguments = self.arguments(info, protocol.get("placement"))
         flush = "cache_flush_cpu_non_first_arg" if protocol["cache_flush"] else ""
         if drop_above_s is not None:
             first = module.time_evaluator(
@@ -213,13 +243,21 @@ class Bench:
         """A tensor of the same values and, on a CPU, the bytes around it (shared memory)."""
         import numpy as np
 
-        if self.session is not None or self.target.kind.name not in ("llvm", "c"):
+        if not self._in_own_memory:
             return self.tvm.runtime.tensor(values, device=self.device), None
         whole = np.full(values.nbytes + 2 * GUARD_BYTES, GUARD, dtype=np.uint8)
-        begin = _aligned(whole)
+        return self._within(whole, _aligned(whole), values), whole
+
+    @property
+    def _in_own_memory(self) -> bool:
+        """Whether arguments lie in this process's memory."""
+        return self.session is None and self.target.kind.name in ("llvm", "c")
+
+    def _within(self, whole: Any, begin: int, values: Any) -> Any:
+        """A tensor of these values in the memory of ``whole``, from this byte on."""
         inner = whole[begin : begin + values.nbytes].view(values.dtype).reshape(values.shape)
         inner[...] = values
-        return self.tvm.runtime.from_dlpack(inner), whole
+        return self.tvm.runtime.from_dlpack(inner)
 
 
 def _aligned(whole: Any) -> int:
