@@ -12,6 +12,7 @@ from scipy import stats
 
 from toolkit.records import Trial
 from toolkit.replay import RecordedSpace
+from toolkit.replay.forecast import seen_scores
 from toolkit.replay.readings import Readings
 from toolkit.replay.statistics import holm
 
@@ -22,33 +23,17 @@ and those candidates' recorded values; NaN for a failure."""
 Values = dict[str, dict[str, FloatArray]]
 """One score: task → strategy → ``(runs,)``."""
 Draws = dict[str, dict[str, list[list[FloatArray]]]]
-"""Task → strategy → draw → one array ``(evaluations,)`` a run: seconds, NaN for a failure."""
+"""Task → strategy → draw → what ``toolkit.replay.forecast`` gives for each run."""
 Trials = dict[str, list[Trial]]
 
 ALL = "mean over the tasks"
+# As 'seen_scores' gives them.
 SCORES = ("auc", "final", "evaluations to 10 %")
 NOMINAL, DECIDED = 0.90, 0.95
 DRAWS = 4000
 CONTROLS = 200
 # Levels of the machine that each draw is looked at with.
 LEVELS = 20
-
-
-def scores(latencies: FloatArray, best_s: float, budget: int) -> tuple[float, float, float]:
-    """Scores of one run from what it saw, in the order of ``SCORES``.
-
-    ``auc``: mean over the budget's evaluations of the record's best over the best seen so far (0
-    before the first success, higher is better; ``toolkit.replay.metrics.area_under_curve`` of the
-    seen latencies). ``final``: logarithm of that ratio at the end. ``evaluations to 10 %``: until
-    a latency was seen within 10 % of the record's best; the budget where none was.
-    """
-    curve = np.nan_to_num(best_s / np.fmin.accumulate(latencies), nan=0.0)[:budget]
-    last = curve[-1] if len(curve) else 0.0
-    curve = np.r_[curve, np.full(budget - len(curve), last)]
-    hits = np.flatnonzero(curve >= 1 / 1.1)
-    to_goal = float(hits[0] + 1) if len(hits) else float(budget)
-    # A run without any success: as if it had found a program a hundred times slower.
-    return float(curve.mean()), float(np.log(max(last, 0.01))), to_goal
 
 
 def values(
@@ -58,7 +43,7 @@ def values(
     out: dict[str, Values] = {name: {} for name in SCORES}
     for task, by_label in runs.items():
         for label, mine in by_label.items():
-            rows = np.array([scores(run[row], best_s[task], budget) for run in mine])
+            rows = np.array([seen_scores(run[row], best_s[task], budget) for run in mine])
             for name, column in zip(SCORES, rows.T, strict=True):
                 out[name].setdefault(task, {})[label] = column
     for tasks in out.values():
@@ -83,7 +68,9 @@ def forecast_values(
     for task, by_label in draws.items():
         for label, mine in by_label.items():
             rows = [
-                np.mean([scores(run * level, best_s[task], budget) for run in alike], axis=0)
+                np.mean(
+                    [seen_scores(run[0] * level, best_s[task], budget) for run in alike], axis=0
+                )
                 for alike, drawn in zip(mine, np.exp(levels[task]), strict=True)
                 for level in drawn
             ]

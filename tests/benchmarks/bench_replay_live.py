@@ -29,7 +29,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -128,16 +128,9 @@ def scenario_of(names: list[str], models: ModelSet, evaluations: int, seeds: int
 
 
 def record(out: Path, workloads: list[str], plan: Plan, target: str, protocol: Protocol) -> Any:
-    """Measure the record (or what is missing of it) and open it as a dataset.
-
-    All workloads once, then all of them again: occasions that lie as far apart as they can say how
-    much the machine drifts in a while; those of one minute would not.
-    """
+    """Measure the record (or what is missing of it) and open it as a dataset."""
     chosen = [workload for text in workloads for workload in parse_workload(text)]
-    for occasions in range(1, plan.occasions + 1):
-        partly = replace(plan, occasions=occasions)
-        collect(chosen, out / "logs", target=target, protocol=protocol, plan=partly)
-        print(f"recorded: {occasions} of {plan.occasions} occasions", flush=True)
+    collect(chosen, out / "logs", target=target, protocol=protocol, plan=plan)
     ingest([out / "logs"], out / "dataset")
     return open_dataset(out / "dataset")
 

@@ -6,6 +6,7 @@ import os
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import orjson
 import pytest
 from typer.testing import CliRunner
@@ -25,13 +26,17 @@ KEYS = (
 )
 
 
-def autotvm_line(index: int, x: int, y: int, unroll: bool, n: int) -> bytes:
+def autotvm_line(
+    index: int, x: int, y: int, unroll: bool, n: int, *, slower: float = 1.0, at: float = 1.6e9
+) -> bytes:
     """One AutoTVM 0.2 record of a matmul whose time follows a formula."""
-    seconds = 1e-4 * (1 + abs(x.bit_length() - 3) + 0.5 * abs(y.bit_length() - 4) + 0.3 * unroll)
+    seconds = (
+        slower * 1e-4 * (1 + abs(x.bit_length() - 3) + 0.5 * abs(y.bit_length() - 4) + 0.3 * unroll)
+    )
     entity = [["tile_x", "sp", [-1, x]], ["tile_y", "sp", [-1, y]], ["unroll", "ot", unroll]]
     tensors = [["TENSOR", [n, 64], "float32"], ["TENSOR", [64, 64], "float32"]]
     config = {"index": index, "code_hash": None, "entity": entity}
-    result = [[seconds, seconds * 1.01, seconds * 0.99], 0, 1.5, 1.6e9 + index]
+    result = [[seconds, seconds * 1.01, seconds * 0.99], 0, 1.5, at + index]
     return orjson.dumps(
         {
             "input": ["llvm -keys=cpu", "dense_nopack.x86", [*tensors, None, "float32"], {}],
@@ -102,6 +107,35 @@ def test_a_scenario_of_networks_shows_its_schedulers(workspace: Path, tmp_path: 
     assert "1 network:" in done.stdout
     assert "gradient" in done.stdout
     assert "bandit" in done.stdout
+
+
+def test_a_forecast_needs_several_occasions_and_says_what_it_is(
+    workspace: Path, tmp_path: Path
+) -> None:
+    options = ["--workers", "1", "--seeds", "2", "--forecast", "8"]
+    once = ["simulate", "--dataset", str(workspace / "tuning" / "dataset"), *options]
+    refused = CliRunner().invoke(app, [*once, "--out", str(tmp_path / "none")])
+    assert refused.exit_code == 1
+    assert "--occasions 3" in refused.stderr and "Traceback" not in refused.stderr
+
+    rng, tiles = np.random.default_rng(0), (1, 2, 4, 8, 16, 32)
+    lines = [
+        autotvm_line(i, x, y, u, n, slower=float(np.exp(0.05 * rng.standard_normal())), at=1e9 * at)
+        for at in (1.6, 1.7, 1.8)
+        for n in (64, 128)
+        for i, (u, y, x) in enumerate(product((False, True), tiles, tiles))
+    ]
+    (tmp_path / "log.json").write_bytes(b"\n".join(lines) + b"\n")
+    ingest([tmp_path / "log.json"], tmp_path / "dataset", machine="test")
+    command = ["simulate", "--dataset", str(tmp_path / "dataset"), *options]
+    done = CliRunner().invoke(
+        app, [*command, "--out", str(tmp_path / "out")], env={"COLUMNS": "200"}
+    )
+    assert done.exit_code == 0, done.output
+    assert "mean of 2 tasks: 90% intervals of 8 draws" in done.stdout
+    found = orjson.loads((tmp_path / "out" / "summary.json").read_bytes())["forecast"]
+    row = found["strategies"]["random"]
+    assert f"{row['auc']:.2f} [{row['auc_interval'][0]:.2f}, " in done.stdout
 
 
 def test_small_and_failed_logs_end_in_one_line_or_a_table(tmp_path: Path) -> None:

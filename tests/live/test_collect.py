@@ -88,7 +88,7 @@ def test_the_fastest_are_mutated_generation_after_generation(
         known = [n for n in range(before) if trials[n]["occasion"] == 0]
         return sorted(known, key=seconds.__getitem__)
 
-    assert first == fastest(10)[0]
+    assert first == fastest(plan.trials)[0]
     begin = min(n for n, trial in enumerate(trials) if trial["parent"] in others)
     assert others and set(others) <= set([n for n in fastest(begin) if n != first][:2])
     content = (folder / "database_tuning_record.json").read_bytes()
@@ -149,6 +149,24 @@ def test_a_small_space_is_measured_whole_on_every_occasion(target: str, tmp_path
     assert len(candidates) == size
     assert set(candidates["n_ok"]) == {2}
     assert list(dataset.enumerated().values()) == [True]
+
+
+def test_an_occasion_goes_round_all_workloads_before_the_next_begins(
+    target: str, tmp_path: Path
+) -> None:
+    workloads = [parse_workload(text)[0] for text in ("matmul:4,4,4", "matmul:4,4,8")]
+    plan = Plan(trials=2, occasions=2)
+    result = collect(workloads, tmp_path, target=target, protocol=PROTOCOL, plan=plan)
+    assert [(w["name"], w["records"]) for w in result["workloads"]] == [
+        (workload.name, 4) for workload in workloads
+    ]
+    measured = sorted(
+        (trial["timestamp"], trial["occasion"], number)
+        for number, workload in enumerate(workloads)
+        for trial in _lines(tmp_path / folder_name(workload.name) / "database_trials.jsonl")
+    )
+    order = [(occasion, number) for _, occasion, number in measured]
+    assert order == sorted(order) and len(order) == 8
 
 
 def test_the_dataset_and_the_live_space_agree_on_who_is_who(

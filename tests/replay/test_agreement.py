@@ -13,7 +13,6 @@ from benchmarks.agreement import (
     forecast_values,
     judge,
     prediction,
-    scores,
     values,
 )
 
@@ -26,16 +25,6 @@ def made(rng: np.random.Generator, runs: int, means: dict[str, float], noise: fl
     }
     both = {label: np.mean([t[label] for t in tasks.values()], axis=0) for label in means}
     return {**tasks, ALL: both}
-
-
-def test_scores_of_a_run_by_hand() -> None:
-    run = np.array([np.nan, 4.0, 8.0, 2.0])
-    auc, final, to_goal = scores(run, 2.0, 6)
-    assert auc == pytest.approx((0 + 0.5 + 0.5 + 1 + 1 + 1) / 6)
-    assert final == 0.0 and to_goal == 4
-    auc, final, to_goal = scores(np.array([4.0, 2.5]), 2.0, 3)
-    assert (auc, final, to_goal) == pytest.approx(((0.5 + 0.8 + 0.8) / 3, np.log(0.8), 3))
-    assert scores(np.full(3, np.nan), 2.0, 3) == pytest.approx((0, np.log(0.01), 3))
 
 
 def test_values_are_of_the_row_asked_for_and_the_mean_is_run_by_run() -> None:
@@ -94,7 +83,8 @@ def test_what_was_forecast_takes_the_place_of_the_spread_of_replays() -> None:
 
 
 def test_forecast_runs_are_looked_at_with_every_level_of_the_machine() -> None:
-    draws = {"t": {"a": [[np.array([4.0, 2.0]), np.array([2.0, 2.0])], [np.array([8.0, 8.0])]]}}
+    seen = [[[4.0, 2.0], [2.0, 2.0]], [[8.0, 8.0]]]
+    draws = {"t": {"a": [[np.array([run, run]) for run in alike] for alike in seen]}}
     levels = {"t": np.log([[1.0, 2.0], [1.0, 0.5]])}
     drawn = forecast_values(draws, levels, {"t": 2.0}, 2)
     # Means of a draw's runs, draw by draw and level by level.

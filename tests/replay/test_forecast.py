@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,10 +13,10 @@ from benchmarks.agreement import forecast_values, values
 
 from toolkit.errors import DatasetError, SearchError
 from toolkit.records import Candidate, TrialState
-from toolkit.replay import RecordedSpace, RecordedTable
-from toolkit.replay.forecast import ForecastOracle, forecast
+from toolkit.replay import RecordedSpace, RecordedTable, simulate
+from toolkit.replay.forecast import ForecastOracle, chosen_share, forecast, seen_scores
 from toolkit.replay.readings import PosteriorDraw, readings_of
-from toolkit.replay.scenario import Scenario, parse_scenario
+from toolkit.replay.scenario import Scenario, TaskChoice, parse_scenario
 
 EVERY = list(product(toy.TILES, toy.TILES, toy.UNROLLS))
 
@@ -161,17 +163,84 @@ def test_strategies_meet_the_same_worlds_and_the_same_seeds_give_the_same() -> N
     }
     again = forecast(space, exact, plan.strategies[0], plan, draws=3, runs=2)
     for number in range(3):
-        first, second = drawn["random"][number]
+        (first, slower), (second, _) = drawn["random"][number]
         assert not np.array_equal(first, second, equal_nan=True)
         assert np.array_equal(np.sort(first), np.sort(second), equal_nan=True)
-        assert np.array_equal(np.sort(first), np.sort(drawn["grid"][number][0]), equal_nan=True)
-        assert np.array_equal(first, again[number][0], equal_nan=True)
+        assert np.array_equal(np.sort(first), np.sort(drawn["grid"][number][0][0]), equal_nan=True)
+        assert np.array_equal(first, again[number][0][0], equal_nan=True)
+        assert slower == pytest.approx(first / np.nanmin(first), nan_ok=True)
+        assert chosen_share(drawn["random"][number][0]) == pytest.approx(1.0)
     # A scenario that ends at the best recorded candidate does not end these runs.
     early = plan.model_copy(update={"stop_at_best": True})
     same = forecast(space, exact, early.strategies[0], early, draws=1, runs=1)
-    assert np.array_equal(same[0][0], drawn["random"][0][0][: len(table)], equal_nan=True)
-    one, two = (np.nanmin(drawn["grid"][number][0]) for number in (0, 1))
+    assert np.array_equal(same[0][0], drawn["random"][0][0], equal_nan=True)
+    one, two = (np.nanmin(drawn["grid"][number][0][0]) for number in (0, 1))
     assert one != two
+
+
+def test_scores_of_a_run_by_hand() -> None:
+    run = np.array([np.nan, 4.0, 8.0, 2.0])
+    auc, final, to_goal = seen_scores(run, 2.0, 6)
+    assert auc == pytest.approx((0 + 0.5 + 0.5 + 1 + 1 + 1) / 6)
+    assert final == 0.0 and to_goal == 4
+    auc, final, to_goal = seen_scores(np.array([4.0, 2.5]), 2.0, 3)
+    assert (auc, final, to_goal) == pytest.approx(((0.5 + 0.8 + 0.8) / 3, np.log(0.8), 3))
+    assert seen_scores(np.full(3, np.nan), 2.0, 3) == pytest.approx((0, np.log(0.01), 3))
+
+
+def test_what_a_run_would_choose_is_worth_less_than_its_luckiest_reading_says() -> None:
+    """Alike candidates, much noise: the fastest reading says 30 %, and there is nothing to gain."""
+    space = RecordedSpace(measured(9, noise=0.2))
+    readings = readings_of({"a": space.table})["a"]
+    exact = replace(readings, spread=np.zeros(len(EVERY)))
+    alike = replace(exact, centre=0.0 * readings.centre)
+    plan = scenario(("random",), 30)
+    for ((run,),) in (forecast(space, alike, c, plan, draws=1, runs=1) for c in plan.strategies):
+        assert chosen_share(run) == pytest.approx(1.0)
+        assert np.nanmin(run[0]) < 0.8
+    noisy = replace(exact, centre=truth_of(space))
+    shares = [
+        chosen_share(run)
+        for (run,) in forecast(space, noisy, plan.strategies[0], plan, draws=50, runs=1)
+    ]
+    assert 0.5 < np.mean(shares) < 0.98
+    assert chosen_share(np.full((2, 3), np.nan)) == 0.0
+
+
+def truth_of(space: RecordedSpace) -> np.ndarray:
+    """Logarithm of each recorded candidate's latency, in the space's order."""
+    by_decisions = {(0, x, 0, y, u): log for (x, y, u), log in zip(EVERY, truth(), strict=True)}
+    return np.array([by_decisions[c.decisions] for c in space.candidates()])
+
+
+def test_a_simulation_forecasts_every_strategy_and_leaves_out_what_it_cannot(
+    tmp_path: Path,
+) -> None:
+    dataset = toy.ToyDataset(3, occasions=3, noise=0.05)
+    once = toy.toy_task(2).task_id
+    # The third task was measured on one occasion only.
+    dataset._rows = [r for r in dataset._rows if r["task_id"] != once or r["order"] < len(EVERY)]
+    plan = scenario(("random", "grid"), 20).model_copy(
+        update={"tasks": TaskChoice(minimum_candidates=5), "seeds": 2, "resamples": 100}
+    )
+    one = simulate(dataset, plan, out=tmp_path / "one", forecast_draws=12)
+    two = simulate(dataset, plan, out=tmp_path / "two", forecast_draws=12, workers=2)
+    assert one == two
+    found = one["forecast"]
+    assert found["left_out"] == [once]
+    assert set(found["tasks"]) == {toy.toy_task(0).task_id, toy.toy_task(1).task_id}
+    assert len(found["per_task"]) == 4 and set(found["strategies"]) == {"random", "grid"}
+    for row in (*found["strategies"].values(), *found["per_task"]):
+        for name in ("auc", "final", "chosen"):
+            low, high = row[f"{name}_interval"]
+            assert 0 < low <= row[name] <= high < 1.5
+        assert row["chosen"] <= 1.0
+    (pair,) = found["pairs"]
+    low, high = pair["difference_interval"]
+    assert pair["decided"] == (not low <= 0 <= high)
+    assert "forecast" not in simulate(dataset, plan)
+    with pytest.raises(DatasetError, match="read twice"):
+        simulate(toy.ToyDataset(2), plan, forecast_draws=12)
 
 
 def test_intervals_cover_live_runs_where_the_spread_of_replays_does_not() -> None:
@@ -199,7 +268,7 @@ def test_intervals_cover_live_runs_where_the_spread_of_replays_does_not() -> Non
                 occasions=1,
             )
             runs = forecast(space, once, choice, plan, draws=1, runs=5)
-            seen = values({"t": {"r": [run[None] for run in runs[0]]}}, best, 15)["auc"]["t"]["r"]
+            seen = values({"t": {"r": runs[0]}}, best, 15)["auc"]["t"]["r"]
             draws = {"t": {"r": forecast(space, noisy, choice, plan, draws=30, runs=5)}}
             for name, level in (("forecast", noisy.levels(rng, 300)), ("replays", np.zeros(300))):
                 levels = {"t": level.reshape(30, 10)}

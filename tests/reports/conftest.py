@@ -113,9 +113,9 @@ def tuning(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 @pytest.fixture(scope="session")
 def networks(tuning: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results of a replay of networks with task schedulers."""
+    """Results of a replay of networks with task schedulers, and of forecasts."""
     out = tmp_path_factory.mktemp("networks") / "small-networks"
-    simulate(open_dataset(tuning.dataset), parse_scenario(NETWORKS), out=out)
+    simulate(open_dataset(tuning.dataset), parse_scenario(NETWORKS), out=out, forecast_draws=5)
     return out
 
 

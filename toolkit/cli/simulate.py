@@ -46,6 +46,15 @@ def simulate(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes (default: one a core).")
     ] = None,
+    forecast: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="DRAWS",
+            help="Also forecast what a run on the device will show, in so many draws of what the "
+            "readings leave open (0: none; 200 are a good number).",
+        ),
+    ] = 0,
     out_dir: Annotated[
         Path | None,
         typer.Option("--out", help="Results (default: tuning/simulations/SCENARIO)."),
@@ -66,6 +75,7 @@ def simulate(
         seeds=seeds,
         workers=workers or os.cpu_count() or 1,
         out=folder,
+        forecast_draws=forecast,
         progress=BarProgress(),
     )
     if json:
@@ -102,6 +112,8 @@ def print_table(summary: dict[str, Any]) -> None:
     out.print(table)
     if "network" in summary:
         print_networks(summary["network"])
+    if "forecast" in summary:
+        print_forecast(summary["forecast"])
     for missing in summary["left_out"]:
         err.print(f"left out: {missing['strategy']} ({missing['reason']})", highlight=False)
 
@@ -126,6 +138,37 @@ def print_networks(network: dict[str, Any]) -> None:
             f"{row['reached_share_5pct']:.0%}",
         )
     out.print(table)
+
+
+def print_forecast(forecast: dict[str, Any]) -> None:
+    """Draw one row a strategy: what one run on the device will show, with its interval."""
+    from rich.table import Table
+
+    tasks = len(forecast["tasks"])
+    table = Table(
+        title=f"forecast of one run on the device, mean of {tasks} task{'s' if tasks > 1 else ''}: "
+        f"{forecast['nominal']:.0%} intervals of {forecast['draws']} draws",
+        caption="best recorded latency over the best seen; best there is over what would be chosen",
+    )
+    for name in ("strategy", "seen, mean over the run", "seen at its end", "what it is worth"):
+        table.add_column(name, justify="left" if name == "strategy" else "right")
+    rows = forecast["strategies"]
+    for label in sorted(rows, key=lambda one: -rows[one]["auc"]):
+        row = rows[label]
+        table.add_row(label, *(_share_text(row, name) for name in ("auc", "final", "chosen")))
+    out.print(table)
+    if forecast["left_out"]:
+        count = len(forecast["left_out"])
+        err.print(
+            f"not forecast: {count} task{'s' if count > 1 else ''} whose noise is not known "
+            "(one reading a program)",
+            highlight=False,
+        )
+
+
+def _share_text(row: dict[str, Any], name: str) -> str:
+    low, high = row[f"{name}_interval"]
+    return f"{row[name]:.2f} \\[{low:.2f}, {high:.2f}]"
 
 
 def interval_text(row: dict[str, Any], key: str) -> str:

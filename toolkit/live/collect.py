@@ -36,8 +36,8 @@ class Plan:
     enumerate_up_to
         A space of at most so many programs is measured whole instead; 0: never.
     occasions
-        How often each program is measured, in separate passes, each in an order of its own
-        (of ``mutated``: once).
+        How often each program is measured, in separate passes over all workloads, each in an
+        order of its own (of ``mutated``: once).
     seed
         Of everything that is drawn.
     refined
@@ -84,25 +84,33 @@ def collect(
 ) -> dict[str, Any]:
     """Measure workloads into one MetaSchedule database each, below ``out``.
 
-    Goes on where an earlier run with the same plan stopped; the same plan with more occasions
-    measures the same programs again. Returns counts (JSON-ready).
+    All workloads once, then all of them again: occasions that lie as far apart as they can say how
+    much the machine changes in a while; those of one minute would not. Goes on where an earlier
+    run with the same plan stopped; the same plan with more occasions measures the same programs
+    again. Returns counts (JSON-ready).
     """
-    summary: dict[str, Any] = {"out": str(out), "target": target, "workloads": []}
+    found: dict[str, dict[str, Any]] = {}
     with Device(target, protocol) as device:
-        for workload in workloads:
-            folder = out / folder_name(workload.name)
-            space = DesignSpace(workload.module, target, seed=plan.seed + 1)
-            with DatabaseWriter(folder, target) as writer:
-                collector = _Collector(workload, space, writer, device)
-                # Said before the first reading, so that a log that is cut short is not unknown.
-                _describe(writer, workload, collector, plan, machine, None)
-                with progress.step(workload.name) as step:
-                    counts = collector.run(plan, step)
-                _describe(writer, workload, collector, plan, machine, counts["space_size"])
-            summary["workloads"].append({"name": workload.name, "folder": str(folder), **counts})
-    summary["records"] = sum(entry["records"] for entry in summary["workloads"])
-    summary["failed"] = sum(entry["failed"] for entry in summary["workloads"])
-    return summary
+        for occasion in range(max(1, plan.occasions)):
+            for workload in workloads:
+                folder = out / folder_name(workload.name)
+                space = DesignSpace(workload.module, target, seed=plan.seed + 1)
+                title = workload.name + (f", occasion {occasion + 1}" if plan.occasions > 1 else "")
+                with DatabaseWriter(folder, target) as writer:
+                    collector = _Collector(workload, space, writer, device)
+                    # Said before the first reading, so that a log that is cut short is known.
+                    _describe(writer, workload, collector, plan, machine, None)
+                    with progress.step(title) as step:
+                        counts = collector.run(replace(plan, occasions=occasion + 1), step)
+                    _describe(writer, workload, collector, plan, machine, counts["space_size"])
+                found[workload.name] = {"name": workload.name, "folder": str(folder), **counts}
+    return {
+        "out": str(out),
+        "target": target,
+        "workloads": list(found.values()),
+        "records": sum(entry["records"] for entry in found.values()),
+        "failed": sum(entry["failed"] for entry in found.values()),
+    }
 
 
 def _describe(

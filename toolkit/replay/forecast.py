@@ -61,13 +61,17 @@ class ForecastOracle(RecordedOracle):
         """Return a fresh reading of each recorded candidate, in order; the others have none."""
         before = len(self.occasions)
         trials = super().measure(candidates)
-        numbers = self._owner[np.array(self.occasions[before:], dtype=np.int64)]
+        numbers = self.numbers(np.array(self.occasions[before:], dtype=np.int64))
         places = self._begin + self._pace * np.arange(before, len(self.occasions))
         seconds = self._posterior.read(numbers, places.astype(np.int64)).tolist()
         return [
             replace(trial, run_times_s=(value,)) if trial.state is TrialState.OK else trial
             for trial, value in zip(trials, seconds, strict=True)
         ]
+
+    def numbers(self, occasions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Candidates, by number, of these occasions."""
+        return self._owner[occasions]
 
 
 def forecast(
@@ -92,8 +96,9 @@ def forecast(
     Returns
     -------
     list
-        For each draw and run the latencies in seconds that the run saw, ``(evaluations,)``; NaN
-        for a failure.
+        For each draw and run ``(2, evaluations)``: the latencies in seconds that the run saw, and
+        the latencies that those candidates have in the draw over the least of any candidate (1:
+        the best there is); NaN for a failure.
     """
     # The best recorded candidate need not be the best in a draw: no run ends there.
     whole = scenario.model_copy(update={"stop_at_best": False})
@@ -101,6 +106,7 @@ def forecast(
     found = []
     for number in range(draws):
         draw = readings.draw(np.random.default_rng([number, task]))
+        slower = np.exp(draw.log_latency - np.nanmin(draw.log_latency))
         alike = []
         for one in range(runs):
             seed = FIRST_SEED + number * runs + one
@@ -109,7 +115,39 @@ def forecast(
             )
             oracle = ForecastOracle(space, draw, seed=seed, missing=scenario.missing, pace=pace)
             done = run_over(oracle, strategy, choice, whole, seed)
-            seen = [np.nan if t.latency_s is None else t.latency_s for t in done.trials]
-            alike.append(np.array(seen))
+            seen = np.array([np.nan if t.latency_s is None else t.latency_s for t in done.trials])
+            numbers = oracle.numbers(np.array(oracle.occasions, dtype=np.int64))
+            alike.append(np.array([seen, np.where(np.isnan(seen), np.nan, slower[numbers])]))
         found.append(alike)
     return found
+
+
+def seen_scores(latencies: FloatArray, best_s: float, budget: int) -> tuple[float, float, float]:
+    """Scores of one run from the latencies in seconds that it saw, in order; NaN for a failure.
+
+    Returns
+    -------
+    tuple
+        Area under the curve: mean over the budget's evaluations of the record's best over the best
+        seen so far (0 before the first success, higher is better; ``area_under_curve`` of
+        ``toolkit.replay.metrics``, of seen latencies). The logarithm of that ratio at the end.
+        Evaluations until a latency within 10 % of the record's best was seen; the budget where
+        none was.
+    """
+    curve = np.nan_to_num(best_s / np.fmin.accumulate(latencies), nan=0.0)[:budget]
+    last = curve[-1] if len(curve) else 0.0
+    curve = np.r_[curve, np.full(budget - len(curve), last)]
+    hits = np.flatnonzero(curve >= 1 / 1.1)
+    to_goal = float(hits[0] + 1) if len(hits) else float(budget)
+    # A run without any success: as if it had found a program a hundred times slower.
+    return float(curve.mean()), float(np.log(max(last, 0.01))), to_goal
+
+
+def chosen_share(run: FloatArray) -> float:
+    """What the program that a run would choose is worth, of what ``forecast`` gives for the run.
+
+    The best latency of the draw over that of the candidate whose reading was the fastest: 1 is
+    perfect. The reading itself was lucky, the more so the more were taken. 0 without any success.
+    """
+    seen, slower = run
+    return float(1.0 / slower[np.nanargmin(seen)]) if np.isfinite(seen).any() else 0.0

@@ -14,10 +14,12 @@ from toolkit import __version__
 from toolkit.errors import DatasetError
 from toolkit.progress import SILENT, Progress
 from toolkit.records import content_id
+from toolkit.replay.forecast_jobs import forecast_scenario
 from toolkit.replay.jobs import Job, run_jobs
 from toolkit.replay.models import ModelSet, load_models
 from toolkit.replay.network_jobs import simulate_networks
 from toolkit.replay.parts import Parts, write_results
+from toolkit.replay.readings import readings_of
 from toolkit.replay.scenario import Scenario, load_scenario
 from toolkit.replay.statistics import Resamples
 from toolkit.replay.summary import (
@@ -43,6 +45,7 @@ def simulate(
     seeds: int | None = None,
     workers: int = 1,
     out: str | Path | None = None,
+    forecast_draws: int = 0,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Replay a scenario and return its summary.
@@ -64,11 +67,14 @@ def simulate(
     out
         Folder for ``runs.parquet``, ``results.parquet`` and ``summary.json``; a simulation that
         was interrupted goes on where it stopped.
+    forecast_draws
+        Also forecast what one run on the device will show, in so many posterior draws
+        (``toolkit.replay.forecast_jobs``): ``summary["forecast"]``.
 
     Raises
     ------
     DatasetError
-        When no task fits the scenario.
+        When no task fits the scenario, or a forecast is asked for and no task's noise is known.
     RecipeError
         When the scenario does not fit its model.
     LeakError
@@ -91,6 +97,9 @@ def simulate(
         __version__, scenario.fingerprint(), dataset.fingerprint(), model_set.fingerprint
     )
     grids = _grids(tables, scenario)
+    if forecast_draws:
+        # What cannot be forecast is said before anything is replayed.
+        readings_of(tables)
     with TemporaryDirectory() as temporary:
         folder = Path(temporary) if out is None else Path(out)
         parts = Parts(folder, key)
@@ -104,6 +113,10 @@ def simulate(
         if scenario.network is not None:
             summary["network"] = simulate_networks(
                 dataset, tables, scenario, folders or model_set, parts, progress, workers
+            )
+        if forecast_draws:
+            summary["forecast"] = forecast_scenario(
+                tables, scenario, folders or model_set, forecast_draws, parts, progress, workers
             )
         if out is not None:
             parts.assemble(list(rows), folder / "runs.parquet")

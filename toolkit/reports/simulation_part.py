@@ -71,6 +71,7 @@ def simulation_section(folder: Path, summary: Mapping[str, Any]) -> dict[str, An
         "curves": summary["curves"],
         "profile": _profile(folder / RESULTS_FILE, labels),
         "network": network_section(summary.get("network"), labels[0]),
+        "forecast": summary.get("forecast"),
         "left_out": summary.get("left_out", []),
         "dataset_fingerprint": summary.get("dataset", {}).get("fingerprint"),
         "models_fingerprint": summary.get("models", {}).get("fingerprint"),
