@@ -23,6 +23,7 @@ from toolkit.replay.readings import Readings, readings_of
 from toolkit.replay.scenario import Scenario
 from toolkit.replay.space import RecordedSpace
 from toolkit.replay.table import RecordedTable
+from toolkit.search.base import DirectionScorer, Scorer
 
 FloatArray = NDArray[np.float64]
 
@@ -56,6 +57,15 @@ class Bench:
     models: ModelSet
     scenario: Scenario
     parts: Parts
+    _opened: tuple[RecordedSpace, Scorer | None, DirectionScorer | None] | None = None
+
+    def opened(self, task_id: str) -> tuple[RecordedSpace, Scorer | None, DirectionScorer | None]:
+        """A task's space and its models; those of the last one asked for are kept."""
+        if self._opened is None or self._opened[0].task.task_id != task_id:
+            space = RecordedSpace(self.tables[task_id])
+            scorers = self.models.scorer(space), self.models.direction_scorer(space)
+            self._opened = space, *scorers
+        return self._opened
 
 
 def forecast_scenario(
@@ -120,8 +130,8 @@ def forecast_scenario(
 
 def _run(piece: Piece, bench: Bench) -> str:
     """Score all draws of one piece with all levels: ``(draws * levels, 3)``."""
-    table = bench.tables[piece.task_id]
-    space, readings = RecordedSpace(table), bench.readings[piece.task_id]
+    space, scorer, direction_scorer = bench.opened(piece.task_id)
+    table, readings = space.table, bench.readings[piece.task_id]
     choice = next(c for c in bench.scenario.strategies if c.label == piece.label)
     drawn = forecast(
         space,
@@ -130,8 +140,8 @@ def _run(piece: Piece, bench: Bench) -> str:
         bench.scenario,
         draws=piece.draws,
         runs=1,
-        scorer=bench.models.scorer(space),
-        direction_scorer=bench.models.direction_scorer(space),
+        scorer=scorer,
+        direction_scorer=direction_scorer,
     )
     # By the task alone: strategies that are compared meet the same machine.
     rng = np.random.default_rng(int(content_id("levels", piece.task_id), 16))
