@@ -15,7 +15,8 @@ block, which is allowed because they are the same program. Confirmations so draw
 their number says how finely the rate is known for *these* blocks, not how many blocks there were.
 
 With ``--one-by-one`` every block is also measured in the simpler way, each arm read in full before
-the next one's process is started, to see what reading in turns is worth.
+the next one's process is started, to see what reading in turns is worth; with ``--as-allocated``
+with arguments where each process's allocator puts them, to see what it is worth to place them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -168,6 +170,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("confirm_blocks.jsonl"))
     parser.add_argument("--groups", type=int, default=1, help="three arms of the same program each")
     parser.add_argument("--one-by-one", action="store_true", help="the simpler way beside it")
+    parser.add_argument("--as-allocated", action="store_true", help="unplaced arguments beside it")
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--repeat", type=int, default=Protocol().repeat)
     parser.add_argument("--min-repeat-ms", type=int, default=Protocol().min_repeat_ms)
@@ -197,6 +200,10 @@ def main() -> None:
                 begun = time.monotonic()
                 line["one_by_one"] = one_by_one(arms, target, protocol, rng)
                 line["one_by_one_took_s"] = time.monotonic() - begun
+            if options.as_allocated:
+                free = replace(pinned, placement=None)
+                other = read_block(arms, lambda one: Device(target, one), free, rng)
+                line["as_allocated"] = other.seconds
             file.write(json.dumps(line) + "\n")
             file.flush()
     lines = [json.loads(line) for line in options.out.read_text(encoding="utf-8").splitlines()]
@@ -207,7 +214,9 @@ def main() -> None:
         "seconds_a_block": float(np.median([line["took_s"] for line in lines])),
         "protocol": protocol.to_dict(),
     }
-    simple = [line["one_by_one"] for line in lines if "one_by_one" in line]
+    beside = {
+        way: [line[way] for line in lines if way in line] for way in ("one_by_one", "as_allocated")
+    }
     for title, challenger in (("the same program", None), (FASTER, FASTER)):
         third = challenger or equal[2]
         # One arm is 97 %: only one group may be compared with it, if none is to be used twice.
@@ -220,9 +229,11 @@ def main() -> None:
             "drawn": {**shares(verdicts), "median_blocks": float(np.median(sizes))},
             "median_ratio": float(np.exp(np.median(logs))),
             "log_ratio": spread(logs),
-            **(
-                {"log_ratio_one_by_one": spread(log_ratios(simple, equal, third))} if simple else {}
-            ),
+            **{
+                f"log_ratio_{way}": spread(log_ratios(found, equal, third))
+                for way, found in beside.items()
+                if found
+            },
         }
     print(json.dumps(result, indent=2))
 
