@@ -18,28 +18,32 @@ from tvm import rpc
 
 KEY = "board"
 
+# Of starting one process: these tests are not about TVM's servers.
+TRIES = 2
+
 
 class Farm:
     """A tracker and servers of the key ``board``, each in a process group of its own."""
 
-    def __init__(self, servers: int = 2, wait_s: float = 120) -> None:
+    def __init__(self, servers: int = 2, wait_s: float = 60) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
-        self.processes: list[subprocess.Popen[bytes]] = []
         self.servers: list[subprocess.Popen[bytes]] = []
+        self._wait_s = wait_s
         self._open = contextlib.ExitStack()
         self._log = Path(self._open.enter_context(tempfile.TemporaryDirectory())) / "log"
         try:
-            self._start("rpc_tracker", "--port", str(self.port), "--port-end", str(self.port + 1))
-            self._wait(0, wait_s)
+            self._start(
+                0, "rpc_tracker", "--port", str(self.port), "--port-end", str(self.port + 1)
+            )
+            tracker = f"127.0.0.1:{self.port}"
+            # One after the other: a server binds a port with SO_REUSEADDR before it listens, so
+            # that two at once may bind the same one, and the second to listen dies (TVM 0.27,
+            # rpc/server.py).
             for count in range(1, servers + 1):
-                tracker = f"127.0.0.1:{self.port}"
-                self.servers.append(self._start("rpc_server", "--tracker", tracker, "--key", KEY))
-                # One after the other: a server binds a port with SO_REUSEADDR before it listens,
-                # so that two at once may bind the same one, and the second to listen dies (TVM
-                # 0.27, rpc/server.py).
-                self._wait(count, wait_s)
+                process = self._start(count, "rpc_server", "--tracker", tracker, "--key", KEY)
+                self.servers.append(process)
         except BaseException:
             self.close()
             raise
@@ -70,29 +74,31 @@ class Farm:
     ) -> None:
         self.close()
 
-    def _start(self, module: str, *arguments: str) -> subprocess.Popen[bytes]:
-        with self._log.open("ab") as said:
-            process = subprocess.Popen(
-                [sys.executable, "-m", f"tvm.exec.{module}", "--host", "127.0.0.1", *arguments],
-                stdout=subprocess.DEVNULL,
-                stderr=said,
-                start_new_session=True,
-            )
-        self.processes.append(process)
-        self._open.callback(self.kill, process)
-        return process
+    def _start(self, servers: int, module: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a process; return when the tracker answers and knows so many servers."""
+        for _ in range(TRIES):
+            with self._log.open("ab") as said:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", f"tvm.exec.{module}", "--host", "127.0.0.1", *arguments],
+                    stdout=subprocess.DEVNULL,
+                    stderr=said,
+                    start_new_session=True,
+                )
+            self._open.callback(self.kill, process)
+            if self._is_up(process, servers):
+                return process
+            self.kill(process)
+        said_last = self._log.read_text(errors="replace")[-4000:]
+        raise RuntimeError(f"{module} did not come up; it said:\n{said_last}")
 
-    def _wait(self, servers: int, wait_s: float) -> None:
-        deadline = time.monotonic() + wait_s
-        while time.monotonic() < deadline:
-            if any(process.poll() is not None for process in self.processes):
-                break
+    def _is_up(self, process: subprocess.Popen[bytes], servers: int) -> bool:
+        deadline = time.monotonic() + self._wait_s
+        while process.poll() is None and time.monotonic() < deadline:
             with contextlib.suppress(OSError):
                 # TVM's own client would wait for 5 s when nobody answers yet.
                 socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
                 tracker = rpc.connect_tracker("127.0.0.1", self.port)
                 if len(tracker.summary()["server_info"]) >= servers:
-                    return
+                    return True
             time.sleep(0.2)
-        said = self._log.read_text(errors="replace")[-4000:]
-        raise RuntimeError(f"the tracker or its servers did not come up; they said:\n{said}")
+        return False
