@@ -105,7 +105,7 @@ def test_a_record_with_one_reading_a_program_says_nothing_of_noise() -> None:
     assert list(readings_of({"a": once, "b": measured(4, number=1)})) == ["b"]
 
 
-def test_every_measurement_is_a_fresh_reading_of_the_world() -> None:
+def test_every_measurement_is_a_fresh_reading_of_the_draw() -> None:
     space = RecordedSpace(measured(5))
     log_latency = np.log(np.arange(1.0, len(space.table) + 1))
     oracle = ForecastOracle(space, PosteriorDraw(log_latency, np.array([-0.01, 0.01])), seed=1)
@@ -151,7 +151,7 @@ def test_a_run_meets_a_stretch_of_the_noise_as_it_was_recorded() -> None:
     assert quick < 0.5 * slow
 
 
-def test_strategies_meet_the_same_worlds_and_the_same_seeds_give_the_same() -> None:
+def test_strategies_meet_the_same_draws_and_the_same_seeds_give_the_same() -> None:
     table = measured(6)
     space, readings = RecordedSpace(table), readings_of({"a": table})["a"]
     # Readings without noise of their own show the draw itself.

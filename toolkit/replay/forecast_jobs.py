@@ -86,7 +86,8 @@ def forecast_scenario(
         interval in which ``nominal`` of the draws lie. ``auc`` is the mean over the budget's
         evaluations of best recorded over best seen, ``final`` that ratio at the end (above 1 where
         a run will see a faster reading than the record's best value), ``chosen`` what the program
-        that it would choose is worth once the luck of that reading is gone (1: the best there is).
+        that it would choose is worth once the luck of that reading is gone (1: the best there is;
+        1 minus it is the simple regret, in throughput).
         ``left_out``: tasks whose noise is not known.
 
     Raises
