@@ -271,7 +271,7 @@ def compare(
     seeds = len(next(iter(next(iter(replays.values())).values())))
     for task, one in readings.items():
         known[task]["level, log sd"] = one.level
-        known[task]["noise, log sd"] = float(one.noise.std())
+        known[task]["noise, log sd"] = one.noise
     return {"tasks": known, "live runs": n, "replays": seeds, "scores": judged}
 
 

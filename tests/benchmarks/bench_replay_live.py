@@ -179,7 +179,9 @@ def forecasts(
         for task_id, space in bench.spaces.items()
     }
     path = bench.out / "forecast.json"
-    noise = content_id(repr([(asdict(one), pace[task]) for task, one in readings.items()]))
+    noise = content_id(
+        *(repr((v.tolist(), pace[t])) for t, r in readings.items() for v in (r.latency, r.seen))
+    )
     key = [bench.key(*bench.scenario.strategies), draws, runs, noise]
     kept = json.loads(path.read_bytes()) if path.is_file() else {"key": None}
     if kept["key"] != key:

@@ -15,7 +15,8 @@ from toolkit.errors import DatasetError, SearchError
 from toolkit.records import Candidate, TrialState
 from toolkit.replay import RecordedSpace, RecordedTable, simulate
 from toolkit.replay.forecast import ForecastOracle, chosen_share, forecast, seen_scores
-from toolkit.replay.readings import PosteriorDraw, readings_of
+from toolkit.replay.noise import PROBABILITIES
+from toolkit.replay.readings import PRIOR_FREEDOM, PosteriorDraw, Readings, readings_of
 from toolkit.replay.scenario import Scenario, TaskChoice, parse_scenario
 
 EVERY = list(product(toy.TILES, toy.TILES, toy.UNROLLS))
@@ -46,22 +47,70 @@ def scenario(strategies: tuple[str, ...], evaluations: int) -> Scenario:
     return parse_scenario({**content, "budget": {"evaluations": evaluations}, "strategy": chosen})
 
 
+def known(log_latency: np.ndarray, noise: np.ndarray) -> Readings:
+    """Readings that leave nothing open: of these latencies, with this noise one after the other."""
+    first = int(np.flatnonzero(np.isfinite(log_latency))[0])
+    return Readings(
+        latency=np.repeat(log_latency[:, None], len(PROBABILITIES), axis=1),
+        seen=noise + log_latency[first],
+        owner=np.full(len(noise), first),
+        level=0.0,
+        freedom=1,
+        occasions=1,
+    )
+
+
+def middle(readings: Readings) -> np.ndarray:
+    """Median of each candidate's latency."""
+    return readings.latency[:, len(PROBABILITIES) // 2]
+
+
 def test_noise_and_levels_are_told_apart() -> None:
     tables = {str(n): measured(1, number=n, occasions=6, level=0.2, noise=0.04) for n in range(12)}
     found = readings_of(tables)
     for key, readings in found.items():
-        assert readings.freedom == 12 * 5 and readings.occasions == 6
+        assert readings.freedom == PRIOR_FREEDOM + 12 * 5 and readings.occasions == 6
         assert readings.level == pytest.approx(0.2, rel=0.25)
-        assert readings.noise.std() == pytest.approx(0.04, rel=0.2)
-        assert readings.noise.mean() == pytest.approx(0.0, abs=0.01)
-        assert len(readings.noise) == 6 * np.isfinite(truth()).sum()
-        off = readings.centre - truth(int(key))
-        known = np.isfinite(off)
-        assert known.tolist() == np.isfinite(truth(int(key))).tolist()
-        assert np.isnan(readings.spread[~known]).all()
+        assert readings.noise == pytest.approx(0.04, rel=0.2)
+        draw = readings.draw(np.random.default_rng(0))
+        assert len(draw.noise) == 6 * np.isfinite(truth()).sum()
+        assert abs(draw.noise.mean()) < 0.01
+        off = middle(readings) - truth_of(RecordedSpace(tables[key]), int(key))
+        fine = np.isfinite(off)
+        assert fine.tolist() == np.isfinite(tables[key].value_s).tolist()
+        assert np.isnan(draw.log_latency).tolist() == (~fine).tolist()
         # Up to one level, which no record can know, they are off as far as is said.
-        assert off[known].std() == pytest.approx(0.04 / np.sqrt(6), rel=0.3)
-        assert readings.spread[known] == pytest.approx(0.04 / np.sqrt(6), rel=0.3)
+        assert off[fine].std() == pytest.approx(0.04 / np.sqrt(6), rel=0.3)
+        again = [readings.draw(np.random.default_rng(i)).log_latency[fine] for i in range(200)]
+        assert np.std(again, axis=0).mean() == pytest.approx(0.04 / np.sqrt(6), rel=0.3)
+
+
+def test_a_slow_reading_makes_the_others_no_luckier() -> None:
+    """One reading in six is a tenth slower: the rest is known to a percent, and none is faster."""
+    rng, task, rows = np.random.default_rng(11), toy.toy_task(), []
+    latencies = np.exp(0.5 * rng.standard_normal(150))
+    for _ in range(3):
+        slow = rng.random(150) < 1 / 6
+        seconds = latencies * np.exp(0.01 * rng.standard_normal(150) + 0.1 * slow)
+        for i, value in enumerate(seconds.tolist()):
+            rows.append(toy.row(task, (0, i + 1, 0, 1, 0), 1e-4 * value, len(rows)))
+    table = RecordedTable.from_records(toy.records(rows), task, {"s0": toy.SKETCH})
+    readings = readings_of({"a": table})["a"]
+    off = middle(readings) - np.log(1e-4 * latencies)
+    off -= np.median(off)
+    logs = np.log(table.latency_s).reshape(150, 3)
+    plain = logs.mean(axis=1) - np.log(1e-4 * latencies)
+    assert np.abs(off).mean() < 0.6 * np.abs(plain - np.median(plain)).mean()
+    noise = readings.draw(rng).noise
+    noise -= np.median(noise)
+    # About the means of their candidates they would lie 0.03 below.
+    assert np.quantile(noise, 0.01) > -0.045
+    about = (logs - logs.mean(axis=1)[:, None]).ravel()
+    assert np.quantile(about - np.median(about), 0.01) < -0.05
+    assert np.quantile(noise, 0.95) == pytest.approx(0.1, abs=0.02)
+    low, high = readings.latency[:, [3, -4]].T
+    inside = (low <= np.log(1e-4 * latencies)) & (np.log(1e-4 * latencies) <= high)
+    assert 0.82 <= inside.mean() <= 0.98
 
 
 def test_a_level_is_the_machines_own() -> None:
@@ -93,9 +142,9 @@ def test_candidates_that_were_read_as_fast_are_expected_to_be_slower() -> None:
     true = np.log(1e-4 * latencies)
     lucky = (plain - true)[fastest].mean()
     assert lucky < -0.04
-    assert abs((readings.centre - true)[fastest].mean()) < 0.7 * abs(lucky)
+    assert abs((middle(readings) - true)[fastest].mean()) < 0.7 * abs(lucky)
     error = lambda centre: float(((centre - true) ** 2).mean())  # noqa: E731
-    assert error(readings.centre) < error(plain)
+    assert error(middle(readings)) < error(plain)
 
 
 def test_a_record_with_one_reading_a_program_says_nothing_of_noise() -> None:
@@ -135,7 +184,7 @@ def test_a_run_meets_a_stretch_of_the_noise_as_it_was_recorded() -> None:
         rows.append(toy.row(task, (0, x, 0, y, u), seconds, reading))
     table = RecordedTable.from_records(toy.records(rows), task, {"s0": toy.SKETCH})
     space, readings = RecordedSpace(table), readings_of({"a": table})["a"]
-    draw = PosteriorDraw(np.zeros(len(table)), readings.noise)
+    draw = PosteriorDraw(np.zeros(len(table)), readings.draw(rng).noise)
     good = [c for c, v in zip(space.candidates(), table.value_s, strict=True) if v == v]
 
     def run(seed: int, pace: float = 1.0) -> np.ndarray:
@@ -151,11 +200,18 @@ def test_a_run_meets_a_stretch_of_the_noise_as_it_was_recorded() -> None:
     assert quick < 0.5 * slow
 
 
+class Exact(Readings):
+    """Latencies that are open, read without noise."""
+
+    def draw(self, rng: np.random.Generator) -> PosteriorDraw:
+        return replace(super().draw(rng), noise=np.zeros(1))
+
+
 def test_strategies_meet_the_same_draws_and_the_same_seeds_give_the_same() -> None:
     table = measured(6)
     space, readings = RecordedSpace(table), readings_of({"a": table})["a"]
     # Readings without noise of their own show the draw itself.
-    exact = type(readings)(**{**vars(readings), "noise": np.zeros(1)})
+    exact = Exact(**vars(readings))
     plan = scenario(("random", "grid"), len(table))
     drawn = {
         choice.label: forecast(space, exact, choice, plan, draws=3, runs=2)
@@ -192,13 +248,13 @@ def test_what_a_run_would_choose_is_worth_less_than_its_luckiest_reading_says() 
     """Alike candidates, much noise: the fastest reading says 30 %, and there is nothing to gain."""
     space = RecordedSpace(measured(9, noise=0.2))
     readings = readings_of({"a": space.table})["a"]
-    exact = replace(readings, spread=np.zeros(len(EVERY)))
-    alike = replace(exact, centre=0.0 * readings.centre)
+    noise = readings.draw(np.random.default_rng(0)).noise
+    alike = known(0.0 * middle(readings), noise)
     plan = scenario(("random",), 30)
     for ((run,),) in (forecast(space, alike, c, plan, draws=1, runs=1) for c in plan.strategies):
         assert chosen_share(run) == pytest.approx(1.0)
         assert np.nanmin(run[0]) < 0.8
-    noisy = replace(exact, centre=truth_of(space))
+    noisy = known(truth_of(space), noise)
     shares = [
         chosen_share(run)
         for (run,) in forecast(space, noisy, plan.strategies[0], plan, draws=50, runs=1)
@@ -207,9 +263,10 @@ def test_what_a_run_would_choose_is_worth_less_than_its_luckiest_reading_says() 
     assert chosen_share(np.full((2, 3), np.nan)) == 0.0
 
 
-def truth_of(space: RecordedSpace) -> np.ndarray:
+def truth_of(space: RecordedSpace, number: int = 0) -> np.ndarray:
     """Logarithm of each recorded candidate's latency, in the space's order."""
-    by_decisions = {(0, x, 0, y, u): log for (x, y, u), log in zip(EVERY, truth(), strict=True)}
+    logs = truth(number)
+    by_decisions = {(0, x, 0, y, u): log for (x, y, u), log in zip(EVERY, logs, strict=True)}
     return np.array([by_decisions[c.decisions] for c in space.candidates()])
 
 
@@ -259,14 +316,7 @@ def test_intervals_cover_live_runs_where_the_spread_of_replays_does_not() -> Non
             live = 0.05 * rng.standard_normal(500)
             best = {"t": float(table.best_s or 0)}
             noisy = readings[key]
-            once = type(noisy)(
-                centre=day,
-                spread=np.zeros(len(mine)),
-                noise=live,
-                level=0.0,
-                freedom=1,
-                occasions=1,
-            )
+            once = known(day, live)
             runs = forecast(space, once, choice, plan, draws=1, runs=5)
             seen = values({"t": {"r": runs[0]}}, best, 15)["auc"]["t"]["r"]
             draws = {"t": {"r": forecast(space, noisy, choice, plan, draws=30, runs=5)}}

@@ -1,12 +1,10 @@
-"""Forecasts of a scenario: what one run of each strategy will show on the device, and how sure.
-
-One piece a task and strategy, in any process; each is kept when it is done, as replays are.
-"""
+"""Forecasts of a scenario: what one run of each strategy will show on the device, and how sure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,11 +13,10 @@ from numpy.typing import NDArray
 from toolkit.progress import Progress
 from toolkit.records import content_id
 from toolkit.replay.forecast import chosen_share, forecast, seen_scores
-from toolkit.replay.jobs import Models
-from toolkit.replay.models import ModelSet, load_models
+from toolkit.replay.models import Models, ModelSet, opened
 from toolkit.replay.parts import Parts
-from toolkit.replay.processes import in_processes
-from toolkit.replay.readings import Readings, readings_of
+from toolkit.replay.pieces import finish
+from toolkit.replay.readings import Readings
 from toolkit.replay.scenario import Scenario
 from toolkit.replay.space import RecordedSpace
 from toolkit.replay.table import RecordedTable
@@ -47,29 +44,67 @@ class Piece:
         """Under which the piece is kept."""
         return ("forecast", self.task_id, self.label, str(self.draws))
 
+    @property
+    def note(self) -> str:
+        """What progress says."""
+        return self.label
+
 
 @dataclass
-class Bench:
-    """What pieces are made with: records, their noise, models, the scenario, where to keep them."""
+class _Maker:
+    """What pieces are made with; the space and the models of the last task are kept."""
 
     tables: Mapping[str, RecordedTable]
     readings: Mapping[str, Readings]
-    models: ModelSet
+    models: Models
     scenario: Scenario
-    parts: Parts
-    _opened: tuple[RecordedSpace, Scorer | None, DirectionScorer | None] | None = None
+    _task: tuple[RecordedSpace, Scorer | None, DirectionScorer | None] | None = None
 
-    def opened(self, task_id: str) -> tuple[RecordedSpace, Scorer | None, DirectionScorer | None]:
-        """A task's space and its models; those of the last one asked for are kept."""
-        if self._opened is None or self._opened[0].task.task_id != task_id:
+    @cached_property
+    def _models(self) -> ModelSet:
+        return opened(self.models)
+
+    def _opened(self, task_id: str) -> tuple[RecordedSpace, Scorer | None, DirectionScorer | None]:
+        if self._task is None or self._task[0].task.task_id != task_id:
             space = RecordedSpace(self.tables[task_id])
-            scorers = self.models.scorer(space), self.models.direction_scorer(space)
-            self._opened = space, *scorers
-        return self._opened
+            scorers = self._models.scorer(space), self._models.direction_scorer(space)
+            self._task = space, *scorers
+        return self._task
+
+    def size(self, piece: Piece) -> int:
+        return len(self.tables[piece.task_id])
+
+    def run(self, piece: Piece) -> list[list[float]]:
+        """Score all draws with all levels: ``(draws * levels, 3)``."""
+        space, scorer, direction_scorer = self._opened(piece.task_id)
+        readings = self.readings[piece.task_id]
+        drawn = forecast(
+            space,
+            readings,
+            next(c for c in self.scenario.strategies if c.label == piece.label),
+            self.scenario,
+            draws=piece.draws,
+            runs=1,
+            scorer=scorer,
+            direction_scorer=direction_scorer,
+        )
+        # By the task alone: strategies that are compared meet the same machine.
+        rng = np.random.default_rng(int(content_id("levels", piece.task_id), 16))
+        levels = np.exp(readings.levels(rng, piece.draws * LEVELS)).reshape(piece.draws, LEVELS)
+        budget = self.scenario.budget.evaluations or len(space.table)
+        best_s = float(space.table.best_s or np.nan)
+        rows = []
+        for (run,), mine in zip(drawn, levels, strict=True):
+            chosen = chosen_share(run)
+            for level in mine:
+                auc, final, _ = seen_scores(run[0] * level, best_s, budget)
+                rows.append([round(score, 6) for score in (auc, final, chosen)])
+        return rows
 
 
 def forecast_scenario(
     tables: Mapping[str, RecordedTable],
+    readings: Mapping[str, Readings],
     scenario: Scenario,
     models: Models,
     draws: int,
@@ -89,37 +124,18 @@ def forecast_scenario(
         that it would choose is worth once the luck of that reading is gone (1: the best there is;
         1 minus it is the simple regret, in throughput).
         ``left_out``: tasks whose noise is not known.
-
-    Raises
-    ------
-    DatasetError
-        When no task was measured on several occasions.
     """
-    readings = readings_of(tables)
     pieces = [Piece(task, label, draws) for task in readings for label in scenario.labels]
-    todo = [piece for piece in pieces if parts.kept(piece.name) is None]
-    with progress.step("forecasting", len(pieces)) as step:
-        done = len(pieces) - len(todo)
-        step.advance(done, note="resumed" if done else None)
-        if workers <= 1 or len(todo) <= 1:
-            loaded = models if isinstance(models, ModelSet) else load_models(models)
-            bench = Bench(tables, readings, loaded, scenario, parts)
-            for piece in todo:
-                step.advance(note=_run(piece, bench))
-        else:
-            # The largest first, so that no worker begins a long one when the others are done.
-            todo.sort(key=lambda p: (-len(tables[p.task_id]), p.name))
-            shared = (dict(tables), readings, models, scenario, parts)
-            for note in in_processes(_work, [(p,) for p in todo], workers, _start, shared):
-                step.advance(note=note)
-    found = {(p.task_id, p.label): np.array(parts.kept(p.name)) for p in pieces}
+    maker = _Maker(dict(tables), readings, models, scenario)
+    rows = finish("forecasting", pieces, maker, parts, progress, workers)
+    found = {(p.task_id, p.label): np.array(r) for p, r in zip(pieces, rows, strict=True)}
     return {
         "draws": draws,
         "nominal": NOMINAL,
         "left_out": [task_id for task_id in tables if task_id not in readings],
         "tasks": {
             task_id: {
-                "noise": float(one.noise.std()),
+                "noise": one.noise,
                 "level": one.level,
                 "occasions": one.occasions,
             }
@@ -127,54 +143,6 @@ def forecast_scenario(
         },
         **_summarise(found, list(readings), scenario.labels),
     }
-
-
-def _run(piece: Piece, bench: Bench) -> str:
-    """Score all draws of one piece with all levels: ``(draws * levels, 3)``."""
-    space, scorer, direction_scorer = bench.opened(piece.task_id)
-    table, readings = space.table, bench.readings[piece.task_id]
-    choice = next(c for c in bench.scenario.strategies if c.label == piece.label)
-    drawn = forecast(
-        space,
-        readings,
-        choice,
-        bench.scenario,
-        draws=piece.draws,
-        runs=1,
-        scorer=scorer,
-        direction_scorer=direction_scorer,
-    )
-    # By the task alone: strategies that are compared meet the same machine.
-    rng = np.random.default_rng(int(content_id("levels", piece.task_id), 16))
-    levels = np.exp(readings.levels(rng, piece.draws * LEVELS)).reshape(piece.draws, LEVELS)
-    budget = bench.scenario.budget.evaluations or len(table)
-    best_s = float(table.best_s or np.nan)
-    rows = []
-    for (run,), mine in zip(drawn, levels, strict=True):
-        chosen = chosen_share(run)
-        for level in mine:
-            auc, final, _ = seen_scores(run[0] * level, best_s, budget)
-            rows.append([round(score, 6) for score in (auc, final, chosen)])
-    bench.parts.keep(piece.name, rows)
-    return piece.label
-
-
-_worker: list[Bench] = []
-
-
-def _start(
-    tables: Mapping[str, RecordedTable],
-    readings: Mapping[str, Readings],
-    models: Models,
-    scenario: Scenario,
-    parts: Parts,
-) -> None:
-    loaded = models if isinstance(models, ModelSet) else load_models(models)
-    _worker[:] = [Bench(tables, readings, loaded, scenario, parts)]
-
-
-def _work(piece: Piece) -> str:
-    return _run(piece, _worker[0])
 
 
 def _summarise(

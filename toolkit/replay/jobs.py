@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,15 +13,13 @@ from toolkit.progress import Progress
 from toolkit.records import content_id
 from toolkit.replay.methodology import SpaceFacts, score_runs
 from toolkit.replay.metrics import improvements, relative_at
-from toolkit.replay.models import ModelSet, load_models
+from toolkit.replay.models import Models, ModelSet, opened
 from toolkit.replay.parts import Parts, runs_table
 from toolkit.replay.processes import in_processes
 from toolkit.replay.scenario import Scenario, StrategyChoice
 from toolkit.replay.space import RecordedSpace
 from toolkit.replay.table import RecordedTable
 from toolkit.replay.task_run import replay_once
-
-Models = ModelSet | Sequence[Path]
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ def run_jobs(
     with progress.step("replaying", total) as step:
         step.advance(total - missing, note="resumed" if missing < total else None)
         if workers <= 1 or len(todo) <= 1:
-            loaded = models if isinstance(models, ModelSet) else load_models(models)
+            loaded = opened(models)
             for job, choices in todo:
                 for label in _run_job(job, choices, scenario, loaded, parts):
                     step.advance(note=label)
@@ -116,8 +113,7 @@ _worker: list[_Worker] = []
 
 
 def _start_worker(models: Models, scenario: Scenario, parts: Parts) -> None:
-    loaded = models if isinstance(models, ModelSet) else load_models(models)
-    _worker[:] = [_Worker(loaded, scenario, parts)]
+    _worker[:] = [_Worker(opened(models), scenario, parts)]
 
 
 def _work(job: Job, choices: list[StrategyChoice]) -> list[str]:

@@ -137,3 +137,12 @@ def load_models(directories: Sequence[Path]) -> ModelSet:
 
     found = load_trained(directories)
     return ModelSet(found.throughput, found.mutation, found.fingerprint, found.validity)
+
+
+Models = ModelSet | Sequence[Path]
+"""Loaded models, or the folders that each process loads them from."""
+
+
+def opened(models: Models) -> ModelSet:
+    """Load them unless they are loaded."""
+    return models if isinstance(models, ModelSet) else load_models(models)

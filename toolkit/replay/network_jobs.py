@@ -1,25 +1,21 @@
-"""The work of replayed networks: one piece a network, scheduler and seed, in any process.
-
-Pieces do not depend on each other, and each is kept when it is done: any number of workers gives
-the same bytes, and a simulation that was killed goes on where it stopped.
-"""
+"""The work of replayed networks: one piece a network, scheduler and seed, in any process."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from toolkit.progress import Progress
-from toolkit.replay.jobs import Models
 from toolkit.replay.metrics import NAMES
-from toolkit.replay.models import ModelSet, load_models
+from toolkit.replay.models import Models, opened
 from toolkit.replay.networks import Bench, find_networks, network_metrics, replay_network
 from toolkit.replay.parts import Parts
-from toolkit.replay.processes import in_processes
+from toolkit.replay.pieces import finish
 from toolkit.replay.scenario import Scenario
 from toolkit.replay.statistics import Resamples, interval, mean, median
 from toolkit.replay.table import RecordedTable
@@ -38,6 +34,11 @@ class Piece:
     def name(self) -> tuple[str, ...]:
         """Under which the piece is kept."""
         return ("network", self.network, self.scheduler, str(self.seed))
+
+    @property
+    def note(self) -> str:
+        """What progress says."""
+        return f"{self.network} {self.scheduler}"
 
 
 def simulate_networks(
@@ -58,23 +59,8 @@ def simulate_networks(
         for scheduler in scenario.network.schedulers
         for seed in range(scenario.seeds)
     ]
-    todo = [piece for piece in pieces if parts.kept(piece.name) is None]
-    with progress.step("scheduling", len(pieces)) as step:
-        done = len(pieces) - len(todo)
-        step.advance(done, note="resumed" if done else None)
-        if workers <= 1 or len(todo) <= 1:
-            bench = Bench(tables, _loaded(models)) if todo else None
-            for piece in todo:
-                assert bench is not None
-                _run(piece, bench, scenario, parts)
-                step.advance(note=f"{piece.network} {piece.scheduler}")
-        else:
-            # The largest first, so that no worker begins a long one when the others are done.
-            todo.sort(key=lambda p: (-len(p.weights), p.name))
-            shared = (dict(tables), models, scenario, parts)
-            for note in in_processes(_work, [(p,) for p in todo], workers, _start, shared):
-                step.advance(note=note)
-    rows = [parts.kept(piece.name) for piece in pieces]
+    maker = _Maker(tables, models, scenario)
+    rows = finish("scheduling", pieces, maker, parts, progress, workers)
     return {
         "networks": {name: {"tasks": weights} for name, weights in networks.items()},
         "schedulers": _summarise(rows, list(networks), scenario),
@@ -82,29 +68,28 @@ def simulate_networks(
     }
 
 
-def _run(piece: Piece, bench: Bench, scenario: Scenario, parts: Parts) -> None:
-    best = sum(w * float(bench.tables[t].best_s or np.inf) for t, w in piece.weights.items())
-    run, objective = replay_network(bench, piece.weights, piece.scheduler, scenario, piece.seed)
-    row = {"network": piece.network, "scheduler": piece.scheduler, "seed": piece.seed}
-    parts.keep(piece.name, row | network_metrics(run, objective, best))
+@dataclass
+class _Maker:
+    """What pieces are made with; models are loaded for the first one."""
 
+    tables: Mapping[str, RecordedTable]
+    models: Models
+    scenario: Scenario
 
-def _loaded(models: Models) -> ModelSet:
-    return models if isinstance(models, ModelSet) else load_models(models)
+    @cached_property
+    def _opened(self) -> Bench:
+        return Bench(self.tables, opened(self.models))
 
+    def size(self, piece: Piece) -> int:
+        return len(piece.weights)
 
-_worker: list[tuple[Bench, Scenario, Parts]] = []
-
-
-def _start(
-    tables: Mapping[str, RecordedTable], models: Models, scenario: Scenario, parts: Parts
-) -> None:
-    _worker[:] = [(Bench(tables, _loaded(models)), scenario, parts)]
-
-
-def _work(piece: Piece) -> str:
-    _run(piece, *_worker[0])
-    return f"{piece.network} {piece.scheduler}"
+    def run(self, piece: Piece) -> dict[str, Any]:
+        best = sum(w * float(self.tables[t].best_s or np.inf) for t, w in piece.weights.items())
+        run, objective = replay_network(
+            self._opened, piece.weights, piece.scheduler, self.scenario, piece.seed
+        )
+        row = {"network": piece.network, "scheduler": piece.scheduler, "seed": piece.seed}
+        return row | network_metrics(run, objective, best)
 
 
 def _summarise(

@@ -7,23 +7,21 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter1d
 
 from toolkit.errors import DatasetError
+from toolkit.replay.noise import PROBABILITIES, latency_quantiles
 from toolkit.replay.table import RecordedTable
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 
-SMOOTH = 1.5
-"""Width of the kernel of the density of latencies, in standard deviations of the noise.
+# Of levels and candidates' middles in turn; three or four do.
+_POLISHES = 5
 
-A compromise: on held-out occasions of three records the fastest twentieth of the candidates come
-out 0.19, -0.03 and -0.06 standard deviations of a reading slower than expected (0.53, 0.06 and 0.13
-without any correction); 1 corrects two of them too much, 3 the first too little.
-"""
-
-_CELLS = 2048
+# What is thought of a machine's level before its occasions are seen: as if two had been 5 % off.
+# Occasions of a record lie minutes apart; of three virtual machines one was 13 % away from its
+# record an hour later and one 5 % ten minutes later, both with occasions that agreed better.
+PRIOR_LEVEL, PRIOR_FREEDOM = 0.05, 2
 
 
 @dataclass(frozen=True)
@@ -57,36 +55,56 @@ class Readings:
     """What is known of the readings of one task, in logarithms of seconds.
 
     A reading is taken to be a candidate's latency, times the machine's level on that occasion (the
-    same for all candidates of the task), times what is left over: the noise. It is not
-    white: a clock or a neighbour that changes slows many readings in a row, and so a whole run. It
-    is kept in the order in which it was recorded, and a run meets a stretch of it.
+    same for all candidates of the task), times what is left over: the noise
+    (``toolkit.replay.noise``). It is not white: a clock or a neighbour that changes slows many
+    readings in a row, and so a whole run. It is kept in the order in which it was recorded, and a
+    run meets a stretch of it.
 
     Attributes
     ----------
-    centre, spread
-        ``(n,)``: expectation and standard deviation of each candidate's latency at the mean level
-        of the record; NaN where no reading succeeded.
-    noise
-        One value a reading in recorded order, as wide as if the candidates' latencies were known.
+    latency
+        ``(n, len(PROBABILITIES))``: quantiles of what each candidate's latency may be at the mean
+        level of the record; NaN where no reading succeeded.
+    seen
+        Readings at the mean level, of candidates that have several, in recorded order.
+    owner
+        Number of the candidate of each.
     level
-        Standard deviation of the machine's level from occasion to occasion.
+        Standard deviation of the machine's level from occasion to occasion (with
+        ``PRIOR_LEVEL``, which many occasions outweigh).
     freedom
         Degrees of freedom behind ``level``.
     occasions
         How many occasions the mean level rests on.
     """
 
-    centre: FloatArray
-    spread: FloatArray
-    noise: FloatArray
+    latency: FloatArray
+    seen: FloatArray
+    owner: IntArray
     level: float
     freedom: int
     occasions: int
 
     def draw(self, rng: np.random.Generator) -> PosteriorDraw:
-        """Draw latencies of all candidates."""
-        unknown = self.spread * rng.standard_normal(len(self.spread))
-        return PosteriorDraw(self.centre + unknown, self.noise)
+        """Draw latencies of all candidates, and with them the noise that their readings had."""
+        place = np.interp(
+            rng.random(len(self.latency)), PROBABILITIES, np.arange(len(PROBABILITIES))
+        )
+        below = np.minimum(place.astype(np.int64), len(PROBABILITIES) - 2)
+        rows, between = np.arange(len(place)), place - below
+        low, high = self.latency[rows, below], self.latency[rows, below + 1]
+        drawn = low + between * (high - low)
+        # Candidates are drawn one by one, though readings in a row were slowed alike: how noise
+        # follows noise is seen better beside what is most likely.
+        middle = self.latency[self.owner, len(PROBABILITIES) // 2]
+        noise = np.empty(len(self.seen))
+        noise[np.argsort(self.seen - middle)] = np.sort(self.seen - drawn[self.owner])
+        return PosteriorDraw(drawn, noise)
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the noise."""
+        return float(self.draw(np.random.default_rng(0)).noise.std())
 
     def levels(self, rng: np.random.Generator, n: int) -> FloatArray:
         """Draw logarithms of the machine's level on a day to come over the record's, ``(n,)``.
@@ -100,14 +118,13 @@ class Readings:
 
 
 @dataclass(frozen=True)
-class _Split:
-    """Readings of one task taken apart: candidates, levels, the rest."""
+class _Levelled:
+    """Readings of one task, freed of the machine's level on each occasion."""
 
-    mean: FloatArray
-    counts: IntArray
+    logs: FloatArray
     levels: FloatArray
-    noise: FloatArray
-    variance: float
+    seen: FloatArray
+    owner: IntArray
 
 
 def readings_of(tables: Mapping[str, RecordedTable]) -> dict[str, Readings]:
@@ -121,89 +138,48 @@ def readings_of(tables: Mapping[str, RecordedTable]) -> dict[str, Readings]:
     DatasetError
         When all of them are left out.
     """
-    found = {task_id: _split(table) for task_id, table in tables.items()}
-    splits = {task_id: split for task_id, split in found.items() if split is not None}
-    if not splits:
+    found = {task_id: _level(table) for task_id, table in tables.items()}
+    known = {task_id: one for task_id, one in found.items() if one is not None}
+    if not known:
         raise DatasetError(
             "too few programs were read twice in any task, so that their noise is not known",
             cure="measure several occasions: 'toolkit collect --occasions 3'",
         )
     out = {}
-    for task_id, split in splits.items():
+    for task_id, one in known.items():
         machine = tables[task_id].task.machine
-        alike = [one for key, one in splits.items() if tables[key].task.machine == machine]
-        freedom = sum(len(one.levels) - 1 for one in alike)
-        level = np.sqrt(sum(float((one.levels**2).sum()) for one in alike) / freedom)
-        variance = split.variance / np.maximum(split.counts, 1)
+        alike = [other for key, other in known.items() if tables[key].task.machine == machine]
+        freedom = PRIOR_FREEDOM + sum(len(other.levels) - 1 for other in alike)
+        squares = PRIOR_FREEDOM * PRIOR_LEVEL**2 + sum((o.levels**2).sum() for o in alike)
         out[task_id] = Readings(
-            centre=split.mean + variance * _slope(split.mean, variance),
-            spread=np.where(split.counts > 0, np.sqrt(variance), np.nan),
-            noise=split.noise,
-            level=float(level),
+            latency=latency_quantiles(one.logs),
+            seen=one.seen,
+            owner=one.owner,
+            level=float(np.sqrt(squares / freedom)),
             freedom=freedom,
-            occasions=len(split.levels),
+            occasions=len(one.levels),
         )
     return out
 
 
-def _split(table: RecordedTable) -> _Split | None:
+def _level(table: RecordedTable) -> _Levelled | None:
     turns = table.occasions
     owner = np.repeat(np.arange(len(table)), turns)
     turn = np.arange(len(owner)) - table.offsets[owner]
     logs = np.full((len(table), int(turns.max())), np.nan)
     logs[owner, turn] = np.log(table.latency_s)
-    counts = np.isfinite(logs).sum(axis=1)
-    several = counts > 1
+    several = np.isfinite(logs).sum(axis=1) > 1
     # A level of few readings would be theirs and not the machine's.
     shared = np.isfinite(logs[several]).sum(axis=0) >= max(1, several.sum() / 2)
     if shared.sum() < 2:
         return None
-    off = logs - _means(logs)[:, None]
     levels = np.zeros(logs.shape[1])
-    levels[shared] = np.nanmedian(off[several][:, shared], axis=0)
-    levels[shared] -= levels[shared].mean()
+    for _ in range(_POLISHES):
+        rest = (logs - levels)[several]
+        off = np.nanmedian((rest - np.nanmedian(rest, axis=1)[:, None])[:, shared], axis=0)
+        levels[shared] += off - off.mean()
     logs -= levels
-    mean = _means(logs)
-    left = (logs - mean[:, None])[several]
-    known, sizes = np.isfinite(left), counts[several]
-    # Readings lie closer to their own mean than to the latency that they are readings of.
-    wide = left * np.sqrt(sizes / (sizes - 1))[:, None]
-    variance = float((left[known] ** 2).sum() / (sizes - 1).sum())
-    place = np.zeros(logs.shape, dtype=np.int64)
-    place[owner, turn] = table.order
-    in_order = np.argsort(place[several][known])
-    return _Split(mean, counts, levels[shared], wide[known][in_order], variance)
-
-
-def _means(logs: FloatArray) -> FloatArray:
-    """Mean of each row's numbers; NaN where it has none."""
-    known = np.isfinite(logs)
-    counts = known.sum(axis=1)
-    sums = np.where(known, logs, 0.0).sum(axis=1)
-    means: FloatArray = np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)
-    return means
-
-
-def _slope(mean: FloatArray, variance: FloatArray) -> FloatArray:
-    """Slope of the logarithm of the density of all candidates' latencies, at each of them.
-
-    A candidate that was read as fast is, on average, slower than that: of those around it more are
-    slower ones with luck than faster ones without. Its expectation is the reading plus the noise's
-    variance times this slope (Tweedie's formula; Efron, "Tweedie's Formula and Selection Bias",
-    JASA 2011).
-    """
-    slope = np.zeros_like(mean)
-    known = np.isfinite(mean)
-    values, noise = mean[known], float(np.sqrt(np.median(variance[known])))
-    if noise == 0.0:
-        return slope
-    low, high = values.min() - 4 * SMOOTH * noise, values.max() + 4 * SMOOTH * noise
-    edges = np.linspace(low, high, _CELLS + 1)
-    step = edges[1] - edges[0]
-    counts = np.histogram(values, edges)[0].astype(np.float64)
-    # Cells coarser than the kernel would be taken for slopes.
-    width = max(SMOOTH * noise / step, 3.0)
-    density = gaussian_filter1d(counts, width, mode="constant", truncate=8)
-    logs = np.log(np.maximum(density, 1e-300))
-    slope[known] = np.interp(values, (edges[:-1] + edges[1:]) / 2, np.gradient(logs, step))
-    return slope
+    counted = np.flatnonzero(several[owner] & np.isfinite(table.latency_s))
+    counted = counted[np.argsort(table.order[counted], kind="stable")]
+    seen = logs[owner[counted], turn[counted]]
+    return _Levelled(logs, levels[shared], seen, owner[counted])

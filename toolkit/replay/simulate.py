@@ -97,9 +97,8 @@ def simulate(
         __version__, scenario.fingerprint(), dataset.fingerprint(), model_set.fingerprint
     )
     grids = _grids(tables, scenario)
-    if forecast_draws:
-        # What cannot be forecast is said before anything is replayed.
-        readings_of(tables)
+    # What cannot be forecast is said before anything is replayed.
+    readings = readings_of(tables) if forecast_draws else {}
     with TemporaryDirectory() as temporary:
         folder = Path(temporary) if out is None else Path(out)
         parts = Parts(folder, key)
@@ -116,7 +115,14 @@ def simulate(
             )
         if forecast_draws:
             summary["forecast"] = forecast_scenario(
-                tables, scenario, folders or model_set, forecast_draws, parts, progress, workers
+                tables,
+                readings,
+                scenario,
+                folders or model_set,
+                forecast_draws,
+                parts,
+                progress,
+                workers,
             )
         if out is not None:
             parts.assemble(list(rows), folder / "runs.parquet")

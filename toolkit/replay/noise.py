@@ -1,0 +1,220 @@
+"""Latencies told apart from the noise of their readings, whatever shape that noise has.
+
+In logarithms a reading is a latency plus noise. Noise of measurements is seldom normal: most
+readings agree to a percent or two, some are a tenth slower, and on a machine with two clocks there
+are two heaps. A mean and a standard deviation then mislead twice: a slow reading makes its fellows
+look lucky, and all candidates count as equally uncertain.
+
+So neither shape is assumed. The distribution of the noise and that of the latencies are estimated
+in turn from all readings of a task: given both, Bayes' rule says where each candidate's latency may
+lie; what is left over is the noise. This is the EM algorithm for a deconvolution with an unknown
+error distribution, which several readings of each candidate identify (Kotlarski 1967), smoothed in
+every round so that it does not end in spikes (Silverman, Jones, Wilson and Nychka, "A Smoothed EM
+Approach to Indirect Estimation Problems", JRSS B 1990).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter1d
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+PROBABILITIES: FloatArray = np.concatenate(
+    [[0.001, 0.005, 0.02], np.linspace(0.05, 0.95, 19), [0.98, 0.995, 0.999]]
+)
+"""At which quantiles a candidate's latency is given."""
+
+# The noise's density lives on cells of asinh(noise / (CORE * scale)): fine where most readings lie,
+# coarse in the tails, which begin at CORE scales.
+CORE, CELL, REACH = 2.0, 0.02, 7.0
+AXIS: FloatArray = np.arange(-REACH, REACH + CELL / 2, CELL)
+
+# Widths of the kernels: for the noise on that axis with TYPICAL readings (more readings, less
+# smoothing), for the latencies in scales over the root of a candidate's number of readings. No
+# fine choice: half or twice either changes the ranked probability score of occasions that were held
+# out, on 41 tasks of several machines, by less than 3 %, and wider ones say too little where noise
+# is normal.
+NOISE_WIDTH, TYPICAL, LATENCY_WIDTH = 0.2, 500, 1.5
+# So many readings of a Student's t with two degrees of freedom are thought to have been seen too.
+ASSUMED, FREEDOM = 10.0, 2.0
+
+ROUNDS = 10
+# The shapes are estimated from about so many readings, evenly from fast and slow candidates, of
+# each at most so many.
+ENOUGH, EACH = 5_000, 8
+# A posterior's grid is fine around so many readings of a candidate, each with so many points.
+ANCHORS, POINTS = 5, 61
+_PRIOR_CELLS = 8192
+_AT_ONCE = 10_000
+
+
+def latency_quantiles(readings: FloatArray) -> FloatArray:
+    """Where each candidate's latency may lie, given its readings and those of all others.
+
+    Parameters
+    ----------
+    readings
+        ``(n, occasions)``: logarithms of seconds, freed of the machine's level; NaN for none. Some
+        candidates must have several.
+
+    Returns
+    -------
+    NDArray
+        ``(n, len(PROBABILITIES))``: quantiles of the posterior of each logarithm; NaN for a
+        candidate without readings.
+    """
+    out = np.full((len(readings), len(PROBABILITIES)), np.nan)
+    known = np.isfinite(readings).any(axis=1)
+    # Readings first, in order: no row has gaps then.
+    order = np.argsort(~np.isfinite(readings[known]), axis=1, kind="stable")
+    packed = np.take_along_axis(readings[known], order, axis=1)
+    scale = _scale(packed)
+    if scale == 0.0:
+        out[known] = packed[:, :1]
+        return out
+    shapes = _estimate(packed[:, :EACH], scale)
+    parts = np.array_split(packed, 1 + packed.size // _AT_ONCE)
+    out[known] = np.concatenate([_Grid.around(p, scale).quantiles(shapes) for p in parts if len(p)])
+    return out
+
+
+def _scale(packed: FloatArray) -> float:
+    """Standard deviation of the bulk of the noise, from consecutive readings of a candidate."""
+    apart = np.abs(np.diff(packed, axis=1))
+    apart = apart[np.isfinite(apart)]
+    # As of a normal distribution: of its differences half are below 0.954 standard deviations, and
+    # they are 1.128 on average (of use where a coarse clock makes most of them 0).
+    return float(np.median(apart) / 0.954) or float(apart.mean() / 1.128)
+
+
+@dataclass(frozen=True)
+class _Shapes:
+    """Logarithms of both densities: of the noise on ``AXIS``, of the latencies on even cells."""
+
+    noise: FloatArray
+    latency: FloatArray
+    lowest: float
+    step: float
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Points at which candidates' latencies are looked at, and the noise that each would mean.
+
+    Attributes
+    ----------
+    points, widths
+        ``(n, p)``: logarithms, and how much of the line each stands for.
+    starts
+        ``(n,)``: first reading of each candidate.
+    place
+        ``(readings, p)``: where on ``AXIS`` the noise of each reading would be, in cells.
+    """
+
+    points: FloatArray
+    widths: FloatArray
+    starts: IntArray
+    place: FloatArray
+
+    @classmethod
+    def around(cls, packed: FloatArray, scale: float) -> _Grid:
+        """Points around the readings of each candidate, dense near them."""
+        known = np.isfinite(packed)
+        counts = known.sum(axis=1)
+        share = np.linspace(0, 1, ANCHORS)
+        chosen = np.rint(share * (counts - 1)[:, None]).astype(np.int64)
+        anchors = np.take_along_axis(np.sort(packed, axis=1), chosen, axis=1)
+        around = scale * np.sinh(np.linspace(-4.5, 4.5, POINTS))
+        points = np.sort((anchors[:, :, None] + around).reshape(len(packed), -1), axis=1)
+        owner = np.repeat(np.arange(len(packed)), counts)
+        noise = packed[known][:, None] - points[owner]
+        place = (np.arcsinh(noise / (CORE * scale)) + REACH) / CELL
+        return cls(
+            points=points,
+            widths=np.gradient(points, axis=1),
+            starts=np.r_[0, np.cumsum(counts)[:-1]],
+            place=np.clip(place, 0, len(AXIS) - 1.001),
+        )
+
+    def posterior(self, shapes: _Shapes) -> FloatArray:
+        """Probability of each point, ``(n, p)``."""
+        logs = np.add.reduceat(_at(shapes.noise, self.place), self.starts, axis=0)
+        logs += _at(shapes.latency, (self.points - shapes.lowest) / shapes.step)
+        weights = np.exp(logs - logs.max(axis=1, keepdims=True)) * self.widths
+        probability: FloatArray = weights / weights.sum(axis=1, keepdims=True)
+        return probability
+
+    def quantiles(self, shapes: _Shapes) -> FloatArray:
+        probability = self.posterior(shapes)
+        below = np.cumsum(probability, axis=1) - probability / 2
+        rows = zip(below, self.points, strict=True)
+        return np.array([np.interp(PROBABILITIES, row, points) for row, points in rows])
+
+
+def _at(values: FloatArray, place: FloatArray) -> FloatArray:
+    """Look values up between cells."""
+    place = np.clip(place, 0, len(values) - 1.001)
+    cell = place.astype(np.int64)
+    between = place - cell
+    found: FloatArray = values[cell] * (1 - between) + values[cell + 1] * between
+    return found
+
+
+def _counted(place: FloatArray, weights: FloatArray, cells: int) -> FloatArray:
+    """Weights that fall on each cell, shared between the two that a place lies between."""
+    place = np.clip(place, 0, cells - 1.001).ravel()
+    cell = place.astype(np.int64)
+    between = place - cell
+    counted: FloatArray = np.bincount(cell, weights.ravel() * (1 - between), cells).astype(float)
+    counted += np.bincount(cell + 1, weights.ravel() * between, cells)
+    return counted
+
+
+def _estimate(packed: FloatArray, scale: float) -> _Shapes:
+    """Estimate both densities in turn."""
+    middles = np.nanmedian(packed, axis=1)
+    several = np.flatnonzero(np.isfinite(packed[:, 1]))
+    ranked = several[np.argsort(middles[several], kind="stable")]
+    wanted = max(2, int(len(ranked) * min(1.0, ENOUGH / np.isfinite(packed[ranked]).sum())))
+    used = ranked[np.linspace(0, len(ranked) - 1, min(wanted, len(ranked))).astype(np.int64)]
+    grid = _Grid.around(packed[used], scale)
+    lowest, highest = middles.min() - 20 * scale, middles.max() + 20 * scale
+    each = len(grid.place) / len(used)
+    step = float(highest - lowest) / (_PRIOR_CELLS - 1)
+    owner = np.repeat(np.arange(len(used)), np.diff(np.r_[grid.starts, len(grid.place)]))
+
+    def latency(places: FloatArray, weights: FloatArray) -> FloatArray:
+        counted = _counted((places - lowest) / step, weights, _PRIOR_CELLS)
+        # Cells coarser than the kernel would be taken for structure.
+        width = max(LATENCY_WIDTH * scale / np.sqrt(each) / step, 3.0)
+        smooth = gaussian_filter1d(counted, width, mode="constant", truncate=6)
+        # And one candidate anywhere.
+        logs: FloatArray = np.log(smooth / smooth.sum() * len(used) + 1 / _PRIOR_CELLS)
+        return logs
+
+    stretch = np.cosh(AXIS)
+    assumed = (1 + (CORE * np.sinh(AXIS)) ** 2 / FREEDOM) ** (-(FREEDOM + 1) / 2) * stretch
+    assumed /= assumed.sum()
+    width = NOISE_WIDTH * (TYPICAL / len(grid.place)) ** 0.2 / CELL
+    shapes = _Shapes(
+        np.log(assumed / stretch),
+        latency(middles[used], np.ones(len(used))),
+        float(lowest),
+        step,
+    )
+    for _ in range(ROUNDS):
+        probability = grid.posterior(shapes)
+        counted = _counted(grid.place, probability[owner], len(AXIS))
+        noise = gaussian_filter1d(counted, width, mode="constant", truncate=6) + ASSUMED * assumed
+        shapes = _Shapes(
+            np.log(noise / noise.sum() / stretch),
+            latency(grid.points, probability),
+            shapes.lowest,
+            step,
+        )
+    return shapes
