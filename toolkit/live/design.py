@@ -30,6 +30,7 @@ from toolkit.live.choices import (
     without_postprocessors,
 )
 from toolkit.live.intrinsics import load_intrinsics
+from toolkit.live.locations import Locations, learn_locations
 from toolkit.live.programs import count_inputs, trace_json
 from toolkit.records import KnobKind
 
@@ -92,6 +93,7 @@ class DesignSpace:
         self._traces = [space.trace for space in spaces]
         self._postprocessors = list(self._context.space_generator.postprocs)
         self._seen_values: dict[tuple[int, int], tuple[list[Any], int]] = {}
+        self._locations: dict[int, Locations | None] = {}
         self._mutators = {
             type(mutator).__name__: mutator
             for mutator in self._context.space_generator.mutator_probs
@@ -123,6 +125,16 @@ class DesignSpace:
             return None
         return self._postprocessed(sketch, schedule)
 
+    def settled(self, sketch: int, chosen: list[Any]) -> list[Any]:
+        """The trace with its compute location as TVM would take it (``toolkit.live.locations``).
+
+        Traces that were put together here need it: TVM's own are settled.
+        """
+        if sketch not in self._locations:
+            self._locations[sketch] = learn_locations(self.module, chosen)
+        locations = self._locations[sketch]
+        return chosen if locations is None else locations.settled(chosen)
+
     def _postprocessed(self, sketch: int, schedule: Schedule) -> Design | None:
         chosen = trace_json(schedule.trace)
         schedule.enter_postproc()
@@ -150,12 +162,15 @@ class DesignSpace:
     ) -> Iterator[list[Any]]:
         """Traces with another decision at an instruction, a few of them, in random order.
 
-        Nearly all are valid (TVM has the last word: ``realise``), and they cost microseconds
+        All but a few are valid (TVM has the last word: ``realise``), and they cost microseconds
         where applying a trace costs milliseconds.
         """
         choice = next(c for c in choices(chosen) if c.position == position)
+        key = design_key(sketch, chosen)
         for value in self._other_values(choice, sketch, chosen, rng):
-            yield with_value(chosen, choice, value)
+            proposal = self.settled(sketch, with_value(chosen, choice, value))
+            if design_key(sketch, proposal) != key:
+                yield proposal
 
     def _other_values(
         self,

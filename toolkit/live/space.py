@@ -132,8 +132,8 @@ class MetaScheduleSpace:
         """Draw up to n distinct candidates.
 
         TVM draws one in ``REDRAWS`` of them; the others take its compute locations and draw
-        tiles and categories anew here, a hundred times faster. The few of these that TVM
-        refuses fail when they are measured.
+        tiles and categories anew here, a hundred times faster. Should TVM refuse one of these,
+        it fails when it is measured.
         """
         sketch = None if sketch_id is None else self._index[sketch_id]
         found: dict[str, Candidate] = {}
@@ -146,7 +146,8 @@ class MetaScheduleSpace:
             if design is None:
                 continue
             drawn = [design.chosen]
-            drawn += [redrawn(design.chosen, rng) for _ in range(min(REDRAWS, n // 8))]
+            for _ in range(min(REDRAWS, n // 8)):
+                drawn.append(self.design.settled(design.sketch, redrawn(design.chosen, rng)))
             for chosen in drawn:
                 candidate = self._candidate(design.sketch, chosen)
                 found.setdefault(candidate.candidate_id, candidate)
@@ -213,7 +214,8 @@ class MetaScheduleSpace:
             else:
                 continue
             for value in values:
-                neighbour = self._candidate(sketch, with_value(chosen, choice, value))
+                moved = self.design.settled(sketch, with_value(chosen, choice, value))
+                neighbour = self._candidate(sketch, moved)
                 found[neighbour.candidate_id] = neighbour
         found.pop(candidate.candidate_id, None)
         return list(found.values())
