@@ -176,9 +176,10 @@ class _Batch:
         self._engine = engine
         self._bar = bar
         self._count = len(programs)
-        self._to_build: queue.Queue[_Job] = queue.Queue()
-        for position, program in enumerate(programs):
-            self._to_build.put(_Job(position, program))
+        self._programs = programs
+        self._to_build: queue.Queue[int] = queue.Queue()
+        for position in range(len(programs)):
+            self._to_build.put(position)
         # Bounded, so that builders are never far ahead: files would pile up.
         self._room = threading.Semaphore(AHEAD * len(engine._runners))
         self._to_run: queue.Queue[_Job] = queue.Queue()
@@ -221,10 +222,11 @@ class _Batch:
             if not self._room.acquire(timeout=0.1):
                 continue
             try:
-                job = self._to_build.get_nowait()
+                position = self._to_build.get_nowait()
             except queue.Empty:
                 self._room.release()
                 return
+            job = _Job(position, self._programs[position])
             job.path = str(
                 Path(self._engine._folder.name) / f"{job.program.key}-{job.position}.tar"
             )

@@ -39,6 +39,10 @@ class Program:
     inputs: int
 
 
+REFUSED = Program("refused", "", [], 0)
+"""Stands for a schedule that TVM refuses: it is not built, and says so."""
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
     """What one request to the worker gave; times in seconds.
@@ -245,6 +249,8 @@ class Device:
         return reply
 
     def _ask(self, program: Program, op: str, **more: Any) -> Reading:
+        if program is REFUSED:
+            return Reading(TrialState.INSTANTIATION, error="TVM refuses its schedule")
         process = self._start()
         if op != "build":
             self._held.discard(program.key)

@@ -104,14 +104,14 @@ class LocalEngine:
             return
         size = BUILT_AHEAD * len(self._devices)
         for begin in range(0, len(programs), size):
-            yield from self._group(begin, programs[begin : begin + size], bar)
+            yield from self._group(programs, range(len(programs))[begin : begin + size], bar)
 
     def _group(
-        self, begin: int, programs: Sequence[Program], bar: Callable[[], float | None]
+        self, programs: Sequence[Program], places: range, bar: Callable[[], float | None]
     ) -> Iterator[tuple[int, Reading]]:
         # A process takes the next program when it has built one: a slow build holds up no others.
-        waiting = list(range(len(programs)))[::-1]
-        built: list[list[tuple[int, Reading]]] = [[] for _ in self._devices]
+        waiting = list(places)[::-1]
+        built: list[list[tuple[int, Program, Reading]]] = [[] for _ in self._devices]
 
         def work(number: int) -> None:
             device = self._devices[number]
@@ -120,16 +120,17 @@ class LocalEngine:
                     place = waiting.pop()
                 except IndexError:
                     return
-                built[number].append((place, device.build(programs[place])))
+                program = programs[place]
+                built[number].append((place, program, device.build(program)))
 
         list(self._pool.map(work, range(len(self._devices))))
         for device, mine in zip(self._devices, built, strict=True):
-            for place, build in mine:
+            for place, program, build in mine:
                 if build.state is not TrialState.OK:
-                    yield begin + place, build
+                    yield place, build
                     continue
-                reading = device.measure(programs[place], bar_s=bar())
-                yield begin + place, replace(reading, build_s=build.build_s + reading.build_s)
+                reading = device.measure(program, bar_s=bar())
+                yield place, replace(reading, build_s=build.build_s + reading.build_s)
 
 
 def engine_options(device: str | None, builders: int | None) -> dict[str, Any]:

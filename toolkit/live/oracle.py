@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol as Role
+from typing import overload
 
 from toolkit.live.database import DatabaseWriter
 from toolkit.live.design import Design
-from toolkit.live.device import Program, Reading
+from toolkit.live.device import REFUSED, Program, Reading
 from toolkit.live.programs import entry_arguments, timed_program, trace_json
 from toolkit.live.protocol import Protocol
 from toolkit.live.space import MetaScheduleSpace
-from toolkit.records import Candidate, Trial, TrialState
+from toolkit.records import Candidate, Trial
 
 
 class Engine(Role):
@@ -25,9 +27,49 @@ class Engine(Role):
     ) -> Iterable[tuple[int, Reading]]:
         """Measure programs; give (position, reading) as each is done, in any order.
 
+        Each program is asked for once, when it is to be built, perhaps in another thread.
+
         ``bar`` gives the best latency so far in seconds, for protocols that drop what is worse.
         """
         ...
+
+
+class Programs(Sequence[Program]):
+    """Programs of candidates, each made when it is asked for: no builder waits for all of them.
+
+    Those that TVM refuses are ``REFUSED``. Builders ask in threads of their own.
+    """
+
+    def __init__(self, space: MetaScheduleSpace, candidates: Sequence[Candidate]) -> None:
+        self._space = space
+        self._candidates = candidates
+        self._designs: dict[int, Design | None] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._candidates)
+
+    @overload
+    def __getitem__(self, place: int) -> Program: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Program]: ...
+    def __getitem__(self, place: int | slice) -> Program | list[Program]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(*place.indices(len(self)))]
+        if not 0 <= place < len(self):
+            raise IndexError(place)
+        with self._lock:
+            if place not in self._designs:
+                self._designs[place] = self._space.realise(self._candidates[place])
+            design = self._designs[place]
+            if design is None:
+                return REFUSED
+            return timed_program(design.schedule, self._space.design.inputs)
+
+    def taken(self, place: int) -> Design | None:
+        """Give the design behind a program that was made, and forget it; ``None``: refused."""
+        with self._lock:
+            return self._designs.pop(place)
 
 
 class DeviceOracle:
@@ -70,23 +112,16 @@ class DeviceOracle:
         return [trials[place] for place in range(len(candidates))]
 
     def _each(self, candidates: Sequence[Candidate]) -> Iterator[tuple[int, Trial]]:
-        designs: dict[int, Design] = {}
-        for place, candidate in enumerate(candidates):
-            design = self.space.realise(candidate)
+        programs = Programs(self.space, candidates)
+        for place, reading in self.device.measure_many(programs, lambda: self.best_s):
+            candidate, design = candidates[place], programs.taken(place)
             if design is not None:
-                designs[place] = design
-                continue
-            state, error = TrialState.INSTANTIATION, "TVM refuses its schedule"
-            if self.writer is not None and self._index is not None:
+                self._write(design, reading)
+            elif self.writer is not None and self._index is not None:
+                error = reading.error or "refused"
                 self.writer.refuse(self._index, candidate.candidate_id, error, **self._stamp())
-            yield place, Trial(candidate, state, (), 0.0, time.time(), error)
-        places = list(designs)
-        programs = [timed_program(designs[p].schedule, self.space.design.inputs) for p in places]
-        for position, reading in self.device.measure_many(programs, lambda: self.best_s):
-            place = places[position]
-            self._write(designs[place], reading)
             trial = Trial(
-                candidate=candidates[place],
+                candidate=candidate,
                 state=reading.state,
                 run_times_s=reading.run_times_s,
                 elapsed_s=reading.build_s + reading.run_s,
