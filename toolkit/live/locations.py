@@ -26,8 +26,8 @@ INLINE, ROOT = -2, -1
 # Below every loop.
 DEEPEST = 1_000
 
-# Random programs whose loops are looked at, so that no two factors are alike in all of them, and how
-# many of these TVM is asked about.
+# Random programs whose loops are looked at (so many that no two factors are alike in all of them),
+# and how many of these TVM is asked about.
 PROBES, ASKED = 16, 6
 
 # TVM's number for an iteration over a reduction.

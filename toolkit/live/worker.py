@@ -111,7 +111,7 @@ class Bench:
         """Compile a scheduled module given as TVM's JSON, down to machine code."""
         from tvm_ffi.serialization import from_json_graph_str
 
-        # The TVM that wrote it a moment ago: 'load_json' would first look for what older ones wrote.
+        # This TVM wrote it: 'load_json' would first look for what older ones did otherwise.
         module = from_json_graph_str(program)
         if timed:
             # As TVM's own builder does: weights arrive in the layout that the schedule chose,
