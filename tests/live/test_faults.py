@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from tvm.script import tirx as T
 
 from tests.live.conftest import PROTOCOL
 from toolkit.errors import LiveError
+from toolkit.live.apart import ApartEngine
 from toolkit.live.database import DatabaseWriter
 from toolkit.live.design import DesignSpace
 from toolkit.live.device import Device, Program
@@ -154,6 +157,37 @@ def test_what_is_clearly_worse_is_read_once_and_the_record_says_so(
         assert len(first[0].run_times_s) == 4, "the first has nothing to be worse than"
         said = [trial["protocol"] for trial in writer.trials]
         assert said[0] == "full" and said[2:] == ["first reading"] * 2
+
+
+@pytest.mark.parametrize("kind", ["device", "local", "apart"])
+def test_what_tvm_refuses_costs_no_build_and_is_written_down(
+    kind: str,
+    design: DesignSpace,
+    target: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    space = MetaScheduleSpace(design, machine="bench")
+    drawn = space.sample(np.random.default_rng(5), 7)
+    refused, realise = drawn[::3], space.realise
+    monkeypatch.setattr(space, "realise", lambda c: None if c in refused else realise(c))
+    engines = {
+        "device": lambda: Device(target, PROTOCOL),
+        "local": lambda: LocalEngine(target, PROTOCOL, builders=2),
+        "apart": lambda: ApartEngine(target, PROTOCOL, builders=2),
+    }
+    with engines[kind]() as engine, DatabaseWriter(tmp_path, target) as writer:
+        trials = DeviceOracle(space, engine, writer).measure(drawn)
+        assert [trial.candidate for trial in trials] == drawn
+        assert len(writer.records) == 4
+    for trial in trials:
+        if trial.candidate in refused:
+            assert trial.state is TrialState.INSTANTIATION and trial.elapsed_s == 0.0
+        else:
+            assert trial.state is TrialState.OK and trial.latency_s is not None
+    lines = (tmp_path / "database_refused.jsonl").read_text().splitlines()
+    said = {json.loads(line)["candidate"] for line in lines}
+    assert said == {candidate.candidate_id for candidate in refused}
 
 
 def test_what_names_no_device_is_a_named_error(target: str) -> None:

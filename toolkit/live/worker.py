@@ -105,10 +105,18 @@ class Bench:
         """Compile for a device elsewhere, into an archive of objects as TVM's builder does."""
         from tvm.support.tar import tar
 
-        self.build(program, timed=True).export_library(path, fcompile=tar)
+        self.compile(program, timed=True).export_library(path, fcompile=tar)
 
     def build(self, program: str, *, timed: bool) -> Any:
-        """Compile a scheduled module given as TVM's JSON, down to machine code."""
+        """Compile a program for this process, down to machine code."""
+        executable = self.compile(program, timed=timed)
+        if self.target.kind.name == "llvm":
+            # LLVM makes machine code when a function is asked for: part of the build, not the run.
+            _ = executable.mod["main"]
+        return executable
+
+    def compile(self, program: str, *, timed: bool) -> Any:
+        """Compile a scheduled module given as TVM's JSON; LLVM has yet to make machine code."""
         from tvm_ffi.serialization import from_json_graph_str
 
         # This TVM wrote it: 'load_json' would first look for what older ones did otherwise.
@@ -119,11 +127,7 @@ class Bench:
             from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
             module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module)
-        executable = self.tvm.compile(module, target=self.target)
-        if self.target.kind.name == "llvm" and self.session is None:
-            # LLVM makes machine code when a function is asked for: part of the build, not the run.
-            _ = executable.mod["main"]
-        return executable
+        return self.tvm.compile(module, target=self.target)
 
     def arguments(self, info: list[Any], placement: int | None = None) -> list[Any]:
         """Random arguments (seeded by shape, so that every candidate computes on the same).

@@ -1,0 +1,107 @@
+"""Processor seconds that one trial costs at least: TVM's compiler, and the reading itself.
+
+    python tests/benchmarks/bench_trial_cost.py --trials 64
+
+Random programs, one after the other in this process, with the settings of ``bench_engine.py``.
+Whoever measures them has to lower, compile and run them; the sum is what no engine can save where
+builders and devices share the cores. Nothing else may run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tvm.support import cc
+from tvm.support.tar import tar, untar
+
+from toolkit.live.design import DesignSpace
+from toolkit.live.machine import default_target, physical_cores
+from toolkit.live.programs import timed_program
+from toolkit.live.protocol import Protocol
+from toolkit.live.space import MetaScheduleSpace
+from toolkit.live.worker import Bench
+from toolkit.live.workloads import parse_workload
+
+
+class Costs:
+    """Sums of processor and of wall-clock seconds, by what they were spent on."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, list[float]] = {}
+
+    def of(self, what: str, work: Callable[[], Any]) -> Any:
+        """Do something and count what it cost, child processes included."""
+        began, clock = _processor_seconds(), time.perf_counter()
+        result = work()
+        mine = self.sums.setdefault(what, [0.0, 0.0])
+        mine[0] += _processor_seconds() - began
+        mine[1] += time.perf_counter() - clock
+        return result
+
+
+def _processor_seconds() -> float:
+    found = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(use.ru_utime + use.ru_stime for use in found)
+
+
+def main() -> None:
+    """Print one JSON object a workload."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--workload", action="append")
+    parser.add_argument("--trials", type=int, default=64)
+    options = parser.parse_args()
+    threads = physical_cores()
+    os.environ["TVM_NUM_THREADS"] = str(threads)
+    target = default_target(threads)
+    protocol = Protocol(number=3, repeat=1, min_repeat_ms=100, threads=threads, max_retries=0)
+    # As on a device elsewhere: compiled into an archive, linked and read there.
+    bench = Bench({"target": json.loads(target), "cores": []})
+    for name in options.workload or ["matmul:256,256,256", "conv2d_nhwc:1,28,28,64,64,3,1,1"]:
+        (workload,) = parse_workload(name)
+        space = MetaScheduleSpace(DesignSpace(workload.module, target))
+        drawn = space.sample(np.random.default_rng(1), options.trials)
+        costs = Costs()
+        with tempfile.TemporaryDirectory() as text:
+            folder = Path(text)
+            for number, candidate in enumerate(drawn):
+                design = costs.of("schedule", lambda c=candidate: space.realise(c))
+                if design is None:
+                    continue
+                program = timed_program(design.schedule, space.design.inputs)
+                archive = str(folder / f"{number}.tar")
+                module = costs.of(
+                    "lower and optimise", lambda p=program: bench.compile(p.text, timed=True)
+                )
+                costs.of("generate code", lambda m=module, a=archive: _export(m, a))
+                objects = folder / f"{number}"
+                objects.mkdir()
+                untar(archive, str(objects))
+                made = [str(path) for path in objects.iterdir()]
+                linked = str(folder / f"{number}.so")
+                costs.of("link", lambda o=linked, m=made: cc.create_shared(o, m))
+                loaded = bench.load(linked)
+                settings = protocol.to_dict()
+                costs.of(
+                    "run",
+                    lambda m=loaded, p=program: bench.run(m, p.arguments, settings, lambda: None),
+                )
+        count = len(drawn)
+        shown = {what: [round(s / count, 4) for s in sums] for what, sums in costs.sums.items()}
+        print(json.dumps({"workload": name, "trials": count, "processor_s, wall_s": shown}))
+
+
+def _export(module: Any, path: str) -> None:
+    module.export_library(path, fcompile=tar)
+
+
+if __name__ == "__main__":
+    main()
