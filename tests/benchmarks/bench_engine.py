@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import statistics
 import tempfile
 import time
@@ -97,6 +98,9 @@ def main() -> None:
         number=3, repeat=1, min_repeat_ms=100, threads=threads, max_retries=0, drop_above=drop
     )
     farm = Farm() if options.mode == "rpc" else None
+    # Programs run on as many threads on both sides: here on those that the target names (TVM by
+    # itself takes half of the cores), behind RPC on as many as the servers take.
+    os.environ["TVM_NUM_THREADS"] = str(threads)
     for name in options.workload or ["matmul:256,256,256", "conv2d_nhwc:1,28,28,64,64,3,1,1"]:
         (workload,) = parse_workload(name)
         pairs = []
