@@ -16,6 +16,8 @@ from typing import Any
 
 import orjson
 
+from toolkit.live.timing import Stopwatch
+
 # Zones before and behind each argument while outputs are compared, and what they are filled with.
 GUARD_BYTES = 1 << 17
 GUARD = 0xA5
@@ -29,39 +31,6 @@ ARENA_ALIGNMENT = 1 << 28
 def _reply(stream: Any, message: dict[str, Any]) -> None:
     stream.write(orjson.dumps(message) + b"\n")
     stream.flush()
-
-
-class _CoreUse:
-    """CPU seconds that other processes spent on some cores (Linux: ``/proc/stat``)."""
-
-    def __init__(self, cores: list[int]) -> None:
-        self._cores = {f"cpu{core}" for core in cores}
-        self._tick = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
-        self._busy, self._own, self._wall = self._read()
-
-    def _read(self) -> tuple[float, float, float]:
-        busy = 0.0
-        try:
-            with open("/proc/stat", encoding="ascii") as stat:  # noqa: PTH123 - a kernel file
-                for line in stat:
-                    name, *fields = line.split()
-                    if name in self._cores:
-                        user, nice, system, _idle, _iowait, irq, softirq, steal = map(
-                            int, fields[:8]
-                        )
-                        busy += (user + nice + system + irq + softirq + steal) / self._tick
-        except OSError:
-            return 0.0, 0.0, time.perf_counter()
-        own = os.times()
-        return busy, own.user + own.system, time.perf_counter()
-
-    def foreign_share(self) -> float:
-        """Share of the cores' time since construction that was not this process's own."""
-        busy, own, wall = self._read()
-        available = max(wall - self._wall, 1e-9) * max(len(self._cores), 1)
-        foreign = (busy - self._busy) - (own - self._own)
-        # One tick of rounding on either side is not interference.
-        return max(0.0, foreign - 2.0 / self._tick) / available
 
 
 class OutOfBoundsError(Exception):
@@ -179,52 +148,11 @@ class Bench:
         again: Callable[[], None],
         drop_above_s: float | None = None,
     ) -> dict[str, Any]:
-        """Time a program; give run times in seconds and the disturbance.
-
-        ``again`` is called before a disturbed reading is repeated: its time limit begins anew.
-        With ``drop_above_s`` a short reading comes first (one repeat of at least
-        ``first_reading_ms``); a program that it finds slower is not read in full.
-        """
+        """Time a program, as ``Stopwatch.read`` says."""
         arguments = self.arguments(info, protocol.get("placement"))
-        flush = "cache_flush_cpu_non_first_arg" if protocol["cache_flush"] else ""
-        if drop_above_s is not None:
-            first = module.time_evaluator(
-                "main",
-                self.device,
-                number=1,
-                repeat=1,
-                min_repeat_ms=protocol["first_reading_ms"],
-                f_preproc=flush,
-            )
-            use = _CoreUse(self.cores)
-            results = list(first(*arguments).results)
-            if results[0] > drop_above_s:
-                share = use.foreign_share()
-                # A disturbed first reading drops nothing.
-                if share <= protocol["max_foreign_share"]:
-                    return {
-                        "run_times_s": results,
-                        "foreign_share": share,
-                        "retries": 0,
-                        "first": True,
-                    }
-        evaluator = module.time_evaluator(
-            "main",
-            self.device,
-            number=protocol["number"],
-            repeat=protocol["repeat"],
-            min_repeat_ms=protocol["min_repeat_ms"],
-            f_preproc=flush,
+        return Stopwatch(module, self.device, arguments, protocol, self.cores).read(
+            again, drop_above_s
         )
-        retries = 0
-        while True:
-            use = _CoreUse(self.cores)
-            results = list(evaluator(*arguments).results)
-            share = use.foreign_share()
-            if share <= protocol["max_foreign_share"] or retries >= protocol["max_retries"]:
-                return {"run_times_s": results, "foreign_share": share, "retries": retries}
-            retries += 1
-            again()
 
     def outputs(self, executable: Any, info: list[Any], inputs: int) -> list[Any]:
         """Run once on fresh copies; return the arguments behind the inputs, as arrays.

@@ -1,0 +1,128 @@
+"""How a built program is read: TVM's time evaluator, and whether anything else ran meanwhile."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+# A repeat of 'min_repeat_ms' needs so many calls as only a reading can tell. TVM's evaluator
+# starts with the first, cold calls; what they promise falls short, and it all begins again with
+# 1.6 times as many: 180 to 200 ms were spent on a repeat of 100 (docs/explanation/live.md). After
+# a pilot of this length, and with so many more calls than it asks for, 125 ms are, and the
+# readings are the same.
+PILOT_MS = 5
+SPARE_CALLS = 0.05
+# Where a repeat is shorter than so many pilots, nothing was gained.
+LEAST_PILOTS = 10
+
+
+class CoreUse:
+    """CPU seconds that other processes spent on some cores (Linux: ``/proc/stat``)."""
+
+    def __init__(self, cores: list[int]) -> None:
+        self._cores = {f"cpu{core}" for core in cores}
+        self._tick = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+        self._busy, self._own, self._wall = self._read()
+
+    def _read(self) -> tuple[float, float, float]:
+        busy = 0.0
+        try:
+            with open("/proc/stat", encoding="ascii") as stat:  # noqa: PTH123 - a kernel file
+                for line in stat:
+                    name, *fields = line.split()
+                    if name in self._cores:
+                        user, nice, system, _idle, _iowait, irq, softirq, steal = map(
+                            int, fields[:8]
+                        )
+                        busy += (user + nice + system + irq + softirq + steal) / self._tick
+        except OSError:
+            return 0.0, 0.0, time.perf_counter()
+        own = os.times()
+        return busy, own.user + own.system, time.perf_counter()
+
+    def foreign_share(self) -> float:
+        """Share of the cores' time since construction that was not this process's own."""
+        busy, own, wall = self._read()
+        available = max(wall - self._wall, 1e-9) * max(len(self._cores), 1)
+        foreign = (busy - self._busy) - (own - self._own)
+        # One tick of rounding on either side is not interference.
+        return max(0.0, foreign - 2.0 / self._tick) / available
+
+
+class Stopwatch:
+    """Reads one built program under one protocol (``Protocol.to_dict``).
+
+    ``arguments`` lie on ``device``; ``cores`` are those whose other use disturbs a reading.
+    """
+
+    def __init__(
+        self,
+        module: Any,
+        device: Any,
+        arguments: list[Any],
+        protocol: dict[str, Any],
+        cores: list[int],
+    ) -> None:
+        self._module, self._device, self._arguments = module, device, arguments
+        self._protocol, self._cores = protocol, cores
+
+    def read(self, again: Callable[[], None], drop_above_s: float | None = None) -> dict[str, Any]:
+        """Give run times in seconds and the disturbance.
+
+        ``again`` is called before a disturbed reading is repeated: its time limit begins anew.
+        With ``drop_above_s`` a short reading comes first (one repeat of at least
+        ``first_reading_ms``); a program that it finds slower is not read in full.
+        """
+        protocol = self._protocol
+        number, repeat = int(protocol["number"]), int(protocol["repeat"])
+        repeat_ms = float(protocol["min_repeat_ms"])
+        if drop_above_s is not None:
+            results, share = self._times(1, 1, protocol["first_reading_ms"])
+            # A disturbed first reading drops nothing.
+            if results[0] > drop_above_s and share <= protocol["max_foreign_share"]:
+                return _reading(results, share, first=True)
+            number = self._calls(results[0])
+        elif repeat_ms >= LEAST_PILOTS * PILOT_MS:
+            results, share = self._times(number, 1, PILOT_MS)
+            whole = repeat == 1 and 1e3 * number * results[0] >= repeat_ms
+            if whole and share <= protocol["max_foreign_share"]:
+                return _reading(results, share)
+            number = self._calls(results[0])
+        retries = 0
+        while True:
+            results, share = self._times(number, repeat, protocol["min_repeat_ms"])
+            if share <= protocol["max_foreign_share"] or retries >= protocol["max_retries"]:
+                return _reading(results, share, retries=retries)
+            retries += 1
+            again()
+
+    def _calls(self, expected_s: float) -> int:
+        """Calls that a repeat will need, at so many seconds a call."""
+        asked, repeat_s = (
+            int(self._protocol["number"]),
+            1e-3 * float(self._protocol["min_repeat_ms"]),
+        )
+        if expected_s <= 0:
+            return asked
+        return max(asked, math.ceil((1 + SPARE_CALLS) * repeat_s / expected_s))
+
+    def _times(self, number: int, repeat: int, min_repeat_ms: int) -> tuple[list[float], float]:
+        """Seconds a call, repeat by repeat, and the share of the cores that was others'."""
+        evaluator = self._module.time_evaluator(
+            "main",
+            self._device,
+            number=number,
+            repeat=repeat,
+            min_repeat_ms=min_repeat_ms,
+            f_preproc="cache_flush_cpu_non_first_arg" if self._protocol["cache_flush"] else "",
+        )
+        use = CoreUse(self._cores)
+        results = list(evaluator(*self._arguments).results)
+        return results, use.foreign_share()
+
+
+def _reading(times_s: list[float], share: float, retries: int = 0, **more: bool) -> dict[str, Any]:
+    return {"run_times_s": times_s, "foreign_share": share, "retries": retries, **more}
