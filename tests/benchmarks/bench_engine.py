@@ -85,19 +85,19 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
         "--mode",
-        choices=("local", "adaptive", "rpc"),
+        choices=("local", "adaptive", "rpc", "adaptive-rpc"),
         default="local",
-        help="equal settings here; short first readings for ours; two RPC servers on loopback",
+        help="equal settings here; short first readings for ours; two RPC servers; both",
     )
     options = parser.parse_args()
     logging.getLogger("tvm").setLevel(logging.ERROR)
     threads = physical_cores()
     target = default_target(threads)
-    drop = 1.3 if options.mode == "adaptive" else 0.0
+    drop = 1.3 if "adaptive" in options.mode else 0.0
     protocol = Protocol(
         number=3, repeat=1, min_repeat_ms=100, threads=threads, max_retries=0, drop_above=drop
     )
-    farm = Farm() if options.mode == "rpc" else None
+    farm = Farm() if "rpc" in options.mode else None
     # Programs run on as many threads on both sides: here on those that the target names (TVM by
     # itself takes half of the cores), behind RPC on as many as the servers take.
     os.environ["TVM_NUM_THREADS"] = str(threads)
