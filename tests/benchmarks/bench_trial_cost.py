@@ -5,7 +5,8 @@
 Random programs, one after the other in this process, with the settings of ``bench_engine.py``, run
 on one thread (as TVM's RPC servers do where there are two cores). Whoever measures them has to
 lower, compile and run them; the sum is what no engine can save where builders and devices share the
-cores. Nothing else may run.
+cores. Beside it: what the same reading costs by TVM's evaluator alone, and how far the two readings
+of a program lie apart (median ratio, and median distance). Nothing else may run.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -71,7 +73,7 @@ def main() -> None:
         (workload,) = parse_workload(name)
         space = MetaScheduleSpace(DesignSpace(workload.module, target))
         drawn = space.sample(np.random.default_rng(1), options.trials)
-        costs = Costs()
+        costs, alone, apart = Costs(), Costs(), []
         with tempfile.TemporaryDirectory() as text:
             folder = Path(text)
             for number, candidate in enumerate(drawn):
@@ -87,7 +89,18 @@ def main() -> None:
                 linked = str(folder / f"{number}.so")
                 costs.of("link", cc.create_shared, linked, [str(p) for p in objects.iterdir()])
                 loaded, settings = bench.load(linked), protocol.to_dict()
-                costs.of("run", bench.run, loaded, program.arguments, settings, lambda: None)
+                mine = costs.of("run", bench.run, loaded, program.arguments, settings, lambda: None)
+                # A copy, so that its first calls are as cold.
+                copy = shutil.copy(linked, folder / f"{number}-copy.so")
+                evaluator = bench.load(str(copy)).time_evaluator(
+                    "main",
+                    bench.device,
+                    number=protocol.number,
+                    repeat=protocol.repeat,
+                    min_repeat_ms=protocol.min_repeat_ms,
+                )
+                theirs = alone.of("run", evaluator, *bench.arguments(program.arguments))
+                apart.append(np.log(mine["run_times_s"][0] / theirs.mean))
         count = len(drawn)
         shown = {what: [round(s / count, 4) for s in sums] for what, sums in costs.sums.items()}
         total = sum(sums[0] for sums in costs.sums.values()) / count
@@ -96,6 +109,9 @@ def main() -> None:
                 {"workload": name, "trials": count, "processor_s, wall_s": shown}
                 | {"processor_s": round(total, 4), "cores": threads}
                 | {"most_trials_per_minute": round(60 * threads / total, 1)}
+                | {"run by TVM's evaluator alone, wall_s": round(alone.sums["run"][1] / count, 4)}
+                | {"readings, ours over theirs": round(float(np.exp(np.median(apart))), 4)}
+                | {"readings apart": round(float(np.median(np.abs(apart))), 4)}
             )
         )
 

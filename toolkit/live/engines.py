@@ -21,8 +21,9 @@ from toolkit.live.machine import physical_cores
 from toolkit.live.protocol import Protocol
 from toolkit.records import TrialState
 
-# Programs that one process builds before measuring begins: what a kill can cost.
-BUILT_AHEAD = 8
+# Programs that one process builds before measuring begins: what a kill can cost. When they are
+# built, processes wait for the slowest: the fewer times the better.
+BUILT_AHEAD = 16
 
 
 def target_kind(target: str) -> str:
