@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -298,6 +299,19 @@ def test_a_simulation_forecasts_every_strategy_and_leaves_out_what_it_cannot(
     assert "forecast" not in simulate(dataset, plan)
     with pytest.raises(DatasetError, match="read twice"):
         simulate(toy.ToyDataset(2), plan, forecast_draws=12)
+
+
+def test_a_day_is_slow_for_all_tasks_of_a_machine(tmp_path: Path) -> None:
+    """Over the mean of tasks the level stays: only the noise is less."""
+    plan = scenario(("grid",), 20).model_copy(update={"seeds": 2, "resamples": 100})
+    found = simulate(toy.ToyDataset(4, occasions=3, noise=0.001), plan, forecast_draws=40)
+    found = found["forecast"]
+
+    def width(row: dict[str, Any]) -> float:
+        low, high = row["auc_interval"]
+        return float(high - low) / float(row["auc"])
+
+    assert width(found["strategies"]["grid"]) > 0.9 * min(width(r) for r in found["per_task"])
 
 
 def test_intervals_cover_live_runs_where_the_spread_of_replays_does_not() -> None:

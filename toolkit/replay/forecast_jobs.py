@@ -88,8 +88,9 @@ class _Maker:
             scorer=scorer,
             direction_scorer=direction_scorer,
         )
-        # By the task alone: strategies that are compared meet the same machine.
-        rng = np.random.default_rng(int(content_id("levels", piece.task_id), 16))
+        # By the machine alone: strategies that are compared meet the same one, and on a day on
+        # which it is slower it is so for all of its tasks.
+        rng = np.random.default_rng(int(content_id("levels", space.task.machine or ""), 16))
         levels = np.exp(readings.levels(rng, piece.draws * LEVELS)).reshape(piece.draws, LEVELS)
         budget = self.scenario.budget.evaluations or len(space.table)
         best_s = float(space.table.best_s or np.nan)
