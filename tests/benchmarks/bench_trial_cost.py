@@ -35,6 +35,9 @@ from toolkit.live.worker import Bench
 from toolkit.live.workloads import parse_workload
 
 
+PROTOCOL = Protocol(number=3, repeat=1, min_repeat_ms=100, max_retries=0)
+
+
 class Costs:
     """Sums of processor and of wall-clock seconds, by what they were spent on."""
 
@@ -56,6 +59,27 @@ def _processor_seconds() -> float:
     return sum(use.ru_utime + use.ru_stime for use in found)
 
 
+def read_both(
+    bench: Bench, linked: str, info: list[Any], ours: Costs, theirs: Costs, ours_first: int
+) -> float:
+    """Read a program as the toolkit does and by TVM's evaluator alone; log of their ratio."""
+    # A copy, so that its first calls are as cold.
+    copy = bench.load(str(shutil.copy(linked, linked.replace(".so", "-copy.so"))))
+    evaluator = copy.time_evaluator(
+        "main",
+        bench.device,
+        number=PROTOCOL.number,
+        repeat=PROTOCOL.repeat,
+        min_repeat_ms=PROTOCOL.min_repeat_ms,
+    )
+    loaded, arguments = bench.load(linked), bench.arguments(info)
+    alone = None if ours_first else theirs.of("run", evaluator, *arguments)
+    mine = ours.of("run", bench.run, loaded, info, PROTOCOL.to_dict(), lambda: None)
+    if alone is None:
+        alone = theirs.of("run", evaluator, *arguments)
+    return float(np.log(mine["run_times_s"][0] / alone.mean))
+
+
 def main() -> None:
     """Print one JSON object a workload."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -66,7 +90,6 @@ def main() -> None:
     # Idle threads of TVM's pool spin for a while, and would count as compiling.
     os.environ["TVM_NUM_THREADS"] = "1"
     target = default_target(threads)
-    protocol = Protocol(number=3, repeat=1, min_repeat_ms=100, threads=threads, max_retries=0)
     # As on a device elsewhere: compiled into an archive, linked and read there.
     bench = Bench({"target": json.loads(target), "cores": []})
     for name in options.workload or ["matmul:256,256,256", "conv2d_nhwc:1,28,28,64,64,3,1,1"]:
@@ -88,19 +111,7 @@ def main() -> None:
                 untar(archive, str(objects))
                 linked = str(folder / f"{number}.so")
                 costs.of("link", cc.create_shared, linked, [str(p) for p in objects.iterdir()])
-                loaded, settings = bench.load(linked), protocol.to_dict()
-                mine = costs.of("run", bench.run, loaded, program.arguments, settings, lambda: None)
-                # A copy, so that its first calls are as cold.
-                copy = shutil.copy(linked, folder / f"{number}-copy.so")
-                evaluator = bench.load(str(copy)).time_evaluator(
-                    "main",
-                    bench.device,
-                    number=protocol.number,
-                    repeat=protocol.repeat,
-                    min_repeat_ms=protocol.min_repeat_ms,
-                )
-                theirs = alone.of("run", evaluator, *bench.arguments(program.arguments))
-                apart.append(np.log(mine["run_times_s"][0] / theirs.mean))
+                apart.append(read_both(bench, linked, program.arguments, costs, alone, number % 2))
         count = len(drawn)
         shown = {what: [round(s / count, 4) for s in sums] for what, sums in costs.sums.items()}
         total = sum(sums[0] for sums in costs.sums.values()) / count
