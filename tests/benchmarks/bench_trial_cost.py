@@ -34,7 +34,6 @@ from toolkit.live.space import MetaScheduleSpace
 from toolkit.live.worker import Bench
 from toolkit.live.workloads import parse_workload
 
-
 PROTOCOL = Protocol(number=3, repeat=1, min_repeat_ms=100, max_retries=0)
 
 
