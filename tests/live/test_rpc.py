@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,6 +23,25 @@ from toolkit.records import TrialState
 def farm() -> Iterator[Farm]:
     with Farm() as made:
         yield made
+
+
+def test_work_on_this_machine_disturbs_no_reading_of_a_device_elsewhere(
+    farm: Farm, design: DesignSpace, target: str
+) -> None:
+    protocol = replace(PROTOCOL, repeat=1, min_repeat_ms=100, max_retries=1)
+    drawn = design.sample(np.random.default_rng(0))
+    assert drawn is not None
+    program = timed_program(drawn.schedule, design.inputs)
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        with open_engine(target, protocol, device=farm.device, builders=1) as engine:
+            found = [reading for _, reading in engine.measure_many([program] * 2)]
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    assert {reading.state for reading in found} == {TrialState.OK}
+    assert all(reading.foreign_share == 0 and reading.retries == 0 for reading in found)
 
 
 def test_a_lost_device_loses_no_record_and_the_last_one_is_a_named_error(

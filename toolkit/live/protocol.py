@@ -32,7 +32,7 @@ class Protocol:
         0: every program gets the full protocol.
     max_foreign_share
         A reading is taken again (up to ``max_retries`` times) when other processes used more
-        than this share of the worker's cores meanwhile.
+        than this share of the worker's cores meanwhile (where the programs run on these cores).
     """
 
     number: int = 1

@@ -54,7 +54,8 @@ class CoreUse:
 class Stopwatch:
     """Reads one built program under one protocol (``Protocol.to_dict``).
 
-    ``arguments`` lie on ``device``; ``cores`` are those whose other use disturbs a reading.
+    ``arguments`` lie on ``device``; ``cores`` are those whose other use disturbs a reading: none
+    where the device is elsewhere.
     """
 
     def __init__(

@@ -150,9 +150,9 @@ class Bench:
     ) -> dict[str, Any]:
         """Time a program, as ``Stopwatch.read`` says."""
         arguments = self.arguments(info, protocol.get("placement"))
-        return Stopwatch(module, self.device, arguments, protocol, self.cores).read(
-            again, drop_above_s
-        )
+        # A device elsewhere has other cores than the builders that keep these busy.
+        cores = self.cores if self._in_own_memory else []
+        return Stopwatch(module, self.device, arguments, protocol, cores).read(again, drop_above_s)
 
     def outputs(self, executable: Any, info: list[Any], inputs: int) -> list[Any]:
         """Run once on fresh copies; return the arguments behind the inputs, as arrays.
@@ -185,7 +185,7 @@ class Bench:
 
     @property
     def _in_own_memory(self) -> bool:
-        """Whether arguments lie in this process's memory."""
+        """Whether programs run in this process, on its cores and in its memory."""
         return self.session is None and self.target.kind.name in ("llvm", "c")
 
     def _within(self, whole: Any, begin: int, values: Any) -> Any:
