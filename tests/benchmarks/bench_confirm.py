@@ -1,6 +1,6 @@
 """How often the confirmation calls a program better than itself, and finds a true 3 %, live.
 
-    python tests/benchmarks/bench_confirm.py --minutes 60 --out confirm_blocks.jsonl
+    python tests/benchmarks/bench_confirm.py --minutes 60 --threads 2 --out confirm_blocks.jsonl
 
 Measures blocks as ``toolkit validate`` does (``toolkit.live.blocks.read_block``), of several arms
 that are the same program and of one that does 97 % of its passes over the same data, so that it
@@ -8,7 +8,7 @@ takes 3.0 % less time. Blocks are kept: run again, it goes on. Nothing else may 
 
 What is printed is found in two ways. ``in_order``: the blocks are cut, in the order in which they
 were measured, into as many sequential confirmations as they hold, and with ``--groups`` of three
-equal arms each group of them for itself: no reading is used twice. ``drawn``:
+equal arms and a faster one each group of them for itself: no reading is used twice. ``drawn``:
 every confirmation begins at a block drawn at random and goes on in order (behind the last block the
 first one follows); who of the equal arms is incumbent, twin and challenger is drawn anew in every
 block, which is allowed because they are the same program. Confirmations so drawn share readings:
@@ -16,7 +16,9 @@ their number says how finely the rate is known for *these* blocks, not how many 
 
 With ``--one-by-one`` every block is also measured in the simpler way, each arm read in full before
 the next one's process is started, to see what reading in turns is worth; with ``--as-allocated``
-with arguments where each process's allocator puts them, to see what it is worth to place them.
+with arguments where each process's allocator puts them, to see what it is worth to place them. With
+``--alone`` one arm of either program is also read by a process that is alone on the machine:
+``over_alone`` is what a block says of it over that, by block.
 """
 
 from __future__ import annotations
@@ -40,30 +42,36 @@ from toolkit.live.programs import checked_program
 from toolkit.live.protocol import Protocol
 
 FASTER = "97 % of the passes"
+EQUAL = "equal"
 CHALLENGER = "challenger"
 VERDICTS = ("better", "not better", "undecided")
 PASSES = 3200
 
 
-def passes(count: int) -> Program:
+def passes(count: int, threads: int) -> Program:
     """A program whose time is proportional to a number of passes that depend on each other.
 
-    Both numbers of passes are multiples of 32, so that the compiler unrolls them alike.
+    Each thread makes all passes, over a row of its own. Both numbers of passes are multiples of
+    32, so that the compiler unrolls them alike.
     """
 
     @T.prim_func(s_tir=True)
-    def main(A: T.Buffer((512,), "float32"), B: T.Buffer((512,), "float32")):
-        for r in range(3200):
-            for o in range(32):
-                for i in T.vectorized(16):
-                    with T.sblock("b"):
-                        vr = T.axis.opaque(3200, r)
-                        vi = T.axis.spatial(512, o * 16 + i)
-                        T.reads(A[vi], B[vi])
-                        T.writes(B[vi])
-                        B[vi] = B[vi] * T.float32(0.5) + A[vi] + T.Cast("float32", vr)
+    def main(A: T.Buffer((64, 512), "float32"), B: T.Buffer((64, 512), "float32")):
+        for p in T.parallel(64):
+            for r in range(3200):
+                for o in range(32):
+                    for i in T.vectorized(16):
+                        with T.sblock("b"):
+                            vp = T.axis.spatial(64, p)
+                            vr = T.axis.opaque(3200, r)
+                            vi = T.axis.spatial(512, o * 16 + i)
+                            T.reads(A[vp, vi], B[vp, vi])
+                            T.writes(B[vp, vi])
+                            B[vp, vi] = (
+                                B[vp, vi] * T.float32(0.5) + A[vp, vi] + T.Cast("float32", vr)
+                            )
 
-    text = main.script().replace(str(PASSES), str(count))
+    text = main.script().replace(str(PASSES), str(count)).replace("64", str(threads))
     function = tvm.script.from_source(text)
     return checked_program(tvm.IRModule({"main": function}), 1)
 
@@ -167,19 +175,25 @@ def main() -> None:
     """Measure for some minutes and print one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--threads", type=int, default=1, help="of the programs")
     parser.add_argument("--out", type=Path, default=Path("confirm_blocks.jsonl"))
     parser.add_argument("--groups", type=int, default=1, help="three arms of the same program each")
+    parser.add_argument("--alone", action="store_true", help="lone processes beside it")
     parser.add_argument("--one-by-one", action="store_true", help="the simpler way beside it")
     parser.add_argument("--as-allocated", action="store_true", help="unplaced arguments beside it")
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--repeat", type=int, default=Protocol().repeat)
     parser.add_argument("--min-repeat-ms", type=int, default=Protocol().min_repeat_ms)
     options = parser.parse_args()
-    target = default_target(1)
-    protocol = Protocol(repeat=options.repeat, min_repeat_ms=options.min_repeat_ms)
-    whole, part = passes(PASSES), passes(PASSES * 97 // 100)
-    equal = [f"equal {number}" for number in range(3 * options.groups)]
-    arms = {**dict.fromkeys(equal, whole), FASTER: part}
+    target = default_target(options.threads)
+    protocol = Protocol(
+        repeat=options.repeat, min_repeat_ms=options.min_repeat_ms, threads=options.threads
+    )
+    whole = passes(PASSES, options.threads)
+    part = passes(PASSES * 97 // 100, options.threads)
+    equal = [f"{EQUAL} {number}" for number in range(3 * options.groups)]
+    faster = [f"{FASTER} {number}" for number in range(options.groups)]
+    arms = {**dict.fromkeys(equal, whole), **dict.fromkeys(faster, part)}
     rng = np.random.default_rng(time.time_ns())
     ends = time.monotonic() + 60.0 * options.minutes
     with options.out.open("a", encoding="utf-8") as file:
@@ -196,6 +210,9 @@ def main() -> None:
                 "cores": pinned.cores,
                 "took_s": took,
             }
+            if options.alone:
+                pair = {name: arms[name] for name in (equal[0], faster[0])}
+                line["alone"] = one_by_one(pair, target, protocol, rng)
             if options.one_by_one:
                 begun = time.monotonic()
                 line["one_by_one"] = one_by_one(arms, target, protocol, rng)
@@ -217,13 +234,12 @@ def main() -> None:
     beside = {
         way: [line[way] for line in lines if way in line] for way in ("one_by_one", "as_allocated")
     }
-    for title, challenger in (("the same program", None), (FASTER, FASTER)):
-        third = challenger or equal[2]
-        # One arm is 97 %: only one group may be compared with it, if none is to be used twice.
-        apart = range(0, 3 if challenger else len(equal), 3)
+    for title, thirds in (("the same program", equal[2::3]), (FASTER, faster)):
+        third = thirds[0]
+        challenger = third if thirds is faster else None
         logs = log_ratios(blocks, equal, third)
         verdicts, sizes = drawn(blocks, equal, challenger, rules, options.draws, fixed)
-        groups = [[*equal[at : at + 2], challenger or equal[at + 2]] for at in apart]
+        groups = [[*equal[3 * n : 3 * n + 2], name] for n, name in enumerate(thirds)]
         result[title] = {
             "in_order": shares([v for names in groups for v in in_order(blocks, names, rules)]),
             "drawn": {**shares(verdicts), "median_blocks": float(np.median(sizes))},
@@ -234,6 +250,19 @@ def main() -> None:
                 for way, found in beside.items()
                 if found
             },
+        }
+    alone = [
+        line["seconds"][name] / seconds
+        for line in lines
+        for name, seconds in line.get("alone", {}).items()
+    ]
+    if alone:
+        low, high = np.quantile(alone, [0.1, 0.9])
+        result["over_alone"] = {
+            "readings": len(alone),
+            "median": float(np.median(alone)),
+            "p10": float(low),
+            "p90": float(high),
         }
     print(json.dumps(result, indent=2))
 

@@ -17,6 +17,10 @@ def test_the_factor_is_the_middle_programs() -> None:
     assert slowed_by(read, again) == pytest.approx(1.1)
 
 
+def test_one_lucky_reading_of_two_says_nothing_of_the_machine() -> None:
+    assert slowed_by({"a": 1.0, "lucky": 1.0}, {"a": [1.0], "lucky": [9.0]}) == pytest.approx(1.0)
+
+
 def test_without_a_program_that_was_read_twice_there_is_no_factor() -> None:
     assert slowed_by({"a": 1.0}, {"b": [1.0], "a": []}) is None
     assert slowed_warnings("t", None, "again") == []

@@ -30,6 +30,7 @@ err = Console(stderr=True)
 EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_NOT_BETTER = 3
+EXIT_UNDECIDED = 4
 EXIT_INTERRUPTED = 130
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]

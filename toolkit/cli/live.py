@@ -10,6 +10,7 @@ from rich.table import Table
 
 from toolkit.cli.common import (
     EXIT_NOT_BETTER,
+    EXIT_UNDECIDED,
     BarProgress,
     DatasetDir,
     Json,
@@ -154,7 +155,8 @@ def validate(
 ) -> None:
     """Rebuild the fastest recorded programs, refine them on this device, prove the winner.
 
-    Exit code 3 says: validated, and nothing is better than what was recorded.
+    Exit code 3 says: validated, and nothing is better than what was recorded; 4: nothing was
+    decided, because the machine had become much slower.
 
     Example: toolkit validate --seconds 120 --top 10
     """
@@ -181,7 +183,8 @@ def validate(
     else:
         _print_verdicts(result)
     if not result["better"]:
-        raise typer.Exit(EXIT_NOT_BETTER)
+        undecided = any(verdict["reason"] for verdict in result["verdicts"])
+        raise typer.Exit(EXIT_UNDECIDED if undecided else EXIT_NOT_BETTER)
 
 
 def _print_verdicts(result: dict[str, Any]) -> None:

@@ -8,7 +8,15 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from toolkit.cli.common import BarProgress, Json, command, err, out, print_json
+from toolkit.cli.common import (
+    EXIT_UNDECIDED,
+    BarProgress,
+    Json,
+    command,
+    err,
+    out,
+    print_json,
+)
 from toolkit.cli.live import Cores, Target, parse_cores
 from toolkit.cli.tune import Builders, DropAbove, Models, Threads, Workloads
 from toolkit.workspace import Workspace
@@ -63,6 +71,7 @@ def race(
 
     Same tasks, target, trials and measurement settings, in alternating order. Finished legs are
     kept: interrupted, the same command goes on. Models must not know the raced workloads.
+    Exit code 4 says: a confirmation was undecided, because the machine had become much slower.
 
     Example: toolkit race --workload GMM:0 --trials 64 --seeds 1 --strategy evolutionary
     """
@@ -106,6 +115,8 @@ def race(
         print_json(result)
     else:
         _print_race(result)
+    if any(one["undecided"] for one in result["confirmed"]):
+        raise typer.Exit(EXIT_UNDECIDED)
 
 
 def _print_race(result: dict[str, Any]) -> None:
@@ -122,9 +133,11 @@ def _print_race(result: dict[str, Any]) -> None:
         "as read",
         "final ratio",
     )
-    finals = {(c["task"], c["seed"]): c["finals"] for c in result["confirmed"]}
+    confirmed = {(c["task"], c["seed"]): c for c in result["confirmed"]}
     for row in result["rows"]:
-        final = finals.get((row["task"], row["seed"]), {}).get(row["arm"])
+        again = confirmed.get((row["task"], row["seed"]), {"undecided": None, "finals": {}})
+        final = again["finals"].get(row["arm"])
+        ratio = "-" if final is None else _interval(final["ratio"], final["interval"])
         table.add_row(
             row["task"],
             str(row["seed"]),
@@ -134,7 +147,7 @@ def _print_race(result: dict[str, Any]) -> None:
             _share(row, "quality_seconds", "quality_at_least_seconds"),
             _share(row, "quality_trials", "quality_at_least_trials"),
             _share(row, "s_seconds", "at_least_seconds"),
-            "-" if final is None else _interval(final["ratio"], final["interval"]),
+            "undecided" if again["undecided"] else ratio,
         )
     out.print(table)
     for arm, summary in result["summary"].items():
@@ -149,8 +162,15 @@ def _print_race(result: dict[str, Any]) -> None:
             if mean is not None
         ]
         missed = summary["quality_not_reached"]
-        note = f" ({missed} of {summary['legs']} legs did not reach stock's quality)"
-        out.print(f"{arm}: " + ", ".join(said) + (note if missed else ""))
+        notes = [
+            f" ({count} of {summary['legs']} legs {what})"
+            for count, what in (
+                (missed, "did not reach stock's quality"),
+                (summary["undecided"], "undecided: see the warnings"),
+            )
+            if count
+        ]
+        out.print(f"{arm}: " + ", ".join(said) + "".join(notes))
 
 
 def _microseconds(seconds: float | None) -> str:

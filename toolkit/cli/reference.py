@@ -133,6 +133,7 @@ def commands_page() -> str:
         "| 1 | an error that is named in one line: what, where, and what cures it |",
         "| 2 | wrong usage |",
         "| 3 | validated, and nothing is better (`toolkit validate`) |",
+        "| 4 | undecided: the machine has become slower (`toolkit validate`, `toolkit race`) |",
         "| 130 | interrupted; what was finished is kept |",
         "",
     ]

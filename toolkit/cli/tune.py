@@ -147,6 +147,8 @@ def tune(
 
 
 def _print_tuned(result: dict[str, Any]) -> None:
+    for warning in result["warnings"]:
+        err.print(f"[yellow]noisy[/]: {warning}", highlight=False)
     table = Table("task", "weight", "trials", "failed", "best latency")
     for row in result["tasks"]:
         best = row["best_latency_s"]
@@ -164,3 +166,4 @@ def _print_tuned(result: dict[str, Any]) -> None:
         f"({result['trials_per_minute']:.0f} a minute); database: {result['out']}",
         highlight=False,
     )
+    out.print(f"run it with TVM_NUM_THREADS={result['threads']}", highlight=False)

@@ -2,7 +2,8 @@
 
 The processes of a block are made first, side by side, and then read in turns, on the same
 processors and with arguments at the same places in memory: a clock that changes or a neighbour that
-wakes up reaches all arms, and what reaches all of them decides nothing.
+wakes up reaches all arms, and what reaches all of them decides nothing. Those that wait for their
+turn are suspended (``Device``).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from toolkit.errors import LiveError
 from toolkit.live.confirm import INCUMBENT, TWIN, Judgement, Rules, judge, may_stop
 from toolkit.live.device import Device, Program, Reading
 from toolkit.live.engines import target_kind
+from toolkit.live.machine import processors_by_core
 from toolkit.live.protocol import Protocol
 from toolkit.progress import Step
 from toolkit.records import TrialState
@@ -129,11 +131,12 @@ def same_place(target: str, protocol: Protocol, rng: np.random.Generator) -> Pro
         protocol = replace(protocol, placement=int(rng.integers(1 << 31)))
     if protocol.cores or not hasattr(os, "sched_getaffinity"):
         return protocol
-    available = sorted(os.sched_getaffinity(0))
-    if len(available) <= protocol.threads:
+    cores = processors_by_core()
+    if len(cores) <= protocol.threads:
         return protocol
-    begin = int(rng.integers(len(available) - protocol.threads + 1))
-    return replace(protocol, cores=tuple(available[begin : begin + protocol.threads]))
+    begin = int(rng.integers(len(cores) - protocol.threads + 1))
+    chosen = cores[begin : begin + protocol.threads]
+    return replace(protocol, cores=tuple(core[0] for core in chosen))
 
 
 def one_turn(protocol: Protocol, turns: int) -> Protocol:

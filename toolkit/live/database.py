@@ -111,6 +111,7 @@ class DatabaseWriter:
             "build_s": reading.build_s,
             "foreign_share": round(reading.foreign_share, 4),
             "retries": reading.retries,
+            **({"processors": list(reading.processors)} if reading.processors else {}),
             "occasion": 0,
             "parent": None,
             "direction": None,

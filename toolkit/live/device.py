@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ from typing import Any
 import orjson
 
 from toolkit.errors import LiveError
+from toolkit.live.machine import places_for
 from toolkit.live.protocol import Protocol
 from toolkit.records import TrialState
 
@@ -47,7 +49,8 @@ REFUSED = Program("refused", "", [], 0)
 class Reading:
     """What one request to the worker gave; times in seconds.
 
-    ``first`` marks a program that was dropped after a first short reading (``Protocol``).
+    ``first`` marks a program that was dropped after a first short reading (``Protocol``);
+    ``processors`` are those that its threads were bound to, if they were.
     """
 
     state: TrialState
@@ -58,6 +61,7 @@ class Reading:
     retries: int = 0
     error: str | None = None
     first: bool = False
+    processors: tuple[int, ...] = ()
 
 
 class Device:
@@ -89,12 +93,23 @@ class Device:
         self.command = list(command or [sys.executable, "-m", "toolkit.live.worker"])
         self.settings = dict(settings or {})
         self.restarts = 0
+        # Threads of programs that run elsewhere are not this machine's to place.
+        self._bound = () if rpc else self._places(protocol)
         self._process: subprocess.Popen[bytes] | None = None
         self._builds = 0
         self._held: set[str] = set()
         self._buffer = b""
         # What the worker prints, kept for the message when it does not start.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the device
+
+    @staticmethod
+    def _places(protocol: Protocol) -> tuple[int, ...]:
+        """Processors of the program's threads, one each; empty: left to the system."""
+        if not hasattr(os, "sched_setaffinity"):
+            return ()
+        if not protocol.cores:
+            return places_for(protocol.threads)
+        return protocol.cores if 1 < protocol.threads <= len(protocol.cores) else ()
 
     def __enter__(self) -> Device:
         return self
@@ -148,6 +163,7 @@ class Device:
     def start(self) -> None:
         """Start the process now; raise ``LiveError`` when it does not come up."""
         self._start()
+        self._rest()
 
     def set_reference(self, program: Program) -> Reading:
         """Run the unscheduled program once and keep its outputs in the worker."""
@@ -164,6 +180,7 @@ class Device:
 
     def stop(self) -> None:
         """End the process; the next request starts another."""
+        self._wake()
         process, self._process = self._process, None
         if process is None:
             return
@@ -199,7 +216,13 @@ class Device:
         if target.lstrip().startswith("{"):
             target = orjson.loads(target)
         self._send(
-            {"target": target, "cores": list(self.protocol.cores), "rpc": self.rpc, **self.settings}
+            {
+                "target": target,
+                "cores": list(self.protocol.cores),
+                "bound": list(self._bound),
+                "rpc": self.rpc,
+                **self.settings,
+            }
         )
         ready = self._receive(START_TIMEOUT_S)
         if ready is None or not ready["ready"]:
@@ -214,6 +237,24 @@ class Device:
                 else "is the tracker up, and does it know a free device of that key?",
             )
         return self._process
+
+    def _rest(self) -> None:
+        """Suspend the process until its next request.
+
+        The threads of TVM's pool spin for a while after each parallel loop (300,000 yields unless
+        ``TVM_THREAD_POOL_SPIN_COUNT`` says otherwise) and would slow whoever is measured next. To
+        let them sleep at once would cost short programs the time to wake them. A suspended
+        process does neither: it takes no processor time, and goes on as it was.
+        """
+        self._signal("SIGSTOP")
+
+    def _wake(self) -> None:
+        self._signal("SIGCONT")
+
+    def _signal(self, name: str) -> None:
+        # A process that has a device elsewhere must go on answering it.
+        if self._process is not None and self.rpc is None and hasattr(signal, name):
+            self._process.send_signal(getattr(signal, name))
 
     def _kill(self) -> None:
         if self._process is not None:
@@ -252,6 +293,16 @@ class Device:
         if program is REFUSED:
             return Reading(TrialState.INSTANTIATION, error="TVM refuses its schedule")
         process = self._start()
+        self._wake()
+        try:
+            return self._answer(process, program, op, more)
+        finally:
+            self._rest()
+
+    def _answer(
+        self, process: subprocess.Popen[bytes], program: Program, op: str, more: dict[str, Any]
+    ) -> Reading:
+        """Send one request and wait for what comes of it."""
         if op != "build":
             self._held.discard(program.key)
         started = time.perf_counter()
@@ -289,6 +340,7 @@ class Device:
             retries=int(reply.get("retries", 0)),
             error=reply.get("error"),
             first=bool(reply.get("first", False)),
+            processors=tuple(reply.get("processors", ())),
         )
 
     def _died(

@@ -57,11 +57,14 @@ class Standing:
         Logarithm of each one's latency, up to a constant that all have in common.
     failed
         Programs that failed now, and how.
+    seconds
+        What each program read, round by round.
     """
 
     order: list[str] = field(default_factory=list)
     levels: dict[str, float] = field(default_factory=dict)
     failed: dict[str, Reading] = field(default_factory=dict)
+    seconds: dict[str, list[float]] = field(default_factory=dict)
 
 
 def hold_heats(names: Sequence[str], read: ReadRounds) -> Standing:
@@ -84,6 +87,9 @@ def hold_heats(names: Sequence[str], read: ReadRounds) -> Standing:
         left = alive[keep:] + left
         alive = alive[:keep]
     standing.order = alive + left
+    for row in rounds:
+        for name, seconds in row.items():
+            standing.seconds.setdefault(name, []).append(seconds)
     standing.levels = _over_the_last(rounds, standing.order)
     return standing
 

@@ -12,6 +12,8 @@ import psutil
 
 from toolkit.errors import LiveError
 
+PROCESSORS = Path("/sys/devices/system/cpu")
+
 
 def cpu_model() -> str:
     """The processor's name as the system gives it."""
@@ -23,12 +25,35 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
+def processors_by_core() -> list[list[int]]:
+    """Processors that this process may use, core by core: hyper-threads of one core together."""
+    if not hasattr(os, "sched_getaffinity"):
+        return [[number] for number in range(psutil.cpu_count(logical=False) or 1)]
+    cores: dict[str, list[int]] = {}
+    for number in sorted(os.sched_getaffinity(0)):
+        try:
+            siblings = PROCESSORS / f"cpu{number}" / "topology" / "thread_siblings_list"
+            core = siblings.read_text(encoding="ascii").strip()
+        except OSError:
+            core = str(number)
+        cores.setdefault(core, []).append(number)
+    return list(cores.values())
+
+
 def physical_cores() -> int:
     """Cores that this process may use, hyper-threads not counted twice."""
-    cores = psutil.cpu_count(logical=False) or 1
-    if hasattr(os, "sched_getaffinity"):
-        cores = min(cores, len(os.sched_getaffinity(0)))
-    return max(1, cores)
+    return len(processors_by_core())
+
+
+def places_for(threads: int) -> tuple[int, ...]:
+    """One processor a thread, on cores of their own as far as there are; empty: too few.
+
+    One thread is left to the system.
+    """
+    cores = processors_by_core()
+    layers = range(max(len(core) for core in cores))
+    in_turn = [core[layer] for layer in layers for core in cores if layer < len(core)]
+    return tuple(in_turn[:threads]) if 1 < threads <= len(in_turn) else ()
 
 
 def default_target(threads: int) -> str:

@@ -23,7 +23,8 @@ class Protocol:
     threads
         Threads of the measured program.
     cores
-        Processors that the worker is pinned to; empty: wherever the system puts it.
+        Processors that the worker is pinned to; empty: wherever the system puts it. Several
+        threads are bound one to a processor: to these, else to the first cores that there are.
     build_timeout_s, run_timeout_s
         After these many seconds the worker is killed and the trial has failed.
     first_reading_ms, drop_above

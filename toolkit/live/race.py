@@ -137,7 +137,9 @@ def race(
                     warnings += slowed_warnings(
                         f"{task.name}, seed {seed}",
                         confirmed[-1].get("slowed_by"),
-                        f"remove {folder / CONFIRMED_FILE} and race again when it is quiet",
+                        "run the same command again when it is quiet"
+                        if confirmed[-1].get("undecided")
+                        else f"remove {folder / CONFIRMED_FILE} and race again when it is quiet",
                     )
                     step.advance()
     facts = {

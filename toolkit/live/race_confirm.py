@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 
 from toolkit.errors import LiveError
-from toolkit.live.blocks import confirm
+from toolkit.live.blocks import Confirmation, confirm
 from toolkit.live.confirm import INCUMBENT, Rules
 from toolkit.live.device import Program
 from toolkit.live.leg import STOCK
@@ -20,7 +20,7 @@ from toolkit.live.programs import count_inputs, replay_trace, timed_program
 from toolkit.live.protocol import Protocol
 from toolkit.live.race_curves import final_latency_s, reached
 from toolkit.live.race_steps import MOST, Held, as_good_from, steps_of
-from toolkit.live.slowed import slowed_by
+from toolkit.live.slowed import no_verdict, slowed_by
 from toolkit.live.tasks import TuneTask
 from toolkit.progress import Step
 
@@ -51,17 +51,20 @@ def confirm_finals(
     same for each program with its ``trial``, and the ``trials`` and ``clock_s`` after which the arm
     held it; ``as_good``, the same of the first program from which on the arm's are as good as
     stock's final one (``None``: never); ``slowed_by``, how much longer these programs took now than
-    when the searches read them.
+    when the searches read them; ``undecided``, why that is too much to decide anything (``None``:
+    it is not). An undecided confirmation has readings and no ratios; asked for again, it is made
+    anew.
     """
     path = folder / CONFIRMED_FILE
     arms = sorted(arm for arm in legs if arm != STOCK)
     wanted = {"arms": arms, "blocks": blocks, "held": MOST}
     if path.is_file():
         kept: dict[str, Any] = orjson.loads(path.read_bytes())
-        if kept["of"] == wanted:
+        if kept["of"] == wanted and kept.get("undecided") is None:
             return kept
     answer: dict[str, Any] = {"of": wanted, "task": task.name, "seed": seed}
     answer.update(readings_s={}, finals={}, firsts={}, steps={}, as_good={}, dropped={})
+    answer["undecided"] = None
     stock = final_latency_s(legs[STOCK])
     stock_at = None if stock is None else reached(legs[STOCK], stock)
     steps, firsts = _steps(legs, stock, (STOCK, *arms))
@@ -85,6 +88,27 @@ def confirm_finals(
         rng=np.random.default_rng(seed),
         step=_Quiet(step),
     )
+    answer.update(
+        readings_s=result.readings,
+        dropped=result.dropped,
+        stock_latency_s=float(np.exp(np.mean(np.log(result.readings[INCUMBENT])))),
+        slowed_by=slowed_by(_read_s(legs, steps, stock), result.readings),
+    )
+    answer["undecided"] = no_verdict(answer["slowed_by"])
+    if answer["undecided"] is None:
+        answer.update(_ratios(legs, steps, firsts, result))
+    _keep(path, answer)
+    return answer
+
+
+def _ratios(
+    legs: Mapping[str, dict[str, Any]],
+    steps: Mapping[str, Sequence[Held]],
+    firsts: Mapping[str, int | None],
+    result: Confirmation,
+) -> dict[str, Any]:
+    """``finals``, ``firsts``, ``steps`` and ``as_good`` of every arm."""
+    answer: dict[str, Any] = {"finals": {}, "firsts": {}, "steps": {}, "as_good": {}}
     ratios: dict[str | None, dict[str, Any]] = {None: {"ratio": 1.0, "interval": [1.0, 1.0]}}
     ratios |= {
         j.challenger: {"ratio": j.ratio, "interval": list(j.interval), "verdict": j.verdict}
@@ -104,13 +128,6 @@ def confirm_finals(
             for key, name in (("finals", final), ("firsts", read_low)):
                 if name is not None and name in ratios:
                     answer[key][arm] = ratios[name]
-    answer.update(
-        readings_s=result.readings,
-        dropped=result.dropped,
-        stock_latency_s=float(np.exp(np.mean(np.log(result.readings[INCUMBENT])))),
-        slowed_by=slowed_by(_read_s(legs, steps, stock), result.readings),
-    )
-    _keep(path, answer)
     return answer
 
 

@@ -173,6 +173,7 @@ def report_race(
             ),
             "not_reached": sum(row["s_seconds"] is None for row in mine),
             "legs": len(mine),
+            "undecided": sum(one.get("undecided") is not None for one in confirmed),
             "final_ratio": geometric_mean(finals),
             "first_ratio": geometric_mean(firsts),
         }

@@ -30,6 +30,7 @@ from toolkit.live.resume import (
     keep_settings,
     recorded_trials,
 )
+from toolkit.live.slowed import slowed_warnings
 from toolkit.live.space import MetaScheduleSpace
 from toolkit.live.tasks import TuneTask
 from toolkit.live.winner import check_winner, name_winner
@@ -41,6 +42,7 @@ from toolkit.search.network import NetworkRun, NetworkTask, run_network
 from toolkit.search.runner import Budget, WallClock
 from toolkit.search.schedulers import SCHEDULERS
 
+AGAIN = "run the same command when it is quiet"
 SETTINGS_FILE = "tune.json"
 RESULT_FILE = "tuned.json"
 
@@ -130,7 +132,8 @@ def tune(
     Returns
     -------
     What ``tuned.json`` holds: a row a task (best latency in seconds, trials, failures by state),
-    trials a minute, seconds.
+    trials a minute, seconds, and with how many ``threads`` the programs were read: a process that
+    runs them needs as many in TVM's pool (``TVM_NUM_THREADS``).
 
     Raises
     ------
@@ -159,13 +162,17 @@ def tune(
                 round_size=settings.round_size,
                 clock=clock,
             )
+        warnings: list[str] = []
         if settings.finalists:
-            _name_winners(searchers, writer, device, target, protocol, settings, clock, progress)
+            warnings = _name_winners(
+                searchers, writer, device, target, protocol, settings, clock, progress
+            )
         result = _summary(searchers, writer, network, clock.now(), out)
         if settings.check:
             with progress.step("check outputs", float(len(searchers))) as step:
                 _check_winners(searchers, writer, target, protocol, step)
             result = _summary(searchers, writer, network, result["seconds"], out)
+    result.update(threads=protocol.threads, warnings=warnings)
     temporary = out / (RESULT_FILE + ".part")
     temporary.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
     temporary.replace(out / RESULT_FILE)
@@ -278,10 +285,12 @@ def _name_winners(
     settings: TuneSettings,
     clock: WallClock,
     progress: Progress,
-) -> None:
+) -> list[str]:
+    """Read every task's best again; return what to tell of it."""
+    warnings: list[str] = []
     with progress.step("read the best again", float(len(searchers))) as step:
         for number, searcher in enumerate(searchers):
-            name_winner(
+            again = name_winner(
                 searcher.space,
                 writer,
                 device,
@@ -291,7 +300,9 @@ def _name_winners(
                 rng=np.random.default_rng([settings.seed, number]),
                 now=clock.now,
             )
+            warnings += slowed_warnings(searcher.task.name, again.slowed_by, AGAIN)
             step.advance(note=searcher.task.name)
+    return warnings
 
 
 def _check_winners(

@@ -17,7 +17,7 @@ from toolkit.live.blocks import Confirmation
 from toolkit.live.confirm import INCUMBENT, Rules, overall
 from toolkit.live.machine import describe_machine
 from toolkit.live.protocol import Protocol
-from toolkit.live.slowed import slowed_by, slowed_warnings
+from toolkit.live.slowed import no_verdict, slowed_by, slowed_warnings
 from toolkit.records import Task
 
 AGAIN = "validate again when it is quiet"
@@ -67,7 +67,11 @@ class Looked:
 
 
 def verdict_of(task: Task, target: str, result: Confirmation, looked: Looked) -> dict[str, Any]:
-    """One task's verdict (JSON-ready); raise ``LiveError`` when nothing could be measured."""
+    """One task's verdict (JSON-ready); raise ``LiveError`` when nothing could be measured.
+
+    Blocks that were read on a much slower machine than the search knew decide nothing: the verdict
+    is then "undecided", ``reason`` says why, and there is no ratio.
+    """
     if not result.readings[INCUMBENT]:
         raise LiveError(
             f"no challenger of task {task.task_id} could be measured",
@@ -78,6 +82,8 @@ def verdict_of(task: Task, target: str, result: Confirmation, looked: Looked) ->
         arm: statistics.geometric_mean(values) for arm, values in result.readings.items() if values
     }
     by_id = {looked.incumbent_id or "": result.readings[INCUMBENT], **result.readings}
+    slower = slowed_by(looked.read_s, by_id)
+    nothing = no_verdict(slower)
     base = {
         "task_id": task.task_id,
         "name": task.workload,
@@ -91,11 +97,13 @@ def verdict_of(task: Task, target: str, result: Confirmation, looked: Looked) ->
         "rejected": looked.rejected,
         "dropped": result.dropped,
         "readings_s": result.readings,
-        "slowed_by": slowed_by(looked.read_s, by_id),
+        "slowed_by": slower,
+        "reason": nothing,
         "seconds": round(time.perf_counter() - looked.started, 2),
     }
-    if judgement is None:
-        return {**base, "verdict": "not better", "ratio": None, "interval": None}
+    if nothing is not None or judgement is None:
+        verdict = "not better" if nothing is None else "undecided"
+        return {**base, "verdict": verdict, "ratio": None, "interval": None}
     return {
         **base,
         "verdict": judgement.verdict,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -20,11 +21,23 @@ from toolkit.live.oracle import Engine
 from toolkit.live.programs import checked_program, timed_program
 from toolkit.live.protocol import Protocol
 from toolkit.live.resume import ranked_trials
+from toolkit.live.slowed import no_verdict, slowed_by
 from toolkit.live.space import MetaScheduleSpace
 from toolkit.records import TrialState
 
 CHECKED = 8
 """So many programs of a task are looked at until one computes what it should."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finals:
+    """How many programs were read again, and how much slower than in the search.
+
+    ``slowed_by`` is a factor; it is there where it is so large that nothing was decided.
+    """
+
+    read: int = 0
+    slowed_by: float | None = None
 
 
 def name_winner(
@@ -37,11 +50,12 @@ def name_winner(
     finalists: int,
     rng: np.random.Generator,
     now: Callable[[], float],
-) -> int:
-    """Read a task's best programs again and settle their records; return how many it were.
+) -> Finals:
+    """Read a task's best programs again and settle their records; say what came of it.
 
     A program that fails now is a failure from now on, unless all do. Nothing is read again where
-    only one program is near the best, or where all of the best have been read again before.
+    only one program is near the best, or where all of the best have been read again before. Where
+    the machine reads much slower than in the search, what the search read stands.
 
     Parameters
     ----------
@@ -53,16 +67,17 @@ def name_winner(
     ranked = ranked_trials(space, writer)
     near = [(t, p) for s, t, p in ranked if s <= NEAR * ranked[0][0]][:finalists]
     if len(near) < 2:
-        return 0
+        return Finals()
     lines = [writer.trials[position] for _, position in near]
     # A run that was killed while it settled the records has another first one than it named.
     if all("searched_s" in line for line in lines) and lines[0]["final_place"] == 1:
-        return 0
-    programs, positions = {}, {}
+        return Finals()
+    programs, positions, read_s = {}, {}, {}
     for trial, position in near:
         made = space.realise(trial.candidate)
-        if made is not None:
+        if made is not None and trial.latency_s is not None:
             name = str(position)
+            read_s[name] = trial.latency_s
             programs[name] = timed_program(made.schedule, space.design.inputs)
             positions[name] = position
     opened = (
@@ -74,7 +89,10 @@ def name_winner(
         standing = hold_heats(list(programs), read)
     if not standing.order:
         # All of them ran in the search: it is the machine that fails, or its limits.
-        return len(programs)
+        return Finals(len(programs))
+    factor = slowed_by(read_s, standing.seconds)
+    if no_verdict(factor):
+        return Finals(len(programs), factor)
     for name, reading in standing.failed.items():
         writer.condemn(positions[name], reading.state, reading.error or reading.state.value)
     first = standing.order[0]
@@ -84,7 +102,7 @@ def name_winner(
         for name in standing.order
     }
     writer.settle(settled, final_clock_s=round(now(), 4))
-    return len(programs)
+    return Finals(len(programs))
 
 
 def check_winner(space: MetaScheduleSpace, writer: DatabaseWriter, device: Device) -> None:

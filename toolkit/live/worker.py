@@ -7,11 +7,12 @@ time-out costs one trial, never the run.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import orjson
@@ -26,6 +27,8 @@ ALIGNMENT = 64
 # a multiple of this: caches look at no higher bits.
 GAP_BYTES = 1 << 20
 ARENA_ALIGNMENT = 1 << 28
+# ThreadGroup::kSpecifyOneCorePerThread of TVM's threading_backend.h.
+ONE_CORE_A_THREAD = -2
 
 
 def _reply(stream: Any, message: dict[str, Any]) -> None:
@@ -52,8 +55,10 @@ class Bench:
         if settings.get("rpc"):
             self.session = self._connect(settings["rpc"])
         self.device = tvm.device(name, 0) if self.session is None else self.session.device(name, 0)
-        self.cores = settings["cores"] or list(range(os.cpu_count() or 1))
+        self.bound: list[int] = settings.get("bound", []) if self._in_own_memory else []
+        self.cores = self.bound or settings["cores"] or list(range(os.cpu_count() or 1))
         self._arguments: dict[str, list[Any]] = {}
+        self._pool_bound = False
 
     @staticmethod
     def _connect(rpc: dict[str, Any]) -> Any:
@@ -152,7 +157,31 @@ class Bench:
         arguments = self.arguments(info, protocol.get("placement"))
         # A device elsewhere has other cores than the builders that keep these busy.
         cores = self.cores if self._in_own_memory else []
-        return Stopwatch(module, self.device, arguments, protocol, cores).read(again, drop_above_s)
+        watch = Stopwatch(module, self.device, arguments, protocol, cores)
+        with self._in_place():
+            return {**watch.read(again, drop_above_s), "processors": self.bound}
+
+    @contextlib.contextmanager
+    def _in_place(self) -> Iterator[None]:
+        """Bind each thread of a program to its processor, and this one again to all that it had.
+
+        TVM's pool binds its own threads to the first processors of the machine, wherever the
+        process may run, and lets the calling thread wander among them
+        (``runtime/threading_backend.cc``).
+        """
+        if not self.bound:
+            yield
+            return
+        wide = os.sched_getaffinity(0)
+        if not self._pool_bound:
+            configure = self.tvm.get_global_func("runtime.config_threadpool")
+            configure(ONE_CORE_A_THREAD, len(self.bound), [str(core) for core in self.bound])
+            self._pool_bound = True
+        os.sched_setaffinity(0, self.bound[:1])
+        try:
+            yield
+        finally:
+            os.sched_setaffinity(0, wide)
 
     def outputs(self, executable: Any, info: list[Any], inputs: int) -> list[Any]:
         """Run once on fresh copies; return the arguments behind the inputs, as arrays.

@@ -1,4 +1,4 @@
-"""What to tune: TVM's own test workloads by name, or a Python file of the user's."""
+"""What to tune: TVM's test workloads and layers of networks by name, or a user's Python file."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tvm import te
 from tvm.s_tir.meta_schedule.testing import te_workload
 
 from toolkit.errors import LiveError, did_you_mean
+from toolkit.live.layers import LAYERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +26,8 @@ class Workload:
 
 
 def workload_functions() -> dict[str, Callable[..., Any]]:
-    """The functions of TVM's ``te_workload`` by name."""
-    return {
+    """The functions of TVM's ``te_workload`` and the ``LAYERS``, by name."""
+    return LAYERS | {
         name: function
         for name, function in vars(te_workload).items()
         if inspect.isfunction(function) and function.__module__ == te_workload.__name__

@@ -13,6 +13,7 @@ from toolkit.reports.inputs import VERDICTS_FILE, read_json
 KEPT = (
     "task_id",
     "verdict",
+    "reason",
     "ratio",
     "interval",
     "aa_interval",

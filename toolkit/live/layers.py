@@ -1,0 +1,169 @@
+"""Layers as networks have them: fused, channels last, weights packed when the network is loaded.
+
+TVM's own test workloads (``te_workload``) are single operators. In a compiled network a product or
+a convolution carries its bias and its activation, and its weights lie as the schedule wants them
+(the attribute ``layout_free_buffers``, as Relax's ``AttachAttrLayoutFreeBuffers`` sets it). ``erf``
+and ``exp`` are the polynomials that Relax's ``FastMathTransform`` puts in their place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import tvm
+from tvm import te, topi
+from tvm.s_tir.meta_schedule.testing import te_workload
+
+# Which argument holds the weights.
+WEIGHTS = 1
+
+Activation = Callable[[te.Tensor], te.Tensor] | None
+
+
+def conv2d_bias(
+    N: int, H: int, W: int, CI: int, CO: int, kernel: int, stride: int = 1, padding: int = 0
+) -> tvm.IRModule:
+    """Convolution (NHWC, HWIO), bias."""
+    return _layer(te_workload.conv2d_nhwc(N, H, W, CI, CO, kernel, stride, padding))
+
+
+def conv2d_bias_relu(
+    N: int, H: int, W: int, CI: int, CO: int, kernel: int, stride: int = 1, padding: int = 0
+) -> tvm.IRModule:
+    """Convolution (NHWC, HWIO), bias, ReLU."""
+    return _layer(te_workload.conv2d_nhwc(N, H, W, CI, CO, kernel, stride, padding), topi.nn.relu)
+
+
+def conv2d_bias_relu6(
+    N: int, H: int, W: int, CI: int, CO: int, kernel: int, stride: int = 1, padding: int = 0
+) -> tvm.IRModule:
+    """Convolution (NHWC, HWIO), bias, ReLU6."""
+    return _layer(te_workload.conv2d_nhwc(N, H, W, CI, CO, kernel, stride, padding), _relu6)
+
+
+def conv2d_bias_add(
+    N: int, H: int, W: int, CI: int, CO: int, kernel: int, stride: int = 1, padding: int = 0
+) -> tvm.IRModule:
+    """Convolution (NHWC, HWIO), bias, the sum with another tensor."""
+    tensors = te_workload.conv2d_nhwc(N, H, W, CI, CO, kernel, stride, padding)
+    return _layer(tensors, residual=True)
+
+
+def conv2d_bias_add_relu(
+    N: int, H: int, W: int, CI: int, CO: int, kernel: int, stride: int = 1, padding: int = 0
+) -> tvm.IRModule:
+    """Convolution (NHWC, HWIO), bias, the sum with another tensor, ReLU: a residual block's end."""
+    tensors = te_workload.conv2d_nhwc(N, H, W, CI, CO, kernel, stride, padding)
+    return _layer(tensors, topi.nn.relu, residual=True)
+
+
+def depthwise_bias_relu6(
+    N: int, H: int, W: int, C: int, kernel: int, stride: int = 1, padding: int = 0
+) -> tvm.IRModule:
+    """Depthwise convolution (NHWC), bias, ReLU6."""
+    return _layer(te_workload.depthwise_conv2d_nhwc(N, H, W, C, kernel, stride, padding), _relu6)
+
+
+def dense_bias(M: int, N: int, K: int) -> tvm.IRModule:
+    """Product with weights ``(K, N)``, bias."""
+    return _layer(te_workload.matmul(M, N, K))
+
+
+def dense_bias_gelu(M: int, N: int, K: int) -> tvm.IRModule:
+    """Product with weights ``(K, N)``, bias, GELU by ``fast_erf``."""
+
+    def gelu(x: te.Tensor) -> te.Tensor:
+        scaled = topi.multiply(x, tvm.tirx.const(0.7071067811865476, "float32"))
+        half = topi.multiply(x, tvm.tirx.const(0.5, "float32"))
+        return topi.multiply(half, topi.add(topi.fast_erf(scaled), tvm.tirx.const(1.0, "float32")))
+
+    return _layer(te_workload.matmul(M, N, K), gelu)
+
+
+def softmax(*shape: int) -> tvm.IRModule:
+    """Softmax over the last axis, by ``fast_exp``."""
+    data = te.placeholder(shape, name="data")
+    return _module([data, topi.nn.fast_softmax(data, axis=len(shape) - 1)], weights=False)
+
+
+def layer_norm(M: int, N: int) -> tvm.IRModule:
+    """Layer norm over the last axis of ``(M, N)``."""
+    data = te.placeholder((M, N), name="data")
+    scale, shift = (te.placeholder((N,), name=name) for name in ("gamma", "beta"))
+    normed = topi.nn.layer_norm(data, scale, shift, [1], 1e-5)
+    return _module([data, scale, shift, normed], weights=False)
+
+
+def max_pool2d(
+    N: int, H: int, W: int, C: int, kernel: int, stride: int = 1, padding: int = 0
+) -> tvm.IRModule:
+    """Largest of each window (NHWC)."""
+    data = te.placeholder((N, H, W, C), name="data")
+    around = (padding,) * 4
+    pooled = topi.nn.pool2d(
+        data, (kernel,) * 2, (stride,) * 2, (1, 1), around, "max", layout="NHWC"
+    )
+    return _module([data, pooled], weights=False)
+
+
+def global_mean(N: int, H: int, W: int, C: int) -> tvm.IRModule:
+    """Mean over height and width (NHWC)."""
+    data = te.placeholder((N, H, W, C), name="data")
+    total = topi.sum(data, axis=[1, 2], keepdims=True)
+    mean = topi.multiply(total, tvm.tirx.const(1.0 / (H * W), "float32"))
+    return _module([data, mean], weights=False)
+
+
+def add_relu(N: int, H: int, W: int, C: int) -> tvm.IRModule:
+    """Sum of two tensors, ReLU."""
+    one, other = (te.placeholder((N, H, W, C), name=name) for name in ("one", "other"))
+    return _module([one, other, topi.nn.relu(topi.add(one, other))], weights=False)
+
+
+LAYERS = {
+    function.__name__: function
+    for function in (
+        conv2d_bias,
+        conv2d_bias_relu,
+        conv2d_bias_relu6,
+        conv2d_bias_add,
+        conv2d_bias_add_relu,
+        depthwise_bias_relu6,
+        dense_bias,
+        dense_bias_gelu,
+        softmax,
+        layer_norm,
+        max_pool2d,
+        global_mean,
+        add_relu,
+    )
+}
+"""Every layer by its name, as ``--workload NAME:ARGUMENTS`` takes it."""
+
+
+def _relu6(value: te.Tensor) -> te.Tensor:
+    return topi.clip(value, 0.0, 6.0)
+
+
+def _layer(
+    product: tuple[te.Tensor, te.Tensor, te.Tensor],
+    activation: Activation = None,
+    *,
+    residual: bool = False,
+) -> tvm.IRModule:
+    """``(data, weights, product)`` with a bias along the last axis and what follows it."""
+    data, weight, result = product
+    bias = te.placeholder((result.shape[-1],), name="bias")
+    inputs, result = [data, weight, bias], topi.add(result, bias)
+    if residual:
+        inputs.append(te.placeholder(result.shape, name="other"))
+        result = topi.add(result, inputs[-1])
+    return _module([*inputs, result if activation is None else activation(result)])
+
+
+def _module(tensors: list[te.Tensor], *, weights: bool = True) -> tvm.IRModule:
+    """A module with ``main``; its weights are marked as free to be laid out."""
+    function = te.create_prim_func(tensors)
+    if weights:
+        function = function.with_attr("layout_free_buffers", [WEIGHTS])
+    return tvm.IRModule({"main": function})
