@@ -151,17 +151,26 @@ def test_a_lucky_reading_does_not_name_the_winner(target: str, tmp_path: Path) -
         again = {"finalists": 2, "rng": np.random.default_rng(0), "now": lambda: 7.0}
         with open_engine(target, PROTOCOL, builders=1) as engine:
             how = {"target": target, "protocol": PROTOCOL, **again}
-            assert name_winner(space, writer, engine, **how).read == 2
+
+            def settle() -> int:
+                # A busy machine decides nothing: again, then.
+                for _ in range(20):
+                    answer = name_winner(space, writer, engine, **how)
+                    if answer.slowed_by is None:
+                        return answer.read
+                raise AssertionError("a machine that stays busy")
+
+            assert settle() == 2
             first, second = dict(writer.trials[best]), dict(writer.trials[lucky])
             (first_s, _, winner), *_ = ranked_trials(space, writer)
             # Each time at least one is new, until all of the best have been read again.
             times = 0
-            while name_winner(space, writer, engine, **how).read:
+            while settle():
                 times += 1
             assert times < len(writer.records)
             # Killed between the two files: the records are as they were read.
             writer.records[lucky][1][1] = read
-            assert name_winner(space, writer, engine, **how).read == 2
+            assert settle() == 2
         assert (first["final_place"], second["final_place"]) == (1, 2)
         assert first["final_clock_s"] == 7.0 and second["searched_s"] == read
         # The winner keeps what the search read of it.
