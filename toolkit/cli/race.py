@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from toolkit.cli.common import BarProgress, Json, command, err, out, print_json
+from toolkit.cli.common import BarProgress, Json, command, out, print_json, print_warnings
 from toolkit.cli.live import Cores, Target, parse_cores
 from toolkit.cli.tune import Builders, DropAbove, Models, Threads, Workloads
 from toolkit.workspace import Workspace
@@ -109,8 +109,7 @@ def race(
 
 
 def _print_race(result: dict[str, Any]) -> None:
-    for warning in result["warnings"]:
-        err.print(f"[yellow]noisy[/]: {warning}", highlight=False)
+    print_warnings(result["warnings"])
     table = Table(
         "task",
         "seed",

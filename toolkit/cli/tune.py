@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from toolkit.cli.common import BarProgress, Json, command, err, out, print_json
+from toolkit.cli.common import BarProgress, Json, command, out, print_json, print_warnings
 from toolkit.cli.live import Cores, Target, parse_cores
 from toolkit.workspace import Workspace
 
@@ -109,8 +109,8 @@ def tune(
     chosen = here.parse_target(target or here.default_target(count))
     tasks = tasks_of(workload or ["matmul:128,128,128"], chosen)
     guides = load_guides(model)
-    for warning in here.noise_warnings(count):
-        err.print(f"[yellow]noisy[/]: {warning}", highlight=False)
+    warnings = [*here.noise_warnings(count), *guides.warnings(chosen)]
+    print_warnings(warnings)
     if trials is None and seconds is None:
         trials = 256 * len(tasks)
     protocol = Protocol(
@@ -141,7 +141,7 @@ def tune(
         progress=BarProgress(),
     )
     if json:
-        print_json(result)
+        print_json({**result, "warnings": warnings})
     else:
         _print_tuned(result)
 

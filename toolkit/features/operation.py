@@ -66,8 +66,7 @@ class Operation:
 
         ``tile`` gives the size of each role inside the tile, one value a candidate.
         """
-        one = np.float64(1.0)
-        n, co, h, w, ci, kh, kw = (np.asarray(tile.get(role, one), np.float64) for role in ROLES)
+        n, co, h, w, ci, kh, kw = (tile.get(role, 1.0) for role in ROLES)
         rows = (h - 1) * self.stride[0] + (kh - 1) * self.dilation[0] + 1
         columns = (w - 1) * self.stride[1] + (kw - 1) * self.dilation[1] + 1
         channels = co if self.family in ("depthwise", "pool", "elementwise") else ci
