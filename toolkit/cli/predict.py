@@ -141,4 +141,4 @@ def _notes(found: Any, low: float) -> list[str]:
         )
     if found.unreadable:
         notes.append(f"{len(found.unreadable)} tasks cannot be read by the model's extractor")
-    return notes + found.warnings
+    return [*notes, *found.warnings]

@@ -31,7 +31,11 @@ class Axis:
 
         1 where no candidate tells it.
         """
-        products = np.prod(np.stack(self.levels), axis=0)
+        products = self.levels[0]
+        for level in self.levels[1:]:
+            products = products * level
+        if len(products) and (products == products[0]).all():
+            return float(products[0])
         known = products[np.isfinite(products)]
         return float(np.median(known)) if len(known) else 1.0
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from toolkit.features.nest import Floats, Region
-from toolkit.features.tiling import Tiling
+from toolkit.features.tiling import Cut, Tiling
 
 PROCESSORS = (4, 8, 16, 32)
 """Numbers of processors for which the balance of a parallel loop is given."""
@@ -41,23 +41,19 @@ def share_columns(
     candidate does not fuse it.
     """
     rounds = np.ceil(extent / cores)
-    whole = {
-        role: np.prod(np.stack(list(levels)), axis=0) for role, levels in tiling.factors.items()
-    }
-    task = dict(whole)
-    share: dict[str, Floats] = {role: np.ones(tiling.rows) for role in whole}
+    task = tiling.inside(Cut("all", 0, 0))
+    whole = sum(tiling.operation.elements(task)) * tiling.operation.element_bytes
+    share = dict(task)
     left = rounds
     for role, length in reversed(loops):
         task[role] = task[role] / length
         # A run of iterations goes through the inner loops first.
-        share[role] = share[role] * np.minimum(length, left)
+        share[role] = share[role] / length * np.minimum(length, left)
         left = np.ceil(left / length)
     result = _bytes("task", tiling, task)
-    result.update(_bytes("thread", tiling, {role: task[role] * share[role] for role in whole}))
-    # What all threads read together, over what there is: weights or inputs that several need.
-    result["thread_sharing"] = (
-        result["thread_bytes"] * np.minimum(cores, extent) / _total(tiling, whole)
-    )
+    result.update(_bytes("thread", tiling, share))
+    # What all threads touch together, over what there is: weights or inputs that several need.
+    result["thread_sharing"] = result["thread_bytes"] * np.minimum(cores, extent) / whole
     return result
 
 
@@ -98,7 +94,3 @@ def _bytes(prefix: str, tiling: Tiling, inside: dict[str, Floats]) -> dict[str, 
         f"{prefix}_out_bytes": out * size,
         f"{prefix}_bytes": (data + weight + out) * size,
     }
-
-
-def _total(tiling: Tiling, whole: dict[str, Floats]) -> Floats:
-    return np.asarray(sum(tiling.operation.elements(whole))) * tiling.operation.element_bytes

@@ -229,6 +229,6 @@ def _steps(blocks: Sequence[Placed], depth: Floats, into: NDArray[np.intp], rows
             outer.append(_Step(always, extent, loop.place))
         return outer
 
-    for place in np.flatnonzero(again.any(axis=1)):
-        path(int(place))
+    for place in np.flatnonzero(again.any(axis=1)).tolist():
+        path(place)
     return steps

@@ -30,7 +30,7 @@ def target_task(target: str) -> Task:
 
 
 def core_counts(tasks: Iterable[Task]) -> dict[str, list[int]]:
-    """Core counts of CPU targets by their kind; a kind whose targets never say has an empty list."""
+    """Core counts of CPU targets by their kind; none where the targets of a kind never say."""
     found: dict[str, set[int]] = {}
     for task in tasks:
         if not is_gpu(task) and task.target_kind:
