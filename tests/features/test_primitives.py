@@ -14,7 +14,6 @@ from toolkit.features.base import CandidateGroup
 from toolkit.features.nest import bounded_product, running_product
 from toolkit.features.primitives import PrimitivesExtractor
 from toolkit.features.roles import infer_operation
-from toolkit.features.tiling import parallel_columns
 from toolkit.features.trace_nest import trace_nest
 from toolkit.logs.ansor import AnsorReader
 from toolkit.logs.metaschedule import Database, MetaScheduleReader
@@ -296,8 +295,3 @@ def test_an_attached_stage_with_threads_of_its_own_is_no_kernel() -> None:
     assert columns["n_kernels"] == [1, 1]
     assert columns["thread_extent"] == [32, 64]
     assert columns["cross_threads"] == [32, 64]
-
-
-def test_balance_of_a_parallel_loop() -> None:
-    columns = parallel_columns(np.array([8.0, 12.0, 33.0]))
-    assert columns["parallel_fill_8"].tolist() == [1.0, 12 / 16, 33 / 40]
