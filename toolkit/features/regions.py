@@ -96,7 +96,7 @@ def root_regions(
     into = _targets(blocks, depth)
     home = np.where(depth >= 0, into, np.arange(len(blocks))[:, None])
     column = np.arange(rows)
-    for _ in range(len(blocks).bit_length() - 1):  # each time twice as far
+    for _ in range((len(blocks) - 1).bit_length()):  # each time twice as far
         home = home[home, column]
     steps = _steps(blocks, depth, into, rows)
     regions = []

@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 
 from toolkit.features.base import CandidateGroup
+from toolkit.features.kernels import list_kernels
 from toolkit.features.nest import Axis, Floats, Nest, bounded_product, knob_parts, product
 from toolkit.features.regions import INLINED, ROOT, Limits, Loop, Placed, root_regions
 from toolkit.logs.base import BadLine
@@ -282,7 +283,7 @@ class _Replay:
         if _VECTOR_LIMIT in self.limits:
             loops = [self._extent(name) for name in self.order[::-1]]
             self.nest.vector = bounded_product(loops, self.limits[_VECTOR_LIMIT], self.rows)
-        self._kernels()
+        list_kernels(self.nest, self._bound, self.known, self.inlined)
 
     def _regions(self, main: str) -> None:
         """Place all blocks, and see which loops run in parallel."""
@@ -316,58 +317,6 @@ class _Replay:
             blocks, limits, self.rows, self.program.index(main)
         )
         self.nest.least = float(sum(volumes.values())) or None
-
-    def _kernels(self) -> None:
-        """List the kernels: a binding to the grid opens the next one; vthreads come first."""
-        unknown = np.full(self.rows, np.nan)
-        kernels: list[dict[str, Floats]] = []
-        last: dict[str, Floats] = {}
-        members: list[set[str]] = []
-        for word, extent, block in self._bound:
-            opens = word.startswith("blockIdx") and any(w.startswith("blockIdx") for w in last)
-            if not kernels or (opens and word in last):
-                last = {}
-                kernels.append(last)
-                members.append(set())
-            members[-1].add(block)
-            value = unknown if extent is None else extent
-            # Blocks of one kernel share its threads: an axis that several bind is as long as the
-            # longest (a reduction across threads binds one axis in every block).
-            if word in last:
-                value = np.fmax(last[word], value)
-                if word.startswith("threadIdx"):
-                    self.nest.across = np.fmax(self.nest.across, value)
-            last[word] = value
-        self.nest.serial = self._serial(kernels, members)
-        kernels.sort(key=lambda kernel: not any(word.startswith("vthread") for word in kernel))
-        for kernel in kernels:
-            for axis, found in (
-                ("blockIdx", self.nest.blocks),
-                ("threadIdx", self.nest.threads),
-                ("vthread", self.nest.vthreads),
-            ):
-                own = [extent for word, extent in kernel.items() if word.startswith(axis)]
-                found.append(np.prod(np.stack([np.ones(self.rows), *own]), axis=0))
-
-    def _serial(self, kernels: list[dict[str, Floats]], members: list[set[str]]) -> Floats | None:
-        """Iterations that the busiest thread runs one after the other, over all kernels.
-
-        A block is in the kernel that bound its loops last, else in the first; kernels follow one
-        another. ``None`` where the workload was not read or nothing is bound.
-        """
-        if not kernels or not self.known:
-            return None
-        home = {block: number for number, own in enumerate(members) for block in own}
-        total = np.zeros(self.rows)
-        for name, block in self.known.items():
-            if name in self.inlined:
-                continue
-            threads = np.ones(self.rows)
-            for word, extent in kernels[home.get(name, 0)].items():
-                if not word.startswith("vthread"):
-                    threads = threads * np.where(np.isfinite(extent), extent, 1.0)
-            total += np.maximum(block.volume / threads, 1.0)
-        return total
 
 
 def _volumes(arguments: Any) -> list[float]:
