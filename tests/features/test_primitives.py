@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from toolkit.features.ansor_nest import ansor_nest
 from toolkit.features.base import CandidateGroup
-from toolkit.features.nest import bounded_product, running_product
-from toolkit.features.primitives import PrimitivesExtractor
+from toolkit.features.nest import Nest, bounded_product, running_product
+from toolkit.features.primitives import PrimitivesExtractor, assign_roles
 from toolkit.features.roles import infer_operation
 from toolkit.features.trace_nest import trace_nest
 from toolkit.logs.ansor import AnsorReader
@@ -252,6 +252,17 @@ def softmax_group(threads: list[int], *, fused: bool) -> CandidateGroup:
     skeleton = orjson.dumps(trace).decode()
     sketch = Sketch("s", "metaschedule", skeleton, (Knob("threads", "thread_binding", 0, 1),))
     return CandidateGroup(task, sketch, np.array([[n] for n in threads], dtype=np.int64))
+
+
+def test_what_adds_up_without_tiles_is_a_reduction(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = (Block("T_softmax_maxelem", (12, 128, 64), (False, False, True)),)
+    monkeypatch.setattr("toolkit.features.primitives.workload_blocks", lambda task: blocks)
+    task = Task("t", "metaschedule", "main", [], "llvm", "llvm", blob="{}")
+    operation, factors, _ = assign_roles(task, Nest(1))
+    assert operation.family == "reduction"
+    assert (operation.extent("w"), operation.extent("ci")) == (12 * 128, 64)
+    assert operation.flops == 12 * 128 * 64
+    assert not factors
 
 
 def test_threads_that_several_blocks_share_are_not_multiplied(

@@ -121,12 +121,20 @@ def assign_roles(
 
 
 def _untiled(task: Task) -> Operation:
-    """Return the operation of a workload whose sketch tiles no loop: its largest block's."""
+    """Return the operation of a workload whose sketch tiles no loop: its largest block's.
+
+    Products and convolutions are always tiled: what adds up here, a window aside, is a reduction of
+    its last axes (softmax, norms, means).
+    """
     block = max(workload_blocks(task), key=lambda block: block.volume)
     pairs = list(zip(block.extents, block.reductions, strict=True))
     spatial = [float(max(extent, 1)) for extent, reduces in pairs if not reduces]
     reduction = [float(max(extent, 1)) for extent, reduces in pairs if reduces]
-    return infer_operation(spatial, reduction, block.name, _element_bytes(task))[0]
+    operation = infer_operation(spatial, reduction, block.name, _element_bytes(task))[0]
+    if not reduction or operation.family == "pool":
+        return operation
+    rows, depth = (max(1, round(float(np.prod(sizes)))) for sizes in (spatial, reduction))
+    return replace(operation, family="reduction", extents={"w": rows, "ci": depth})
 
 
 def _element_bytes(task: Task) -> float:
