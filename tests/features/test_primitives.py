@@ -156,6 +156,23 @@ def test_parallel_and_vector_extents_of_an_ansor_cpu_schedule() -> None:
     assert [axis.extent for axis in nest.axes] == [64, 96, 32]
 
 
+def test_shares_of_threads_of_an_ansor_cpu_schedule() -> None:
+    one, two = loglines.ansor_steps(fused=1), loglines.ansor_steps(fused=2)
+    columns = columns_of(ansor_group(one, two))
+    # on the 8 cores of the hardware list: 8 blocks of 8 rows, or 48 of these by 16 columns
+    assert columns["thread_rounds"] == [1, 6]
+    assert columns["thread_balance"] == [1, 1]
+    assert columns["n_parallel"] == [1, 1]
+    assert columns["serial_steps"] == [64 * 96 * 32 / 8] * 2
+    assert columns["task_bytes"] == [
+        4 * (8 * 32 + 96 * 32 + 8 * 96),
+        4 * (8 * 32 + 16 * 32 + 8 * 16),
+    ]
+    # six of the latter, one after the other, are one of the former
+    assert columns["thread_bytes"] == [columns["task_bytes"][0]] * 2
+    assert columns["thread_weight_bytes"] == [4 * 96 * 32] * 2
+
+
 def metaschedule_group(*traces: list[object]) -> CandidateGroup:
     line = orjson.dumps(loglines.workload())
     reader = MetaScheduleReader(Database(workloads=[read_workload(line)]))
