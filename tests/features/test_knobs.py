@@ -151,6 +151,21 @@ def test_parallel_loop_and_registers_of_an_x86_template() -> None:
     assert values["shared_plane_bytes"] == values["plane_bytes"]
 
 
+def test_threads_of_an_x86_template_where_the_target_says_how_many() -> None:
+    decisions = np.array([[4, 16, 0, 32, 0, 7, 1]])
+    task = replace(conv_task(), target="llvm -mcpu=core-avx2 -num-cores=3")
+    block = KnobsExtractor().extract(CandidateGroup(task, SKETCH, decisions))
+    values = {name: float(v) for name, v in zip(block.columns, block.values[0], strict=True)}
+    # 4 blocks of channels by 28 rows on three cores: 38 iterations, all rows of two blocks
+    assert values["thread_rounds"] == 38
+    assert values["thread_balance"] == pytest.approx(112 / 114)
+    assert values["serial_over_ideal"] == pytest.approx(114 / 112)
+    assert values["thread_weight_bytes"] == 2 * 32 * 64 * 9 * 4
+    assert values["thread_data_bytes"] == 64 * 57 * 57 * 4
+    unsaid = KnobsExtractor().extract(CandidateGroup(conv_task(), SKETCH, decisions))
+    assert np.isnan(unsaid.values[0, unsaid.columns.index("thread_balance")])
+
+
 @pytest.mark.parametrize("template", ["dense_nopack.x86", "batch_matmul.x86"])
 def test_lanes_along_the_depth(template: str) -> None:
     data, weight = [128, 768], [96, 768]

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from toolkit.features.ansor_nest import ansor_nest
 from toolkit.features.base import CandidateGroup
-from toolkit.features.nest import bounded_product, running_product
-from toolkit.features.primitives import PrimitivesExtractor
+from toolkit.features.nest import Nest, bounded_product, running_product
+from toolkit.features.primitives import PrimitivesExtractor, assign_roles
 from toolkit.features.roles import infer_operation
-from toolkit.features.tiling import parallel_columns
 from toolkit.features.trace_nest import trace_nest
 from toolkit.logs.ansor import AnsorReader
 from toolkit.logs.metaschedule import Database, MetaScheduleReader
@@ -157,6 +156,23 @@ def test_parallel_and_vector_extents_of_an_ansor_cpu_schedule() -> None:
     assert [axis.extent for axis in nest.axes] == [64, 96, 32]
 
 
+def test_shares_of_threads_of_an_ansor_cpu_schedule() -> None:
+    one, two = loglines.ansor_steps(fused=1), loglines.ansor_steps(fused=2)
+    columns = columns_of(ansor_group(one, two))
+    # on the 8 cores of the hardware list: 8 blocks of 8 rows, or 48 of these by 16 columns
+    assert columns["thread_rounds"] == [1, 6]
+    assert columns["thread_balance"] == [1, 1]
+    assert columns["n_parallel"] == [1, 1]
+    assert columns["serial_steps"] == [64 * 96 * 32 / 8] * 2
+    assert columns["task_bytes"] == [
+        4 * (8 * 32 + 96 * 32 + 8 * 96),
+        4 * (8 * 32 + 16 * 32 + 8 * 16),
+    ]
+    # six of the latter, one after the other, are one of the former
+    assert columns["thread_bytes"] == [columns["task_bytes"][0]] * 2
+    assert columns["thread_weight_bytes"] == [4 * 96 * 32] * 2
+
+
 def metaschedule_group(*traces: list[object]) -> CandidateGroup:
     line = orjson.dumps(loglines.workload())
     reader = MetaScheduleReader(Database(workloads=[read_workload(line)]))
@@ -255,6 +271,17 @@ def softmax_group(threads: list[int], *, fused: bool) -> CandidateGroup:
     return CandidateGroup(task, sketch, np.array([[n] for n in threads], dtype=np.int64))
 
 
+def test_what_adds_up_without_tiles_is_a_reduction(monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = (Block("T_softmax_maxelem", (12, 128, 64), (False, False, True)),)
+    monkeypatch.setattr("toolkit.features.primitives.workload_blocks", lambda task: blocks)
+    task = Task("t", "metaschedule", "main", [], "llvm", "llvm", blob="{}")
+    operation, factors, _ = assign_roles(task, Nest(1))
+    assert operation.family == "reduction"
+    assert (operation.extent("w"), operation.extent("ci")) == (12 * 128, 64)
+    assert operation.flops == 12 * 128 * 64
+    assert not factors
+
+
 def test_threads_that_several_blocks_share_are_not_multiplied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -296,8 +323,3 @@ def test_an_attached_stage_with_threads_of_its_own_is_no_kernel() -> None:
     assert columns["n_kernels"] == [1, 1]
     assert columns["thread_extent"] == [32, 64]
     assert columns["cross_threads"] == [32, 64]
-
-
-def test_balance_of_a_parallel_loop() -> None:
-    columns = parallel_columns(np.array([8.0, 12.0, 33.0]))
-    assert columns["parallel_fill_8"].tolist() == [1.0, 12 / 16, 33 / 40]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeVar
 import orjson
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -39,6 +40,12 @@ DatasetDir = Annotated[
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def print_warnings(warnings: Iterable[str]) -> None:
+    """Write each warning on one line of standard error."""
+    for warning in warnings:
+        err.print(f"[yellow]warning[/]: {escape(warning)}", highlight=False, soft_wrap=True)
 
 
 def print_json(value: Any, *, indent: bool = True) -> None:

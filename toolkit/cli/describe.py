@@ -38,8 +38,10 @@ def describe(
     """
     from toolkit.datasets import describe as run
     from toolkit.datasets import open_dataset
+    from toolkit.training.cores import core_counts
 
-    summary = run(open_dataset(dataset or Workspace().dataset))
+    data = open_dataset(dataset or Workspace().dataset)
+    summary = run(data) | {"cores": core_counts(data.tasks().values())}
     if json:
         print_json(summary)
         return
@@ -92,6 +94,8 @@ def _print(text: str, style: str | None = None) -> None:
 
 
 def _show_counts(summary: dict[str, Any]) -> None:
+    from toolkit.training.cores import told_cores
+
     _print(
         f"{summary['records']:,} records of {summary['candidates']:,} candidates, "
         f"{show.plural(len(summary['tasks']), 'task')}, "
@@ -105,6 +109,8 @@ def _show_counts(summary: dict[str, Any]) -> None:
         for entry in summary["machines"]
     ]  # fmt: skip
     _show_table("", ("machine", "<target", "tasks", "records"), machines)
+    for line in told_cores(summary["cores"]):
+        _print(line)
 
 
 def _show_tasks(summary: dict[str, Any], limit: int) -> None:

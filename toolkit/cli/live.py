@@ -15,9 +15,9 @@ from toolkit.cli.common import (
     DatasetDir,
     Json,
     command,
-    err,
     out,
     print_json,
+    print_warnings,
 )
 from toolkit.workspace import Workspace
 
@@ -101,8 +101,7 @@ def collect(
     pinned = parse_cores(cores)
     count = threads or len(pinned) or here.physical_cores()
     names = workload or ["matmul:128,128,128"]
-    for warning in here.noise_warnings(count):
-        err.print(f"[yellow]noisy[/]: {warning}", highlight=False)
+    print_warnings(here.noise_warnings(count))
     result = run(
         [each for name in names for each in parse_workload(name)],
         folder or Workspace().collected,
@@ -188,8 +187,7 @@ def validate(
 
 
 def _print_verdicts(result: dict[str, Any]) -> None:
-    for warning in result["warnings"]:
-        err.print(f"[yellow]noisy[/]: {warning}", highlight=False)
+    print_warnings(result["warnings"])
     table = Table("task", "incumbent", "winner", "latency ratio [interval]", "verdict")
     for verdict in result["verdicts"]:
         ratio = "-"

@@ -73,12 +73,14 @@ def predict(
                 "rows": found.rows.height,
                 "out": None if to is None else str(to),
                 "unreadable_tasks": found.unreadable,
+                "warnings": _notes(found, library.LOW_COVERAGE),
                 "tasks": tasks,
             }
         )
         return
     _show(tasks)
-    _warn(found, library.LOW_COVERAGE)
+    for note in _notes(found, library.LOW_COVERAGE):
+        err.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
     if to is not None:
         out.print(f"{found.rows.height:,} rows: {to}", highlight=False)
 
@@ -117,8 +119,8 @@ def _show(tasks: list[dict[str, Any]]) -> None:
     out.print(table)
 
 
-def _warn(found: Any, low: float) -> None:
-    """Say what a reader of the scores must know."""
+def _notes(found: Any, low: float) -> list[str]:
+    """What a reader of the scores must know."""
     seen = [entry for entry in found.tasks if entry["trained_on"]]
     leaked = sum(entry["leaked"] for entry in seen)
     notes = []
@@ -139,5 +141,4 @@ def _warn(found: Any, low: float) -> None:
         )
     if found.unreadable:
         notes.append(f"{len(found.unreadable)} tasks cannot be read by the model's extractor")
-    for note in notes:
-        err.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
+    return [*notes, *found.warnings]

@@ -13,9 +13,9 @@ from toolkit.cli.common import (
     BarProgress,
     Json,
     command,
-    err,
     out,
     print_json,
+    print_warnings,
 )
 from toolkit.cli.live import Cores, Target, parse_cores
 from toolkit.cli.tune import Builders, DropAbove, Models, Threads, Workloads
@@ -120,8 +120,7 @@ def race(
 
 
 def _print_race(result: dict[str, Any]) -> None:
-    for warning in result["warnings"]:
-        err.print(f"[yellow]noisy[/]: {warning}", highlight=False)
+    print_warnings(result["warnings"])
     table = Table(
         "task",
         "seed",

@@ -68,6 +68,7 @@ def throughput(
         print_json(result)
         return
     show_throughput(result)
+    _show_cores(result)
     if searched:
         show_search(result["search"])
     out.print(f"model: {folder}", highlight=False)
@@ -172,7 +173,15 @@ def _train(
         print_json(result)
         return
     show(result)
+    _show_cores(result)
     out.print(f"model: {folder}", highlight=False)
+
+
+def _show_cores(result: dict[str, Any]) -> None:
+    from toolkit.training.cores import told_cores
+
+    for line in told_cores(result["cores"]):
+        out.print(line, highlight=False)
 
 
 @command

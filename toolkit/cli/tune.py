@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from toolkit.cli.common import BarProgress, Json, command, err, out, print_json
+from toolkit.cli.common import BarProgress, Json, command, out, print_json, print_warnings
 from toolkit.cli.live import Cores, Target, parse_cores
 from toolkit.workspace import Workspace
 
@@ -109,8 +109,8 @@ def tune(
     chosen = here.parse_target(target or here.default_target(count))
     tasks = tasks_of(workload or ["matmul:128,128,128"], chosen)
     guides = load_guides(model)
-    for warning in here.noise_warnings(count):
-        err.print(f"[yellow]noisy[/]: {warning}", highlight=False)
+    warnings = [*here.noise_warnings(count), *guides.warnings(chosen)]
+    print_warnings(warnings)
     if trials is None and seconds is None:
         trials = 256 * len(tasks)
     protocol = Protocol(
@@ -141,14 +141,13 @@ def tune(
         progress=BarProgress(),
     )
     if json:
-        print_json(result)
+        print_json({**result, "warnings": [*warnings, *result["warnings"]]})
     else:
+        print_warnings(result["warnings"])
         _print_tuned(result)
 
 
 def _print_tuned(result: dict[str, Any]) -> None:
-    for warning in result["warnings"]:
-        err.print(f"[yellow]noisy[/]: {warning}", highlight=False)
     table = Table("task", "weight", "trials", "failed", "best latency")
     for row in result["tasks"]:
         best = row["best_latency_s"]

@@ -14,10 +14,11 @@ import numpy as np
 import orjson
 
 from toolkit.features.base import CandidateGroup
-from toolkit.features.nest import Axis, Floats, Nest, knob_parts, product, running_product
+from toolkit.features.nest import Axis, Floats, Nest, Region, knob_parts, product, running_product
 
 _BLOCKS, _THREADS, _VTHREADS = (5, 7, 9), (6, 8, 10), 4
 _VECTORIZE, _PARALLEL = 2, 3
+_DEEPEST = 64
 
 
 @dataclass
@@ -25,7 +26,21 @@ class _Stage:
     kind: str = "compute"
     loops: list[Floats | None] = field(default_factory=list)
     splits: list[Axis] = field(default_factory=list)
-    attached: bool = False
+    into: _Stage | None = None
+    parallel: Floats | None = None
+    fused: list[tuple[str, Floats]] = field(default_factory=list)
+
+    @property
+    def attached(self) -> bool:
+        """Whether it is computed inside another stage."""
+        return self.into is not None
+
+    def root(self) -> _Stage:
+        """The stage whose loops it runs in, after all attachments."""
+        seen: list[_Stage] = [self]
+        while seen[-1].into is not None and len(seen) < _DEEPEST:
+            seen.append(seen[-1].into)
+        return seen[-1]
 
     def reach(self, last: int) -> None:
         while len(self.loops) <= last:
@@ -40,6 +55,7 @@ class _Replay:
         self.stages: list[_Stage] = []
         self.every: list[_Stage] = []
         self.levels: dict[int, list[Floats]] = {}
+        self.split_by: dict[int, str] = {}
         self._knob = 0
         self._fetch: list[tuple[_Stage, Floats]] = []
         self._bound: dict[int, dict[str, list[Floats | None]]] = {}
@@ -83,6 +99,7 @@ class _Replay:
             # those leave it as it was. What is staged follows from the tiles instead.
             self._fetch.append((own, levels[-1]))
         self.levels[number] = levels
+        self.split_by.update({id(level): name for level in levels})
         own.loops[at : at + 1] = levels
 
     def _fsp(self, number: int, stage: int, at: int, source: int, splits: int) -> None:
@@ -92,6 +109,7 @@ class _Replay:
             own.loops[at : at + 1] = [None] * (splits + 1)
             return
         rest = product(levels[splits:], self.rows)
+        self.split_by[id(rest)] = self.split_by[id(levels[0])]
         own.loops[at : at + 1] = [*levels[:splits], rest]
 
     def _ffsp(
@@ -126,8 +144,7 @@ class _Replay:
         if kind in (_VECTORIZE, _PARALLEL):
             count = self.decide()[0]
             if kind == _PARALLEL:
-                extent = running_product(own.loops[at:], count, self.rows)
-                self.nest.parallel = _widest(self.nest.parallel, extent)
+                self._parallel(own, at, count)
             elif own.kind != "cache_read":
                 extent = running_product(own.loops[at::-1], count, self.rows)
                 self.nest.vector = _widest(self.nest.vector, extent)
@@ -141,6 +158,15 @@ class _Replay:
         if word:
             bound[word].append(own.loops[at])
 
+    def _parallel(self, own: _Stage, at: int, count: Floats) -> None:
+        """Fuse the first loops, of each candidate as many as it says, into the parallel one."""
+        own.parallel = running_product(own.loops[at:], count, self.rows)
+        for place, loop in enumerate(own.loops[at : at + int(count.max(initial=0))]):
+            length = np.full(self.rows, np.nan) if loop is None else loop
+            own.fused.append(
+                (self.split_by.get(id(loop), ""), np.where(count > place, length, 1.0))
+            )
+
     def _pr(self, number: int, stage: int, at: int, pragma: str) -> None:
         if pragma == "auto_unroll_max_step":
             self.nest.unroll = _widest(self.nest.unroll, self.decide()[0])
@@ -149,7 +175,7 @@ class _Replay:
         own = self.stage(stage)
         self.nest.located.append(self.decide()[0])
         own.loops = [None] * len(own.loops)
-        own.attached = True
+        own.into = self.stage(target)
 
     def _ci(self, number: int, stage: int) -> None:
         self.nest.inlined += 1
@@ -165,12 +191,14 @@ class _Replay:
 
     def _finish(self) -> None:
         """Name the main stage and list the kernels, the one with the most bindings first."""
+        main = None
         able = [stage for stage in self.every if stage.splits and stage.kind == "compute"]
         if able:
             main = max(able, key=lambda stage: sum(len(axis.levels) for axis in stage.splits))
             # Later splits lie at higher iterators: their order is that of the stage's axes.
             self.nest.axes = main.splits
             self._reduce_across(main)
+        self._regions(main)
         # Copies in the order of their stages, which is that of the operands.
         place = {id(stage): number for number, stage in enumerate(self.stages)}
         self._fetch.sort(key=lambda copy: place[id(copy[0])])
@@ -194,6 +222,21 @@ class _Replay:
             ):
                 extent = product(bound[word], self.rows)
                 found.append(unknown if extent is None else extent)
+
+    def _regions(self, main: _Stage | None) -> None:
+        """List the stages with a parallel loop of their own; that around the main one is told."""
+        around = None if main is None else main.root()
+        work = (
+            None if main is None else product([v for a in main.splits for v in a.levels], self.rows)
+        )
+        for stage in self.every:
+            if stage.parallel is None or stage.attached:
+                continue
+            steps = work if stage is around else product(stage.loops, self.rows)
+            unknown = np.full(self.rows, np.nan)
+            self.nest.regions.append(Region(stage.parallel, unknown if steps is None else steps))
+            if stage is around or self.nest.parallel is None:
+                self.nest.parallel, self.nest.fused = stage.parallel, stage.fused
 
     def _reduce_across(self, main: _Stage) -> None:
         """See whether threads add up together: one split loop is theirs, another the blocks'.

@@ -57,13 +57,18 @@ def vector_bytes(task: Task) -> float:
     return 32.0 if cpu or options.get("mattr") else 16.0
 
 
+def cores_of(task: Task) -> float:
+    """Cores that a program of the task runs on (``num-cores``, or Ansor's list); NaN: unknown."""
+    return _positive(target_options(task).get("num_cores"))
+
+
 def hardware_columns(task: Task) -> dict[str, float]:
     """Feature columns of the machine; NaN where nothing says."""
     options = target_options(task)
     threads = options.get("max_threads_per_block", options.get("max_num_threads"))
     return {
         "hw_gpu": float(is_gpu(task)),
-        "hw_cores": _positive(options.get("num_cores")),
+        "hw_cores": cores_of(task),
         "hw_vector_bytes": vector_bytes(task),
         "hw_shared_bytes": _positive(
             options.get("max_shared_memory_per_block", options.get("shared_memory_per_block"))

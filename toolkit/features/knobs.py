@@ -15,9 +15,11 @@ from toolkit.features.base import CandidateGroup, FeatureBlock
 from toolkit.features.blocks import as_block
 from toolkit.features.generic import generic_columns
 from toolkit.features.gpu import gpu_columns, grid_nest
-from toolkit.features.hardware import hardware_columns, is_gpu, vector_bytes
+from toolkit.features.hardware import cores_of, hardware_columns, is_gpu, vector_bytes
+from toolkit.features.nest import Region
 from toolkit.features.operation import Operation
-from toolkit.features.tiling import Tiling, complete, parallel_columns
+from toolkit.features.parallel import parallel_columns, region_columns, share_columns
+from toolkit.features.tiling import Tiling, complete
 from toolkit.records import Knob, Task
 
 Floats = NDArray[np.float64]
@@ -64,7 +66,7 @@ class KnobsExtractor:
     """AutoTVM knobs → columns."""
 
     name = "knobs"
-    version = 8
+    version = 9
 
     def supports(self, task: Task) -> bool:
         """AutoTVM tasks."""
@@ -105,41 +107,31 @@ class KnobsExtractor:
         if tiling.gpu:
             columns.update(gpu_columns(grid_nest(tiling), tiling, columns, task))
         else:
-            columns.update(_processor_columns(tiling, columns))
+            columns.update(_processor_columns(tiling, columns, cores_of(task)))
         return as_block(columns, rows)
 
 
-def _processor_columns(tiling: Tiling, known: dict[str, Floats]) -> dict[str, Floats]:
-    """Parallel loop of the x86 templates, what one of its iterations touches, and the loop body.
+def _processor_columns(tiling: Tiling, known: dict[str, Floats], cores: float) -> dict[str, Floats]:
+    """Parallel loop of the x86 templates, what threads touch in it, and the loop body.
 
     TVM 0.8 ``topi/x86``: convolutions fuse batch, channel blocks and (blocks of) rows and go
     through a row's columns inside; matrix products fuse all blocks.
     """
-    operation, rows = tiling.operation, tiling.rows
-    matrix = operation.family in ("matmul", "batch_matmul")
-    outer = ("n", "co", "w") if matrix else ("n", "co", "h")
-    extent = np.ones(rows)
-    inside: dict[str, Floats] = {}
-    for role, levels in tiling.factors.items():
-        whole = np.prod(np.stack(levels), axis=0)
-        # A role that the template does not tile is one loop: of rows and images a parallel one.
-        first = whole if len(levels) == 1 else levels[0]
-        if role in outer:
-            extent = extent * first
-            inside[role] = whole / first
-        else:
-            inside[role] = whole
-    data, weight, out = operation.elements(inside)
-    size = operation.element_bytes
-    body = known["accumulators_128"] * known.get("unroll_body", np.ones(rows))
+    rows = tiling.rows
+    matrix = tiling.operation.family in ("matmul", "batch_matmul")
+    loops = []
+    for role in ("n", "w", "co") if matrix else ("n", "co", "h"):
+        levels = tiling.factors.get(role)
+        if levels:
+            # A role that the template does not tile is one loop: of rows and images a parallel one.
+            loops.append((role, levels[0]))
+    extent = np.prod(np.stack([np.ones(rows), *(length for _, length in loops)]), axis=0)
+    work = known["op_points"] * known["op_depth"]
     return {
-        "parallel_extent": extent,
-        "parallel_grain": known["flops"] / extent,
-        **parallel_columns(extent),
-        "task_data_bytes": data * size,
-        "task_weight_bytes": weight * size,
-        "task_bytes": (data + weight + out) * size,
-        "body_vectors": body,
+        **parallel_columns(extent, cores, known["flops"]),
+        **share_columns(tiling, loops, extent, cores),
+        **region_columns([Region(extent, work)], cores, None),
+        "body_vectors": known["accumulators_128"] * known.get("unroll_body", np.ones(rows)),
     }
 
 

@@ -31,9 +31,29 @@ class Axis:
 
         1 where no candidate tells it.
         """
-        products = np.prod(np.stack(self.levels), axis=0)
+        products = self.levels[0]
+        for level in self.levels[1:]:
+            products = products * level
+        if len(products) and (products == products[0]).all():
+            return float(products[0])
         known = products[np.isfinite(products)]
         return float(np.median(known)) if len(known) else 1.0
+
+
+@dataclass(frozen=True)
+class Region:
+    """A loop nest at the root of a CPU program: one start of the thread pool, or a serial part.
+
+    Attributes
+    ----------
+    extent
+        Of its parallel loop; 1 where one thread runs it, NaN where it is unknown.
+    steps
+        Iterations of all its blocks; 0 for candidates that have no such nest, NaN unknown.
+    """
+
+    extent: Floats
+    steps: Floats
 
 
 @dataclass
@@ -49,7 +69,14 @@ class Nest:
     blocks, threads, vthreads
         Extents bound to the grid, of each kernel in program order (GPU).
     parallel, vector
-        Extent of the loops that run in parallel, and of those that are vectorised (CPU).
+        Extent of the parallel loop around the main stage, and of the vectorised loops (CPU).
+    fused
+        The loops that the parallel one was fused of, outermost first: the knob that splits each
+        (empty: none does), and its extent, 1 where a candidate does not fuse it.
+    regions
+        Nests at the root of the program (CPU).
+    least
+        Iterations of the program where no block is inlined and nothing is computed twice.
     unroll
         Largest step of automatic unrolling.
     fetch
@@ -72,6 +99,9 @@ class Nest:
     vthreads: list[Floats] = field(default_factory=list)
     parallel: Floats | None = None
     vector: Floats | None = None
+    fused: list[tuple[str, Floats]] = field(default_factory=list)
+    regions: list[Region] = field(default_factory=list)
+    least: float | None = None
     unroll: Floats | None = None
     fetch: list[Floats] = field(default_factory=list)
     located: list[Floats] = field(default_factory=list)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,13 +62,13 @@ class Operation:
         """Extent of a role, 1 where it is absent."""
         return self.extents.get(role, 1)
 
-    def elements(self, tile: Mapping[str, Floats | float]) -> tuple[Floats, Floats, Floats]:
+    def elements(self, tile: Mapping[str, Floats | float]) -> tuple[Any, Any, Any]:
         """Elements of input, weights and output that a tile of the loops touches.
 
-        ``tile`` gives the size of each role inside the tile, one value a candidate.
+        ``tile`` gives the size of each role inside the tile, one value a candidate; so do these,
+        or one value where all sizes are such.
         """
-        one = np.float64(1.0)
-        n, co, h, w, ci, kh, kw = (np.asarray(tile.get(role, one), np.float64) for role in ROLES)
+        n, co, h, w, ci, kh, kw = (tile.get(role, 1.0) for role in ROLES)
         rows = (h - 1) * self.stride[0] + (kh - 1) * self.dilation[0] + 1
         columns = (w - 1) * self.stride[1] + (kw - 1) * self.dilation[1] + 1
         channels = co if self.family in ("depthwise", "pool", "elementwise") else ci

@@ -18,11 +18,12 @@ from toolkit.features.base import CandidateGroup, FeatureBlock
 from toolkit.features.blocks import as_block
 from toolkit.features.generic import generic_columns
 from toolkit.features.gpu import gpu_columns
-from toolkit.features.hardware import hardware_columns, is_gpu, vector_bytes
+from toolkit.features.hardware import cores_of, hardware_columns, is_gpu, vector_bytes
 from toolkit.features.nest import Axis, Nest
 from toolkit.features.operation import Operation, dtype_bytes
+from toolkit.features.parallel import parallel_columns, region_columns, share_columns
 from toolkit.features.roles import infer_operation
-from toolkit.features.tiling import Tiling, parallel_columns
+from toolkit.features.tiling import Tiling
 from toolkit.features.trace_nest import trace_nest, workload_blocks
 from toolkit.records import Task
 
@@ -33,7 +34,7 @@ class PrimitivesExtractor:
     """Ansor steps and MetaSchedule traces → columns."""
 
     name = "primitives"
-    version = 8
+    version = 9
 
     def supports(self, task: Task) -> bool:
         """Ansor and MetaSchedule tasks."""
@@ -47,7 +48,7 @@ class PrimitivesExtractor:
     def _extract(self, group: CandidateGroup) -> FeatureBlock:
         task, rows = group.task, len(group)
         nest = nest_of(group)
-        operation, factors, _ = assign_roles(task, nest)
+        operation, factors, roles = assign_roles(task, nest)
         gpu = is_gpu(task)
         tiling = Tiling(operation, factors, gpu, rows)
         columns: dict[str, Floats] = {}
@@ -58,6 +59,13 @@ class PrimitivesExtractor:
         columns.update(_nest_columns(nest, columns))
         if gpu:
             columns.update(gpu_columns(nest, tiling, columns, task))
+        elif nest.parallel is not None:
+            cores = cores_of(task)
+            columns.update(parallel_columns(nest.parallel, cores, columns["flops"]))
+            columns.update(region_columns(nest.regions, cores, nest.least))
+            loops = [(roles[knob], extent) for knob, extent in nest.fused if knob in roles]
+            if loops:
+                columns.update(share_columns(tiling, loops, nest.parallel, cores))
         return as_block(columns, rows)
 
 
@@ -113,12 +121,20 @@ def assign_roles(
 
 
 def _untiled(task: Task) -> Operation:
-    """Return the operation of a workload whose sketch tiles no loop: its largest block's."""
+    """Return the operation of a workload whose sketch tiles no loop: its largest block's.
+
+    Products and convolutions are always tiled: what adds up here, a window aside, is a reduction of
+    its last axes (softmax, norms, means).
+    """
     block = max(workload_blocks(task), key=lambda block: block.volume)
     pairs = list(zip(block.extents, block.reductions, strict=True))
     spatial = [float(max(extent, 1)) for extent, reduces in pairs if not reduces]
     reduction = [float(max(extent, 1)) for extent, reduces in pairs if reduces]
-    return infer_operation(spatial, reduction, block.name, _element_bytes(task))[0]
+    operation = infer_operation(spatial, reduction, block.name, _element_bytes(task))[0]
+    if not reduction or operation.family == "pool":
+        return operation
+    rows, depth = (max(1, round(float(np.prod(sizes)))) for sizes in (spatial, reduction))
+    return replace(operation, family="reduction", extents={"w": rows, "ci": depth})
 
 
 def _element_bytes(task: Task) -> float:
@@ -166,10 +182,6 @@ def _nest_columns(nest: Nest, known: dict[str, Floats]) -> dict[str, Floats]:
         "n_cached": np.full(rows, float(nest.cached)),
         "n_kernels": np.full(rows, float(len(nest.blocks))),
     }
-    if nest.parallel is not None:
-        result["parallel_extent"] = nest.parallel
-        result["parallel_grain"] = known["flops"] / nest.parallel
-        result.update(parallel_columns(nest.parallel))
     if nest.vector is not None:
         result["vector_extent"] = nest.vector
     if nest.unroll is not None:

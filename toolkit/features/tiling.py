@@ -31,9 +31,6 @@ CUTS = ("reg", "core", "mid", "stage", "outer")
 
 VECTOR_BITS = (128, 256, 512)
 
-PROCESSORS = (4, 8, 16, 32)
-"""Numbers of processors for which the balance of a parallel loop is given."""
-
 
 @dataclass(frozen=True)
 class Cut:
@@ -219,13 +216,6 @@ class Tiling:
         }
 
 
-def parallel_columns(extent: Floats) -> dict[str, Floats]:
-    """Share of the processors that are busy in all rounds of a parallel loop, by their number."""
-    return {
-        f"parallel_fill_{count}": extent / (np.ceil(extent / count) * count) for count in PROCESSORS
-    }
-
-
 def complete(levels: list[Floats], extent: float | None) -> list[Floats]:
     """Fill an unknown outermost factor (0) from the extent: rounded up, NaN without one."""
     inner = _product(levels[1:], len(levels[0]))
@@ -236,7 +226,7 @@ def complete(levels: list[Floats], extent: float | None) -> list[Floats]:
 
 
 def _product(levels: Sequence[Floats], rows: int) -> Floats:
-    result = np.ones(rows)
-    for level in levels:
+    result = levels[0] if levels else np.ones(rows)
+    for level in levels[1:]:
         result = result * level
     return result

@@ -9,6 +9,7 @@ from typing import Any
 
 from toolkit.records import Task
 from toolkit.search.base import DirectionScorer, Scorer
+from toolkit.training.cores import core_warnings, target_task
 from toolkit.training.loading import default_folders, load_trained
 from toolkit.training.scorer import CautiousScorer
 
@@ -36,6 +37,11 @@ class Guides:
             None if self.mutation is None else self.mutation.for_task(task)
         )
         return scorer
+
+    def warnings(self, *targets: str) -> list[str]:
+        """What to know before these models judge programs for targets: core counts unseen."""
+        models = (self.throughput, self.mutation, self.validity)
+        return core_warnings(models, map(target_task, targets))
 
     def best_strategy(self) -> str:
         """The strategy that makes the most of these models."""

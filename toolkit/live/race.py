@@ -99,7 +99,7 @@ def race(
     needed_models(guides, settings.strategies)
     for task in tasks:
         refuse_leak(guides, task.module, target, machine)
-    warnings = noise_warnings(protocol.threads)
+    warnings = noise_warnings(protocol.threads) + guides.warnings(target)
     arms = (STOCK, *settings.strategies)
     legs: list[dict[str, Any]] = []
     with progress.step("race", float(len(tasks) * settings.seeds * len(arms))) as step:

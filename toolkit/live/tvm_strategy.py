@@ -10,6 +10,7 @@ strategy of ``toolkit.search`` over ``MetaScheduleSpace``, the same as in ``tool
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,8 @@ class ToolkitStrategy(ms.search_strategy.PySearchStrategy):  # type: ignore[misc
     ) -> None:
         """Build the space and the strategy; TVM's cost model is not asked."""
         name, options, guides, seed, machine = self.given
+        for warning in guides.warnings(str(self.context.target)):
+            warnings.warn(warning, UserWarning, stacklevel=2)
         design = DesignSpace(self.context.mod, str(self.context.target), seed=seed + 1)
         self.space = MetaScheduleSpace(design, machine=machine)
         rng = np.random.default_rng(seed)

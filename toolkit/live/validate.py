@@ -59,7 +59,8 @@ def validate(
     """
     out.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
-    warnings = noise_warnings(protocol.threads)
+    targets = dict.fromkeys(target_of[task.task_id] for task in tasks)
+    warnings = noise_warnings(protocol.threads) + guides.warnings(*targets)
     verdicts = []
     for task in tasks:
         with progress.step(f"validate {task.workload}", settings.seconds) as step:

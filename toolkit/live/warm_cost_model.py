@@ -6,6 +6,7 @@ predicted relative throughput, 1 for the task's best, as those of TVM's own mode
 
 from __future__ import annotations
 
+import warnings
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from toolkit.logs.metaschedule_workload import read_workload
 from toolkit.records import Candidate, Sketch, Task, candidate_id
 from toolkit.training import load_throughput
 from toolkit.training.adaptation import Adapted, AdaptOptions
+from toolkit.training.cores import core_warnings, target_task
 from toolkit.training.crossfit import ALL
 from toolkit.training.prediction import choose_member
 from toolkit.training.scorer import candidate_features
@@ -141,6 +143,8 @@ class WarmModel:
         if key not in self._readers:
             database = Database(workloads=(read_workload(line.encode()),), machine=self._machine)
             arguments = entry_arguments(context.mod, as_timed=False)
+            for warning in core_warnings((self.model,), [target_task(str(context.target))]):
+                warnings.warn(warning, UserWarning, stacklevel=2)
             self._readers[key] = (MetaScheduleReader(database), target, arguments)
         return self._readers[key]
 

@@ -27,7 +27,7 @@ from toolkit.training.noise import noise_spread, occasion_shifts
 from toolkit.training.recipe import Recipe
 from toolkit.training.store import save_model
 from toolkit.training.table import Table, align, build_table
-from toolkit.training.trained import TrainedModel, manifest_of, read_model
+from toolkit.training.trained import TrainedModel, manifest_of, read_model, trained_cores
 
 KIND = "mutation"
 DEFAULT_TIE = 0.01
@@ -131,6 +131,7 @@ def train_mutation(
     result["n_train_tasks"] = int((table.good_counts() >= recipe.data.min_records).sum())
     result["n_folds"] = len({int(f) for f in fitted.folds})
     result["columns"] = len(table.columns)
+    result["cores"] = trained_cores(dataset, table)
     if out is not None:
         direct = recipe.mutation.method == "direct"
         manifest = manifest_of(

@@ -16,6 +16,7 @@ from toolkit.features import cached_blocks
 from toolkit.features.base import FeatureBlock
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
+from toolkit.training.cores import core_warnings
 from toolkit.training.crossfit import ALL, Member, pick_member
 from toolkit.training.shortlist import mean_opinion, preference
 from toolkit.training.table import align
@@ -48,11 +49,14 @@ class Predictions:
         task's candidates have columns for.
     unreadable
         Tasks whose candidates the model's extractor cannot read.
+    warnings
+        Core counts that the models have not seen.
     """
 
     rows: pl.DataFrame
     tasks: list[dict[str, Any]]
     unreadable: list[str]
+    warnings: list[str]
 
 
 def predict(
@@ -107,7 +111,9 @@ def predict(
     rows = pl.concat(frames).join(_places(dataset), on="candidate_id", how="left")
     first = [name for name in rows.columns if name not in ("source", "line")]
     rows = rows.select(*first[:3], "source", "line", *first[3:])
-    return Predictions(rows, entries, [t for t in wanted if t not in set(readable)])
+    unreadable = [t for t in wanted if t not in set(readable)]
+    warnings = core_warnings((model, validity), [tasks[t] for t in readable])
+    return Predictions(rows, entries, unreadable, warnings)
 
 
 def _names(model: TrainedModel) -> str:

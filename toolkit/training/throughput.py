@@ -28,7 +28,7 @@ from toolkit.training.recipe import Recipe, load_recipe
 from toolkit.training.scorer import ThroughputScorer
 from toolkit.training.store import save_model
 from toolkit.training.table import Table, align
-from toolkit.training.trained import TrainedModel, manifest_of, read_model
+from toolkit.training.trained import TrainedModel, manifest_of, read_model, trained_cores
 
 KIND = "throughput"
 
@@ -164,6 +164,7 @@ def train_throughput(
         "candidates": int(table.good.sum()),
         "recorded_candidates": sum(candidate_counts(dataset, table.task_ids).values()),
         "columns": len(table.columns),
+        "cores": trained_cores(dataset, table),
         "baseline_constant": summarize(constant, seed=recipe.seed),
         "noise_ceiling": noise_ceiling(dataset, [t.task_id for t in judged], seed=recipe.seed),
         "tasks": metrics["tasks"],

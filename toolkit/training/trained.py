@@ -13,6 +13,7 @@ from toolkit.datasets import Dataset
 from toolkit.features import extractor_named
 from toolkit.features.base import Extractor
 from toolkit.records import Task
+from toolkit.training.cores import core_counts
 from toolkit.training.crossfit import ALL, CrossFit, Member
 from toolkit.training.gather import check_extractors, extractor_for
 from toolkit.training.recipe import Recipe
@@ -94,8 +95,15 @@ def manifest_of(
         "metrics": metrics,
         "importance": {names[i]: float(importance[i]) for i in order if importance[i] > 0},
         "folds": {t: int(f) for t, f in zip(table.task_ids, fitted.folds, strict=True)},
+        "cores": trained_cores(dataset, table),
         "tasks": task_entries(dataset, table),
     }
+
+
+def trained_cores(dataset: Dataset, table: Table) -> dict[str, list[int]]:
+    """Core counts of a table's tasks, by target kind."""
+    tasks = dataset.tasks()
+    return core_counts(tasks[task_id] for task_id in table.task_ids)
 
 
 def task_entries(dataset: Dataset, table: Table) -> dict[str, dict[str, Any]]:

@@ -26,7 +26,7 @@ from toolkit.training.recipe import Recipe
 from toolkit.training.scorer import ValidityScorer
 from toolkit.training.store import save_model
 from toolkit.training.table import Table
-from toolkit.training.trained import TrainedModel, manifest_of, read_model
+from toolkit.training.trained import TrainedModel, manifest_of, read_model, trained_cores
 from toolkit.training.validity_metrics import (
     TaskValidity,
     calibration_error,
@@ -105,6 +105,7 @@ def train_validity(
         "n_train_tasks": int((_counts(table) >= recipe.data.min_records).sum()),
         "n_folds": len(by_fold),
         "columns": len(table.columns),
+        "cores": trained_cores(dataset, table),
         "seconds": time.perf_counter() - started,
     }
     if out is not None:

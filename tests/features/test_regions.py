@@ -1,0 +1,187 @@
+"""What runs in parallel: extents worked out by hand, and those of TVM for the same traces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import orjson
+import pytest
+
+from toolkit.features.base import CandidateGroup
+from toolkit.features.nest import Region
+from toolkit.features.operation import Operation
+from toolkit.features.parallel import parallel_columns, region_columns, share_columns
+from toolkit.features.regions import INLINED, Limits, Loop, Placed, root_regions
+from toolkit.features.tiling import Tiling
+from toolkit.features.trace_nest import trace_nest
+
+ONE = np.ones(1)
+
+
+def loops(*extents: float, reduces: int = 0) -> list[Loop]:
+    """Loops of a block, the last of which add up."""
+    first = len(extents) - reduces
+    return [Loop(np.array([float(e)]), n, n >= first) for n, e in enumerate(extents)]
+
+
+def block(name: str, *extents: float, reduces: int = 0, **rest: Any) -> Placed:
+    return Placed(name, float(np.prod(extents)) * ONE, loops(*extents, reduces=reduces), **rest)
+
+
+def limits(parallel: float, vector: float = 64.0, *runs: float) -> Limits:
+    return Limits(parallel * ONE, vector * ONE, frozenset(runs))
+
+
+def extents(*blocks: Placed, limit: Limits) -> list[tuple[float, float]]:
+    regions, _, _ = root_regions(blocks, limit, 1, 0)
+    return [(float(r.extent[0]), float(r.steps[0])) for r in regions]
+
+
+def test_loops_are_fused_up_to_the_one_that_exceeds_the_limit() -> None:
+    product = block("C", 4, 7, 5, 3, 9, reduces=1)
+    assert extents(product, limit=limits(16)) == [(28, 3780)]
+    assert extents(product, limit=limits(28)) == [(140, 3780)]
+    assert extents(product, limit=limits(1e6)) == [(420, 3780)]  # what reduces is not fused
+
+
+def test_a_block_that_moved_in_ends_the_fused_loops() -> None:
+    product = block("C", 4, 7, 9, reduces=1)
+    assert extents(block("A", 4, 9, depth=0), product, limit=limits(16)) == [(4, 36 + 252)]
+    # nothing is left to run in parallel where the loops outside are of extent 1
+    alone = block("C", 1, 7, 9, reduces=1)
+    assert extents(block("A", 1, 9, depth=0), alone, limit=limits(16)) == [(1, 9 + 63)]
+
+
+def test_a_block_of_one_run_of_memory_is_cut_into_vectors() -> None:
+    copy = block("norm", 128, 128)
+    assert extents(copy, limit=limits(32, 64, 16384.0)) == [(256, 16384)]
+    # else its last loops become the vector and the others run in parallel
+    assert extents(block("pad", 1, 30, 30, 32), limit=limits(32, 64)) == [(900, 28800)]
+
+
+def test_what_is_computed_inside_loops_that_are_not_its_own_is_computed_again() -> None:
+    exp, norm = block("exp", 16, 16), block("norm", 16, 16)
+
+    def total(depth: float) -> float:
+        top = block("max", 16, 16, reduces=1, depth=depth)
+        return extents(top, exp, norm, limit=limits(16))[0][1]
+
+    assert total(-1) == 256
+    assert total(0) == 512  # once a row, with exp beside it
+    assert total(1) == 16 * 256 + 256  # for each of the 16 columns anew
+
+
+def test_inlined_blocks_are_no_nest() -> None:
+    blocks = block("exp", 16, 16, depth=INLINED), block("norm", 16, 16)
+    assert extents(*blocks, limit=limits(1)) == [(16, 256)]
+
+
+def test_balance_and_shares_on_the_cores_that_there_are() -> None:
+    extent = np.array([8.0, 12.0, 33.0, 1.0])
+    two = parallel_columns(extent, 2.0, np.full(4, 66.0))
+    assert two["thread_rounds"].tolist() == [4, 6, 17, 1]
+    assert two["thread_balance"].tolist() == [1, 1, 33 / 34, 0.5]
+    assert two["thread_work"].tolist() == [33, 33, 34, 66]
+    assert two["parallel_fill_8"].tolist() == [1.0, 12 / 16, 33 / 40, 1 / 8]
+    one = parallel_columns(extent, 1.0, np.full(4, 66.0))
+    assert one["thread_balance"].tolist() == [1] * 4
+    assert one["thread_work"].tolist() == [66] * 4
+    unknown = parallel_columns(extent, np.nan, np.full(4, 66.0))
+    assert np.isnan(unknown["thread_balance"]).all()
+    assert unknown["parallel_extent"].tolist() == extent.tolist()
+
+
+def test_threads_share_what_they_all_read() -> None:
+    # 8 rows by 6 columns of depth 10: rows and columns split in 4 and 2
+    factors = {
+        "w": [np.array([4.0]), np.array([2.0])],
+        "co": [np.array([2.0]), np.array([3.0])],
+        "ci": [np.array([10.0])],
+    }
+    operation = Operation("matmul", {"w": 8, "co": 6, "ci": 10})
+    tiling = Tiling(operation, factors, False, 1)
+    fused = [("w", np.array([4.0])), ("co", np.array([2.0]))]
+    found = share_columns(tiling, fused, np.array([8.0]), 2.0)
+    # one iteration: 2 rows, 3 columns; a thread: 4 iterations, both columns of 2 rows: 4 by 6
+    assert found["task_bytes"] == [4 * (2 * 10 + 3 * 10 + 2 * 3)]
+    assert found["thread_data_bytes"] == [4 * 4 * 10]
+    assert found["thread_weight_bytes"] == [4 * 6 * 10]
+    assert found["thread_sharing"] == [2 * (40 + 60 + 24) / (80 + 60 + 48)]
+    assert share_columns(tiling, fused, np.array([8.0]), 1.0)["thread_sharing"] == [1]
+
+
+def test_serial_nests_cost_as_many_times_more_as_there_are_cores() -> None:
+    regions = [
+        Region(np.array([4.0, 4.0]), np.array([600.0, 600.0])),
+        Region(np.array([1.0, 5.0]), np.array([300.0, 300.0])),
+        Region(np.array([9.0, 9.0]), np.array([0.0, 0.0])),
+    ]
+    two = region_columns(regions, 2.0, 900.0)
+    assert two["n_parallel"].tolist() == [1, 2]
+    assert two["n_serial"].tolist() == [1, 0]
+    assert two["serial_steps"].tolist() == [300 + 300, 300 + 180]
+    assert two["serial_over_ideal"] == pytest.approx([600 / 450, 480 / 450])
+    assert two["starts_per_step"].tolist() == [1 / 900, 2 / 900]
+    assert two["region_steps_min"].tolist() == [600, 300]
+    one = region_columns(regions, 1.0, 900.0)
+    assert one["serial_over_ideal"].tolist() == [1, 1]
+    assert one["starts_per_step"].tolist() == [0, 0]
+    assert one["steps_over_least"].tolist() == [1, 1]
+    unknown = region_columns(regions, np.nan, None)
+    assert np.isnan(unknown["serial_over_ideal"]).all()
+    assert np.isnan(unknown["starts_per_step"]).all()
+
+
+def of_tvm(statement: Any, times: int = 1) -> dict[str, int]:
+    """Iterations of each block below a statement; that which sets a sum to nought left out."""
+    found: dict[str, int] = {}
+    if hasattr(statement, "seq"):
+        for part in statement.seq:
+            found.update(of_tvm(part, times))
+    elif hasattr(statement, "block"):
+        name = str(statement.block.name_hint)
+        inner = of_tvm(statement.block.body, times)
+        found.update(inner or ({} if name.endswith("_init") else {name: times}))
+    elif hasattr(statement, "body"):
+        found.update(of_tvm(statement.body, times * int(getattr(statement, "extent", 1))))
+    return found
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize(
+    ("name", "exact"),
+    [
+        ("softmax_mn:24,40", True),
+        ("matmul_relu:32,32,48", True),
+        ("conv2d_nhwc_bn_relu:1,14,14,16,32,3,1,1", False),
+        ("conv1d_nlc:1,64,16,32,3,1,1", False),
+    ],
+)
+def test_tvm_fuses_the_same_loops(name: str, exact: bool, cores: int) -> None:
+    from toolkit.live.design import DesignSpace
+    from toolkit.live.space import MetaScheduleSpace
+    from toolkit.live.workloads import parse_workload
+
+    (workload,) = parse_workload(name)
+    target = orjson.dumps({"kind": "llvm", "num-cores": cores}).decode()
+    space = MetaScheduleSpace(DesignSpace(workload.module, target))
+    rng = np.random.default_rng(0)
+    for sketch in space.sketches:
+        found = space.sample(rng, 6, sketch.sketch_id)
+        decisions = np.array([c.decisions for c in found], dtype=np.int64)
+        nest = trace_nest(CandidateGroup(space.task, sketch, decisions))
+        for row, candidate in enumerate(found):
+            design = space.realise(candidate)
+            if design is None:
+                continue
+            body = design.schedule.mod["main"].body.block.body
+            parts = list(body.seq) if hasattr(body, "seq") else [body]
+            # kind 1 is a parallel loop
+            extents = [int(part.extent) if int(part.kind) == 1 else 1 for part in parts]
+            there = [region for region in nest.regions if region.steps[row] != 0]
+            assert [region.extent[row] for region in there] == extents
+            if exact:
+                steps = [sum(of_tvm(part).values()) for part in parts]
+                assert [region.steps[row] for region in there] == steps
