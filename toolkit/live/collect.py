@@ -18,6 +18,7 @@ from toolkit.live.machine import describe_machine
 from toolkit.live.programs import entry_arguments, timed_program, trace_json
 from toolkit.live.protocol import Protocol
 from toolkit.live.workloads import Workload
+from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress, Step
 from toolkit.records import TrialState
 
@@ -72,6 +73,7 @@ def folder_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-")
 
 
+@one_writer
 def collect(
     workloads: Sequence[Workload],
     out: Path,

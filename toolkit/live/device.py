@@ -6,7 +6,6 @@ import contextlib
 import os
 import selectors
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from toolkit import children
 from toolkit.errors import LiveError
 from toolkit.live.protocol import Protocol
 from toolkit.records import TrialState
@@ -86,7 +86,7 @@ class Device:
         self.protocol = protocol
         self.max_builds = max_builds
         self.rpc = rpc
-        self.command = list(command or [sys.executable, "-m", "toolkit.live.worker"])
+        self.command = list(command or children.python("toolkit.live.worker"))
         self.settings = dict(settings or {})
         self.restarts = 0
         self._process: subprocess.Popen[bytes] | None = None
@@ -170,27 +170,21 @@ class Device:
         with contextlib.suppress(OSError):
             if process.stdin:
                 process.stdin.close()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=2)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if process.stdout:
-            process.stdout.close()
+        children.end(process)
 
     def _start(self) -> subprocess.Popen[bytes]:
         # What was built and waits to be measured would be lost with the process.
         if self._process is not None and (self._builds < self.max_builds or self._held):
             return self._process
         self.stop()
-        environment = dict(os.environ, TVM_NUM_THREADS=str(self.protocol.threads))
-        self._process = subprocess.Popen(
+        self._process = children.start(
             self.command,
+            environment={"TVM_NUM_THREADS": str(self.protocol.threads)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=environment,
-            start_new_session=True,
         )
         self._builds = 0
         self._held.clear()

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.avoid import AvoidingOracle
 from toolkit.live.database import DatabaseWriter
@@ -33,6 +34,7 @@ from toolkit.live.resume import (
 from toolkit.live.space import MetaScheduleSpace
 from toolkit.live.tasks import TuneTask
 from toolkit.live.winner import check_winner, name_winner
+from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress, Step
 from toolkit.records import Trial, TrialState
 from toolkit.search import STRATEGIES
@@ -104,6 +106,7 @@ def make_strategy(
     return made
 
 
+@one_writer
 def tune(
     tasks: Sequence[TuneTask],
     out: Path,
@@ -139,7 +142,6 @@ def tune(
     """
     if settings.trials is None and settings.seconds is None:
         raise LiveError("a search without a budget", cure="give --trials, --seconds, or both")
-    out.mkdir(parents=True, exist_ok=True)
     _same_settings(out, target, protocol, settings)
     clock = clock or WallClock()
     open_engine = engine or (lambda: Device(target, protocol))
@@ -166,9 +168,7 @@ def tune(
             with progress.step("check outputs", float(len(searchers))) as step:
                 _check_winners(searchers, writer, target, protocol, step)
             result = _summary(searchers, writer, network, result["seconds"], out)
-    temporary = out / (RESULT_FILE + ".part")
-    temporary.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
-    temporary.replace(out / RESULT_FILE)
+    write_atomically(out / RESULT_FILE, orjson.dumps(result, option=orjson.OPT_INDENT_2))
     return result
 
 

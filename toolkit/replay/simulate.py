@@ -11,7 +11,9 @@ import numpy as np
 import orjson
 
 from toolkit import __version__
+from toolkit.atomic import write_atomically
 from toolkit.errors import DatasetError
+from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
 from toolkit.records import content_id
 from toolkit.replay.forecast_jobs import forecast_scenario
@@ -37,6 +39,7 @@ SUMMARY_VERSION = 1
 CURVE_POINTS = 40
 
 
+@one_writer
 def simulate(
     dataset: Any,
     scenario: str | Path | Scenario = "quick",
@@ -128,7 +131,7 @@ def simulate(
             parts.assemble(list(rows), folder / "runs.parquet")
             write_results(rows, scenario, folder / "results.parquet")
             content = orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
-            (folder / "summary.json").write_bytes(content)
+            write_atomically(folder / "summary.json", content)
             parts.remove()
     return summary
 

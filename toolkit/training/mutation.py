@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from toolkit.datasets import Dataset
 from toolkit.errors import DatasetError, LeakError
 from toolkit.features.base import FeatureBlock
+from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 from toolkit.training.crossfit import Member, cross_fit, pick_member
@@ -91,6 +92,7 @@ def _tie(dataset: Dataset, recipe: Recipe) -> float:
     return DEFAULT_TIE if spread is None else float(np.clip(2 * np.sqrt(2) * spread, 0.002, 0.1))
 
 
+@one_writer
 def train_mutation(
     dataset: Dataset,
     recipe: Recipe,

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from toolkit.datasets import Dataset
 from toolkit.errors import DatasetError
 from toolkit.features.base import CandidateGroup
+from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 from toolkit.training.crossfit import ALL, cross_fit, judged_rows, pick_member
@@ -116,6 +117,7 @@ def report(judged: Sequence[JudgedTask], seed: int) -> dict[str, Any]:
     return result
 
 
+@one_writer
 def train_throughput(
     dataset: Dataset,
     recipe: Recipe,

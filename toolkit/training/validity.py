@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from toolkit.datasets import Dataset
 from toolkit.errors import DatasetError, LeakError
+from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 from toolkit.training.crossfit import Member, cross_fit, pick_member
@@ -59,6 +60,7 @@ def load_validity(folder: Path | str) -> ValidityModel:
     return ValidityModel(*read_model(folder, KIND))
 
 
+@one_writer
 def train_validity(
     dataset: Dataset,
     recipe: Recipe,
