@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from toolkit.atomic import replacing
+from toolkit.atomic import replacing, sweep
 from toolkit.features.base import CandidateGroup, Extractor, FeatureBlock
 from toolkit.progress import SILENT, Progress
 from toolkit.records import content_id

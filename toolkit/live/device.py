@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import signal
 import subprocess
 import tempfile
 import time
@@ -23,6 +24,9 @@ START_TIMEOUT_S = 120.0
 
 # An unscheduled program is slow, and it runs only a few times.
 UNSCHEDULED_TIMEOUT_S = 120.0
+
+# Somebody else ended the process (or memory ran out): a program that crashes raises other ones.
+FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,8 @@ class Device:
         self._process: subprocess.Popen[bytes] | None = None
         self._builds = 0
         self._held: set[str] = set()
+        self._reference: Program | None = None
+        self._has_reference = self._killed = False
         self._buffer = b""
         # What the worker prints, kept for the message when it does not start.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the device
@@ -151,6 +157,7 @@ class Device:
 
     def set_reference(self, program: Program) -> Reading:
         """Run the unscheduled program once and keep its outputs in the worker."""
+        self._reference = program
         return self._ask(program, "reference")
 
     def check(self, program: Program, *, tolerance: float = 1e-3) -> Reading:
@@ -188,6 +195,7 @@ class Device:
         )
         self._builds = 0
         self._held.clear()
+        self._has_reference = False
         self._buffer = b""
         target: Any = self.target
         if target.lstrip().startswith("{"):
@@ -243,9 +251,21 @@ class Device:
         return reply
 
     def _ask(self, program: Program, op: str, **more: Any) -> Reading:
+        """Ask once, and once more where the process was killed from outside."""
         if program is REFUSED:
             return Reading(TrialState.INSTANTIATION, error="TVM refuses its schedule")
+        self._killed = False
+        reading = self._once(program, op, **more)
+        return self._once(program, op, **more) if self._killed else reading
+
+    def _once(self, program: Program, op: str, **more: Any) -> Reading:
         process = self._start()
+        if op == "check" and self._reference is not None and not self._has_reference:
+            # The process that had its outputs is gone.
+            known = self._once(self._reference, "reference")
+            if known.state is not TrialState.OK:
+                return known
+            process = self._start()
         if op != "build":
             self._held.discard(program.key)
         started = time.perf_counter()
@@ -274,6 +294,7 @@ class Device:
                 reply = self._receive(self.protocol.run_timeout_s)
             if reply is None:
                 return self._died(process, started, "runtime", build_s)
+        self._has_reference |= op == "reference" and reply["state"] == TrialState.OK.value
         return Reading(
             state=TrialState(reply["state"]),
             run_times_s=tuple(reply.get("run_times_s", ())),
@@ -295,6 +316,7 @@ class Device:
         code = process.poll()
         elapsed = time.perf_counter() - started
         self._kill()
+        self._killed = code is not None and -code in FROM_OUTSIDE
         if code is None:
             state = TrialState.BUILD_TIMEOUT if stage == "compile" else TrialState.RUN_TIMEOUT
             why = f"no answer within the {stage} limit"
