@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from toolkit.live.workloads import Workload
 from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress, Step
 from toolkit.records import TrialState
+from toolkit.workspace import folder_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,6 @@ class _Job:
     @property
     def key(self) -> bytes:
         return design_key(self.sketch, self.chosen)
-
-
-def folder_name(name: str) -> str:
-    """A workload's name as a folder's."""
-    return re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-")
 
 
 @one_writer

@@ -20,7 +20,6 @@ import orjson
 
 from toolkit import children
 from toolkit.errors import LiveError
-from toolkit.live.collect import folder_name
 from toolkit.live.database import workload_line
 from toolkit.live.guides import Guides, load_guides
 from toolkit.live.leg import LEG_FILE, STOCK
@@ -36,6 +35,7 @@ from toolkit.live.stock import stock_trials
 from toolkit.live.tasks import TuneTask
 from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
+from toolkit.workspace import folder_name
 
 SETTINGS_FILE = "race_settings.json"
 

@@ -13,7 +13,7 @@ from toolkit.records import content_id
 from toolkit.replay.cost import CostModel
 from toolkit.search import STRATEGIES
 from toolkit.search.schedulers import SCHEDULERS
-from toolkit.workspace import bundled
+from toolkit.workspace import bundled, is_name
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -110,6 +110,8 @@ class Scenario(_Part):
 
     @model_validator(mode="after")
     def _consistent(self) -> Scenario:
+        if not is_name(self.name):
+            raise ValueError(f"{self.name!r} is no name for a folder: letters, digits, '-', '_'")
         labels = [choice.label for choice in self.strategies]
         if not labels:
             raise ValueError("a scenario needs at least one [[strategy]]")
