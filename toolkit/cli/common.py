@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -20,12 +21,19 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.progress import Progress as RichBars
+from rich.text import Text
 
+from toolkit.cli.foreign import foreign_error
 from toolkit.errors import ToolkitError
 from toolkit.progress import Step
+from toolkit.toml_file import SEED_MAX
 
-out = Console()
-err = Console(stderr=True)
+if (_columns := os.environ.get("COLUMNS", "")).isdigit() and int(_columns) < 40:
+    del os.environ["COLUMNS"]  # In none nothing would be printed.
+
+# No text is taken for markup: names come from logs and files.
+out = Console(markup=False)
+err = Console(stderr=True, markup=False)
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -37,6 +45,8 @@ DatasetDir = Annotated[
     Path | None, typer.Option("--dataset", help="Dataset folder (default: tuning/dataset).")
 ]
 
+Seed = Annotated[int, typer.Option(min=0, max=SEED_MAX, help="Of everything that is drawn.")]
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -45,7 +55,9 @@ def print_json(value: Any, *, indent: bool = True) -> None:
     options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
     if indent:
         options |= orjson.OPT_INDENT_2
-    sys.stdout.write(orjson.dumps(value, default=str, option=options).decode() + "\n")
+    # JSON is UTF-8, whatever the terminal's encoding is.
+    sys.stdout.flush()
+    sys.stdout.buffer.write(orjson.dumps(value, default=str, option=options) + b"\n")
     sys.stdout.flush()
 
 
@@ -57,7 +69,15 @@ def command(function: F) -> F:
         try:
             return function(*args, **kwargs)
         except ToolkitError as error:
-            err.print(f"[bold red]error[/]: {_escape(str(error))}", highlight=False, soft_wrap=True)
+            say_error(str(error))
+            raise typer.Exit(EXIT_ERROR) from None
+        except BrokenPipeError:
+            raise  # whoever read has enough: typer ends quietly
+        except Exception as error:
+            told = foreign_error(error)
+            if told is None:
+                raise
+            say_error(str(told))
             raise typer.Exit(EXIT_ERROR) from None
         except KeyboardInterrupt:
             err.print("interrupted: what was finished is kept", highlight=False)
@@ -66,10 +86,15 @@ def command(function: F) -> F:
     return run  # type: ignore[return-value]
 
 
-def _escape(text: str) -> str:
-    from rich.markup import escape
+def say_error(text: str) -> None:
+    """Write one line on standard error."""
+    with suppress(OSError):
+        err.print(Text.assemble(("error", "bold red"), f": {text}"), soft_wrap=True)
 
-    return escape(text)
+
+def say_noisy(warning: str) -> None:
+    """Say why this machine may measure badly."""
+    err.print(Text.assemble(("noisy", "yellow"), f": {warning}"))
 
 
 class _BarStep:
@@ -92,12 +117,12 @@ class BarProgress:
         if not self._terminal:
             err.print(f"{label} ...", highlight=False)
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
         )
         with RichBars(*columns, console=err, disable=not self._terminal) as bars:
             yield _BarStep(bars, bars.add_task(label, total=total, note=""))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from toolkit.cli.common import BarProgress, Json, command, err, out, print_json
+from toolkit.cli.common import BarProgress, Json, command, out, print_json, say_noisy
 from toolkit.cli.live import Cores, Target, parse_cores
 from toolkit.cli.tune import Builders, DropAbove, Models, Threads, Workloads
 from toolkit.workspace import Workspace
@@ -23,8 +23,8 @@ def register(app: typer.Typer) -> None:
 def race(
     workload: Workloads = None,
     target: Target = None,
-    trials: Annotated[int, typer.Option(min=1, help="Trials of every leg.")] = 256,
-    seeds: Annotated[int, typer.Option(min=1, help="Legs of each arm on each task.")] = 3,
+    trials: Annotated[int, typer.Option(min=1, max=1_000_000, help="Trials of every leg.")] = 256,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Legs of each arm on each task.")] = 3,
     strategy: Annotated[
         list[str] | None,
         typer.Option(help="Our arm; repeatable (default: what the models allow)."),
@@ -40,13 +40,19 @@ def race(
     model: Models = None,
     threads: Threads = None,
     cores: Cores = None,
-    number: Annotated[int, typer.Option(min=1, help="As in TVM's EvaluatorConfig.")] = 3,
-    repeat: Annotated[int, typer.Option(min=1, help="As in TVM's EvaluatorConfig.")] = 1,
-    min_repeat_ms: Annotated[int, typer.Option(min=0, help="As in TVM's EvaluatorConfig.")] = 100,
+    number: Annotated[
+        int, typer.Option(min=1, max=10_000, help="As in TVM's EvaluatorConfig.")
+    ] = 3,
+    repeat: Annotated[
+        int, typer.Option(min=1, max=10_000, help="As in TVM's EvaluatorConfig.")
+    ] = 1,
+    min_repeat_ms: Annotated[
+        int, typer.Option(min=0, max=5000, help="As in TVM's EvaluatorConfig.")
+    ] = 100,
     drop_above: DropAbove = 1.3,
     builders: Builders = None,
     blocks: Annotated[
-        int, typer.Option(min=0, help="Fresh readings of each final program; 0: none.")
+        int, typer.Option(min=0, max=10_000, help="Fresh readings of each final program; 0: none.")
     ] = 9,
     stock_build_timeout: Annotated[
         float | None, typer.Option(min=1.0, help="Seconds of TVM's own builder (default: its 30).")
@@ -110,7 +116,7 @@ def race(
 
 def _print_race(result: dict[str, Any]) -> None:
     for warning in result["warnings"]:
-        err.print(f"[yellow]noisy[/]: {warning}", highlight=False)
+        say_noisy(warning)
     table = Table(
         "task",
         "seed",

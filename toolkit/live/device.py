@@ -24,6 +24,7 @@ START_TIMEOUT_S = 120.0
 
 # An unscheduled program is slow, and it runs only a few times.
 UNSCHEDULED_TIMEOUT_S = 120.0
+CHECK_TIMEOUT_S = 30.0
 
 # Somebody else ended the process (or memory ran out): a program that crashes raises other ones.
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -282,7 +283,8 @@ class Device:
             self._send(message)
         except OSError:
             return self._died(process, started, "compile")
-        limit = UNSCHEDULED_TIMEOUT_S if op in ("reference", "check") else 0.0
+        # A scheduled program that is checked runs once, and its outputs are compared.
+        limit = {"reference": UNSCHEDULED_TIMEOUT_S, "check": CHECK_TIMEOUT_S}.get(op, 0.0)
         reply = self._receive(max(limit, self.protocol.build_timeout_s))
         if reply is None:
             return self._died(process, started, "compile")

@@ -20,7 +20,7 @@ from toolkit.errors import LiveError
 from toolkit.live.avoid import AvoidingOracle
 from toolkit.live.database import DatabaseWriter
 from toolkit.live.design import DesignSpace
-from toolkit.live.device import Device
+from toolkit.live.device import UNSCHEDULED_TIMEOUT_S, Device
 from toolkit.live.finalists import FINALISTS
 from toolkit.live.guides import Guides
 from toolkit.live.machine import describe_machine
@@ -165,9 +165,12 @@ def tune(
             _name_winners(searchers, writer, device, target, protocol, settings, clock, progress)
         result = _summary(searchers, writer, network, clock.now(), out)
         if settings.check:
-            with progress.step("check outputs", float(len(searchers))) as step:
-                _check_winners(searchers, writer, target, protocol, step)
+            label = f"check outputs, within {UNSCHEDULED_TIMEOUT_S:.0f} s a program"
+            with progress.step(label, float(len(searchers))) as step:
+                unchecked = _check_winners(searchers, writer, target, protocol, step)
             result = _summary(searchers, writer, network, result["seconds"], out)
+            for row in result["tasks"]:
+                row["unchecked"] = unchecked.get(row["task_id"])
     write_atomically(out / RESULT_FILE, orjson.dumps(result, option=orjson.OPT_INDENT_2))
     return result
 
@@ -300,11 +303,16 @@ def _check_winners(
     target: str,
     protocol: Protocol,
     step: Step,
-) -> None:
+) -> dict[str, str]:
+    """Check each task's winner; return why nothing was compared, by task id."""
+    unchecked = {}
     with Device(target, protocol) as device:
         for searcher in searchers:
-            check_winner(searcher.space, writer, device)
+            why = check_winner(searcher.space, writer, device)
+            if why is not None:
+                unchecked[searcher.space.task.task_id] = why
             step.advance()
+    return unchecked
 
 
 def _summary(

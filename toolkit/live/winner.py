@@ -87,15 +87,16 @@ def name_winner(
     return len(programs)
 
 
-def check_winner(space: MetaScheduleSpace, writer: DatabaseWriter, device: Device) -> None:
+def check_winner(space: MetaScheduleSpace, writer: DatabaseWriter, device: Device) -> str | None:
     """Compare a task's best outputs with the unscheduled program's; condemn what is wrong.
 
     The next best is looked at then, so that the database's first choice computes what it should.
+    Returns why nothing could be compared, if so.
     """
     design = space.design
     reference = device.set_reference(checked_program(design.module, design.inputs))
     if reference.state is not TrialState.OK:
-        return
+        return reference.error or reference.state.value
     for _, trial, position in ranked_trials(space, writer)[:CHECKED]:
         made = space.realise(trial.candidate)
         if made is None:
@@ -104,6 +105,7 @@ def check_winner(space: MetaScheduleSpace, writer: DatabaseWriter, device: Devic
         if answer.state is TrialState.OK:
             break
         writer.condemn(position, answer.state, answer.error or answer.state.value)
+    return None
 
 
 def _mean_s(writer: DatabaseWriter, position: int) -> float:

@@ -22,7 +22,7 @@ from toolkit.replay.models import ModelSet, load_models
 from toolkit.replay.network_jobs import simulate_networks
 from toolkit.replay.parts import Parts, write_results
 from toolkit.replay.readings import readings_of
-from toolkit.replay.scenario import Scenario, load_scenario
+from toolkit.replay.scenario import Scenario, load_scenario, parse_scenario
 from toolkit.replay.statistics import Resamples
 from toolkit.replay.summary import (
     Matrices,
@@ -90,7 +90,7 @@ def simulate(
     if not isinstance(scenario, Scenario):
         scenario = load_scenario(scenario)
     if seeds is not None:
-        scenario = scenario.model_copy(update={"seeds": seeds})
+        scenario = parse_scenario({**scenario.model_dump(by_alias=True), "seeds": seeds})
     folders = [] if isinstance(models, ModelSet) else [Path(m) for m in models]
     model_set = models if isinstance(models, ModelSet) else load_models(folders)
     kept, left_out = _usable(scenario, model_set)

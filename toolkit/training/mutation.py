@@ -19,6 +19,7 @@ from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 from toolkit.training.crossfit import Member, cross_fit, pick_member
 from toolkit.training.direct import DIRECTION_COLUMNS
+from toolkit.training.fit import check_recipe
 from toolkit.training.gain_judge import Labelled, judge_gains
 from toolkit.training.gain_models import fit_gains
 from toolkit.training.gather import gather_parts, networks_of
@@ -107,6 +108,7 @@ def train_mutation(
     Returns accuracy among recorded directions and shares of the oracle's gain, at each level, with
     their intervals by task and the baselines beside them.
     """
+    check_recipe(recipe, KIND)
     started = time.perf_counter()
     labelled = label_dataset(dataset, recipe, task_ids, progress)
     table = labelled.table

@@ -22,6 +22,7 @@ from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 from toolkit.training.crossfit import Member, cross_fit, pick_member
 from toolkit.training.failure import fit_failure
+from toolkit.training.fit import check_recipe
 from toolkit.training.gather import gather, networks_of
 from toolkit.training.recipe import Recipe
 from toolkit.training.scorer import ValidityScorer
@@ -79,6 +80,7 @@ def train_validity(
     DatasetError
         When no candidate failed, or none ran: there is nothing to learn.
     """
+    check_recipe(recipe, KIND)
     started = time.perf_counter()
     table, extractors = gather(
         dataset, recipe.extractor, task_ids, most=recipe.data.table_rows, progress=progress
