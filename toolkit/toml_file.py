@@ -56,7 +56,8 @@ def checked(
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        first = error.errors()[0]
+        # A name that is misspelt explains one that is absent.
+        first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
         field = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
             known = {name for each in _at(model, first["loc"][:-1]) for name in _names(each)}

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from running import toolkit
 
-import toolkit.live.device
 from tests.live.test_faults import faulty
+from toolkit.live import device as devices
 from toolkit.live.device import Device
 from toolkit.live.guides import Guides
 from toolkit.live.protocol import Protocol
@@ -81,7 +81,7 @@ def test_a_pipe_that_nobody_writes_into_is_no_log(tmp_path: Path) -> None:
 def test_a_program_that_hangs_while_its_outputs_are_checked_is_given_up(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(toolkit.live.device, "CHECK_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(devices, "CHECK_TIMEOUT_S", 1.0)
     protocol = Protocol(repeat=1, min_repeat_ms=1, run_timeout_s=1.0)
     with Device(target, protocol) as device:
         assert device.set_reference(faulty("right")).state is TrialState.OK
@@ -92,7 +92,7 @@ def test_a_program_that_hangs_while_its_outputs_are_checked_is_given_up(
 def test_a_workload_that_hangs_is_said_not_to_be_checked(
     target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(toolkit.live.device, "UNSCHEDULED_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(devices, "UNSCHEDULED_TIMEOUT_S", 1.0)
     (tmp_path / "hang.py").write_text(HANG)
     result = tune(
         tasks_of([str(tmp_path / "hang.py")], target),

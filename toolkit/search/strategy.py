@@ -9,19 +9,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolkit.errors import SearchError, did_you_mean
 from toolkit.records import Candidate, Trial
 from toolkit.search.base import DirectionScorer, Scorer, Space
-from toolkit.toml_file import Settings
 
 # One call over a batch in place of a Python loop: replays spend most of their time on these.
 candidate_id: Callable[[Candidate], str] = attrgetter("candidate_id")
 
 
-class StrategyOptions(Settings):
+class StrategyOptions(BaseModel):
     """Options of a strategy: the one table behind validation, scenarios and documentation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class BaseStrategy(ABC):

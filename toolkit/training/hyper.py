@@ -82,7 +82,7 @@ def parse_budget(text: str) -> Budget:
         return Budget(seconds=float(text[:-1]))
     raise RecipeError(
         f"{text!r} is no budget of a search",
-        cure="give trials (20, at most 99999) or seconds (300s)",
+        cure="give trials (20) or seconds (300s), at most 99999 trials",
     )
 
 

@@ -56,6 +56,9 @@ def save_model(folder: Path, manifest: dict[str, Any], members: dict[str, Member
         if not written.is_dir() or checksums(written) != files:
             shutil.rmtree(written, ignore_errors=True)
             fresh.replace(written)
+    except OSError as error:
+        error.filename = error.filename or str(folder)
+        raise
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     content = {"model_version": MODEL_VERSION, **manifest, "members": entries}
