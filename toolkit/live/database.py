@@ -29,6 +29,9 @@ from toolkit.records import TrialState
 FAILED_RUN_SECS = [1e10]
 
 
+_OF_TRIAL = {"state", "elapsed_s", "timestamp", "error"}
+
+
 class DatabaseWriter:
     """Appends to the database in a folder; a context manager.
 
@@ -53,6 +56,10 @@ class DatabaseWriter:
         self._cut(records, trials)
         self.records = self._parsed(self._paths[1], records[: len(trials)])
         self.trials = self._parsed(self._paths[2], trials[: len(records)])
+        if not all(_is_record(record) for record in self.records):
+            raise _damaged(self._paths[1])
+        if not all(isinstance(line, dict) and line.keys() >= _OF_TRIAL for line in self.trials):
+            raise _damaged(self._paths[2])
         self._files: list[TextIO] = [path.open("a", encoding="utf-8") for path in self._paths]
         self._refused: set[str] | None = None
         self._indices: dict[str, int] = {
@@ -212,6 +219,18 @@ class DatabaseWriter:
         """Write ``collection.json``: machine, protocol, and what is known of each task."""
         path = self.folder / "collection.json"
         write_atomically(path, orjson.dumps(collection, option=orjson.OPT_INDENT_2))
+
+
+def _is_record(record: Any) -> bool:
+    """Whether it is ``[workload, [[instructions, decisions], run times, target, arguments]]``."""
+    return (
+        isinstance(record, list)
+        and len(record) == 2
+        and isinstance(record[1], list)
+        and len(record[1]) == 4
+        and isinstance(record[1][0], list)
+        and isinstance(record[1][1], list)
+    )
 
 
 def _damaged(path: Path) -> LiveError:

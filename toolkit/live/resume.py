@@ -82,7 +82,10 @@ def keep_settings(path: Path, wanted: Mapping[str, Any], what: str) -> None:
     if not path.is_file():
         write_atomically(path, orjson.dumps(plain, option=orjson.OPT_INDENT_2))
         return
-    before = orjson.loads(path.read_bytes())
+    try:
+        before = dict(orjson.loads(path.read_bytes()))
+    except (orjson.JSONDecodeError, TypeError, ValueError):
+        raise LiveError("damaged: no JSON object", where=path, cure="give another --out") from None
     other = [key for key in plain if before.get(key) != plain[key]]
     if other:
         raise LiveError(

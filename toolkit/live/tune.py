@@ -33,7 +33,7 @@ from toolkit.live.resume import (
 )
 from toolkit.live.space import MetaScheduleSpace
 from toolkit.live.tasks import TuneTask
-from toolkit.live.winner import check_winner, name_winner
+from toolkit.live.winner import check_winners, name_winner
 from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress, Step
 from toolkit.records import Trial, TrialState
@@ -167,7 +167,8 @@ def tune(
         if settings.check:
             label = f"check outputs, within {UNSCHEDULED_TIMEOUT_S:.0f} s a program"
             with progress.step(label, float(len(searchers))) as step:
-                unchecked = _check_winners(searchers, writer, target, protocol, step)
+                spaces = [searcher.space for searcher in searchers]
+                unchecked = check_winners(spaces, writer, target, protocol, step)
             result = _summary(searchers, writer, network, result["seconds"], out)
             for row in result["tasks"]:
                 row["unchecked"] = unchecked.get(row["task_id"])
@@ -295,24 +296,6 @@ def _name_winners(
                 now=clock.now,
             )
             step.advance(note=searcher.task.name)
-
-
-def _check_winners(
-    searchers: Sequence[_Searcher],
-    writer: DatabaseWriter,
-    target: str,
-    protocol: Protocol,
-    step: Step,
-) -> dict[str, str]:
-    """Check each task's winner; return why nothing was compared, by task id."""
-    unchecked = {}
-    with Device(target, protocol) as device:
-        for searcher in searchers:
-            why = check_winner(searcher.space, writer, device)
-            if why is not None:
-                unchecked[searcher.space.task.task_id] = why
-            step.advance()
-    return unchecked
 
 
 def _summary(

@@ -8,7 +8,7 @@ behind it as the heats say. Programs that were not read again had read slower th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from toolkit.live.programs import checked_program, timed_program
 from toolkit.live.protocol import Protocol
 from toolkit.live.resume import ranked_trials
 from toolkit.live.space import MetaScheduleSpace
+from toolkit.progress import Step
 from toolkit.records import TrialState
 
 CHECKED = 8
@@ -85,6 +86,24 @@ def name_winner(
     }
     writer.settle(settled, final_clock_s=round(now(), 4))
     return len(programs)
+
+
+def check_winners(
+    spaces: Sequence[MetaScheduleSpace],
+    writer: DatabaseWriter,
+    target: str,
+    protocol: Protocol,
+    step: Step,
+) -> dict[str, str]:
+    """Check the winner of every task; return why nothing was compared, by task id."""
+    unchecked = {}
+    with Device(target, protocol) as device:
+        for space in spaces:
+            why = check_winner(space, writer, device)
+            if why is not None:
+                unchecked[space.task.task_id] = why
+            step.advance()
+    return unchecked
 
 
 def check_winner(space: MetaScheduleSpace, writer: DatabaseWriter, device: Device) -> str | None:

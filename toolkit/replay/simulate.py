@@ -65,8 +65,7 @@ def simulate(
     seeds
         In place of the scenario's number of seeds.
     workers
-        Processes; any number gives the same bytes. (A script that asks for more than one needs
-        the usual ``if __name__ == "__main__"``.)
+        Processes; any number gives the same bytes.
     out
         Folder for ``runs.parquet``, ``results.parquet`` and ``summary.json``; a simulation that
         was interrupted goes on where it stopped.
