@@ -20,6 +20,7 @@ MAX_LOG_BYTES = 6 * 10**6
 
 VOCABULARY = {
     "toolkit", "records", "schema", "errors", "registry", "progress", "workspace", "show",
+    "atomic", "children", "locks", "toml_file",
 }  # fmt: skip
 # The base modules of two roles name what a group of candidates or a scorer is, and know records
 # alone: layers below the role may speak of it.
@@ -132,6 +133,20 @@ def test_nothing_is_unpickled(path: Path) -> None:
     banned = {"pickle", "cPickle", "joblib", "dill", "shelve", "marshal", "cloudpickle"}
     for other, line in imports(path):
         assert other.partition(".")[0] not in banned, f"line {line}: {other}"
+
+
+def test_every_process_is_started_in_one_place() -> None:
+    """Where it is seen to that it ends with its parent and imports nothing of the folder."""
+    starts = {"Popen", "run", "call", "check_call", "check_output"}
+    for path in MODULES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                of = node.func.value
+                if isinstance(of, ast.Name) and of.id == "subprocess" and node.func.attr in starts:
+                    assert path.name == "children.py", f"{path}:{node.lineno}"
+        assert not {"ProcessPoolExecutor", "Process"} & {
+            other.rpartition(".")[2] for other, _ in imports(path) if "psutil" not in other
+        }, path
 
 
 @pytest.mark.parametrize("path", MODULES, ids=module_name)

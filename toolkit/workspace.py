@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
+
+from toolkit.records import content_id
+
+NAME_LENGTH = 100
+"""Characters of a name that becomes a folder's; a file system takes 255 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,19 @@ class Workspace:
     def report(self) -> Path:
         """The HTML report."""
         return self.root / "report.html"
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can be a folder's name as it is, and no path."""
+    return bool(re.fullmatch(r"[\w(][\w .,+=()@:~-]*", text)) and len(text) <= NAME_LENGTH
+
+
+def folder_name(name: str) -> str:
+    """Any name as a folder's."""
+    plain = re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-")
+    if plain.strip(".") and len(plain) <= NAME_LENGTH:
+        return plain
+    return f"{plain[:NAME_LENGTH].strip('.')}-{content_id(name)}".strip("-")
 
 
 def bundled(kind: str) -> Path:

@@ -177,3 +177,21 @@ def test_help_has_an_example() -> None:
     shown = CliRunner().invoke(app, ["simulate", "--help"], env={**os.environ, "COLUMNS": "200"})
     assert shown.exit_code == 0
     assert "Example" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["..", "../..", "../dataset/records", "/tmp/absolute", "a/b", ".hidden", "", "a\\n", "x" * 300],
+)
+def test_a_scenarios_name_is_no_path(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = f'name = "{name}"\n[[strategy]]\nname = "random"\n'
+    (tmp_path / "mine.toml").write_text(text)
+    dataset = str(workspace / "tuning" / "dataset")
+    done = CliRunner().invoke(
+        app, ["simulate", "--scenario", "mine.toml", "--dataset", dataset, "--workers", "1"]
+    )
+    assert done.exit_code == 1 and "no name for a folder" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.toml"]

@@ -12,13 +12,14 @@ from tvm.s_tir import meta_schedule as ms
 from tests.live.conftest import PROTOCOL
 from toolkit.datasets import ingest, open_dataset
 from toolkit.live.choices import choices
-from toolkit.live.collect import Plan, collect, folder_name
+from toolkit.live.collect import Plan, collect
 from toolkit.live.database import DatabaseWriter
 from toolkit.live.design import DesignSpace
 from toolkit.live.device import Reading
 from toolkit.live.space import MetaScheduleSpace
 from toolkit.live.workloads import Workload, parse_workload
 from toolkit.records import TrialState
+from toolkit.workspace import folder_name
 
 
 @pytest.fixture(scope="module")
@@ -196,3 +197,19 @@ def test_failures_are_recorded_with_their_cause(
     assert records["state"].to_list() == ["run_timeout"]
     assert records["latency_s"].to_list() == [None]
     assert records["elapsed_s"].to_list() == [3.0]
+
+
+def test_a_workloads_name_is_no_path(target: str, tmp_path: Path) -> None:
+    module = parse_workload("matmul:8,8,8")[0].module
+    names = ["..", ".", "", "/", "../../etc", "/tmp/absolute", "n" * 300, "n" * 301, "ein Name"]
+    out = tmp_path / "a" / "b" / "c"
+    collect(
+        [Workload(name, module) for name in names],
+        out,
+        target=target,
+        protocol=PROTOCOL,
+        plan=Plan(trials=0),
+    )
+    assert len(list(out.iterdir())) == len(names), "each has a folder of its own"
+    made = {path.parent.parent for path in tmp_path.rglob("database_workload.json")}
+    assert made == {out}

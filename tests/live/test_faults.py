@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tvm
+from running import Running, until
 from tvm.script import tirx as T
 
 from tests.live.conftest import PROTOCOL
@@ -51,6 +52,10 @@ def faulty(kind: str) -> Program:
         T.evaluate(T.call_extern("int32", "pause"))
 
     @T.prim_func(s_tir=True)
+    def killed(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+        T.evaluate(T.call_extern("int32", "raise", 9))
+
+    @T.prim_func(s_tir=True)
     def beyond(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
         T.evaluate(T.call_extern("handle", "memset", T.address_of(B[0]), 1, 64 * 4 + 8))
 
@@ -60,7 +65,7 @@ def faulty(kind: str) -> Program:
 
     functions = {
         "right": right, "wrong": wrong, "crash": crash, "hang": hang, "beyond": beyond,
-        "into_input": into_input,
+        "into_input": into_input, "killed": killed,
     }  # fmt: skip
     module = tvm.IRModule({"main": functions[kind].with_attr("global_symbol", "main")})
     return checked_program(module, 1)
@@ -195,3 +200,40 @@ def test_what_names_no_device_is_a_named_error(target: str) -> None:
         open_engine(target, PROTOCOL, device="a board")
     with pytest.raises(LiveError, match="no tracker answers"):
         open_engine(target, PROTOCOL, device="rpc 127.0.0.1:1 none")
+
+
+def test_a_process_that_is_killed_from_outside_measures_again_and_knows_the_reference(
+    device: Device,
+) -> None:
+    assert device.set_reference(faulty("right")).state is TrialState.OK
+    for ask in (device.check, device.measure, device.build):
+        assert device._process is not None
+        device._process.kill()
+        device._process.wait()
+        assert ask(faulty("right")).state is TrialState.OK
+    # As after a program that crashes.
+    assert device.check(faulty("crash")).state is TrialState.RUNTIME
+    assert device.check(faulty("right")).state is TrialState.OK
+    assert device.check(faulty("wrong")).state is TrialState.WRONG_ANSWER
+
+
+def test_what_is_killed_twice_is_a_failure(device: Device) -> None:
+    restarts = device.restarts
+    reading = device.measure(faulty("killed"))
+    assert reading.state is TrialState.RUNTIME and "code -9" in str(reading.error)
+    assert device.restarts == restarts + 2
+    assert device.measure(faulty("right")).state is TrialState.OK
+
+
+def test_kills_of_measuring_processes_cost_a_search_no_trial(tmp_path: Path) -> None:
+    command = ("tune", "--workload", "matmul:32,32,32", "--trials", "20", "--builders", "1")
+    run = Running(*command, "--finalists", "0", "--json", cwd=tmp_path)
+    trials = tmp_path / "tuning" / "tuned" / "database_trials.jsonl"
+    for count in (1, 5, 9):
+        assert until(lambda n=count: trials.is_file() and trials.read_text().count("\n") >= n, 120)
+        [worker] = [each for each in run.processes() if each.pid != run.process.pid]
+        worker.kill()
+    code, out, err = run.finish()
+    assert code == 0, err
+    states = [json.loads(line)["state"] for line in trials.read_text().splitlines()]
+    assert states == ["ok"] * 20, out

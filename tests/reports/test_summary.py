@@ -15,6 +15,7 @@ from toolkit.errors import DatasetError, ModelError, ToolkitError
 from toolkit.reports import ReportInputs, find_inputs, report_summary
 from toolkit.reports.dataset_part import SHARES
 from toolkit.reports.model_part import density
+from toolkit.training.store import seal
 from toolkit.workspace import Workspace
 
 
@@ -91,7 +92,7 @@ def test_an_unproven_lead_is_said_to_be_one(tuning: Workspace, tmp_path: Path) -
     shutil.copytree(tuning.model("mutation"), folder)
     content = orjson.loads((folder / "manifest.json").read_bytes())
     content["metrics"]["ahead_of_base_rate_interval"] = [-0.01, 0.2]
-    (folder / "manifest.json").write_bytes(orjson.dumps(content))
+    (folder / "manifest.json").write_bytes(orjson.dumps(seal(content)))
     (finding,) = [report_summary(ReportInputs(models=(folder,)))["headline"]["title"]]
     assert "the difference is not proven" in finding
 

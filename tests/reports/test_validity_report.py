@@ -15,6 +15,7 @@ from toolkit.errors import ModelError
 from toolkit.reports import ReportInputs, render_html, report_summary
 from toolkit.training import train_validity
 from toolkit.training.recipe import DataOptions, ModelOptions, Recipe
+from toolkit.training.store import seal
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +50,6 @@ def test_a_model_of_another_kind_is_named(model: Path, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     shutil.copytree(model, folder)
     manifest = orjson.loads((folder / "manifest.json").read_bytes())
-    (folder / "manifest.json").write_bytes(orjson.dumps({**manifest, "kind": "oracle"}))
+    (folder / "manifest.json").write_bytes(orjson.dumps(seal({**manifest, "kind": "oracle"})))
     with pytest.raises(ModelError, match="kind 'oracle'"):
         report_summary(ReportInputs(models=(folder,)))

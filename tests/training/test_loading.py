@@ -15,6 +15,7 @@ from toolkit.replay import load_models
 from toolkit.training import train_throughput
 from toolkit.training.loading import default_folders, find_model, load_trained, workspace_models
 from toolkit.training.recipe import Recipe
+from toolkit.training.store import read_manifest, seal
 from toolkit.workspace import Workspace
 
 
@@ -63,6 +64,6 @@ def test_what_cannot_be_loaded_is_named(workspace: Workspace) -> None:
     with pytest.raises(ModelError, match="there is no model"):
         load_models([Path("nowhere")])
     manifest = workspace.model("mine") / "manifest.json"
-    manifest.write_bytes(orjson.dumps({**orjson.loads(manifest.read_bytes()), "kind": "oracle"}))
+    manifest.write_bytes(orjson.dumps(seal({**read_manifest(manifest.parent), "kind": "oracle"})))
     with pytest.raises(ModelError, match="unknown kind 'oracle'"):
         load_guides([workspace.model("mine")])

@@ -20,6 +20,7 @@ from toolkit.training import evaluate_model, load_mutation, train_mutation
 from toolkit.training.mutation_labels import Choices
 from toolkit.training.mutation_metrics import TaskGains, summarize_gains
 from toolkit.training.recipe import MutationOptions, Recipe
+from toolkit.training.store import seal
 
 
 def recipe_for(quick: Recipe, method: str, level: str = "knob") -> Recipe:
@@ -74,7 +75,7 @@ def test_a_model_of_an_earlier_layout_is_refused_in_one_line(
     path.write_text(json.dumps({**manifest, "model_version": 1}))
     with pytest.raises(ModelError, match="has model version 1"):
         load_mutation(tmp_path / "model")
-    path.write_text(json.dumps({**manifest, "extractor_versions": {"knobs": 0}}))
+    path.write_text(json.dumps(seal({**manifest, "extractor_versions": {"knobs": 0}})))
     with pytest.raises(ModelError, match="version 0 of the extractor 'knobs'"):
         load_mutation(tmp_path / "model")
 

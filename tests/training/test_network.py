@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from toolkit.errors import ModelError, RecipeError
+from toolkit.training.fit import check_parameters
 from toolkit.training.models.base import Rows
 from toolkit.training.models.network_model import NetworkModel
 from toolkit.training.models.one_thread import one_blas_thread
@@ -105,11 +106,14 @@ def test_what_was_written_is_read_back_and_damage_is_named(tmp_path: Path) -> No
     [
         {"objective": "lambdarank"},
         {"early_stopping": 5},
-        {"params": {"num_leaves": 3}},
-        {"params": {"width": "wide"}},
-        {"params": {"batch": 0}},
     ],
 )
 def test_what_a_network_does_not_know_is_refused(more: dict[str, Any]) -> None:
     with pytest.raises(RecipeError, match="a network"):
         fit(made(40), **more)
+
+
+@pytest.mark.parametrize("params", [{"num_leaves": 3}, {"width": "wide"}, {"batch": 0}])
+def test_parameters_that_it_does_not_know_are_refused(params: dict[str, Any]) -> None:
+    with pytest.raises(RecipeError, match="network"):
+        check_parameters("network", params)

@@ -158,8 +158,10 @@ def test_mistakes_have_a_cure(
     made_dataset: Dataset, failing: Dataset, recipe: Recipe, quick: Recipe, tmp_path: Path
 ) -> None:
     with pytest.raises(RecipeError, match="objective = 'logistic'"):
-        train_validity(failing, quick)
-    ridge = quick.models[0].model_copy(update={"library": "ridge", "objective": "logistic"})
+        train_validity(failing, quick.model_copy(update={"kind": "validity"}))
+    ridge = quick.models[0].model_copy(
+        update={"library": "ridge", "objective": "logistic", "params": {}}
+    )
     with pytest.raises(RecipeError, match="ridge knows"):
         train_validity(failing, recipe.model_copy(update={"models": (ridge,)}))
     write_autotvm(tmp_path / "good.json")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -12,7 +13,6 @@ from typing import Annotated, Any, TypeVar
 import orjson
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -21,12 +21,19 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.progress import Progress as RichBars
+from rich.text import Text
 
+from toolkit.cli.foreign import foreign_error
 from toolkit.errors import ToolkitError
 from toolkit.progress import Step
+from toolkit.toml_file import SEED_MAX
 
-out = Console()
-err = Console(stderr=True)
+if (_columns := os.environ.get("COLUMNS", "")).isdigit() and int(_columns) < 40:
+    del os.environ["COLUMNS"]  # In none nothing would be printed.
+
+# No text is taken for markup: names come from logs and files.
+out = Console(markup=False)
+err = Console(stderr=True, markup=False)
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -39,13 +46,15 @@ DatasetDir = Annotated[
     Path | None, typer.Option("--dataset", help="Dataset folder (default: tuning/dataset).")
 ]
 
+Seed = Annotated[int, typer.Option(min=0, max=SEED_MAX, help="Of everything that is drawn.")]
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def print_warnings(warnings: Iterable[str]) -> None:
     """Write each warning on one line of standard error."""
     for warning in warnings:
-        err.print(f"[yellow]warning[/]: {escape(warning)}", highlight=False, soft_wrap=True)
+        err.print(Text.assemble(("warning", "yellow"), f": {warning}"), soft_wrap=True)
 
 
 def print_json(value: Any, *, indent: bool = True) -> None:
@@ -53,7 +62,9 @@ def print_json(value: Any, *, indent: bool = True) -> None:
     options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
     if indent:
         options |= orjson.OPT_INDENT_2
-    sys.stdout.write(orjson.dumps(value, default=str, option=options).decode() + "\n")
+    # JSON is UTF-8, whatever the terminal's encoding is.
+    sys.stdout.flush()
+    sys.stdout.buffer.write(orjson.dumps(value, default=str, option=options) + b"\n")
     sys.stdout.flush()
 
 
@@ -65,7 +76,15 @@ def command(function: F) -> F:
         try:
             return function(*args, **kwargs)
         except ToolkitError as error:
-            err.print(f"[bold red]error[/]: {_escape(str(error))}", highlight=False, soft_wrap=True)
+            say_error(str(error))
+            raise typer.Exit(EXIT_ERROR) from None
+        except BrokenPipeError:
+            raise  # whoever read has enough: typer ends quietly
+        except Exception as error:
+            told = foreign_error(error)
+            if told is None:
+                raise
+            say_error(str(told))
             raise typer.Exit(EXIT_ERROR) from None
         except KeyboardInterrupt:
             err.print("interrupted: what was finished is kept", highlight=False)
@@ -74,10 +93,10 @@ def command(function: F) -> F:
     return run  # type: ignore[return-value]
 
 
-def _escape(text: str) -> str:
-    from rich.markup import escape
-
-    return escape(text)
+def say_error(text: str) -> None:
+    """Write one line on standard error."""
+    with suppress(OSError):
+        err.print(Text.assemble(("error", "bold red"), f": {text}"), soft_wrap=True)
 
 
 class _BarStep:
@@ -100,12 +119,12 @@ class BarProgress:
         if not self._terminal:
             err.print(f"{label} ...", highlight=False)
         columns = (
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", markup=False),
         )
         with RichBars(*columns, console=err, disable=not self._terminal) as bars:
             yield _BarStep(bars, bars.add_task(label, total=total, note=""))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from toolkit.cli.common import BarProgress, Json, command, err, out, print_json
+from toolkit.cli.common import BarProgress, Json, Seed, command, err, out, print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -24,7 +24,7 @@ def demo(
     live: Annotated[
         bool, typer.Option(help="Measure on this machine as well (about two minutes).")
     ] = True,
-    seed: Annotated[int, typer.Option(help="Of the live phase.")] = 0,
+    seed: Seed = 0,
     json: Json = False,
 ) -> None:
     """Run the whole circle on the bundled logs: ingest, train, simulate, confirm live, report.

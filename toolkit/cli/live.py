@@ -14,6 +14,7 @@ from toolkit.cli.common import (
     BarProgress,
     DatasetDir,
     Json,
+    Seed,
     command,
     out,
     print_json,
@@ -63,21 +64,29 @@ def collect(
         ),
     ] = None,
     target: Target = None,
-    trials: Annotated[int, typer.Option(min=0, help="Distinct random programs a workload.")] = 64,
+    trials: Annotated[
+        int, typer.Option(min=0, max=100_000, help="Distinct random programs a workload.")
+    ] = 64,
     mutate: Annotated[
-        int, typer.Option(min=0, help="Mutate so many of them in every direction as well.")
+        int,
+        typer.Option(min=0, max=100_000, help="Mutate so many of them in every direction as well."),
     ] = 0,
     enumerate_up_to: Annotated[
-        int, typer.Option(min=0, help="Measure spaces of at most this size completely instead.")
+        int,
+        typer.Option(
+            min=0, max=1_000_000, help="Measure spaces of at most this size completely instead."
+        ),
     ] = 0,
     occasions: Annotated[
-        int, typer.Option(min=1, help="Measure each program so often, in separate passes.")
+        int,
+        typer.Option(min=1, max=10_000, help="Measure each program so often, in separate passes."),
     ] = 1,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of the programs (default: all cores).")
+        int | None,
+        typer.Option(min=1, max=4096, help="Threads of the programs (default: all cores)."),
     ] = None,
     cores: Cores = None,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
+    seed: Seed = 0,
     machine: Annotated[
         str | None, typer.Option(help="Name of this machine in the logs (default: its CPU).")
     ] = None,
@@ -127,7 +136,9 @@ def validate(
     task: Annotated[
         list[str] | None, typer.Option(help="Task id, or its beginning; repeatable.")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Recorded candidates to rebuild a task.")] = 5,
+    top: Annotated[
+        int, typer.Option(min=1, max=10_000, help="Recorded candidates to rebuild a task.")
+    ] = 5,
     target: Target = None,
     seconds: Annotated[float, typer.Option(min=5.0, help="Time for each task.")] = 60.0,
     strategy: Annotated[
@@ -146,7 +157,7 @@ def validate(
         typer.Option(help="Python file that registers their workloads; repeatable."),
     ] = None,
     cores: Cores = None,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
+    seed: Seed = 0,
     folder: Annotated[
         Path | None, typer.Option("--out", help="Folder (default: tuning/validation).")
     ] = None,

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from io import TextIOWrapper
+
 import typer
 
 from toolkit.cli import demo, features, ingest, live, predict, race, report, simulate, train, tune
+from toolkit.cli.common import EXIT_ERROR, say_error
 
 app = typer.Typer(
     name="toolkit",
@@ -19,4 +24,21 @@ for group in (ingest, features, train, predict, simulate, live, tune, race, repo
 
 def main() -> None:
     """Run the command line."""
-    app()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            # What a terminal cannot show is no reason to stop.
+            stream.reconfigure(errors="backslashreplace")
+    code: object = 0
+    try:
+        try:
+            app()
+        except SystemExit as end:
+            code = end.code
+        sys.stdout.flush()
+    except OSError as error:
+        # Python would try again at its end, and complain in its own way.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        if not isinstance(error, BrokenPipeError):
+            say_error(f"standard output: {error.strerror}")
+        code = code or EXIT_ERROR
+    sys.exit(code)  # type: ignore[arg-type]

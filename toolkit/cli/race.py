@@ -31,8 +31,8 @@ def register(app: typer.Typer) -> None:
 def race(
     workload: Workloads = None,
     target: Target = None,
-    trials: Annotated[int, typer.Option(min=1, help="Trials of every leg.")] = 256,
-    seeds: Annotated[int, typer.Option(min=1, help="Legs of each arm on each task.")] = 3,
+    trials: Annotated[int, typer.Option(min=1, max=1_000_000, help="Trials of every leg.")] = 256,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Legs of each arm on each task.")] = 3,
     strategy: Annotated[
         list[str] | None,
         typer.Option(help="Our arm; repeatable (default: what the models allow)."),
@@ -48,13 +48,19 @@ def race(
     model: Models = None,
     threads: Threads = None,
     cores: Cores = None,
-    number: Annotated[int, typer.Option(min=1, help="As in TVM's EvaluatorConfig.")] = 3,
-    repeat: Annotated[int, typer.Option(min=1, help="As in TVM's EvaluatorConfig.")] = 1,
-    min_repeat_ms: Annotated[int, typer.Option(min=0, help="As in TVM's EvaluatorConfig.")] = 100,
+    number: Annotated[
+        int, typer.Option(min=1, max=10_000, help="As in TVM's EvaluatorConfig.")
+    ] = 3,
+    repeat: Annotated[
+        int, typer.Option(min=1, max=10_000, help="As in TVM's EvaluatorConfig.")
+    ] = 1,
+    min_repeat_ms: Annotated[
+        int, typer.Option(min=0, max=5000, help="As in TVM's EvaluatorConfig.")
+    ] = 100,
     drop_above: DropAbove = 1.3,
     builders: Builders = None,
     blocks: Annotated[
-        int, typer.Option(min=0, help="Fresh readings of each final program; 0: none.")
+        int, typer.Option(min=0, max=10_000, help="Fresh readings of each final program; 0: none.")
     ] = 9,
     stock_build_timeout: Annotated[
         float | None, typer.Option(min=1.0, help="Seconds of TVM's own builder (default: its 30).")

@@ -15,8 +15,7 @@ EXAMPLE = """Replay search strategies against recorded measurements.
 
 [dim]Example:[/] toolkit simulate --scenario enumerated --model tuning/models/throughput --seeds 25
 """
-# Brackets are escaped: Rich would take them for a style.
-CAPTION = "median over all runs \\[95 % interval]; - : not reached, \\[-] : unknown"
+CAPTION = "median over all runs [95 % interval]; - : not reached, [-] : unknown"
 
 
 def default_models(workspace: Workspace) -> list[Path]:
@@ -41,7 +40,7 @@ def simulate(
         typer.Option(help="Folder of a trained model (default: those in tuning/models)."),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="Seeds, in place of the scenario's.")
+        int | None, typer.Option(min=1, max=10_000, help="Seeds, in place of the scenario's.")
     ] = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes (default: one a core).")
@@ -50,6 +49,7 @@ def simulate(
         int,
         typer.Option(
             min=0,
+            max=100_000,
             metavar="DRAWS",
             help="Also forecast what a run on the device will show, in so many draws of what the "
             "readings leave open (0: none; 200 are a good number).",
@@ -168,7 +168,7 @@ def print_forecast(forecast: dict[str, Any]) -> None:
 
 def _share_text(row: dict[str, Any], name: str) -> str:
     low, high = row[f"{name}_interval"]
-    return f"{row[name]:.2f} \\[{low:.2f}, {high:.2f}]"
+    return f"{row[name]:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def interval_text(row: dict[str, Any], key: str) -> str:
@@ -182,5 +182,5 @@ def interval_text(row: dict[str, Any], key: str) -> str:
 
     low, high = row[f"{key}_interval"]
     if low is None and high is None:
-        return f"{show(row[key])} \\[-]"
-    return f"{show(row[key])} \\[{show(low)}, {show(high)}]"
+        return f"{show(row[key])} [-]"
+    return f"{show(row[key])} [{show(low)}, {show(high)}]"

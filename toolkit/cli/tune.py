@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from toolkit.cli.common import BarProgress, Json, command, out, print_json, print_warnings
+from toolkit.cli.common import BarProgress, Json, Seed, command, out, print_json, print_warnings
 from toolkit.cli.live import Cores, Target, parse_cores
 from toolkit.workspace import Workspace
 
@@ -35,10 +35,10 @@ Device = Annotated[
     typer.Option(help="Where to measure: 'rpc HOST:PORT KEY' (default: this machine)."),
 ]
 Builders = Annotated[
-    int | None, typer.Option(min=1, help="Processes that build (default: one a core).")
+    int | None, typer.Option(min=1, max=1024, help="Processes that build (default: one a core).")
 ]
 Threads = Annotated[
-    int | None, typer.Option(min=1, help="Threads of the programs (default: all cores).")
+    int | None, typer.Option(min=1, max=4096, help="Threads of the programs (default: all cores).")
 ]
 
 
@@ -61,13 +61,15 @@ def tune(
     scheduler: Annotated[
         str, typer.Option(help="Task scheduler: gradient, bandit or round-robin.")
     ] = "gradient",
-    round_size: Annotated[int, typer.Option(min=1, help="Trials of a task's turn.")] = 64,
+    round_size: Annotated[
+        int, typer.Option(min=1, max=100_000, help="Trials of a task's turn.")
+    ] = 64,
     model: Models = None,
     threads: Threads = None,
     cores: Cores = None,
-    repeat: Annotated[int, typer.Option(min=1, help="Repeats of a reading.")] = 1,
+    repeat: Annotated[int, typer.Option(min=1, max=10_000, help="Repeats of a reading.")] = 1,
     min_repeat_ms: Annotated[
-        int, typer.Option(min=0, help="Least milliseconds of a repeat, as in TVM.")
+        int, typer.Option(min=0, max=5000, help="Least milliseconds of a repeat, as in TVM.")
     ] = 100,
     drop_above: DropAbove = 1.3,
     finalists: Annotated[
@@ -80,7 +82,7 @@ def tune(
     ] = 12,
     device: Device = None,
     builders: Builders = None,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0,
+    seed: Seed = 0,
     machine: Annotated[
         str | None, typer.Option(help="Name of this machine in the logs (default: its CPU).")
     ] = None,
@@ -159,6 +161,10 @@ def _print_tuned(result: dict[str, Any]) -> None:
             failed or "0",
             "-" if best is None else f"{best * 1e6:.1f} us",
         )
+        if row.get("unchecked"):
+            print_warnings(
+                [f"not checked: the unscheduled program of {row['name']}: {row['unchecked']}"]
+            )
     out.print(table)
     out.print(
         f"{result['trials']} trials in {result['seconds']:.0f} s "

@@ -20,6 +20,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from toolkit import children
 from toolkit.errors import DatasetError
 from toolkit.features.base import CandidateGroup, FeatureBlock
 from toolkit.features.per_store import STORE_COLUMNS, fold
@@ -135,7 +136,7 @@ class AnsorStoreExtractor:
         if self._worker is not None and self._worker.alive:
             return self._worker
         script = Path(__file__).with_name("ansor_store_worker.py")
-        command = [str(self._python), "-u", str(script)]
+        command = children.python(str(script), interpreter=str(self._python))
         try:
             worker = WorkerProcess(
                 command,

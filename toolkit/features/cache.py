@@ -7,7 +7,7 @@ enters them.
 
 from __future__ import annotations
 
-import os
+import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from toolkit.atomic import replacing, sweep
 from toolkit.features.base import CandidateGroup, Extractor, FeatureBlock
 from toolkit.progress import SILENT, Progress
 from toolkit.records import content_id
@@ -37,6 +38,7 @@ def cached_blocks(
     know, because they came later, have no features.
     """
     stored_only = bool(getattr(extractor, "stored_only", False))
+    sweep(_folder(dataset, extractor))
     for group, rows in dataset.groups(task_ids):
         if not extractor.supports(group.task):
             continue
@@ -62,9 +64,13 @@ def write_block(
 
 
 def _path(dataset: Dataset, extractor: Extractor, group: CandidateGroup) -> Path:
-    folder = f"{extractor.name}-v{extractor.version}".replace(":", "-")
     name = content_id(group.task.task_id, group.sketch.sketch_id)
-    return dataset.path / "features" / folder / f"{name}.parquet"
+    return _folder(dataset, extractor) / f"{name}.parquet"
+
+
+def _folder(dataset: Dataset, extractor: Extractor) -> Path:
+    name = f"{extractor.name}-v{extractor.version}".replace(":", "-")
+    return dataset.path / "features" / name
 
 
 def extract(
@@ -132,10 +138,7 @@ def _write(path: Path, rows: pl.DataFrame, block: FeatureBlock) -> None:
     """
     data = [rows[_KEY]]
     data.extend(pl.Series(name, block.values[:, i]) for i, name in enumerate(block.columns))
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        pl.DataFrame(data).write_parquet(temporary)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+        with replacing(path) as temporary:
+            pl.DataFrame(data).write_parquet(temporary)

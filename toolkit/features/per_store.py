@@ -14,20 +14,16 @@ hand.
 from __future__ import annotations
 
 import base64
-import contextlib
-import os
-import selectors
-import subprocess
-import sys
-import time
 from typing import Any
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from toolkit import children
 from toolkit.errors import DatasetError
 from toolkit.features.base import CandidateGroup, FeatureBlock
+from toolkit.features.worker_process import WorkerProcess
 from toolkit.records import Task
 
 STORE_COLUMNS = 164
@@ -41,6 +37,9 @@ COLUMNS = (
 )
 
 TIMEOUT_S = 60.0
+
+STARTS = 3
+"""How often a process is started for a workload before it counts as one that TVM cannot load."""
 
 
 class PerStoreExtractor:
@@ -58,7 +57,7 @@ class PerStoreExtractor:
     version = 1
 
     def __init__(self, command: list[str] | None = None, timeout_s: float = TIMEOUT_S) -> None:
-        self._command = command or [sys.executable, "-m", "toolkit.features.per_store_worker"]
+        self._command = command or children.python("toolkit.features.per_store_worker")
         self._timeout_s = timeout_s
         self.crashes = 0
 
@@ -111,84 +110,37 @@ class _Worker:
 
     def __init__(self, command: list[str], header: dict[str, Any], timeout_s: float) -> None:
         self._command, self._header, self._timeout_s = command, header, timeout_s
-        self._process: subprocess.Popen[bytes] | None = None
-        self._failed_starts = 0
-        self._buffer = b""
+        self._process: WorkerProcess | None = None
         self.crashes = 0
 
     def __enter__(self) -> _Worker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stop()
+        if self._process is not None:
+            self._process.close()
 
-    def _start(self) -> subprocess.Popen[bytes] | None:
-        if self._process is None and self._failed_starts < 3:
-            self._buffer = b""
-            self._process = subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env={**os.environ, "TVM_NUM_THREADS": "1"},
+    def _started(self) -> WorkerProcess:
+        if self._process is not None and self._process.alive:
+            return self._process
+        for _ in range(STARTS):
+            self._process = WorkerProcess(
+                self._command, timeout_s=self._timeout_s, environment={"TVM_NUM_THREADS": "1"}
             )
-            ready = self._exchange(self._header)
-            if ready is None or not ready.get("ready"):
-                self._failed_starts += 1
-                self._stop()
-                if self._failed_starts >= 3:
-                    raise DatasetError(
-                        "TVM does not load this workload",
-                        cure="use the extractor 'primitives', which needs no TVM",
-                    )
-                return self._start()
-            self._failed_starts = 0
-        return self._process
+            ready = self._process.ask(self._header)
+            if ready is not None and ready.get("ready"):
+                return self._process
+            self._process.close()
+        raise DatasetError(
+            "TVM does not load this workload",
+            cure="use the extractor 'primitives', which needs no TVM",
+        )
 
     def ask(self, schedule: str) -> NDArray[np.float64] | None:
         """Stores of one candidate, ``None`` where TVM fails on it or dies."""
-        self._start()
-        reply = self._exchange({"schedule": schedule})
+        reply = self._started().ask({"schedule": schedule})
         if reply is None:
             self.crashes += 1
-            self._stop()
             return None
         stores = reply.get("stores")
         return None if stores is None else np.array(stores, dtype=np.float64)
-
-    def _exchange(self, message: dict[str, Any]) -> dict[str, Any] | None:
-        process = self._process
-        assert process is not None and process.stdin is not None and process.stdout is not None
-        try:
-            process.stdin.write(orjson.dumps(message) + b"\n")
-            process.stdin.flush()
-        except OSError:
-            return None
-        deadline = time.monotonic() + self._timeout_s
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while b"\n" not in self._buffer:
-                remaining = deadline - time.monotonic()
-                if remaining <= 0 or not selector.select(remaining):
-                    return None
-                chunk = os.read(process.stdout.fileno(), 1 << 16)
-                if not chunk:
-                    return None
-                self._buffer += chunk
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        try:
-            reply = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            return None
-        return reply if isinstance(reply, dict) else None
-
-    def _stop(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()

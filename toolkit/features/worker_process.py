@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import selectors
 import subprocess
@@ -11,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
+
+from toolkit import children
 
 
 class WorkerProcess:
@@ -21,12 +22,12 @@ class WorkerProcess:
     ) -> None:
         self._timeout_s = timeout_s
         self._buffer = b""
-        self._process = subprocess.Popen(
-            list(command),
+        self._process = children.start(
+            command,
+            environment=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, **environment},
         )
 
     @property
@@ -66,9 +67,4 @@ class WorkerProcess:
 
     def close(self) -> None:
         """End the process."""
-        self._process.kill()
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
+        children.end(self._process)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from toolkit.errors import LiveError
 from toolkit.live.device import Device, Program, Reading
@@ -23,6 +24,9 @@ AHEAD = 4
 
 # A program that fails on so many fresh connections is itself at fault.
 TRIES = 2
+
+# A tracker that does not answer for so many seconds is none.
+ANSWER_S = 5.0
 
 # A device that is not back at the tracker after so many seconds is lost.
 RECONNECT_S = 15.0
@@ -47,16 +51,26 @@ class Remote:
             )
         return cls(host, int(port), words[2])
 
-    def count(self) -> int:
-        """Number of servers of the key that the tracker knows; raise ``LiveError`` when none."""
+    def _summary(self) -> dict[str, Any]:
+        """What the tracker says; raise whatever TVM does where it says nothing in time."""
         from tvm import rpc
 
+        # TVM itself would try again for a minute, and wait for an answer for ever.
+        socket.create_connection((self.host, self.port), timeout=ANSWER_S).close()
+        before = socket.getdefaulttimeout()
+        socket.setdefaulttimeout(ANSWER_S)
         try:
-            # TVM itself would try again for a minute.
-            socket.create_connection((self.host, self.port), timeout=5).close()
-            summary = rpc.connect_tracker(self.host, self.port).summary()
+            said: dict[str, Any] = rpc.connect_tracker(self.host, self.port).summary()
+            return said
+        finally:
+            socket.setdefaulttimeout(before)
+
+    def count(self) -> int:
+        """Number of servers of the key that the tracker knows; raise ``LiveError`` when none."""
+        try:
+            summary = self._summary()
         except Exception as error:
-            said = str(error).splitlines()[0][:120]
+            said = (str(error) or type(error).__name__).splitlines()[0][:120]
             raise LiveError(
                 f"no tracker answers at {self.host}:{self.port}: {said}",
                 cure="start one: python -m tvm.exec.rpc_tracker --host 0.0.0.0 --port 9190",
@@ -74,11 +88,8 @@ class Remote:
 
     def free(self) -> int:
         """Number of devices of the key that nobody holds; 0 when the tracker does not answer."""
-        from tvm import rpc
-
         try:
-            socket.create_connection((self.host, self.port), timeout=5).close()
-            queues = rpc.connect_tracker(self.host, self.port).summary()["queue_info"]
+            queues = self._summary()["queue_info"]
         except Exception:
             return 0
         return int(queues.get(self.key, {}).get("free", 0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,8 +17,10 @@ from toolkit.live.machine import describe_machine
 from toolkit.live.programs import entry_arguments, timed_program, trace_json
 from toolkit.live.protocol import Protocol
 from toolkit.live.workloads import Workload
+from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress, Step
 from toolkit.records import TrialState
+from toolkit.workspace import folder_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +68,7 @@ class _Job:
         return design_key(self.sketch, self.chosen)
 
 
-def folder_name(name: str) -> str:
-    """A workload's name as a folder's."""
-    return re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-")
-
-
+@one_writer
 def collect(
     workloads: Sequence[Workload],
     out: Path,

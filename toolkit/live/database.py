@@ -8,6 +8,8 @@ says how it was all measured. Whatever was finished survives a kill: every line 
 
 from __future__ import annotations
 
+import contextlib
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +19,7 @@ import orjson
 import tvm
 from tvm.s_tir import meta_schedule as ms
 
+from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.device import Reading
 from toolkit.live.programs import plain
@@ -24,6 +27,9 @@ from toolkit.records import TrialState
 
 # What TVM writes for a failed run (``meta_schedule/database/database_utils.cc``).
 FAILED_RUN_SECS = [1e10]
+
+
+_OF_TRIAL = {"state", "elapsed_s", "timestamp", "error"}
 
 
 class DatabaseWriter:
@@ -48,12 +54,17 @@ class DatabaseWriter:
         records = self._lines(self._paths[1])
         trials = self._lines(self._paths[2])
         self._cut(records, trials)
-        self.records = [orjson.loads(line) for line in records[: len(trials)]]
-        self.trials = [orjson.loads(line) for line in trials[: len(records)]]
+        self.records = self._parsed(self._paths[1], records[: len(trials)])
+        self.trials = self._parsed(self._paths[2], trials[: len(records)])
+        if not all(_is_record(record) for record in self.records):
+            raise _damaged(self._paths[1])
+        if not all(isinstance(line, dict) and line.keys() >= _OF_TRIAL for line in self.trials):
+            raise _damaged(self._paths[2])
         self._files: list[TextIO] = [path.open("a", encoding="utf-8") for path in self._paths]
         self._refused: set[str] | None = None
         self._indices: dict[str, int] = {
-            str(orjson.loads(line)[0]): index for index, line in enumerate(self.workload_lines)
+            str(line[0]): index
+            for index, line in enumerate(self._parsed(self._paths[0], self.workload_lines))
         }
 
     def __enter__(self) -> DatabaseWriter:
@@ -61,20 +72,37 @@ class DatabaseWriter:
 
     def __exit__(self, *_: object) -> None:
         for file in self._files:
-            file.close()
+            # What a full disk did not take was said when it was written.
+            with contextlib.suppress(OSError):
+                file.close()
 
     @staticmethod
     def _lines(path: Path) -> list[str]:
+        """Lines of a file; one that a kill left without its end is cut off."""
         if not path.is_file():
             return []
-        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        content = path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):
+            write_atomically(path, whole)
+        try:
+            return [line for line in whole.decode().split("\n") if line.strip()]
+        except UnicodeDecodeError:
+            raise _damaged(path) from None
+
+    @staticmethod
+    def _parsed(path: Path, lines: list[str]) -> list[Any]:
+        try:
+            return [orjson.loads(line) for line in lines]
+        except orjson.JSONDecodeError:
+            raise _damaged(path) from None
 
     def _cut(self, records: list[str], trials: list[str]) -> None:
         """Bring both files to the same length again after a kill between two writes."""
         whole = min(len(records), len(trials))
         for path, lines in ((self._paths[1], records), (self._paths[2], trials)):
             if len(lines) > whole:
-                path.write_text("".join(f"{line}\n" for line in lines[:whole]), encoding="utf-8")
+                write_atomically(path, "".join(f"{line}\n" for line in lines[:whole]).encode())
 
     def workload_index(self, module: tvm.IRModule) -> int:
         """Position of a workload, which is added when it is new."""
@@ -131,7 +159,7 @@ class DatabaseWriter:
         """
         path = self.folder / "database_refused.jsonl"
         if self._refused is None:
-            self._refused = {orjson.loads(line)["candidate"] for line in self._lines(path)}
+            self._refused = {line["candidate"] for line in self._parsed(path, self._lines(path))}
         if candidate in self._refused:
             return
         self._refused.add(candidate)
@@ -169,28 +197,47 @@ class DatabaseWriter:
         for which, entries in ((2, self.trials), (1, self.records)):
             self._files[which].close()
             lines = b"".join(orjson.dumps(entry) + b"\n" for entry in entries)
-            temporary = self._paths[which].with_suffix(".part")
-            temporary.write_bytes(lines)
-            temporary.replace(self._paths[which])
+            write_atomically(self._paths[which], lines)
             self._files[which] = self._paths[which].open("a", encoding="utf-8")
 
     def _write(self, which: int, line: str) -> None:
+        path = self._paths[which]
+        before = path.stat().st_size
         try:
             self._files[which].write(line + "\n")
             self._files[which].flush()
         except OSError as error:
+            # A line that is there by half would be joined by what is written later.
+            with contextlib.suppress(OSError):
+                os.truncate(path, before)
             raise LiveError(
                 f"could not write: {error.strerror}",
-                where=self._paths[which],
+                where=path,
                 cure="free some space and run the same command again: it goes on from here",
             ) from None
 
     def describe(self, collection: dict[str, Any]) -> None:
         """Write ``collection.json``: machine, protocol, and what is known of each task."""
         path = self.folder / "collection.json"
-        temporary = path.with_suffix(".json.part")
-        temporary.write_bytes(orjson.dumps(collection, option=orjson.OPT_INDENT_2))
-        temporary.replace(path)
+        write_atomically(path, orjson.dumps(collection, option=orjson.OPT_INDENT_2))
+
+
+def _is_record(record: Any) -> bool:
+    """Whether it is ``[workload, [[instructions, decisions], run times, target, arguments]]``."""
+    return (
+        isinstance(record, list)
+        and len(record) == 2
+        and isinstance(record[1], list)
+        and len(record[1]) == 4
+        and isinstance(record[1][0], list)
+        and isinstance(record[1][1], list)
+    )
+
+
+def _damaged(path: Path) -> LiveError:
+    return LiveError(
+        "a line of it is damaged", where=path, cure="put the file right, or give another --out"
+    )
 
 
 def workload_line(module: tvm.IRModule) -> str:

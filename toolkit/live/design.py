@@ -21,6 +21,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule import _ffi_api
 from tvm.s_tir.schedule import Trace
 
+from toolkit.errors import LiveError
 from toolkit.live.choices import (
     Choice,
     all_values,
@@ -79,16 +80,23 @@ class DesignSpace:
         )
         self.inputs = count_inputs(module)
         load_intrinsics()
-        self._context = ms.TuneContext(
-            mod=module,
-            target=self.target,
-            space_generator="post-order-apply",
-            search_strategy="evolutionary",
-            task_name="main",
-            rand_state=seed,
-            num_threads=1,
-        )
-        spaces = self._context.generate_design_space()
+        try:
+            self._context = ms.TuneContext(
+                mod=module,
+                target=self.target,
+                space_generator="post-order-apply",
+                search_strategy="evolutionary",
+                task_name="main",
+                rand_state=seed,
+                num_threads=1,
+            )
+            spaces = self._context.generate_design_space()
+        except Exception as error:  # TVM's errors have no type in common
+            said = (str(error).strip() or type(error).__name__).splitlines()[-1]
+            raise LiveError(
+                f"TVM makes no design space of the workload for {target}: {said[:200]}",
+                cure="does the target have the attributes that TVM asks for?",
+            ) from None
         self.bases: list[list[Any]] = [trace_json(space.trace) for space in spaces]
         self._traces = [space.trace for space in spaces]
         self._postprocessors = list(self._context.space_generator.postprocs)

@@ -7,7 +7,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from typing import Any
 
 import orjson
 
+from toolkit import children
 from toolkit.errors import LiveError
 from toolkit.live.machine import places_for
 from toolkit.live.protocol import Protocol
@@ -25,6 +25,10 @@ START_TIMEOUT_S = 120.0
 
 # An unscheduled program is slow, and it runs only a few times.
 UNSCHEDULED_TIMEOUT_S = 120.0
+CHECK_TIMEOUT_S = 30.0
+
+# Somebody else ended the process (or memory ran out): a program that crashes raises other ones.
+FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +94,7 @@ class Device:
         self.protocol = protocol
         self.max_builds = max_builds
         self.rpc = rpc
-        self.command = list(command or [sys.executable, "-m", "toolkit.live.worker"])
+        self.command = list(command or children.python("toolkit.live.worker"))
         self.settings = dict(settings or {})
         self.restarts = 0
         # Threads of programs that run elsewhere are not this machine's to place.
@@ -98,6 +102,8 @@ class Device:
         self._process: subprocess.Popen[bytes] | None = None
         self._builds = 0
         self._held: set[str] = set()
+        self._reference: Program | None = None
+        self._has_reference = self._killed = False
         self._buffer = b""
         # What the worker prints, kept for the message when it does not start.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the device
@@ -167,6 +173,7 @@ class Device:
 
     def set_reference(self, program: Program) -> Reading:
         """Run the unscheduled program once and keep its outputs in the worker."""
+        self._reference = program
         return self._ask(program, "reference")
 
     def check(self, program: Program, *, tolerance: float = 1e-3) -> Reading:
@@ -187,30 +194,25 @@ class Device:
         with contextlib.suppress(OSError):
             if process.stdin:
                 process.stdin.close()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=2)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if process.stdout:
-            process.stdout.close()
+        children.end(process)
 
     def _start(self) -> subprocess.Popen[bytes]:
         # What was built and waits to be measured would be lost with the process.
         if self._process is not None and (self._builds < self.max_builds or self._held):
             return self._process
         self.stop()
-        environment = dict(os.environ, TVM_NUM_THREADS=str(self.protocol.threads))
-        self._process = subprocess.Popen(
+        self._process = children.start(
             self.command,
+            environment={"TVM_NUM_THREADS": str(self.protocol.threads)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
-            env=environment,
-            start_new_session=True,
         )
         self._builds = 0
         self._held.clear()
+        self._has_reference = False
         self._buffer = b""
         target: Any = self.target
         if target.lstrip().startswith("{"):
@@ -290,9 +292,21 @@ class Device:
         return reply
 
     def _ask(self, program: Program, op: str, **more: Any) -> Reading:
+        """Ask once, and once more where the process was killed from outside."""
         if program is REFUSED:
             return Reading(TrialState.INSTANTIATION, error="TVM refuses its schedule")
+        self._killed = False
+        reading = self._once(program, op, **more)
+        return self._once(program, op, **more) if self._killed else reading
+
+    def _once(self, program: Program, op: str, **more: Any) -> Reading:
         process = self._start()
+        if op == "check" and self._reference is not None and not self._has_reference:
+            # The process that had its outputs is gone.
+            known = self._once(self._reference, "reference")
+            if known.state is not TrialState.OK:
+                return known
+            process = self._start()
         self._wake()
         try:
             return self._answer(process, program, op, more)
@@ -319,7 +333,8 @@ class Device:
             self._send(message)
         except OSError:
             return self._died(process, started, "compile")
-        limit = UNSCHEDULED_TIMEOUT_S if op in ("reference", "check") else 0.0
+        # A scheduled program that is checked runs once, and its outputs are compared.
+        limit = {"reference": UNSCHEDULED_TIMEOUT_S, "check": CHECK_TIMEOUT_S}.get(op, 0.0)
         reply = self._receive(max(limit, self.protocol.build_timeout_s))
         if reply is None:
             return self._died(process, started, "compile")
@@ -331,6 +346,7 @@ class Device:
                 reply = self._receive(self.protocol.run_timeout_s)
             if reply is None:
                 return self._died(process, started, "runtime", build_s)
+        self._has_reference |= op == "reference" and reply["state"] == TrialState.OK.value
         return Reading(
             state=TrialState(reply["state"]),
             run_times_s=tuple(reply.get("run_times_s", ())),
@@ -353,6 +369,7 @@ class Device:
         code = process.poll()
         elapsed = time.perf_counter() - started
         self._kill()
+        self._killed = code is not None and -code in FROM_OUTSIDE
         if code is None:
             state = TrialState.BUILD_TIMEOUT if stage == "compile" else TrialState.RUN_TIMEOUT
             why = f"no answer within the {stage} limit"

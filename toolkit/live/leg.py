@@ -16,6 +16,8 @@ from typing import Any
 
 import orjson
 
+from toolkit.atomic import write_atomically
+
 LEG_FILE = "leg.json"
 STOCK = "stock"
 
@@ -84,9 +86,7 @@ def main() -> None:
             orjson.dumps({"what": error.what, "where": error.where, "cure": error.cure})
         )
         sys.exit(1)
-    temporary = folder / (LEG_FILE + ".part")
-    temporary.write_bytes(orjson.dumps(summary, option=orjson.OPT_INDENT_2))
-    temporary.replace(folder / LEG_FILE)
+    write_atomically(folder / LEG_FILE, orjson.dumps(summary, option=orjson.OPT_INDENT_2))
 
 
 if __name__ == "__main__":

@@ -74,8 +74,15 @@ def parse_target(text: str) -> str:
     """
     import tvm
 
+    if text.strip() == "cuda" and not tvm.cuda(0).exist:
+        raise LiveError(
+            "the target 'cuda' is a GPU of this machine, and CUDA sees none",
+            cure="for one elsewhere (--device) say what it is: "
+            '--target \'{"kind": "cuda", "arch": "sm_86", "max_threads_per_block": 1024, '
+            '"max_shared_memory_per_block": 49152}\'',
+        )
     try:
-        if text.strip() == "cuda" and tvm.cuda(0).exist:
+        if text.strip() == "cuda":
             return str(tvm.target.Target.from_device("cuda"))
         target = tvm.target.Target(orjson.loads(text) if text.lstrip()[:1] == "{" else text)
     except Exception as error:

@@ -16,6 +16,7 @@ import numpy as np
 import orjson
 import polars as pl
 
+from toolkit import children
 from toolkit.datasets import Dataset
 from toolkit.errors import LiveError
 from toolkit.live.blocks import OpenDevice, confirm
@@ -23,6 +24,7 @@ from toolkit.live.device import Device, Program
 from toolkit.live.machine import noise_warnings
 from toolkit.live.protocol import Protocol
 from toolkit.live.verdict import Looked, Settings, verdict_of, write_verdicts
+from toolkit.locks import one_writer
 from toolkit.logs.writers import ansor_line
 from toolkit.progress import SILENT, Progress, Step
 from toolkit.records import Task, TrialState
@@ -30,6 +32,7 @@ from toolkit.records import Task, TrialState
 WORKER = Path(__file__).with_name("ansor_worker.py")
 
 
+@one_writer
 def validate_older(
     dataset: Dataset,
     tasks: Sequence[Task],
@@ -67,7 +70,7 @@ def validate_older(
 
     def open_device(under: Protocol) -> Device:
         # The path is kept as it was given: a virtual environment's interpreter is a link.
-        command = [str(python.absolute()), str(WORKER)]
+        command = children.python(str(WORKER), interpreter=str(python.absolute()))
         return Device(target or "", under, command=command, settings={"workloads": names})
 
     verdicts = []

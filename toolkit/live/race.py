@@ -8,12 +8,8 @@ latencies that the search itself read decide nothing about which final program i
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,8 +18,8 @@ from typing import Any
 
 import orjson
 
+from toolkit import children
 from toolkit.errors import LiveError
-from toolkit.live.collect import folder_name
 from toolkit.live.database import workload_line
 from toolkit.live.guides import Guides, load_guides
 from toolkit.live.leg import LEG_FILE, STOCK
@@ -37,7 +33,9 @@ from toolkit.live.resume import keep_settings
 from toolkit.live.slowed import slowed_warnings
 from toolkit.live.stock import stock_trials
 from toolkit.live.tasks import TuneTask
+from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
+from toolkit.workspace import folder_name
 
 SETTINGS_FILE = "race_settings.json"
 
@@ -70,6 +68,7 @@ class RaceSettings:
     stock_build_timeout_s: float | None = None
 
 
+@one_writer
 def race(
     tasks: Sequence[TuneTask],
     out: Path,
@@ -93,7 +92,6 @@ def race(
     LiveError
         When ``out`` holds a race with other settings, or a leg failed.
     """
-    out.mkdir(parents=True, exist_ok=True)
     _same_settings(out, target, protocol, settings, models)
     guides = load_guides(list(models))
     needed_models(guides, settings.strategies)
@@ -179,7 +177,7 @@ def _spec(
     machine: str | None,
 ) -> dict[str, Any]:
     return {
-        "folder": str(folder),
+        "folder": str(folder.resolve()),
         "workload": workload_line(task.module),
         "name": task.name,
         "target": target,
@@ -215,26 +213,23 @@ def run_leg_process(spec: dict[str, Any]) -> None:
         return
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    path = folder / "spec.json"
+    path = folder.resolve() / "spec.json"
     path.write_bytes(orjson.dumps(spec, option=orjson.OPT_INDENT_2))
-    environment = dict(os.environ, TVM_NUM_THREADS=str(spec["protocol"]["threads"]))
     with (folder / "leg.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "toolkit.live.leg", str(path)],
+        process = children.start(
+            children.python("toolkit.live.leg", str(path)),
+            environment={"TVM_NUM_THREADS": str(spec["protocol"]["threads"])},
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
+            # TVM's own builders put the current folder first where Python is 3.10.
+            cwd=folder,
         )
         try:
             code = process.wait()
-        except BaseException:
-            # Nobody would read what the leg goes on to measure.
-            with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            raise
+        finally:
+            # Nobody would read what it goes on to measure when this process is interrupted.
+            children.end(process)
     if code != 0:
         error = folder / "error.json"
         if error.is_file():

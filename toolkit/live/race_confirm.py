@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.blocks import Confirmation, confirm
 from toolkit.live.confirm import INCUMBENT, Rules
@@ -177,9 +178,7 @@ class _Quiet:
 
 
 def _keep(path: Path, answer: dict[str, Any]) -> None:
-    temporary = path.with_suffix(".part")
-    temporary.write_bytes(orjson.dumps(answer, option=orjson.OPT_INDENT_2))
-    temporary.replace(path)
+    write_atomically(path, orjson.dumps(answer, option=orjson.OPT_INDENT_2))
 
 
 def _program(task: TuneTask, leg: Mapping[str, Any], trial: int) -> Program:

@@ -17,6 +17,7 @@ import numpy as np
 import orjson
 import polars as pl
 
+from toolkit.atomic import write_atomically
 from toolkit.live.leg import STOCK
 from toolkit.live.race_curves import final_latency_s, reached
 
@@ -218,6 +219,4 @@ def write_report(out: Path, result: dict[str, Any], legs: Sequence[dict[str, Any
     )
     frame.write_parquet(out / "curves.parquet")
     for name, content in (("curves.json", curves), ("race.json", result)):
-        temporary = out / f"{name}.part"
-        temporary.write_bytes(orjson.dumps(content, option=orjson.OPT_INDENT_2))
-        temporary.replace(out / name)
+        write_atomically(out / name, orjson.dumps(content, option=orjson.OPT_INDENT_2))

@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.database import DatabaseWriter
 from toolkit.live.space import MetaScheduleSpace
@@ -79,11 +80,12 @@ def keep_settings(path: Path, wanted: Mapping[str, Any], what: str) -> None:
     # Read back, so that tuples and paths compare as the file has them.
     plain = orjson.loads(orjson.dumps(wanted))
     if not path.is_file():
-        temporary = path.with_name(path.name + ".part")
-        temporary.write_bytes(orjson.dumps(plain, option=orjson.OPT_INDENT_2))
-        temporary.replace(path)
+        write_atomically(path, orjson.dumps(plain, option=orjson.OPT_INDENT_2))
         return
-    before = orjson.loads(path.read_bytes())
+    try:
+        before = dict(orjson.loads(path.read_bytes()))
+    except (orjson.JSONDecodeError, TypeError, ValueError):
+        raise LiveError("damaged: no JSON object", where=path, cure="give another --out") from None
     other = [key for key in plain if before.get(key) != plain[key]]
     if other:
         raise LiveError(

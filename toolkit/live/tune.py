@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import orjson
 
+from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.avoid import AvoidingOracle
 from toolkit.live.database import DatabaseWriter
 from toolkit.live.design import DesignSpace
-from toolkit.live.device import Device
+from toolkit.live.device import UNSCHEDULED_TIMEOUT_S, Device
 from toolkit.live.finalists import FINALISTS
 from toolkit.live.guides import Guides
 from toolkit.live.machine import describe_machine
@@ -33,7 +34,8 @@ from toolkit.live.resume import (
 from toolkit.live.slowed import slowed_warnings
 from toolkit.live.space import MetaScheduleSpace
 from toolkit.live.tasks import TuneTask
-from toolkit.live.winner import check_winner, name_winner
+from toolkit.live.winner import check_winners, name_winner
+from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress, Step
 from toolkit.records import Trial, TrialState
 from toolkit.search import STRATEGIES
@@ -106,6 +108,7 @@ def make_strategy(
     return made
 
 
+@one_writer
 def tune(
     tasks: Sequence[TuneTask],
     out: Path,
@@ -142,7 +145,6 @@ def tune(
     """
     if settings.trials is None and settings.seconds is None:
         raise LiveError("a search without a budget", cure="give --trials, --seconds, or both")
-    out.mkdir(parents=True, exist_ok=True)
     _same_settings(out, target, protocol, settings)
     clock = clock or WallClock()
     open_engine = engine or (lambda: Device(target, protocol))
@@ -169,13 +171,15 @@ def tune(
             )
         result = _summary(searchers, writer, network, clock.now(), out)
         if settings.check:
-            with progress.step("check outputs", float(len(searchers))) as step:
-                _check_winners(searchers, writer, target, protocol, step)
+            label = f"check outputs, within {UNSCHEDULED_TIMEOUT_S:.0f} s a program"
+            with progress.step(label, float(len(searchers))) as step:
+                spaces = [searcher.space for searcher in searchers]
+                unchecked = check_winners(spaces, writer, target, protocol, step)
             result = _summary(searchers, writer, network, result["seconds"], out)
+            for row in result["tasks"]:
+                row["unchecked"] = unchecked.get(row["task_id"])
     result.update(threads=protocol.threads, warnings=warnings)
-    temporary = out / (RESULT_FILE + ".part")
-    temporary.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
-    temporary.replace(out / RESULT_FILE)
+    write_atomically(out / RESULT_FILE, orjson.dumps(result, option=orjson.OPT_INDENT_2))
     return result
 
 
@@ -303,19 +307,6 @@ def _name_winners(
             warnings += slowed_warnings(searcher.task.name, again.slowed_by, AGAIN)
             step.advance(note=searcher.task.name)
     return warnings
-
-
-def _check_winners(
-    searchers: Sequence[_Searcher],
-    writer: DatabaseWriter,
-    target: str,
-    protocol: Protocol,
-    step: Step,
-) -> None:
-    with Device(target, protocol) as device:
-        for searcher in searchers:
-            check_winner(searcher.space, writer, device)
-            step.advance()
 
 
 def _summary(

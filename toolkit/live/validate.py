@@ -25,6 +25,7 @@ from toolkit.live.protocol import Protocol
 from toolkit.live.refine import refine
 from toolkit.live.space import MetaScheduleSpace
 from toolkit.live.verdict import Looked, Settings, verdict_of, write_verdicts
+from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress, Step
 from toolkit.records import Candidate, Task, Trial, TrialState
 
@@ -42,6 +43,7 @@ class _Screened:
     wrong: set[str] = field(default_factory=set)
 
 
+@one_writer
 def validate(
     dataset: Dataset,
     tasks: Sequence[Task],
@@ -57,7 +59,6 @@ def validate(
 
     ``target_of`` gives the target for each task id. Returns what ``verdicts.json`` holds.
     """
-    out.mkdir(parents=True, exist_ok=True)
     started = time.perf_counter()
     targets = dict.fromkeys(target_of[task.task_id] for task in tasks)
     warnings = noise_warnings(protocol.threads) + guides.warnings(*targets)

@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.blocks import Confirmation
 from toolkit.live.confirm import INCUMBENT, Rules, overall
@@ -149,7 +150,5 @@ def write_verdicts(
         "seconds": round(time.perf_counter() - started, 2),
     }
     out.mkdir(parents=True, exist_ok=True)
-    temporary = out / "verdicts.json.part"
-    temporary.write_bytes(orjson.dumps(result, option=orjson.OPT_INDENT_2))
-    temporary.replace(out / "verdicts.json")
+    write_atomically(out / "verdicts.json", orjson.dumps(result, option=orjson.OPT_INDENT_2))
     return result

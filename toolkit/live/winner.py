@@ -8,7 +8,7 @@ behind it as the heats say. Programs that were not read again had read slower th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,7 @@ from toolkit.live.protocol import Protocol
 from toolkit.live.resume import ranked_trials
 from toolkit.live.slowed import no_verdict, slowed_by
 from toolkit.live.space import MetaScheduleSpace
+from toolkit.progress import Step
 from toolkit.records import TrialState
 
 CHECKED = 8
@@ -105,15 +106,34 @@ def name_winner(
     return Finals(len(programs))
 
 
-def check_winner(space: MetaScheduleSpace, writer: DatabaseWriter, device: Device) -> None:
+def check_winners(
+    spaces: Sequence[MetaScheduleSpace],
+    writer: DatabaseWriter,
+    target: str,
+    protocol: Protocol,
+    step: Step,
+) -> dict[str, str]:
+    """Check the winner of every task; return why nothing was compared, by task id."""
+    unchecked = {}
+    with Device(target, protocol) as device:
+        for space in spaces:
+            why = check_winner(space, writer, device)
+            if why is not None:
+                unchecked[space.task.task_id] = why
+            step.advance()
+    return unchecked
+
+
+def check_winner(space: MetaScheduleSpace, writer: DatabaseWriter, device: Device) -> str | None:
     """Compare a task's best outputs with the unscheduled program's; condemn what is wrong.
 
     The next best is looked at then, so that the database's first choice computes what it should.
+    Returns why nothing could be compared, if so.
     """
     design = space.design
     reference = device.set_reference(checked_program(design.module, design.inputs))
     if reference.state is not TrialState.OK:
-        return
+        return reference.error or reference.state.value
     for _, trial, position in ranked_trials(space, writer)[:CHECKED]:
         made = space.realise(trial.candidate)
         if made is None:
@@ -122,6 +142,7 @@ def check_winner(space: MetaScheduleSpace, writer: DatabaseWriter, device: Devic
         if answer.state is TrialState.OK:
             break
         writer.condemn(position, answer.state, answer.error or answer.state.value)
+    return None
 
 
 def _mean_s(writer: DatabaseWriter, position: int) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tvm.s_tir.meta_schedule.testing import te_workload
 
 from toolkit.errors import LiveError, did_you_mean
 from toolkit.live.layers import LAYERS
+from toolkit.live.programs import entry_arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,8 @@ def parse_workload(text: str) -> list[Workload]:
         return [Workload(text, _from_function(functions[head], _numbers(tail, text), text))]
     if head in sets:
         function, arguments = sets[head]
-        chosen = range(len(arguments)) if not tail else [int(_numbers(tail, text)[0])]
-        if any(index >= len(arguments) for index in chosen):
+        chosen = _numbers(tail, text) if tail else range(len(arguments))
+        if not chosen or any(not 0 <= index < len(arguments) for index in chosen):
             raise LiveError(f"{head} has {len(arguments)} workloads, 0 to {len(arguments) - 1}")
         return [
             Workload(f"{head}:{index}", _from_function(function, arguments[index], text))
@@ -69,11 +71,29 @@ def _numbers(text: str, whole: str) -> tuple[int, ...]:
 
 
 def _from_function(function: Callable[..., Any], arguments: Any, text: str) -> tvm.IRModule:
+    names = ", ".join(inspect.signature(function).parameters)
+    cure = f"its arguments are {names}"
     try:
-        return as_module(function(*arguments))
-    except TypeError as error:
-        names = ", ".join(inspect.signature(function).parameters)
-        raise LiveError(f"{text!r}: {error}", cure=f"its arguments are {names}") from None
+        module = as_module(function(*arguments))
+    except Exception as error:  # TVM's errors have no type in common
+        said = (str(error).strip() or type(error).__name__).splitlines()[-1]
+        raise LiveError(f"{text!r}: {said[:200]}", cure=cure) from None
+    return _sound(module, text, cure)
+
+
+def _sound(module: tvm.IRModule, text: str, cure: str | None = None) -> tvm.IRModule:
+    """Refuse tensors that hold nothing; return the module."""
+
+    if any(isinstance(function, tvm.relax.Function) for function in module.functions.values()):
+        return module  # its tasks are told later
+    try:
+        shapes = [shape for _, _, shape in entry_arguments(module, as_timed=False)]
+    except Exception:  # TVM's errors have no type in common
+        raise LiveError(f"{text!r} has no 'main' of tensors of known shapes", cure=cure) from None
+    for shape in shapes:
+        if any(extent < 1 for extent in shape):
+            raise LiveError(f"{text!r}: a tensor of the shape {list(shape)}", cure=cure)
+    return module
 
 
 def as_module(value: Any) -> tvm.IRModule:
@@ -96,10 +116,8 @@ def from_file(path: Path) -> Iterator[Workload]:
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    try:
+    with _told(path):
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise LiveError(f"{type(error).__name__}: {error}", where=path) from None
     workloads = getattr(module, "WORKLOADS", None)
     if not isinstance(workloads, dict) or not workloads:
         raise LiveError(
@@ -108,4 +126,16 @@ def from_file(path: Path) -> Iterator[Workload]:
             cure='define WORKLOADS = {"name": function_that_returns_tensors_or_a_PrimFunc}',
         )
     for name, value in workloads.items():
-        yield Workload(str(name), as_module(value() if inspect.isfunction(value) else value))
+        with _told(path):
+            made = as_module(value() if inspect.isfunction(value) else value)
+        yield Workload(str(name), _sound(made, str(name)))
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Turn what a file of workloads raises into an error; that it would end the process, too."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        said = (str(error).strip() or "without a word").splitlines()[-1]
+        raise LiveError(f"{type(error).__name__}: {said[:300]}", where=path) from None

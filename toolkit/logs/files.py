@@ -83,8 +83,13 @@ def find_logs(paths: Iterable[str | Path]) -> list[Path]:
                 hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
                 if file.is_file() and not hidden:
                     found.setdefault(file)
-        elif path.exists():
+        elif path.is_file():
             found.setdefault(path)
+        elif path.exists():
+            # Whoever writes into a pipe may never begin, and it is read more than once.
+            raise LogError(
+                "is no regular file", where=path, cure="write what it gives into a file first"
+            )
         else:
             raise LogError("no such file or folder", where=path, cure="check the path")
     return list(found)

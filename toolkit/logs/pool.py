@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import queue
 import subprocess
-import sys
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
+from toolkit import children
 from toolkit.errors import ToolkitError
 from toolkit.logs.block_reader import BlockReader, BlockResult
 from toolkit.logs.detect import Kind
@@ -116,17 +114,16 @@ class _Process:
     def __init__(self) -> None:
         self._settings: SourceSettings | None = None
         environment = {
-            **os.environ,
             "OMP_NUM_THREADS": "1",
             # glibc gives large arrays back to the system at every turn unless told to keep them.
             "MALLOC_MMAP_THRESHOLD_": str(2**26),
             "MALLOC_TRIM_THRESHOLD_": str(2**27),
         }
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "toolkit.logs.worker"],
+        self._process = children.start(
+            children.python("toolkit.logs.worker"),
+            environment=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=environment,
         )
         for pipe in (self._process.stdin, self._process.stdout):
             _widen(pipe)
@@ -158,11 +155,7 @@ class _Process:
         self._process.kill()
 
     def close(self) -> None:
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        children.end(self._process)
 
 
 def _widen(pipe: IO[bytes] | None) -> None:

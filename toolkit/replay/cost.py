@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from toolkit.datasets.seconds import LONGEST_GAP_S, dated_seconds, timed_seconds
+from toolkit.toml_file import Settings
 
 
-class CostModel(BaseModel):
+class CostModel(Settings):
     """Seconds of a measurement that the log does not time.
 
     A measurement is a build and then ``repeats`` runs of the program, each going on for at least
@@ -18,10 +19,8 @@ class CostModel(BaseModel):
     trial of MetaSchedule costs on a CPU of two cores: about a second, half of it building.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
     build_s: float = Field(default=0.5, gt=0)
-    repeats: int = Field(default=3, ge=1)
+    repeats: int = Field(default=3, ge=1, le=1_000_000)
     minimal_run_s: float = Field(default=0.1, ge=0)
     failed_s: float = Field(default=0.5, ge=0)
     longest_gap_s: float = Field(

@@ -7,7 +7,6 @@ it was interrupted or not, and whatever the number of workers.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from toolkit.atomic import replacing, write_atomically
 from toolkit.records import content_id
 from toolkit.replay.scenario import Scenario
 from toolkit.replay.table import STATES, RecordedTable
@@ -53,10 +53,9 @@ class Parts:
     def write(self, task_id: str, label: str, table: pa.Table, metrics: list[Any]) -> None:
         """Keep one piece; it is there as a whole or not at all."""
         path = self.path(task_id, label)
-        temporary = path.with_suffix(f".{os.getpid()}.tmp")
         table = table.replace_schema_metadata({_METRICS: orjson.dumps(metrics)})
-        pq.write_table(table, temporary, compression="zstd")
-        temporary.replace(path)
+        with replacing(path) as temporary:
+            pq.write_table(table, temporary, compression="zstd")
 
     def metrics(self, task_id: str, label: str) -> list[dict[str, Any]]:
         """Metrics of a finished piece, one entry a seed."""
@@ -66,10 +65,7 @@ class Parts:
 
     def keep(self, name: Sequence[str], content: Any) -> None:
         """Keep a piece that is no table of runs, under any name of several words."""
-        path = self._json(name)
-        temporary = path.with_suffix(f".{os.getpid()}.tmp")
-        temporary.write_bytes(orjson.dumps(content))
-        temporary.replace(path)
+        write_atomically(self._json(name), orjson.dumps(content))
 
     def kept(self, name: Sequence[str]) -> Any:
         """Return what ``keep`` was given, ``None`` where nothing was."""
@@ -81,18 +77,16 @@ class Parts:
 
     def assemble(self, keys: Sequence[tuple[str, str]], target: Path) -> int:
         """Write all pieces into one file, in this order; return the number of rows."""
-        temporary = target.with_suffix(".tmp")
         rows = 0
-        writer: pq.ParquetWriter | None = None
-        for task_id, label in keys:
-            piece = pq.read_table(self.path(task_id, label)).replace_schema_metadata(None)
-            if writer is None:
-                writer = pq.ParquetWriter(temporary, piece.schema, compression="zstd")
-            writer.write_table(piece)
-            rows += piece.num_rows
-        if writer is not None:
-            writer.close()
-            temporary.replace(target)
+        schema = pq.read_schema(self.path(*keys[0])).remove_metadata()
+        with (
+            replacing(target) as temporary,
+            pq.ParquetWriter(temporary, schema, compression="zstd") as writer,
+        ):
+            for task_id, label in keys:
+                piece = pq.read_table(self.path(task_id, label)).replace_schema_metadata(None)
+                writer.write_table(piece)
+                rows += piece.num_rows
         return rows
 
     def remove(self) -> None:
@@ -155,6 +149,5 @@ def write_results(
     ]
     names = list(dict.fromkeys(name for row in flat for name in row))
     frame = pl.DataFrame({name: [row.get(name) for row in flat] for name in names}, strict=False)
-    temporary = target.with_suffix(".tmp")
-    frame.write_parquet(temporary, compression="zstd")
-    temporary.replace(target)
+    with replacing(target) as temporary:
+        frame.write_parquet(temporary, compression="zstd")

@@ -2,33 +2,29 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from toolkit.errors import RecipeError, did_you_mean
 from toolkit.records import content_id
 from toolkit.replay.cost import CostModel
 from toolkit.search import STRATEGIES
 from toolkit.search.schedulers import SCHEDULERS
-from toolkit.workspace import bundled
+from toolkit.toml_file import Settings, checked, read_toml
+from toolkit.workspace import bundled, is_name
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+MOST = 1_000_000
+"""Of what is measured at once, or in one run: more would take days before anything is said."""
 
 
-class TaskChoice(_Part):
+class TaskChoice(Settings):
     """Which tasks of the dataset are replayed."""
 
-    ids: tuple[str, ...] = Field(default=(), description="Task ids; all that fit when empty.")
+    ids: tuple[str, ...] = Field(
+        default=(), strict=False, description="Task ids; all that fit when empty."
+    )
     enumerated_only: bool = Field(default=False, description="Only completely enumerated tasks.")
     minimum_candidates: int = Field(
         default=30, ge=1, description="Distinct good candidates that a task needs."
@@ -38,20 +34,22 @@ class TaskChoice(_Part):
     )
 
 
-class BudgetChoice(_Part):
+class BudgetChoice(Settings):
     """What a run may spend; the whole record when neither is given."""
 
-    evaluations: int | None = Field(default=None, ge=1)
+    evaluations: int | None = Field(default=None, ge=1, le=MOST)
     seconds: float | None = Field(default=None, gt=0)
 
 
-class StrategyChoice(_Part):
+class StrategyChoice(Settings):
     """One line of the comparison: a strategy and its options."""
 
     name: str
     label: str = Field(default="", description="Name in the results; the strategy's by default.")
     options: dict[str, Any] = Field(default_factory=dict)
-    batch_size: int | None = Field(default=None, ge=1, description="In place of the scenario's.")
+    batch_size: int | None = Field(
+        default=None, ge=1, le=MOST, description="In place of the scenario's."
+    )
 
     @model_validator(mode="after")
     def _known(self) -> StrategyChoice:
@@ -63,17 +61,22 @@ class StrategyChoice(_Part):
         return self
 
 
-class NetworkChoice(_Part):
+class NetworkChoice(Settings):
     """Tune the tasks of a network together: the first strategy searches each of them."""
 
     by: str = Field(default="network", description="Label of the sources that names the network.")
-    schedulers: tuple[str, ...] = ("round-robin", "gradient", "bandit")
+    schedulers: tuple[str, ...] = Field(default=("round-robin", "gradient", "bandit"), strict=False)
     options: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Options by scheduler."
     )
-    round_size: int = Field(default=16, ge=1, description="Measurements that a task gets at once.")
+    round_size: int = Field(
+        default=16, ge=1, le=MOST, description="Measurements that a task gets at once."
+    )
     rounds_per_task: int = Field(
-        default=10, ge=1, description="Rounds for each task of a network, where no budget is given."
+        default=10,
+        ge=1,
+        le=MOST,
+        description="Rounds for each task of a network, where no budget is given.",
     )
 
     @model_validator(mode="after")
@@ -85,31 +88,35 @@ class NetworkChoice(_Part):
         return self
 
 
-class Scenario(_Part):
+class Scenario(Settings):
     """A replay in one file: tasks, strategies, budget, seeds, and what happens to misses."""
 
     name: str
     description: str = ""
     tasks: TaskChoice = TaskChoice()
-    strategies: tuple[StrategyChoice, ...] = Field(alias="strategy")
+    strategies: tuple[StrategyChoice, ...] = Field(alias="strategy", strict=False)
     budget: BudgetChoice = BudgetChoice()
     network: NetworkChoice | None = None
-    batch_size: int = Field(default=64, ge=1)
-    seeds: int = Field(default=5, ge=1, description="Seeds 0 to n - 1; paired across strategies.")
+    batch_size: int = Field(default=64, ge=1, le=MOST)
+    seeds: int = Field(
+        default=5, ge=1, le=10_000, description="Seeds 0 to n - 1; paired across strategies."
+    )
     baseline: str = Field(default="random", description="Label that the others are compared with.")
     missing: Literal["skip", "error", "nearest"] = "skip"
-    measuring_workers: int = Field(default=1, ge=1)
+    measuring_workers: int = Field(default=1, ge=1, le=10_000)
     count_strategy_time: bool = False
     stop_at_best: bool = Field(
         default=True,
         description="End a run once it measured the best recorded candidate: nothing can change.",
     )
     cost: CostModel = CostModel()
-    resamples: int = Field(default=1000, ge=100, description="Bootstrap resamples.")
+    resamples: int = Field(default=1000, ge=100, le=100_000, description="Bootstrap resamples.")
     confidence: float = Field(default=0.95, gt=0.5, lt=1.0)
 
     @model_validator(mode="after")
     def _consistent(self) -> Scenario:
+        if not is_name(self.name):
+            raise ValueError(f"{self.name!r} is no name for a folder: letters, digits, '-', '_'")
         labels = [choice.label for choice in self.strategies]
         if not labels:
             raise ValueError("a scenario needs at least one [[strategy]]")
@@ -150,37 +157,9 @@ def load_scenario(name_or_file: str | Path) -> Scenario:
                 f"no scenario is called {str(name_or_file)!r}",
                 cure=did_you_mean(str(name_or_file), known) + " A file's name ends in .toml",
             )
-    if not path.is_file():
-        raise RecipeError("no such scenario file", where=path)
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RecipeError(f"not TOML: {error}", where=path) from None
-    return parse_scenario({"name": path.stem, **content}, where=path)
+    return parse_scenario({"name": path.stem, **read_toml(path)}, where=path)
 
 
 def parse_scenario(content: dict[str, Any], *, where: str | Path | None = None) -> Scenario:
     """Check a scenario given as a mapping; raise ``RecipeError`` naming the first wrong field."""
-    try:
-        return Scenario.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        cure = None
-        if first["type"] == "extra_forbidden":
-            cure = did_you_mean(str(first["loc"][-1]), _fields_at(first["loc"][:-1]))
-        raise RecipeError(
-            f"{field}: {first['msg']}" if field else first["msg"], where=where, cure=cure
-        ) from None
-
-
-def _fields_at(path: tuple[int | str, ...]) -> list[str]:
-    parts: dict[str, type[BaseModel]] = {
-        "tasks": TaskChoice,
-        "budget": BudgetChoice,
-        "strategy": StrategyChoice,
-        "cost": CostModel,
-        "network": NetworkChoice,
-    }
-    model = parts.get(str(path[0]), Scenario) if path else Scenario
-    return [field.alias or name for name, field in model.model_fields.items()]
+    return checked(Scenario, content, where=where)

@@ -11,7 +11,9 @@ import numpy as np
 import orjson
 
 from toolkit import __version__
+from toolkit.atomic import write_atomically
 from toolkit.errors import DatasetError
+from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
 from toolkit.records import content_id
 from toolkit.replay.forecast_jobs import forecast_scenario
@@ -20,7 +22,7 @@ from toolkit.replay.models import ModelSet, load_models
 from toolkit.replay.network_jobs import simulate_networks
 from toolkit.replay.parts import Parts, write_results
 from toolkit.replay.readings import readings_of
-from toolkit.replay.scenario import Scenario, load_scenario
+from toolkit.replay.scenario import Scenario, load_scenario, parse_scenario
 from toolkit.replay.statistics import Resamples
 from toolkit.replay.summary import (
     Matrices,
@@ -37,6 +39,7 @@ SUMMARY_VERSION = 1
 CURVE_POINTS = 40
 
 
+@one_writer
 def simulate(
     dataset: Any,
     scenario: str | Path | Scenario = "quick",
@@ -62,8 +65,7 @@ def simulate(
     seeds
         In place of the scenario's number of seeds.
     workers
-        Processes; any number gives the same bytes. (A script that asks for more than one needs
-        the usual ``if __name__ == "__main__"``.)
+        Processes; any number gives the same bytes.
     out
         Folder for ``runs.parquet``, ``results.parquet`` and ``summary.json``; a simulation that
         was interrupted goes on where it stopped.
@@ -87,7 +89,7 @@ def simulate(
     if not isinstance(scenario, Scenario):
         scenario = load_scenario(scenario)
     if seeds is not None:
-        scenario = scenario.model_copy(update={"seeds": seeds})
+        scenario = parse_scenario({**scenario.model_dump(by_alias=True), "seeds": seeds})
     folders = [] if isinstance(models, ModelSet) else [Path(m) for m in models]
     model_set = models if isinstance(models, ModelSet) else load_models(folders)
     kept, left_out = _usable(scenario, model_set)
@@ -128,7 +130,7 @@ def simulate(
             parts.assemble(list(rows), folder / "runs.parquet")
             write_results(rows, scenario, folder / "results.parquet")
             content = orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
-            (folder / "summary.json").write_bytes(content)
+            write_atomically(folder / "summary.json", content)
             parts.remove()
     return summary
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from toolkit import show
+from toolkit.atomic import sweep, write_atomically
 from toolkit.progress import SILENT, Progress
 from toolkit.reports.charts import NARROW, WIDE, inline_svg, task_label
 from toolkit.reports.figures import report_figures
@@ -63,9 +63,8 @@ def write_html(summary: Mapping[str, Any], out: Path | str, *, progress: Progres
     target = Path(out)
     page = render_html(summary, progress=progress)
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
-    temporary.write_text(page, encoding="utf-8")
-    temporary.replace(target)
+    sweep(target.parent)
+    write_atomically(target, page.encode())
     return target
 
 

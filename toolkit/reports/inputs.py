@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,17 @@ def read_json(path: Path, made_by: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ModelError("is no JSON object", where=path, cure=f"run {made_by} again")
     return value
+
+
+@contextmanager
+def complete(path: Path, made_by: str) -> Iterator[None]:
+    """Say that a file lacks something where what is read from it is not what it should be."""
+    try:
+        yield
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        raise ModelError(
+            f"damaged: {type(error).__name__}: {error}", where=path, cure=f"run {made_by} again"
+        ) from None
 
 
 def _present(folder: Path, name: str) -> Path | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from toolkit.datasets import task_name
 from toolkit.records import Task
-from toolkit.reports.inputs import VERDICTS_FILE, read_json
+from toolkit.reports.inputs import VERDICTS_FILE, complete, read_json
 
 KEPT = (
     "task_id",
@@ -39,22 +39,24 @@ def live_section(folder: Path | None) -> dict[str, Any]:
     """
     if folder is None:
         return {"missing": "toolkit validate", "verdicts": []}
-    content = read_json(folder / VERDICTS_FILE, "toolkit validate")
-    verdicts = content.get("verdicts", [])
-    return {
-        "missing": None,
-        "path": str(folder),
-        "verdicts": [_verdict(verdict) for verdict in verdicts],
-        "better": sum(v["verdict"] == "better" for v in verdicts),
-        "not_better": sum(v["verdict"] == "not better" for v in verdicts),
-        "undecided": sum(v["verdict"] == "undecided" for v in verdicts),
-        "warnings": content.get("warnings", []),
-        "machine": content.get("machine", {}),
-        "protocol": content.get("protocol", {}),
-        "settings": content.get("settings", {}),
-        "dataset_fingerprint": content.get("dataset"),
-        "seconds": content.get("seconds"),
-    }
+    path = folder / VERDICTS_FILE
+    with complete(path, "toolkit validate"):
+        content = read_json(path, "toolkit validate")
+        verdicts = content.get("verdicts", [])
+        return {
+            "missing": None,
+            "path": str(folder),
+            "verdicts": [_verdict(verdict) for verdict in verdicts],
+            "better": sum(v["verdict"] == "better" for v in verdicts),
+            "not_better": sum(v["verdict"] == "not better" for v in verdicts),
+            "undecided": sum(v["verdict"] == "undecided" for v in verdicts),
+            "warnings": content.get("warnings", []),
+            "machine": content.get("machine", {}),
+            "protocol": content.get("protocol", {}),
+            "settings": content.get("settings", {}),
+            "dataset_fingerprint": content.get("dataset"),
+            "seconds": content.get("seconds"),
+        }
 
 
 def _verdict(verdict: Mapping[str, Any]) -> dict[str, Any]:

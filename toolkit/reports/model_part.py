@@ -12,7 +12,7 @@ import numpy as np
 from toolkit.datasets import task_name
 from toolkit.errors import ModelError
 from toolkit.records import Task
-from toolkit.reports.inputs import MANIFEST_FILE, read_json
+from toolkit.training.store import read_manifest
 
 TOP_K = (1, 5, 10)
 FEATURES_SHOWN = 15
@@ -51,8 +51,8 @@ def model_sections(folders: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
     }
     found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in summarise}
     for folder in folders:
-        manifest = read_json(folder / MANIFEST_FILE, "toolkit train")
-        kind = manifest.get("kind", "throughput")
+        manifest = read_manifest(folder)
+        kind = manifest["kind"]
         if kind not in summarise:
             raise ModelError(
                 f"is a model of kind {kind!r}",

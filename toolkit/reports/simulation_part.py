@@ -11,7 +11,7 @@ import polars as pl
 
 from toolkit.datasets import task_name
 from toolkit.records import Task
-from toolkit.reports.inputs import SUMMARY_FILE, read_json
+from toolkit.reports.inputs import SUMMARY_FILE, complete, read_json
 from toolkit.reports.network_part import network_section
 
 RESULTS_FILE = "results.parquet"
@@ -20,10 +20,12 @@ PROFILE_POINTS = 60
 
 def simulation_sections(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """Summarise every simulation, in the order of the folders."""
-    return [
-        simulation_section(folder, read_json(folder / SUMMARY_FILE, "toolkit simulate"))
-        for folder in folders
-    ]
+    found = []
+    for folder in folders:
+        path = folder / SUMMARY_FILE
+        with complete(path, "toolkit simulate"):
+            found.append(simulation_section(folder, read_json(path, "toolkit simulate")))
+    return found
 
 
 def simulation_section(folder: Path, summary: Mapping[str, Any]) -> dict[str, Any]:

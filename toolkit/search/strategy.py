@@ -22,7 +22,7 @@ candidate_id: Callable[[Candidate], str] = attrgetter("candidate_id")
 class StrategyOptions(BaseModel):
     """Options of a strategy: the one table behind validation, scenarios and documentation."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 class BaseStrategy(ABC):

@@ -54,6 +54,7 @@ class TransferOptions(StrategyOptions):
             ResidualOptions(main_length=4.0, interaction_length=6.0, noise=0.1),
         ),
         min_length=1,
+        strict=False,
         description="the processes on the prediction's error, which propose in turn",
     )
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from toolkit.features.base import CandidateGroup
 from toolkit.training.cliques import Cliques, find_cliques
+from toolkit.training.fit import fit_one
 from toolkit.training.models import MODELS
 from toolkit.training.models.base import Model, Rows
 from toolkit.training.recipe import ModelOptions, Recipe
@@ -164,13 +165,7 @@ def fit_models(
         rows = Rows(features, _target(value, group, options), own, group, cliques)
         fits = recipe.fits_of(options, len(value))
         for number in range(fits):
-            model = MODELS.get(options.library).fit(
-                rows,
-                options,
-                seed=recipe.seed + 1000 * number,
-                threads=threads,
-                device=recipe.device if options.library == "xgboost" else "cpu",
-            )
+            model = fit_one(rows, options, recipe, number, threads=threads)
             parts.append(_Part(model, options.target, options.weight / fits))
     same = all(
         options.target == "log_speed" and options.objective in ("squared", "neighbours")

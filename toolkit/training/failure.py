@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.errors import RecipeError
+from toolkit.training.fit import fit_one
 from toolkit.training.models import MODELS
 from toolkit.training.models.base import Model, Rows
 from toolkit.training.recipe import Recipe
@@ -94,15 +95,8 @@ def fit_failure(
     for options in recipe.models_for(len(np.unique(group))):
         fits = recipe.fits_of(options, len(chosen))
         for number in range(fits):
-            fitted.append(
-                MODELS.get(options.library).fit(
-                    Rows(table.features[chosen], failed, weight / weight.mean(), group),
-                    options,
-                    seed=recipe.seed + 1000 * number,
-                    threads=threads,
-                    device=recipe.device if options.library == "xgboost" else "cpu",
-                )
-            )
+            rows_of = Rows(table.features[chosen], failed, weight / weight.mean(), group)
+            fitted.append(fit_one(rows_of, options, recipe, number, threads=threads))
             weights.append(options.weight / fits)
     return FailureEnsemble(tuple(fitted), tuple(weights), base_rate)
 

@@ -28,6 +28,7 @@ from toolkit.progress import SILENT, Progress, Step
 from toolkit.training.bootstrap import difference_interval
 from toolkit.training.crossfit import available_threads, cross_fit
 from toolkit.training.ensemble import fit_ensemble
+from toolkit.training.fit import FIELDS, check_recipe
 from toolkit.training.folds import assign_folds
 from toolkit.training.gather import gather
 from toolkit.training.recipe import Range, Recipe
@@ -75,12 +76,13 @@ class Budget:
 
 def parse_budget(text: str) -> Budget:
     """Read ``20`` (trials) or ``300s`` (seconds); raise ``RecipeError`` for anything else."""
-    if re.fullmatch(r"[1-9]\d*", text):
+    if re.fullmatch(r"[1-9]\d{0,4}", text):
         return Budget(trials=int(text))
     if re.fullmatch(r"\d+(\.\d+)?s", text) and float(text[:-1]) > 0:
         return Budget(seconds=float(text[:-1]))
     raise RecipeError(
-        f"{text!r} is no budget of a search", cure="give trials (20) or seconds (300s)"
+        f"{text!r} is no budget of a search",
+        cure="give trials (20) or seconds (300s), at most 99999 trials",
     )
 
 
@@ -121,7 +123,7 @@ def draw(space: dict[str, Range], rng: np.random.Generator) -> dict[str, float |
 
 def applied(recipe: Recipe, changes: dict[str, float | int]) -> Recipe:
     """Return the recipe with parameters changed in all models of its first one's library."""
-    fields = {k: v for k, v in changes.items() if k in ("rounds", "emphasis")}
+    fields = {k: v for k, v in changes.items() if k in FIELDS}
     params = {k: v for k, v in changes.items() if k not in fields}
     models = tuple(
         model.model_copy(update={**fields, "params": {**model.params, **params}})
@@ -229,6 +231,7 @@ def search_recipe(
     RecipeError, DatasetError
         When the space holds nothing, or there are too few workloads to be parted.
     """
+    check_recipe(recipe, "throughput")
     started = time.perf_counter()
     space = space_of(recipe)
     threads = threads or available_threads()

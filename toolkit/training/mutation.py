@@ -14,10 +14,12 @@ from numpy.typing import NDArray
 from toolkit.datasets import Dataset
 from toolkit.errors import DatasetError, LeakError
 from toolkit.features.base import FeatureBlock
+from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 from toolkit.training.crossfit import Member, cross_fit, pick_member
 from toolkit.training.direct import DIRECTION_COLUMNS
+from toolkit.training.fit import check_recipe
 from toolkit.training.gain_judge import Labelled, judge_gains
 from toolkit.training.gain_models import fit_gains
 from toolkit.training.gather import gather_parts, networks_of
@@ -91,6 +93,7 @@ def _tie(dataset: Dataset, recipe: Recipe) -> float:
     return DEFAULT_TIE if spread is None else float(np.clip(2 * np.sqrt(2) * spread, 0.002, 0.1))
 
 
+@one_writer
 def train_mutation(
     dataset: Dataset,
     recipe: Recipe,
@@ -105,6 +108,7 @@ def train_mutation(
     Returns accuracy among recorded directions and shares of the oracle's gain, at each level, with
     their intervals by task and the baselines beside them.
     """
+    check_recipe(recipe, KIND)
     started = time.perf_counter()
     labelled = label_dataset(dataset, recipe, task_ids, progress)
     table = labelled.table

@@ -5,26 +5,17 @@ A recipe is named (one of those in the folder ``training/``) or a path to a file
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from toolkit.errors import RecipeError, did_you_mean
+from toolkit.toml_file import SEED_MAX, Settings, checked, read_toml
 from toolkit.workspace import bundled
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class DataOptions(_Strict):
+class DataOptions(Settings):
     """Which candidates are trained and judged on."""
 
     min_records: int = Field(10, ge=2, description="good candidates a task needs to be trained on")
@@ -44,13 +35,13 @@ class DataOptions(_Strict):
     )
 
 
-class SplitOptions(_Strict):
+class SplitOptions(Settings):
     """How tasks are parted into folds; a workload is never in two folds."""
 
     by: Literal["task", "network", "machine"] = Field(
         "task", description="what is left out together"
     )
-    folds: int | Literal["auto"] = Field(
+    folds: Annotated[int, Field(ge=2)] | Literal["auto"] = Field(
         "auto", description="number of folds; auto: leave one out while that is cheap, else 10"
     )
     leave_one_out: int = Field(40, ge=0, description="auto leaves one out up to so many workloads")
@@ -63,7 +54,7 @@ FEW_ROWS_FITS = 3
 """Fits that ``seeds = "auto"`` averages where there are few rows."""
 
 
-class ModelOptions(_Strict):
+class ModelOptions(Settings):
     """One member of the ensemble."""
 
     library: str = Field(description="lightgbm, xgboost, network, ridge, or a plug-in's name")
@@ -77,7 +68,9 @@ class ModelOptions(_Strict):
         description="logistic: for validity models, and for them alone; neighbours: differences "
         "between candidates one decision apart, for mutation models of the method expected",
     )
-    rounds: int = Field(300, ge=1, description="boosting rounds; a network's passes over the rows")
+    rounds: int = Field(
+        300, ge=1, le=100_000, description="boosting rounds; a network's passes over the rows"
+    )
     early_stopping: int = Field(
         0,
         ge=0,
@@ -87,21 +80,21 @@ class ModelOptions(_Strict):
     params: dict[str, float | int | str | bool] = Field(
         default_factory=dict, description="the library's own parameters"
     )
-    seeds: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+    seeds: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = Field(
         1,
         description="how many fits, with different seeds, are averaged; auto: three where together "
         "they see no more rows than data.max_rows, else one",
     )
-    weight: float = Field(1.0, gt=0)
+    weight: float = Field(1.0, gt=0, le=1e6)
     min_tasks: int = Field(
         0, ge=0, description="left out where fewer tasks are trained on, unless all are"
     )
     emphasis: float = Field(
-        0.0, ge=0, description="weight of a row is relative throughput to this power"
+        0.0, ge=0, le=100, description="weight of a row is relative throughput to this power"
     )
 
 
-class MutationOptions(_Strict):
+class MutationOptions(Settings):
     """What a mutation model predicts, and how."""
 
     method: Literal["expected", "direct", "classifier"] = Field(
@@ -117,7 +110,7 @@ class MutationOptions(_Strict):
     )
 
 
-class Range(_Strict):
+class Range(Settings):
     """Values that a parameter may take in a search; ``log``: drawn evenly in the logarithm."""
 
     low: float
@@ -126,23 +119,27 @@ class Range(_Strict):
     integer: bool = False
 
 
-class SearchOptions(_Strict):
+class SearchOptions(Settings):
     """How ``toolkit train throughput --search`` looks for parameters."""
 
-    outer_folds: int = Field(4, ge=2, description="parts of tasks that the report is made on")
-    inner_folds: int = Field(3, ge=2, description="parts of the others that trials are judged on")
+    outer_folds: int = Field(
+        4, ge=2, le=1000, description="parts of tasks that the report is made on"
+    )
+    inner_folds: int = Field(
+        3, ge=2, le=1000, description="parts of the others that trials are judged on"
+    )
     space: dict[str, Range] = Field(
         default_factory=dict,
         description="rounds, emphasis, or a parameter of the models' library; empty: its default",
     )
 
 
-class Recipe(_Strict):
+class Recipe(Settings):
     """A whole recipe."""
 
     kind: Literal["throughput", "mutation", "validity"]
     extractor: str = Field("auto", description="an extractor's name; auto: the task's best one")
-    seed: int = 0
+    seed: int = Field(0, ge=0, le=SEED_MAX)
     device: Literal["cpu", "cuda"] = "cpu"
     data: DataOptions = DataOptions()  # type: ignore[call-arg]
     split: SplitOptions = SplitOptions()  # type: ignore[call-arg]
@@ -151,7 +148,7 @@ class Recipe(_Strict):
         None, description="a validity recipe that 'train throughput' follows beside its own"
     )
     search: SearchOptions = SearchOptions()  # type: ignore[call-arg]
-    models: tuple[ModelOptions, ...] = Field(min_length=1)
+    models: tuple[ModelOptions, ...] = Field(min_length=1, strict=False)
 
     def models_for(self, tasks: int) -> tuple[ModelOptions, ...]:
         """Models that are fitted to so many tasks."""
@@ -183,19 +180,5 @@ def load_recipe(name: str | Path) -> Recipe:
                 f"no training recipe is called {str(name)!r}",
                 cure=did_you_mean(str(name), recipe_names()),
             )
-    try:
-        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise RecipeError(error.strerror or "unreadable", where=path) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise RecipeError(f"not TOML: {error}", where=path) from None
-    try:
-        return Recipe.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise RecipeError(
-            f"{field}: {first['msg']}",
-            where=path,
-            cure="docs/how-to/train.md lists the fields",
-        ) from None
+    cure = "docs/how-to/train.md lists the fields"
+    return checked(Recipe, read_toml(path), where=path, cure=cure)

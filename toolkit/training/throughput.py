@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from toolkit.datasets import Dataset
 from toolkit.errors import DatasetError
 from toolkit.features.base import CandidateGroup
+from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 from toolkit.training.crossfit import ALL, cross_fit, judged_rows, pick_member
+from toolkit.training.fit import check_recipe
 from toolkit.training.gather import (
     candidate_counts,
     gather,
@@ -116,6 +118,7 @@ def report(judged: Sequence[JudgedTask], seed: int) -> dict[str, Any]:
     return result
 
 
+@one_writer
 def train_throughput(
     dataset: Dataset,
     recipe: Recipe,
@@ -130,6 +133,9 @@ def train_throughput(
     Returns the metrics with their intervals, baselines and the noise ceiling beside them, the
     number of training and test tasks, and the seconds it took.
     """
+    check_recipe(recipe, KIND)
+    if recipe.validity is not None:
+        check_recipe(load_recipe(recipe.validity), "validity")
     started = time.perf_counter()
     table, extractors = gather(
         dataset, recipe.extractor, task_ids, most=recipe.data.table_rows, progress=progress

@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 
 from toolkit.datasets import Dataset
 from toolkit.errors import DatasetError, LeakError
+from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 from toolkit.training.crossfit import Member, cross_fit, pick_member
 from toolkit.training.failure import fit_failure
+from toolkit.training.fit import check_recipe
 from toolkit.training.gather import gather, networks_of
 from toolkit.training.recipe import Recipe
 from toolkit.training.scorer import ValidityScorer
@@ -59,6 +61,7 @@ def load_validity(folder: Path | str) -> ValidityModel:
     return ValidityModel(*read_model(folder, KIND))
 
 
+@one_writer
 def train_validity(
     dataset: Dataset,
     recipe: Recipe,
@@ -77,6 +80,7 @@ def train_validity(
     DatasetError
         When no candidate failed, or none ran: there is nothing to learn.
     """
+    check_recipe(recipe, KIND)
     started = time.perf_counter()
     table, extractors = gather(
         dataset, recipe.extractor, task_ids, most=recipe.data.table_rows, progress=progress

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,27 @@ _OBJECTIVES = {
 }
 
 
+class _Silent:
+    """Takes what LightGBM would print; its errors are raised as well."""
+
+    def info(self, text: str) -> None:
+        """Say nothing."""
+
+    warning = info
+
+
+lightgbm.register_logger(_Silent())
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Its errors are of no type that others know."""
+    try:
+        yield
+    except lightgbm.basic.LightGBMError as error:
+        raise ValueError(str(error)) from None
+
+
 def _data(rows: Rows, parameters: dict[str, Any]) -> lightgbm.Dataset:
     """LightGBM's own form of rows; rankers get grades, task by task."""
     label: Any = rows.target
@@ -60,10 +83,34 @@ class LightGBMModel:
         self._booster = booster
 
     @classmethod
+    def check(cls, params: dict[str, Any]) -> tuple[list[str], list[str]]:
+        """Names among parameters that LightGBM does not know, and those that it does.
+
+        Raises ``ValueError`` where it refuses a value, as it would of any rows.
+        """
+        table: dict[str, list[str]] = lightgbm.basic._ConfigAliases._get_all_param_aliases()
+        known = [*table, *(alias for aliases in table.values() for alias in aliases)]
+        unknown = [name for name in params if name not in known]
+        if not unknown:
+            few = np.arange(8.0)
+            parameters = {**DEFAULTS, **params, "verbosity": -1}
+            with _told():
+                data = lightgbm.Dataset(few[:, None], label=few, params=parameters)
+                lightgbm.train(parameters, data, num_boost_round=1)
+        return unknown, known
+
+    @classmethod
     def fit(
         cls, rows: Rows, options: ModelOptions, *, seed: int, threads: int, device: str
     ) -> LightGBMModel:
         """Fit on the processor; trees are the same for any number of threads."""
+        with _told():
+            return cls(cls._fitted(rows, options, seed, threads, device))
+
+    @staticmethod
+    def _fitted(
+        rows: Rows, options: ModelOptions, seed: int, threads: int, device: str
+    ) -> lightgbm.Booster:
         if device != "cpu":
             raise RecipeError("LightGBM is trained on the cpu here", cure="use library = 'xgboost'")
         parameters = {
@@ -90,7 +137,7 @@ class LightGBMModel:
         if options.objective == "neighbours":
             parameters["objective"] = _neighbours(rows)
         data = _data(rows, parameters)
-        return cls(lightgbm.train(parameters, data, num_boost_round=rounds))
+        return lightgbm.train(parameters, data, num_boost_round=rounds)
 
     @classmethod
     def load(cls, path: Path) -> LightGBMModel:

@@ -38,6 +38,9 @@ FAR = 4.0
 DEFAULTS = {"width": 128.0, "alpha": 1e-3, "learning_rate": 2e-3, "batch": 512.0}
 """Units of the first hidden layer, penalty of squared weights, step of Adam, rows a step."""
 
+MOST = 10_000
+"""Of any of them: weights are the square of the width."""
+
 _Weights = tuple[NDArray[np.float32], ...]
 
 
@@ -102,20 +105,6 @@ def _logs(features: Matrix) -> Floats:
         return np.asarray(np.sign(values) * np.log1p(np.abs(values)))
 
 
-def _parameters(options: ModelOptions) -> dict[str, float]:
-    """All of ``DEFAULTS``, as the recipe has them; raises ``RecipeError``."""
-    chosen = dict(DEFAULTS)
-    for name, value in options.params.items():
-        if name not in DEFAULTS:
-            raise RecipeError(
-                f"a network has no parameter {name!r}", cure=f"it has {', '.join(DEFAULTS)}"
-            )
-        if isinstance(value, str) or not 0 < value < float("inf"):
-            raise RecipeError(f"a network's {name} is a positive number, not {value!r}")
-        chosen[name] = float(value)
-    return chosen
-
-
 class NetworkModel:
     """A perceptron of two hidden layers with rectified linear units."""
 
@@ -124,6 +113,14 @@ class NetworkModel:
 
     def __init__(self, inputs: _Inputs, weights: _Weights, biases: _Weights) -> None:
         self._inputs, self._weights, self._biases = inputs, weights, biases
+
+    @classmethod
+    def check(cls, params: dict[str, Any]) -> tuple[list[str], list[str]]:
+        """Names among parameters that it does not know, and those that it does."""
+        for name, value in params.items():
+            if name in DEFAULTS and (isinstance(value, str | bool) or not 0 < value <= MOST):
+                raise ValueError(f"{name} is a number above 0, at most {MOST:,}, not {value!r}")
+        return [name for name in params if name not in DEFAULTS], list(DEFAULTS)
 
     @classmethod
     def fit(
@@ -141,7 +138,7 @@ class NetworkModel:
             raise RecipeError(
                 "a network knows objective = 'squared', device = 'cpu' and no early stopping"
             )
-        chosen = _parameters(options)
+        chosen = {name: float(options.params.get(name, value)) for name, value in DEFAULTS.items()}
         width = max(2, int(chosen["width"]))
         inputs = _Inputs.of(rows.features)
         centre = float(np.average(rows.target, weights=rows.weight))

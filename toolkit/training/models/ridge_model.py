@@ -6,6 +6,7 @@ Kept as one ``.npz`` of its coefficients: scikit-learn has no format of its own 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,14 @@ class RidgeModel:
     def __init__(self, mean: Floats, scale: Floats, slope: Floats, intercept: float) -> None:
         self._mean, self._scale, self._slope = mean, scale, slope
         self._intercept = intercept
+
+    @classmethod
+    def check(cls, params: dict[str, Any]) -> tuple[list[str], list[str]]:
+        """Names among parameters that it does not know, and the one that it does."""
+        alpha = params.get("alpha", 10.0)
+        if isinstance(alpha, str | bool) or not 0 <= alpha < float("inf"):
+            raise ValueError(f"alpha is a number of 0 or more, not {alpha!r}")
+        return [name for name in params if name != "alpha"], ["alpha"]
 
     @classmethod
     def fit(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +94,21 @@ class XGBoostModel:
         # Searches ask for a few hundred rows at a time: waking other threads takes longer.
         booster.set_param({"nthread": 1})
         self._booster = booster
+
+    @classmethod
+    def check(cls, params: dict[str, Any]) -> tuple[list[str], list[str]]:
+        """Names among parameters that XGBoost does not know; it lists none that it does.
+
+        Raises ``ValueError`` where it refuses a value, as it would of any rows.
+        """
+        few = np.arange(8.0)
+        given = {**DEFAULTS, **params, "verbosity": 1, "validate_parameters": True}
+        data = xgboost.QuantileDMatrix(few[:, None], label=few)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            xgboost.train(given, data, num_boost_round=1)
+        unused = [str(one.message) for one in said if "are not used" in str(one.message)]
+        return [name for text in unused for name in re.findall(r'"([^"]*)"', text)], []
 
     @classmethod
     def fit(

@@ -1,0 +1,194 @@
+"""What a user or the system does wrong is told in one line, and nothing half written is left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+from made_autotvm import write_autotvm
+from made_commands import QUICK
+from running import TOOLKIT, toolkit
+
+SCENARIO = """
+seeds = 2
+[tasks]
+minimum_candidates = 10
+[[strategy]]
+name = "random"
+"""
+TUNE = ("tune", "--workload", "matmul:16,16,16", "--trials", "40", "--finalists", "0")
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory in which everything but the live phase has run."""
+    folder = tmp_path_factory.mktemp("told")
+    write_autotvm(folder / "logs" / "log.json")
+    (folder / "quick.toml").write_text(QUICK)
+    (folder / "mine.toml").write_text(SCENARIO)
+    assert toolkit("ingest", "logs", cwd=folder)[0] == 0
+    assert toolkit("train", "throughput", "--recipe", "quick.toml", cwd=folder)[0] == 0
+    command = ("simulate", "--scenario", "mine.toml", "--workers", "1")
+    assert toolkit(*command, cwd=folder)[0] == 0
+    return folder
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB with little left."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("cannot mount a file system here")
+    (folder / "full").write_bytes(b"0" * (2**20 - 32 * 2**10))
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def one_line(err: str) -> str:
+    assert "Traceback" not in err, err
+    errors = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, err
+    return errors[0]
+
+
+@pytest.mark.parametrize(
+    ("command", "out"),
+    [
+        (("simulate", "--scenario", "mine.toml", "--workers", "1"), "sim"),
+        (("simulate", "--scenario", "mine.toml", "--workers", "2"), "sim"),
+        (("train", "throughput", "--recipe", "quick.toml"), "model"),
+        (("report",), "report.html"),
+        (TUNE, "tuned"),
+    ],
+)
+def test_a_full_disk_is_told_with_its_cure_and_leaves_nothing_by_half(
+    workplace: Path, small_disk: Path, command: tuple[str, ...], out: str
+) -> None:
+    code, _, err = toolkit(*command, "--out", small_disk / out, cwd=workplace)
+    assert code == 1, err
+    line = one_line(err)
+    assert "No space left on device" in line and "free some space" in line
+    assert str(small_disk / out) in line
+    left = [path.name for path in small_disk.rglob("*")]
+    assert not [n for n in left if n.endswith((".tmp", ".part", ".new", ".lock"))], left
+    if command is TUNE:
+        files = ("database_tuning_record.json", "database_trials.jsonl")
+        lines = [(small_disk / out / name).read_bytes().splitlines() for name in files]
+        assert all(orjson.loads(each) for each in lines[0] + lines[1])
+        (small_disk / "full").unlink()
+        assert toolkit(*command, "--out", small_disk / out, cwd=workplace)[0] == 0
+        kept = (small_disk / out / files[0]).read_bytes().splitlines()
+        assert len(kept) == 40 and kept[: len(lines[1])] == lines[0][: len(lines[1])]
+
+
+def test_standard_output_that_takes_nothing_is_told(workplace: Path) -> None:
+    for command in (["describe"], ["simulate", "--scenario", "mine.toml", "--json"], ["--help"]):
+        with Path("/dev/full").open("wb") as full:
+            done = subprocess.run(
+                [TOOLKIT, *command], cwd=workplace, stdout=full, stderr=subprocess.PIPE, check=False
+            )
+        assert done.returncode == 1
+        assert "No space left" in one_line(done.stderr.decode())
+        assert "Exception ignored" not in done.stderr.decode()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_that_knows_few_characters_is_no_reason_to_stop(
+    workplace: Path, encoding: str
+) -> None:
+    label = "a \u2013 \U0001f600 [/red] [bold]"
+    (workplace / "odd.toml").write_text(SCENARIO + f'label = "{label}"\n', encoding="utf-8")
+    command = ("simulate", "--scenario", "odd.toml", "--workers", "1")
+    code, out, err = toolkit(*command, cwd=workplace, PYTHONIOENCODING=encoding)
+    assert code == 0, err
+    assert "[/red]" in out.replace("\n", "") and "\\u2013" in out
+    code, out, _ = toolkit(*command, "--json", cwd=workplace, PYTHONIOENCODING="utf-8")
+    assert code == 0 and list(orjson.loads(out)["strategies"]) == [label]
+    run = subprocess.run(
+        [TOOLKIT, *command, "--json"],
+        cwd=workplace,
+        env={**os.environ, "PYTHONIOENCODING": encoding},
+        capture_output=True,
+        check=True,
+    )
+    assert list(orjson.loads(run.stdout)["strategies"]) == [label]
+
+
+def test_no_columns_are_no_reason_to_print_nothing(workplace: Path) -> None:
+    command = ("simulate", "--scenario", "mine.toml", "--workers", "1")
+    code, out, _ = toolkit(*command, cwd=workplace, COLUMNS="0")
+    assert code == 0 and "random" in out
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("simulations/mine/summary.json", b"[]"),
+        ("simulations/mine/summary.json", b"{}"),
+        ("simulations/mine/summary.json", b'{"scenario": [], "tasks": 3}'),
+        ("simulations/mine/results.parquet", b"PAR1"),
+        ("validation/verdicts.json", b"[1]"),
+        ("validation/verdicts.json", b'{"verdicts": [3]}'),
+        ("validation/verdicts.json", b'{"verdicts": [{}]}'),
+        ("models/throughput/manifest.json", b"[]"),
+    ],
+)
+def test_a_report_of_damaged_files_is_one_line(
+    workplace: Path, tmp_path: Path, file: str, content: bytes
+) -> None:
+    import shutil
+
+    shutil.copytree(workplace, tmp_path / "copy")
+    path = tmp_path / "copy" / "tuning" / file
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    code, _, err = toolkit("report", cwd=tmp_path / "copy")
+    assert code == 1
+    one_line(err)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("simulate", "--out", "file"),
+        ("train", "throughput", "--recipe", "quick.toml", "--out", "file"),
+        ("report", "--out", "file/x.html"),
+        ("tune", "--out", "file", "--trials", "1"),
+        ("collect", "--out", "file/x", "--trials", "1"),
+        ("describe", "--dataset", "file"),
+        ("simulate", "--dataset", "file"),
+    ],
+)
+def test_a_file_where_a_folder_is_needed_is_one_line(
+    workplace: Path, command: tuple[str, ...]
+) -> None:
+    (workplace / "file").write_text("mine")
+    code, _, err = toolkit(*command, cwd=workplace)
+    assert code == 1 and "file" in one_line(err)
+    assert (workplace / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("command", ["tune", "collect", "validate", "demo"])
+def test_a_seed_below_zero_is_refused(tmp_path: Path, command: str) -> None:
+    code, _, err = toolkit(command, "--seed", "-1", cwd=tmp_path)
+    assert code == 2 and "Traceback" not in err and "equal to 0" in err
+
+
+def test_what_a_killed_writer_left_is_swept(workplace: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    out = workplace / "tuning" / "simulations" / "mine"
+    left = out / f".runs.parquet.{gone.pid}.tmp"
+    left.write_bytes(b"half")
+    mine, alive = out / ".notes.tmp", out / f".x.{os.getpid()}.tmp"
+    mine.write_text("not the toolkit's")
+    alive.write_text("of a process that is there")
+    command = ("simulate", "--scenario", "mine.toml", "--workers", "1")
+    assert toolkit(*command, cwd=workplace)[0] == 0
+    assert not left.exists() and mine.exists() and alive.exists()

@@ -1,0 +1,70 @@
+"""Targets: those of the documentation are accepted, and what is not there is said."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import tvm
+from running import toolkit
+
+from toolkit.live.machine import parse_target
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def documented() -> list[str]:
+    """Targets of documented commands that this TVM is given (not an older one)."""
+    found = []
+    for page in sorted(DOCS.rglob("*.md")):
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if re.match(r"\s+toolkit .*--target ", line) and "--tvm-python" not in line:
+                words = shlex.split(line, comments=True)
+                found.append(words[words.index("--target") + 1])
+    return found
+
+
+def test_documented_targets_are_accepted() -> None:
+    given = [text for text in documented() if text != "cuda"]
+    assert given
+    for text in given:
+        assert tvm.target.Target(parse_target(text)).kind.name
+
+
+@pytest.mark.skipif(tvm.cuda(0).exist, reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_said_not_to_be(tmp_path: Path) -> None:
+    for target, said in (
+        ("cuda", "CUDA sees none"),
+        ('{"kind": "cuda", "arch": "sm_86"}', "max_threads_per_block"),
+    ):
+        code, _, err = toolkit("tune", "--target", target, "--trials", "1", cwd=tmp_path)
+        assert code == 1 and said in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("workload", "said"),
+    [
+        ("matmul:-1,0,4", "a tensor of the shape [-1, 4]"),
+        ("matmul:0,1,1", "a tensor of the shape [0, 1]"),
+        ("matmul:8", "its arguments are n, m, k"),
+        ("matmul:99999999999999999999,1,1", "its arguments are n, m, k"),
+        ("C1D:x", "0 to 3"),
+        ("C2D:-1", "0 to 3"),
+        ("quits.py", "SystemExit: 0"),
+        ("raises.py", "ZeroDivisionError"),
+        ("inside.py", "SystemExit: 0"),
+        ("other.py", "has no 'main'"),
+        ("numbers.py", "TypeError"),
+    ],
+)
+def test_a_workload_that_is_none_is_one_line(tmp_path: Path, workload: str, said: str) -> None:
+    (tmp_path / "quits.py").write_text("import sys\nsys.exit(0)\n")
+    (tmp_path / "raises.py").write_text("1 / 0\n")
+    (tmp_path / "inside.py").write_text("def f():\n    raise SystemExit(0)\nWORKLOADS = {'f': f}\n")
+    (tmp_path / "other.py").write_text("import tvm\nWORKLOADS = {'f': tvm.IRModule({})}\n")
+    (tmp_path / "numbers.py").write_text("WORKLOADS = {'f': 3}\n")
+    for command in ("tune", "collect"):
+        code, _, err = toolkit(command, "--workload", workload, "--trials", "1", cwd=tmp_path)
+        assert code == 1 and said in err and "Traceback" not in err, err

@@ -1,0 +1,158 @@
+"""Child processes: nothing of the current folder runs in them, and none outlives its parent."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+import psutil
+import pytest
+from made_autotvm import write_autotvm
+from made_commands import QUICK
+from running import Running, toolkit, until
+
+from toolkit import children
+
+DATASETS = Path(__file__).resolve().parents[1] / "datasets"
+
+# What a folder that was unpacked may hold: modules that the workers, TVM's own, or what starts
+# them, would import.
+NAMES = (
+    "toolkit/__init__", "numpy", "orjson", "pyarrow", "polars", "tvm", "tvm_ffi", "psutil",
+    "multiprocessing/__init__", "runpy", "random", "struct", "selectors", "ctypes", "signal",
+    "queue", "threading", "inspect", "json", "cloudpickle", "lightgbm",
+)  # fmt: skip
+
+
+@pytest.fixture
+def trapped(tmp_path: Path) -> Path:
+    """A folder of logs with modules that say so when they are imported."""
+    write_autotvm(tmp_path / "logs" / "log.json")
+    (tmp_path / "quick.toml").write_text(QUICK)
+    said = tmp_path / "said"
+    said.mkdir()
+    for name in NAMES:
+        path = tmp_path / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"import os; open({str(said)!r} + '/{name.split('/')[0]}', 'w')\n")
+    return tmp_path
+
+
+def ran(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "said").iterdir())
+
+
+def test_the_workers_of_ingest_and_simulate_import_nothing_from_the_current_folder(
+    trapped: Path,
+) -> None:
+    assert toolkit("ingest", "logs", "--workers", "2", cwd=trapped)[0] == 0
+    assert toolkit("simulate", "--workers", "2", "--seeds", "1", cwd=trapped)[0] == 0
+    assert ran(trapped) == []
+
+
+def test_the_workers_that_extract_features_import_nothing_from_the_current_folder(
+    trapped: Path,
+) -> None:
+    folder = trapped / "small"
+    folder.mkdir()
+    source = next(p for p in sorted((DATASETS / "epyc-znver4-1core").iterdir()) if p.is_dir())
+    for path in source.iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    assert toolkit("ingest", "small", cwd=trapped)[0] == 0
+    code, out, err = toolkit("features", "--extractor", "per-store", "--json", cwd=trapped)
+    assert code == 0, err
+    assert orjson.loads(out)["extractors"][0]["candidates"] > 0, out
+    assert ran(trapped) == []
+
+
+@pytest.mark.live
+def test_the_processes_that_measure_and_tvms_own_import_nothing_from_the_current_folder(
+    trapped: Path,
+) -> None:
+    small = ("--workload", "matmul:8,8,8", "--trials", "2")
+    assert toolkit("tune", *small, cwd=trapped)[0] == 0
+    race = ("race", *small, "--seeds", "1", "--blocks", "0", "--strategy", "random")
+    code, _, err = toolkit(*race, cwd=trapped)
+    assert code == 0, err
+    assert ran(trapped) == []
+
+
+def test_an_interpreter_of_another_tvm_imports_nothing_from_the_current_folder(
+    trapped: Path,
+) -> None:
+    script = trapped / "elsewhere" / "script.py"
+    script.parent.mkdir()
+    script.write_text("import random, struct, sys\nprint(sys.argv[1:])\n")
+    process = children.start(
+        children.python(str(script), "a", "b"), cwd=trapped, stdout=subprocess.PIPE
+    )
+    said, _ = process.communicate()
+    assert process.returncode == 0 and said == b"['a', 'b']\n"
+    assert ran(trapped) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("command", "workers"),
+    [
+        (("simulate", "--workers", "2", "--seeds", "30"), 2),
+        (("tune", "--workload", "matmul:64,64,64", "--trials", "64", "--builders", "2"), 2),
+    ],
+)
+def test_workers_end_with_a_parent_that_is_killed(
+    trapped: Path, command: tuple[str, ...], workers: int, number: int
+) -> None:
+    assert toolkit("ingest", "logs", cwd=trapped)[0] == 0
+    run = Running(*command, cwd=trapped)
+    assert until(lambda: len(run.processes()) >= 1 + workers)
+    run.end(number)
+    assert run.process.returncode == -number
+    assert run.left() == []
+
+
+HANGS = """
+import sys
+import tvm
+from tvm.script import tirx as T
+from toolkit.live.device import Device
+from toolkit.live.programs import checked_program
+from toolkit.live.protocol import Protocol
+
+begun = sys.argv[1]
+
+@T.prim_func(s_tir=True)
+def hang(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+    T.evaluate(T.call_extern("int32", "mkdir", begun, 511))
+    T.evaluate(T.call_extern("int32", "pause"))
+
+program = checked_program(tvm.IRModule({"main": hang.with_attr("global_symbol", "main")}), 1)
+with Device('{"kind": "llvm"}', Protocol(run_timeout_s=600)) as device:
+    device.start()
+    print(device._process.pid, flush=True)
+    device.measure(program)
+"""
+
+
+@pytest.mark.live
+def test_a_program_that_hangs_ends_with_the_parent(tmp_path: Path) -> None:
+    (tmp_path / "hangs.py").write_text(HANGS)
+    parent = subprocess.Popen(
+        [sys.executable, str(tmp_path / "hangs.py"), str(tmp_path / "begun")],
+        stdout=subprocess.PIPE,
+    )
+    assert parent.stdout is not None
+    worker = psutil.Process(int(parent.stdout.readline()))
+    # It stands in 'pause', which no Python code interrupts.
+    assert until((tmp_path / "begun").exists)
+    parent.kill()
+    parent.communicate()
+    assert until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_a_child_whose_parent_is_gone_before_it_begins_does_not_begin(tmp_path: Path) -> None:
+    command = children.python("toolkit.logs.worker")
+    command[3] = "1"  # not its parent
+    assert children.start(command, stdin=subprocess.DEVNULL).wait() == 1

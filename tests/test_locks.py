@@ -1,0 +1,74 @@
+"""Two writers of one folder: the second is refused with the first one's process id."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from made_autotvm import write_autotvm
+from made_commands import QUICK
+from running import Running, toolkit, until
+from typer.testing import CliRunner
+
+from toolkit.cli.main import app
+from toolkit.datasets import ingest
+from toolkit.locks import LOCK_FILE, writing
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_autotvm(tmp_path / "logs" / "log.json")
+    (tmp_path / "quick.toml").write_text(QUICK)
+    ingest(tmp_path / "logs", tmp_path / "tuning" / "dataset", workers=0)
+    return tmp_path
+
+
+@pytest.mark.parametrize("number", [0, signal.SIGKILL])
+def test_the_second_simulate_is_refused_and_the_first_one_is_whole(
+    workplace: Path, number: int
+) -> None:
+    command = ("simulate", "--seeds", "10", "--workers", "2")
+    out = workplace / "tuning" / "simulations" / "quick"
+    first = Running(*command, cwd=workplace)
+    lock = out / LOCK_FILE
+    assert until(lambda: lock.is_file() and lock.read_text() == str(first.process.pid))
+    code, _, said = toolkit(*command, cwd=workplace)
+    assert code == 1 and f"process {first.process.pid} is writing here" in said.replace("\n", " ")
+    assert "Traceback" not in said
+    if number:
+        first.end(number)
+    else:
+        assert first.finish()[0] == 0
+    # A lock of a process that is gone is none.
+    assert toolkit(*command, cwd=workplace)[0] == 0
+    assert not first.left()
+    names = {"runs.parquet", "results.parquet", "summary.json"}
+    assert {path.name for path in out.iterdir()} == names
+    assert toolkit(*command, "--out", "other", cwd=workplace)[0] == 0
+    for name in names:
+        assert (out / name).read_bytes() == (workplace / "other" / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("simulate", "--seeds", "1", "--workers", "1"),
+        ("train", "throughput", "--recipe", "quick.toml"),
+        ("tune", "--workload", "matmul:8,8,8", "--trials", "1"),
+        ("collect", "--workload", "matmul:8,8,8", "--trials", "1"),
+        ("race", "--workload", "matmul:8,8,8", "--trials", "1"),
+    ],
+)
+def test_every_command_that_writes_into_a_folder_is_refused_while_another_does(
+    workplace: Path, command: tuple[str, ...]
+) -> None:
+    out = workplace / "out"
+    with writing(out):
+        before = sorted(out.iterdir())
+        done = CliRunner().invoke(app, [*command, "--out", str(out)])
+        assert done.exit_code == 1 and f"process {os.getpid()} is writing" in done.stderr
+        assert sorted(out.iterdir()) == before
+    assert not out.exists(), "nothing was written"

@@ -1,0 +1,124 @@
+"""Models on disk: what was changed since it was written is told, and never given to a library."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import orjson
+import pytest
+from made_autotvm import write_autotvm
+from made_commands import QUICK
+from running import toolkit
+
+from toolkit.datasets import ingest
+from toolkit.training.recipe import load_recipe
+from toolkit.training.throughput import train_throughput
+
+XGBOOST = """
+[[models]]
+library = "xgboost"
+rounds = 5
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A working directory with a dataset and a model of two libraries."""
+    folder = tmp_path_factory.mktemp("trained")
+    write_autotvm(folder / "logs" / "log.json")
+    dataset = ingest(folder / "logs", folder / "tuning" / "dataset", workers=0)
+    assert dataset.total_records
+    (folder / "two.toml").write_text(QUICK + XGBOOST)
+    from toolkit.datasets import open_dataset
+
+    recipe = load_recipe(folder / "two.toml")
+    data = open_dataset(folder / "tuning" / "dataset")
+    train_throughput(data, recipe, folder / "tuning" / "models" / "throughput", threads=1)
+    return folder
+
+
+@pytest.fixture
+def workplace(trained: Path, tmp_path: Path) -> Path:
+    shutil.copytree(trained, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+def files_of(model: Path, ending: str) -> list[Path]:
+    found = sorted(model.glob(f"members-*/*/*{ending}"))
+    assert len(found) > 1
+    return found
+
+
+def cut(model: Path, ending: str) -> None:
+    for path in files_of(model, ending):
+        path.write_bytes(path.read_bytes()[:-300])
+
+
+def edited(model: Path, ending: str) -> None:
+    for path in files_of(model, ending):
+        content = path.read_bytes()
+        path.write_bytes(content.replace(b"split_feature=", b"split_feature=9").replace(b"4", b"7"))
+
+
+def swapped(model: Path, ending: str) -> None:
+    first, second = files_of(model, ending)[:2]
+    kept = first.read_bytes()
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(kept)
+
+
+def absent(model: Path, ending: str) -> None:
+    files_of(model, ending)[0].unlink()
+
+
+@pytest.mark.parametrize("ending", [".txt", ".ubj"])
+@pytest.mark.parametrize("damage", [cut, edited, swapped, absent])
+def test_a_file_that_is_not_as_it_was_written_ends_no_process(
+    workplace: Path, damage, ending: str
+) -> None:
+    damage(workplace / "tuning" / "models" / "throughput", ending)
+    code, _, err = toolkit("evaluate", "tuning/models/throughput", cwd=workplace)
+    assert code == 1 and "Traceback" not in err
+    assert "was changed since it was written" in err or "is absent" in err
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m["members"]["all"]["models"][0].update(weight=0),
+        lambda m: m["members"]["all"]["models"][0].update(weight=5.0, slope=-1.0),
+        lambda m: m["members"]["fold-0"].update(training_task_ids=[]),
+        lambda m: m["files"].popitem(),
+        lambda m: m.update(columns=m["columns"][::-1]),
+        lambda m: m.pop("members"),
+    ],
+)
+def test_a_manifest_that_was_edited_is_refused(workplace: Path, change) -> None:
+    path = workplace / "tuning" / "models" / "throughput" / "manifest.json"
+    manifest = orjson.loads(path.read_bytes())
+    change(manifest)
+    path.write_bytes(orjson.dumps(manifest))
+    for command in (("evaluate", "tuning/models/throughput"), ("report",)):
+        code, _, err = toolkit(*command, cwd=workplace)
+        assert code == 1 and "was changed since it was written" in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize("content", [b"[]", b"1", b"null", b"{", b"", b"\xff", b'{"a": 1}'])
+def test_a_manifest_that_is_none_is_refused(workplace: Path, content: bytes) -> None:
+    (workplace / "tuning" / "models" / "throughput" / "manifest.json").write_bytes(content)
+    for command in (("predict", "logs"), ("simulate",)):
+        code, _, err = toolkit(*command, cwd=workplace)
+        assert code == 1 and "manifest.json" in err and "Traceback" not in err
+
+
+def test_trained_again_the_folder_holds_the_new_model_alone(workplace: Path) -> None:
+    model = workplace / "tuning" / "models" / "throughput"
+    before = {path.relative_to(model) for path in model.rglob("*") if path.is_file()}
+    (model / "recipe.toml").write_text("# of the model before")
+    (workplace / "other.toml").write_text(QUICK.replace("rounds = 30", "rounds = 7"))
+    assert toolkit("train", "throughput", "--recipe", "other.toml", cwd=workplace)[0] == 0
+    after = {path.relative_to(model) for path in model.rglob("*") if path.is_file()}
+    assert before & after == {Path("manifest.json")}
+    assert len({path.parts[0] for path in after}) == 2
+    assert toolkit("evaluate", "tuning/models/throughput", cwd=workplace)[0] == 0

@@ -1,0 +1,64 @@
+"""Files that are there as a whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp", re.DOTALL)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Give a name beside ``path`` to write a file or folder to; put it in place at the end.
+
+    The name is of this process alone. Where writing fails it is removed, and ``path`` stays as it
+    was. A folder takes no other's place.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        temporary.replace(path)
+    except BaseException as error:
+        _remove(temporary)
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+            error.filename = str(path)
+        raise
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file beside its place, then put it there in one step."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed processes left half written in a folder."""
+    for path in folder.glob(".*.tmp"):
+        found = _TEMPORARY.fullmatch(path.name)
+        if found and not running(int(found[1])):
+            _remove(path)
+
+
+def running(pid: int) -> bool:
+    """Whether a process of this number exists, this one included."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)

@@ -1,0 +1,81 @@
+"""Child processes: they import nothing from the current folder and end with their parent.
+
+Every process that the toolkit starts is started here. A folder of logs that was unpacked may hold a
+``numpy.py``; Python would put the current folder first for ``-m`` and ``-c``. And a parent may be
+killed by a signal that it cannot answer, while a child runs a program that never ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+# Runs in any Python from 3.7 on: a child may be an older TVM's interpreter. Linux sends the signal
+# when the thread ends that started the child (prctl(2), PR_SET_PDEATHSIG = 1), hence '_starter';
+# a parent that ended before that was set is no longer the child's parent.
+_BEGIN = """
+import os, sys
+if sys.path[:1] == [""]:
+    del sys.path[0]
+parent, what = int(sys.argv[1]), sys.argv[2]
+try:
+    import ctypes
+    ctypes.CDLL(None).prctl(1, 9)
+except (ImportError, OSError, AttributeError):
+    pass
+if os.getppid() != parent:
+    os._exit(1)
+import runpy
+sys.argv = sys.argv[2:]
+if what.endswith(".py"):
+    runpy.run_path(what, run_name="__main__")
+else:
+    runpy.run_module(what, run_name="__main__", alter_sys=True)
+"""
+
+
+def python(what: str, *arguments: str, interpreter: str = sys.executable) -> list[str]:
+    """Command that runs a module, or a script by its path ending in ``.py``, as a child."""
+    return [interpreter, "-c", _BEGIN, str(os.getpid()), what, *arguments]
+
+
+def start(
+    command: Sequence[str], *, environment: Mapping[str, str] = {}, **options: Any
+) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own; ``options`` are those of ``Popen``.
+
+    An interrupt from the keyboard does not reach it: its parent says what becomes of it.
+    """
+    # For Python processes that it starts in turn, as TVM's builders do.
+    variables = {**os.environ, "PYTHONSAFEPATH": "1", **environment}
+
+    def begin() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(list(command), env=variables, start_new_session=True, **options)
+
+    return _starter(os.getpid()).submit(begin).result()
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and what it started, and close its pipes."""
+    # Once it was waited for, its number may be another's.
+    if process.poll() is None:
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
+
+
+@cache
+def _starter(pid: int) -> ThreadPoolExecutor:
+    """The one thread of this process that starts children: it lives as long as the process."""
+    return ThreadPoolExecutor(1, thread_name_prefix=f"children-of-{pid}")

@@ -1,0 +1,92 @@
+"""Files that people write: TOML, checked against a model before anything runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from toolkit.errors import RecipeError, did_you_mean
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SEED_MAX = 2_000_000_000
+"""Libraries keep seeds in 32 bits, and add to them."""
+
+
+class Settings(BaseModel):
+    """A table of a file: no other names, and of each value the type that it has in TOML."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+SettingsT = TypeVar("SettingsT", bound=BaseModel)
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a file; raise ``RecipeError`` where there is none, or it is no TOML."""
+    if not path.is_file():
+        raise RecipeError("there is no such file", where=path)
+    try:
+        content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+        return content
+    except OSError as error:
+        raise RecipeError(error.strerror or "unreadable", where=path) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise RecipeError(f"not TOML: {error}", where=path) from None
+
+
+def checked(
+    model: type[SettingsT],
+    content: dict[str, Any],
+    *,
+    where: str | Path | None = None,
+    cure: str | None = None,
+) -> SettingsT:
+    """Make a model of what a file holds; raise ``RecipeError`` naming the first wrong field.
+
+    ``cure`` is told where a name is not misspelt.
+    """
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        # A name that is misspelt explains one that is absent.
+        first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
+        field = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            known = {name for each in _at(model, first["loc"][:-1]) for name in _names(each)}
+            cure = did_you_mean(str(first["loc"][-1]), known)
+        said = first["msg"].removeprefix("Value error, ")
+        raise RecipeError(f"{field}: {said}" if field else said, where=where, cure=cure) from None
+
+
+def _at(model: type[BaseModel], path: Sequence[int | str]) -> list[type[BaseModel]]:
+    """Models that a place in another one holds."""
+    found = [model]
+    for part in path:
+        if isinstance(part, str):
+            fields = [
+                field
+                for each in found
+                for name, field in each.model_fields.items()
+                if part in (name, field.alias)
+            ]
+            found = [inner for field in fields for inner in _models(field.annotation)] or found
+    return found
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
+
+
+def _names(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
