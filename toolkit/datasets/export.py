@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import polars as pl
 
-from toolkit.datasets.manifest import write_atomically
+from toolkit.atomic import write_atomically
 from toolkit.datasets.open import Dataset
 from toolkit.datasets.select import select_records
 from toolkit.errors import DatasetError, did_you_mean

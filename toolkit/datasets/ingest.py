@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from toolkit.datasets.lock import locked
 from toolkit.datasets.reading import Marks
 from toolkit.datasets.report import IngestReport, SourceReport
 from toolkit.datasets.run import Run
 from toolkit.datasets.sources import LogFile, discover
-from toolkit.datasets.store import Store, locked
+from toolkit.datasets.store import Store
 from toolkit.errors import LogError, ToolkitError
 from toolkit.logs.detect import READABLE
 from toolkit.logs.pool import Blocks, InProcess, WorkerPool
@@ -74,8 +75,12 @@ def ingest(
                 report.per_source.append(entry)
                 step.advance(1, note=Path(entry.path).name)
 
-            Run(store, files, blocks, marks).run(done)
-        store.close()
+            try:
+                Run(store, files, blocks, marks).run(done)
+                store.close()
+            except BaseException:
+                store.abandon()
+                raise
     report.seconds = time.perf_counter() - begun
     report.peak_rss_bytes = peak_rss_bytes(getattr(blocks, "workers", 0))
     report.total_records = sum(part.rows for part in store.manifest.records)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from toolkit.datasets.integrity import file_sha256
 from toolkit.errors import LogError
 from toolkit.logs.archives import Archive, is_archive
 from toolkit.logs.detect import HEAD_BYTES, Kind, detect, why_foreign
@@ -39,15 +39,7 @@ class LogFile:
     @cached_property
     def sha256(self) -> str:
         """SHA-256 of the file (of an archive: the whole) as it lies on disk."""
-        return _sha256(self.place.path)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        digest = hashlib.sha256()
-        while chunk := stream.read(2**20):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return file_sha256(self.place.path)
 
 
 def discover(
@@ -96,7 +88,7 @@ class _Finder:
         except LogError as error:
             trouble = error.what
         beside = tuple(heads)
-        digest = _sha256(path)
+        digest = file_sha256(path)
         for name, file in heads.items():
             file.place = Place(path, name, archive, beside)
             file.__dict__["sha256"] = digest
