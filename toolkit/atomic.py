@@ -19,8 +19,10 @@ def write_atomically(path: Path, data: bytes) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """Give a path beside a file's; what is written there takes the file's place at the end.
 
-    Where anything goes wrong the file stays as it was, and nothing is left beside it.
+    Where anything goes wrong the file stays as it was, and nothing is left beside it. Its folder
+    is made where there is none.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary

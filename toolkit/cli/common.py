@@ -37,6 +37,8 @@ DatasetDir = Annotated[
     Path | None, typer.Option("--dataset", help="Dataset folder (default: tuning/dataset).")
 ]
 
+Force = Annotated[bool, typer.Option("--force", help="Write over files that exist.")]
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 

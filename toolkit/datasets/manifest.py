@@ -167,6 +167,11 @@ def _damaged(path: Path, why: str) -> DatasetError:
 
 def _contradiction(manifest: Manifest) -> str | None:
     """What in a manifest cannot be: names that lead elsewhere, files named twice, wrong sums."""
+    for part in manifest.parts():
+        if [type(value) for value in vars(part).values()] != [str, int, list, int, str]:
+            return "a part is not described as it should be"
+    if not all(type(s.path) is str and type(s.labels) is dict for s in manifest.sources):
+        return "a source is not described as it should be"
     names = [part.file for part in manifest.parts()]
     for kind in KINDS:
         for part in getattr(manifest, kind):
