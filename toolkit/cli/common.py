@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ from rich.progress import Progress as RichBars
 
 from toolkit.errors import ToolkitError
 from toolkit.progress import Step
+
+if not os.environ.get("COLUMNS", "80").strip("0"):
+    del os.environ["COLUMNS"]  # of a width of 0 rich makes no output at all
 
 out = Console()
 err = Console(stderr=True)

@@ -23,6 +23,7 @@ from toolkit.logs.base import BadLine
 from toolkit.logs.chunks import Candidates, Outcomes, Words, make_chunk
 from toolkit.logs.columns import Texts
 from toolkit.logs.number_runs import Runs
+from toolkit.logs.repeated_keys import decode, holds_repeated
 from toolkit.logs.rows import Rows
 from toolkit.records import Task
 
@@ -243,7 +244,7 @@ class AnsorBlocks:
                 prefix.tasks.clear()
             try:
                 prefix.tasks[extents] = self._reader.task(prefix.items, extents)
-            except BadLine:
+            except (BadLine, orjson.JSONEncodeError):
                 prefix.tasks[extents] = None
         return prefix.tasks[extents]
 
@@ -253,6 +254,8 @@ def _items(text: bytes) -> Any:
     try:
         items = orjson.loads(text)
     except orjson.JSONDecodeError:
+        return None
+    if b"{" in text and holds_repeated(decode(text)):
         return None
     fine = isinstance(items, list) and len(items) >= 2 and type(items[0]) is str
     return items if fine else None

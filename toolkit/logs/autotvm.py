@@ -174,6 +174,8 @@ class AutoTVMReader:
                 for part in parts:
                     if type(part) is not int or not -INT64_MAX <= part <= INT64_MAX:
                         raise BadLine(f"a factor of {name} is not a 64-bit integer")
+                if min(parts[1:], default=1) < 1 or (parts[0] < 1 and parts[0] != -1):
+                    raise BadLine(f"a factor of the split {name} is not positive")
                 if parts[0] < 0:
                     parts[0] = _outermost(extents.get(name), parts[1:])
                 decisions.extend(parts)

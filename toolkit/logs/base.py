@@ -19,8 +19,14 @@ from toolkit.records import (
 
 INT64_MAX = 2**63 - 1
 
-SENTINEL_S = 1e9
-"""Costs from here on stand for a failure (AutoTVM writes 1e9, Ansor and MetaSchedule 1e10)."""
+SHORTEST_S, LONGEST_S = 1e-10, 1e6
+"""No program runs for less than half a cycle of the fastest clock, or for more than 11 days.
+
+Costs beyond that are no measurements: AutoTVM writes 1e9 for a failure, the others 1e10.
+"""
+
+
+TOO_DEEP = "nested too deeply, or with a number beyond 64 bits"
 
 
 class BadLine(Exception):
@@ -108,8 +114,8 @@ def record_id(task_id: str, schedule: str, outcome: bytes) -> str:
 def outcome_of(costs: Any, error_number: Any) -> tuple[TrialState, tuple[float, ...]]:
     """Translate logged costs and an error number into a state and run times in seconds.
 
-    A failed trial has no run times. Costs that no program can have (a sentinel, zero, a negative
-    number) make a trial ``UNKNOWN`` even where the error number says that all went well.
+    A failed trial has no run times. Costs that no program can have (``SHORTEST_S``,
+    ``LONGEST_S``) make a trial ``UNKNOWN`` even where the error number says that all went well.
 
     Raises
     ------
@@ -130,7 +136,7 @@ def outcome_of(costs: Any, error_number: Any) -> tuple[TrialState, tuple[float, 
         state = found
     if state is not TrialState.OK:
         return state, ()
-    if not costs or any(not 0.0 < cost < SENTINEL_S for cost in costs):
+    if not costs or any(not SHORTEST_S <= cost <= LONGEST_S for cost in costs):
         return TrialState.UNKNOWN, ()
     return state, tuple(map(float, costs))
 
@@ -149,6 +155,25 @@ def integer(value: Any, what: str) -> int:
     if type(value) is int and -INT64_MAX <= value <= INT64_MAX:
         return value
     raise BadLine(f"{what} is not a 64-bit integer")
+
+
+def check_extents(extents: Sequence[int]) -> None:
+    """Raise ``BadLine`` for extents that no loop has: negative ones, or beyond 64 bits."""
+    if extents and not 0 <= min(extents) <= max(extents) <= INT64_MAX:
+        raise BadLine("an extent is negative or beyond 64 bits")
+
+
+def check_shapes(arguments: Any) -> None:
+    """Raise ``BadLine`` for tensors (``["TENSOR", ...]``) of shapes that none has."""
+    waiting = [arguments]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, list):
+            waiting.extend(item)
+            if item and item[0] == "TENSOR":
+                for shape in item[1:]:
+                    if isinstance(shape, list):
+                        check_extents([size for size in shape if type(size) is int])
 
 
 def target_kind(target: str) -> str:
