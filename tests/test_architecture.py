@@ -19,7 +19,8 @@ MAX_BYTES = 30 * 10**6
 MAX_LOG_BYTES = 6 * 10**6
 
 VOCABULARY = {
-    "toolkit", "records", "schema", "errors", "registry", "progress", "workspace", "show", "atomic",
+    "toolkit", "records", "schema", "errors", "registry", "progress", "workspace", "show",
+    "atomic", "children", "locks", "toml_file",
 }  # fmt: skip
 # The base modules of two roles name what a group of candidates or a scorer is, and know records
 # alone: layers below the role may speak of it.

@@ -1,38 +1,42 @@
-"""Files that are there whole or not at all: written beside their place, then renamed."""
+"""Files that are there as a whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace a file by these bytes; they are on disk when this returns."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(data)
+_TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp", re.DOTALL)
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a path beside a file's; what is written there takes the file's place at the end.
+    """Give a name beside ``path`` to write a file or folder to; put it in place at the end.
 
-    Where anything goes wrong the file stays as it was, and nothing is left beside it. Its folder
-    is made where there is none.
+    The name is of this process alone. Where writing fails it is removed, and ``path`` stays as it
+    was. A folder takes no other's place.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary
-        with temporary.open("rb+") as stream:
-            os.fsync(stream.fileno())
         temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+    except BaseException as error:
+        _remove(temporary)
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+            error.filename = str(path)
         raise
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file beside its place, then put it there in one step; it is on disk after that."""
+    with replacing(path) as temporary, temporary.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
     sync_folder(path.parent)
 
 
@@ -45,3 +49,30 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed processes left half written in a folder."""
+    for path in folder.glob(".*.tmp"):
+        found = _TEMPORARY.fullmatch(path.name)
+        if found and not running(int(found[1])):
+            _remove(path)
+
+
+def running(pid: int) -> bool:
+    """Whether a process of this number exists, this one included."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)

@@ -237,37 +237,9 @@ class RejectedLine:
     content: bytes
 
 
-MAX_NESTING = 100
-"""Deeper values are refused: what is read must also fit into what is written around it."""
-
-
 def canonical_json(value: Any) -> bytes:
-    """Encode with sorted keys and no spaces, so that equal values have equal bytes.
-
-    Raises
-    ------
-    orjson.JSONEncodeError
-        For what JSON cannot hold, and for values nested more than ``MAX_NESTING`` deep.
-    """
-    text = orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
-    if text.count(b"[") + text.count(b"{") > MAX_NESTING and _is_deep(text):
-        raise orjson.JSONEncodeError("nested too deeply")
-    return text
-
-
-_BRACKETS = bytes.maketrans(b"{}", b"[]")
-_NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
-
-
-def _is_deep(text: bytes) -> bool:
-    """Take innermost pairs of brackets away, a level at a time."""
-    left = text.translate(_BRACKETS, _NO_BRACKETS)
-    for _ in range(MAX_NESTING):
-        less = left.replace(b"[]", b"")
-        if len(less) == len(left):  # none are left, or some stand in texts
-            return False
-        left = less
-    return bool(left)
+    """Encode with sorted keys and no spaces, so that equal values have equal bytes."""
+    return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)
 
 
 def content_id(*parts: bytes | str) -> str:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import loglines
@@ -12,6 +10,7 @@ import pytest
 from contents import contents, debris
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from running import toolkit
 
 from toolkit.datasets import ingest, open_dataset
 from toolkit.errors import DatasetError
@@ -120,17 +119,6 @@ def test_a_record_of_two_logs_stays_when_one_of_them_changes(tmp_path, how):
     assert report.total_records == sum(records for records, _ in expected)
 
 
-def toolkit(*arguments, cwd):
-    return subprocess.run(
-        [sys.executable, "-c", "from toolkit.cli.main import main; main()", *map(str, arguments)],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize("inside", [".", "records", "rejected", "duplicates"])
 def test_a_folder_with_other_files_is_refused_and_left_alone(tmp_path, inside):
     log = loglines.write(tmp_path / "a.log", loglines.autotvm())
@@ -159,9 +147,8 @@ def test_files_of_others_stay_in_a_dataset(tmp_path):
 
 def test_the_command_refuses_the_folder_it_stands_in(tmp_path):
     loglines.write(tmp_path / "a.log", loglines.autotvm())
-    done = toolkit("ingest", "a.log", "--dataset", "", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "not empty, and no dataset: it holds a.log" in done.stderr
+    code, _, told = toolkit("ingest", "a.log", "--dataset", "", cwd=tmp_path)
+    assert (code, "not empty, and no dataset: it holds a.log" in told) == (1, True)
     assert [path.name for path in tmp_path.iterdir()] == ["a.log"]
 
 

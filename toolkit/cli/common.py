@@ -25,8 +25,8 @@ from rich.progress import Progress as RichBars
 from toolkit.errors import ToolkitError
 from toolkit.progress import Step
 
-if not os.environ.get("COLUMNS", "80").strip("0"):
-    del os.environ["COLUMNS"]  # of a width of 0 rich makes no output at all
+if (_columns := os.environ.get("COLUMNS", "")).isdigit() and int(_columns) < 40:
+    del os.environ["COLUMNS"]  # In none nothing would be printed.
 
 out = Console()
 err = Console(stderr=True)

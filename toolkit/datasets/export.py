@@ -82,6 +82,7 @@ def export(
     check_targets(files, dataset, force=force)
     for path, content in files.items():
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, content)
         except OSError as error:
             raise DatasetError(

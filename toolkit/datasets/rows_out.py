@@ -41,6 +41,7 @@ def write_rows(rows: pl.DataFrame, path: Path) -> None:
         Where the file cannot be written.
     """
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
             if path.suffix == ".parquet":
                 rows.write_parquet(temporary)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from toolkit.logs.ansor import FORMAT, AnsorReader
 from toolkit.logs.ansor_shapes import Decided, Shapes, Variant
-from toolkit.logs.base import BadLine
+from toolkit.logs.base import BadLine, refuse_deep
 from toolkit.logs.chunks import Candidates, Outcomes, Words, make_chunk
 from toolkit.logs.columns import Texts
 from toolkit.logs.number_runs import Runs
@@ -244,7 +244,7 @@ class AnsorBlocks:
                 prefix.tasks.clear()
             try:
                 prefix.tasks[extents] = self._reader.task(prefix.items, extents)
-            except (BadLine, orjson.JSONEncodeError):
+            except BadLine:
                 prefix.tasks[extents] = None
         return prefix.tasks[extents]
 
@@ -253,7 +253,8 @@ def _items(text: bytes) -> Any:
     """The task's items; ``None`` where they are none."""
     try:
         items = orjson.loads(text)
-    except orjson.JSONDecodeError:
+        refuse_deep(text)
+    except (orjson.JSONDecodeError, BadLine):
         return None
     if b"{" in text and holds_repeated(decode(text)):
         return None

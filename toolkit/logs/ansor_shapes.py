@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from toolkit.logs.ansor import AnsorReader
 from toolkit.logs.ansor_steps import BadStep, PragmaText, Run, StepReader
+from toolkit.logs.base import BadLine, refuse_deep
 from toolkit.logs.number_runs import MAX_DIGITS, RUN, Pattern, Runs
 from toolkit.records import Sketch, canonical_json
 
@@ -162,13 +163,14 @@ class Variant:
             return None
         try:
             steps = orjson.loads(b"[" + text + b"]")
+            refuse_deep(text)
             if canonical_json(steps) != b"[" + text.translate(None, b" ") + b"]":
                 return None
             traced = StepReader()
             traced.read(_Tracer(numbers).trace(steps))
             plain = StepReader()
             plain.read(steps)
-        except (orjson.JSONDecodeError, orjson.JSONEncodeError, BadStep, _NotPlainError):
+        except (orjson.JSONDecodeError, BadLine, BadStep, _NotPlainError):
             return None
         if not traced.linear or list(traced.decisions) != list(plain.decisions):
             return None

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+import orjson
+
 from toolkit.records import (
     ERROR_NUMBER_STATES,
     Sketch,
@@ -136,7 +138,7 @@ def outcome_of(costs: Any, error_number: Any) -> tuple[TrialState, tuple[float, 
         state = found
     if state is not TrialState.OK:
         return state, ()
-    if not costs or any(not SHORTEST_S <= cost <= LONGEST_S for cost in costs):
+    if not costs or not SHORTEST_S <= min(costs) <= max(costs) <= LONGEST_S:
         return TrialState.UNKNOWN, ()
     return state, tuple(map(float, costs))
 
@@ -155,6 +157,44 @@ def integer(value: Any, what: str) -> int:
     if type(value) is int and -INT64_MAX <= value <= INT64_MAX:
         return value
     raise BadLine(f"{what} is not a 64-bit integer")
+
+
+MAX_NESTING = 100
+"""What is nested deeper is refused: what is read must also fit into what is written around it."""
+
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
+
+
+def refuse_deep(text: bytes) -> None:
+    """Raise ``BadLine`` for JSON that is nested more than ``MAX_NESTING`` deep."""
+    if text.count(b"[") + text.count(b"{") > MAX_NESTING and _is_deep(text):
+        raise BadLine(TOO_DEEP)
+
+
+def _is_deep(text: bytes) -> bool:
+    """Take innermost pairs of brackets away, a level at a time."""
+    left = text.translate(_BRACKETS, _NO_BRACKETS)
+    for _ in range(MAX_NESTING):
+        less = left.replace(b"[]", b"")
+        if len(less) == len(left):
+            break
+        left = less
+    if not left or b"[]" in left:
+        return bool(left)
+    # Brackets in texts stand in the way: count those that are none.
+    return _depth(orjson.loads(text)) > MAX_NESTING
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level:
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, (dict, list)):
+                below.extend(item.values() if isinstance(item, dict) else item)
+        depth, level = depth + 1, below
+    return depth
 
 
 def check_extents(extents: Sequence[int]) -> None:
@@ -180,8 +220,6 @@ def target_kind(target: str) -> str:
     """First word of a target string, or the ``kind`` of a target written as JSON."""
     text = target.strip()
     if text.startswith("{"):
-        import orjson
-
         try:
             kind = orjson.loads(text).get("kind")
         except (orjson.JSONDecodeError, AttributeError):

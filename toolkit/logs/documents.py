@@ -24,7 +24,15 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from toolkit.logs.base import TOO_DEEP, BadLine, Reading, outcome_of, seconds, word_code
+from toolkit.logs.base import (
+    TOO_DEEP,
+    BadLine,
+    Reading,
+    outcome_of,
+    refuse_deep,
+    seconds,
+    word_code,
+)
 from toolkit.logs.block_reader import REJECTED_BYTES, BlockResult, Rejected, no_garbage_collection
 from toolkit.logs.detect import Kind
 from toolkit.logs.document_text import decode_document
@@ -154,7 +162,8 @@ class _Document:
         if not names:
             raise BadLine("the configuration is empty")
         codes = tuple(word_code(value) for value in values)
-        schedule = canonical_json(entry.configuration).decode()
+        schedule = canonical_json(entry.configuration)
+        refuse_deep(schedule)
         state = entry.state
         run_times: tuple[float, ...] = ()
         if state is TrialState.OK:
@@ -163,7 +172,7 @@ class _Document:
             task=self._task,
             sketch=self._sketch(names, codes, values),
             decisions=codes,
-            schedule=schedule,
+            schedule=schedule.decode(),
             format_version=self._version,
             tvm_version=None,
             state=state,
@@ -197,6 +206,11 @@ def _labels(values: Any) -> tuple[tuple[int, str], ...]:
         for value in values
         if type(value) is not int
     )
+
+
+def _shallow(value: Any) -> Any:
+    refuse_deep(canonical_json(value))
+    return value
 
 
 def _bytes(raw: Any) -> bytes:
@@ -238,7 +252,7 @@ def _t4(
     task = make_task(
         format=Kind.T4.value,
         workload=str(about.get("workload") or name),
-        arguments=about.get("arguments"),
+        arguments=_shallow(about.get("arguments")),
         target=str(about.get("target") or ""),
         target_kind=str(about.get("target_kind") or "unknown"),
         machine=machine or (str(about["machine"]) if about.get("machine") else None),
@@ -293,7 +307,7 @@ def _cache(
     task = make_task(
         format=Kind.KERNEL_TUNER.value,
         workload=str(document.get("kernel_name") or name),
-        arguments=document.get("problem_size"),
+        arguments=_shallow(document.get("problem_size")),
         target=str(device or ""),
         target_kind="unknown",
         hardware={"device_name": device} if device else {},

@@ -96,6 +96,11 @@ def find_logs(paths: Iterable[str | Path]) -> list[Found]:
         path = Path(given)
         if not path.exists():
             raise LogError("no such file or folder", where=shown(path), cure="check the path")
+        if not (path.is_file() or path.is_dir()):
+            # Whoever writes into a pipe may never begin, and it is read more than once.
+            raise LogError(
+                "is no regular file", where=path, cure="write what it gives into a file first"
+            )
         for entry in sorted(_walk(path)) if path.is_dir() else [_named(path)]:
             found.setdefault(entry.path, entry)
     return list(found.values())

@@ -8,7 +8,7 @@ import orjson
 
 from toolkit.logs.ansor import AnsorReader
 from toolkit.logs.autotvm import AutoTVMReader
-from toolkit.logs.base import TOO_DEEP, BadLine, Reading
+from toolkit.logs.base import TOO_DEEP, BadLine, Reading, refuse_deep
 from toolkit.logs.detect import Kind, kind_of_object
 from toolkit.logs.metaschedule import Database, MetaScheduleReader
 from toolkit.logs.metaschedule_workload import read_workload
@@ -62,6 +62,7 @@ class LineReader:
             raise BadLine(TOO_DEEP) from None
 
     def _interpret(self, entry: Any, index: int, text: bytes) -> Reading:
+        refuse_deep(text)
         refuse_repeated(text, _keys(entry))
         if isinstance(entry, list):
             return self.metaschedule.interpret(entry, index, text)
@@ -80,8 +81,12 @@ def _keys(entry: Any) -> int:
         return count_keys(record[2:]) if isinstance(record, list) else 0
     if not isinstance(entry, dict):
         return 0
-    inner = [value[-1] if type(value) is list and value else value for value in entry.values()]
-    return len(entry) + sum(len(value) for value in inner if type(value) is dict)
+    keys = len(entry)
+    for value in entry.values():
+        inner = value[-1] if type(value) is list and value else value
+        if type(inner) is dict:
+            keys += len(inner)
+    return keys
 
 
 def _why_not_json(text: bytes, error: orjson.JSONDecodeError) -> str:

@@ -167,7 +167,6 @@ class MetaScheduleReader:
             named=False,
         )
         check_shapes(arguments)
-        canonical_json(arguments)  # nested too deeply they could not be written
         self.workloads[task.task_id] = which
         return replace(task, arguments=arguments), workload.tvm_version
 

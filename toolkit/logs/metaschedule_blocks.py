@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from toolkit.logs.base import BadLine
+from toolkit.logs.base import BadLine, refuse_deep
 from toolkit.logs.chunks import Candidates, Outcomes, Words, make_chunk
 from toolkit.logs.columns import Texts
 from toolkit.logs.metaschedule import MetaScheduleReader
@@ -97,6 +97,7 @@ class MetaScheduleBlocks:
             try:
                 whole = b"[" + text[len(_START) : -1] + b"]"
                 instructions = orjson.loads(whole)
+                refuse_deep(whole)
                 refuse_repeated(whole)
                 canonical = canonical_json(instructions)
                 skeleton = read_skeleton(instructions)
@@ -134,6 +135,7 @@ class MetaScheduleBlocks:
         """Parse the instructions from ``EnterPostproc`` on; raise ``BadLine``."""
         whole = b"[" + text + b"]]"
         parsed = orjson.loads(whole)
+        refuse_deep(whole)
         refuse_repeated(whole)
         check_instructions(parsed)
         if len(head.tails) >= _KEPT_PIECES:
@@ -145,6 +147,7 @@ class MetaScheduleBlocks:
     def _task(self, begin: bytes, end: bytes) -> tuple[Task, str | None]:
         """Parse workload index, target and arguments; raise ``ValueError`` or ``BadLine``."""
         ((target, arguments),) = orjson.loads(b"[[" + end)
+        refuse_deep(b"[[" + end)
         refuse_repeated(b"[[" + end, count_keys(target))
         if begin[-1:] != b",":
             raise ValueError("not a workload index")

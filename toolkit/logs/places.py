@@ -29,8 +29,8 @@ class Place:
     @property
     def identity(self) -> str:
         """What tells this place apart, whatever the working directory."""
-        resolved = str(self.path.resolve())
-        return resolved if self.member is None else f"{resolved}::{self.member}"
+        resolved = shown(self.path.resolve())
+        return resolved if self.member is None else f"{resolved}::{shown(self.member)}"
 
     @property
     def name(self) -> str:

@@ -1,0 +1,73 @@
+"""The toolkit as users run it: processes of their own, and whatever those leave behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+TOOLKIT = str(Path(sys.executable).with_name("toolkit"))
+MARK = "TOOLKIT_TEST_RUN"
+
+
+class Running:
+    """One run of a command; its processes are known by a variable that they inherit."""
+
+    def __init__(self, *arguments: Any, cwd: Path, **environment: str) -> None:
+        self.mark = uuid.uuid4().hex
+        self.process = subprocess.Popen(
+            [TOOLKIT, *map(str, arguments)],
+            cwd=cwd,
+            env={**os.environ, **environment, MARK: self.mark},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def processes(self) -> list[psutil.Process]:
+        """Every process of this run that is there, orphans included."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                dead = process.status() == psutil.STATUS_ZOMBIE
+                if not dead and process.environ().get(MARK) == self.mark:
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+    def end(self, number: int) -> None:
+        """Send a signal and wait until the command is gone."""
+        self.process.send_signal(number)
+        self.process.communicate()
+
+    def left(self) -> list[str]:
+        """Processes that outlive the command (after a moment for the system to end them)."""
+        return [] if until(lambda: not self.processes()) else [str(p) for p in self.processes()]
+
+    def finish(self) -> tuple[int, str, str]:
+        """Wait for its end: exit code, standard output, standard error."""
+        out, err = self.process.communicate(timeout=300)
+        return self.process.returncode, out, err
+
+
+def toolkit(*arguments: Any, cwd: Path, **environment: str) -> tuple[int, str, str]:
+    """Run a command to its end: exit code, standard output, standard error."""
+    return Running(*arguments, cwd=cwd, **environment).finish()
+
+
+def until(true: Callable[[], Any], seconds: float = 20.0) -> bool:
+    """Wait until something is true, or give up."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
