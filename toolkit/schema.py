@@ -3,10 +3,12 @@
 Layout of a dataset folder::
 
     dataset.json            schema version, sources (path, sha256, counts, labels), and which of
-                            the files below count: what it does not name does not exist
+                            the files below count, with their checksums: what it does not name
+                            does not exist
     records/part-<n>.parquet
     tasks-<n>.parquet  sketches-<n>.parquet
     rejected/part-<n>.parquet
+    duplicates/part-<n>.parquet
     features/<extractor>-v<version>/<task and sketch>.parquet
 """
 
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import polars as pl
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 RECORDS: dict[str, pl.DataType] = {
     "record_id": pl.String(),  # hash of the canonical record
@@ -23,7 +25,7 @@ RECORDS: dict[str, pl.DataType] = {
     "sketch_id": pl.String(),  # hash of the skeleton: the schedule without its decisions
     "source_id": pl.String(),  # the file it was read from (dataset.json)
     "line": pl.Int64(),  # 1-based line in the source
-    "order": pl.Int64(),  # 0-based position among the source's records
+    "order": pl.Int64(),  # 0-based position among the source's records and duplicates
     "format": pl.String(),  # autotvm | ansor | metaschedule | t4 | kernel-tuner
     "format_version": pl.String(),  # as the log says it
     "tvm_version": pl.String(),  # where the log says it

@@ -109,7 +109,7 @@ def test_export(run, log, tmp_path):
     assert result.exit_code == 0
     assert json.loads(result.stdout)["records"] == 1
     assert json.loads((tmp_path / "best.log").read_text())["version"] == 0.2
-    result = run("export", "best.log", "--format", "autotvm", "--where", "line <= 2")
+    result = run("export", "two.log", "--format", "autotvm", "--where", "line <= 2")
     assert "2 records of 1 tasks" in result.stdout
     result = run("export", "x", "--format", "odd")
     assert (result.exit_code, "no export format" in result.stderr) == (1, True)

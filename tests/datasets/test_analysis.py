@@ -217,11 +217,9 @@ def test_describe_holds_the_analysis(tmp_path):
 
 
 def test_an_empty_dataset_is_described(tmp_path):
-    ingest([loglines.write(tmp_path / "a.log", loglines.autotvm())], tmp_path / "ds")
-    (tmp_path / "b.log").write_bytes(b"")
-    dataset = open_dataset(tmp_path / "ds")
-    dataset.manifest.records.clear()
-    found = describe(dataset)
+    path = loglines.write(tmp_path / "a.log", {"input": 5, "config": 5})
+    ingest(path, tmp_path / "ds")
+    found = describe(open_dataset(tmp_path / "ds"))
     assert found["measuring_s"] is None
     assert found["tuners"] is None
     assert found["tasks"] == []

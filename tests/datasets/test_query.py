@@ -5,7 +5,7 @@ from __future__ import annotations
 import loglines
 import pytest
 
-from toolkit.datasets import ingest, open_dataset, query
+from toolkit.datasets import ingest, open_dataset, query, select_records
 from toolkit.errors import DatasetError
 
 
@@ -23,3 +23,82 @@ def test_sql(tmp_path):
     assert query(dataset, "SELECT reason FROM rejected").height == 1
     with pytest.raises(DatasetError, match="tables are"):
         query(dataset, "SELECT nothing FROM nowhere")
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    ingest(loglines.write(tmp_path / "a.log", loglines.autotvm(), b"junk"), tmp_path / "ds")
+    (tmp_path / "secret.csv").write_text("secret\n1\n")
+    return open_dataset(tmp_path / "ds")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM read_csv('{secret}')",
+        "SELECT * FROM \"read_csv\"('{secret}')",
+        "SELECT * FROM `read_csv`('{secret}')",
+        "SELECT * FROM READ_CSV /* ( */ ('{secret}')",
+        "SELECT * FROM records, read_csv('{secret}')",
+        "SELECT line FROM records WHERE line IN (SELECT secret FROM read_csv('{secret}'))",
+        "WITH x AS (SELECT * FROM read_parquet('{secret}')) SELECT * FROM x",
+        "SELECT $$'$$, secret FROM read_csv('{secret}') WHERE $$'$$ = $$'$$",
+        "SELECT 'a\\' AS x, ' FROM read_csv({secret}) --",
+        "SELECT 1 --\r FROM read_csv('{secret}')",
+        "DROP TABLE records",
+        "CREATE TABLE x AS SELECT * FROM records",
+        "DELETE FROM records",
+        "TRUNCATE TABLE records",
+        "SHOW TABLES",
+        "EXPLAIN SELECT line FROM records",
+        "/* SELECT */ DROP TABLE records",
+        "SELECT 1; DROP TABLE records",
+        "",
+        ";",
+        "SELECT '\udcff'",
+    ],
+)
+def test_nothing_but_a_select_on_the_tables(dataset, sql):
+    with pytest.raises(DatasetError):
+        query(dataset, sql.replace("{secret}", str(dataset.path.parent / "secret.csv")))
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "select reason from rejected where reason <> 'read_csv(1)'",
+        "SELECT line FROM records WHERE line IN (" + ",".join(map(str, range(5000))) + ")",
+        "SELECT " + ", ".join(f"line AS l{n}" for n in range(1000)) + " FROM records",
+        "WITH x AS (SELECT line FROM records) SELECT * FROM x;",
+        "SELECT 'it''s' AS \"read_csv\" FROM records -- read_csv('x')",
+        "SELECT line FROM records WHERE " + " OR ".join(f"line = {n}" for n in range(90)),
+    ],
+)
+def test_a_select_on_the_tables(dataset, sql):
+    assert query(dataset, sql).height == 1
+
+
+DEEP = [
+    "+".join(["1"] * 20_000),
+    " OR ".join(["line = 1"] * 20_000),
+    "||".join(["path"] * 20_000),
+    "1" + "::INT" * 20_000,
+    "CASE " + "WHEN line = 1 THEN 2 " * 20_000 + "END",
+]
+
+
+@pytest.mark.parametrize("deep", DEEP, ids=lambda text: text[:12])
+def test_what_would_end_the_process_is_refused(dataset, deep):
+    with pytest.raises(DatasetError, match="operators"):
+        query(dataset, f"SELECT {deep} FROM records")
+    with pytest.raises(DatasetError, match="operators"):
+        select_records(dataset, where=deep)
+
+
+def test_many_tables_are_refused(dataset):
+    for sql in (
+        " UNION ALL ".join(["SELECT line FROM records"] * 5000),
+        "SELECT r.line FROM " + ", ".join(["records r"] * 5000),
+    ):
+        with pytest.raises(DatasetError, match="operators"):
+            query(dataset, sql)

@@ -20,7 +20,7 @@ import loglines
 from toolkit.datasets import ingest
 from toolkit.errors import ToolkitError
 from toolkit.logs import writers
-from toolkit.logs.base import SENTINEL_S, BadLine
+from toolkit.logs.base import LONGEST_S, SHORTEST_S, BadLine
 from toolkit.logs.block_reader import BlockReader, BlockResult
 from toolkit.logs.detect import Kind, detect
 from toolkit.logs.documents import read_document
@@ -102,7 +102,7 @@ def _check_result(result: BlockResult) -> None:
         assert row["task_id"] in tasks
         assert len(row["decisions"]) == sketches[row["sketch_id"]].width
         assert (row["state"] == "ok") == (row["latency_s"] is not None)
-        assert row["latency_s"] is None or 0 < row["latency_s"] < SENTINEL_S
+        assert row["latency_s"] is None or SHORTEST_S <= row["latency_s"] <= LONGEST_S
         json.loads(row["schedule"])
     told = decode_result(*_sent(result))
     assert told.rows.equals(result.rows)

@@ -47,6 +47,7 @@ DatasetDir = Annotated[
 ]
 
 Seed = Annotated[int, typer.Option(min=0, max=SEED_MAX, help="Of everything that is drawn.")]
+Force = Annotated[bool, typer.Option("--force", help="Write over files that exist.")]
 
 F = TypeVar("F", bound=Callable[..., Any])
 

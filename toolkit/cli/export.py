@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from toolkit.cli.common import DatasetDir, Json, command, out, print_json
+from toolkit.cli.common import DatasetDir, Force, Json, command, out, print_json
 from toolkit.workspace import Workspace
 
 ROWS_SHOWN = 50
@@ -39,6 +39,7 @@ def export(
     where: Annotated[
         str | None, typer.Option(help="SQL condition on the columns of records.")
     ] = None,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Write records as logs that TVM or Kernel Tuner read.
@@ -52,7 +53,15 @@ def export(
     from toolkit.datasets import open_dataset
 
     opened = open_dataset(dataset or Workspace().dataset)
-    report = run(opened, to, format, task_ids=task or None, top=1 if best else top, where=where)
+    report = run(
+        opened,
+        to,
+        format,
+        task_ids=task or None,
+        top=1 if best else top,
+        where=where,
+        force=force,
+    )
     if json:
         print_json(report)
         return
@@ -74,6 +83,7 @@ def query(
     to: Annotated[
         Path | None, typer.Option("--out", help="File for all rows: .parquet, .csv or .json.")
     ] = None,
+    force: Force = False,
     json: Json = False,
 ) -> None:
     """Run SQL on the dataset: records, candidates, tasks, sketches, sources, rejected.
@@ -85,9 +95,12 @@ def query(
 
     from toolkit.datasets import open_dataset
     from toolkit.datasets import query as run
-    from toolkit.datasets.rows_out import write_rows
+    from toolkit.datasets.rows_out import check_rows_target, write_rows
 
-    frame = run(open_dataset(dataset or Workspace().dataset), sql)
+    opened = open_dataset(dataset or Workspace().dataset)
+    if to is not None:
+        check_rows_target(to, opened, force=force)
+    frame = run(opened, sql)
     if to is not None:
         write_rows(frame, to)
     if json:

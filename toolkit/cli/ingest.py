@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolkit.cli import describe, export
+from toolkit.cli import check, describe, export
 from toolkit.cli.common import BarProgress, DatasetDir, Json, command, err, out, print_json
 from toolkit.workspace import Workspace
 
@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
     """Add this group's commands."""
     app.command("ingest")(ingest)
     describe.register(app)
+    check.register(app)
     export.register(app)
 
 

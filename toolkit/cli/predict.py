@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from toolkit.cli.common import BarProgress, Json, command, err, out, print_json
+from toolkit.cli.common import BarProgress, Force, Json, command, err, out, print_json
 from toolkit.workspace import Workspace
 
 
@@ -39,6 +39,7 @@ def predict(
     to: Annotated[
         Path | None, typer.Option("--out", help="File for all rows: .parquet, .csv or .json.")
     ] = None,
+    force: Force = False,
     top: Annotated[int, typer.Option(min=1, help="Rows shown of each task.")] = 5,
     json: Json = False,
 ) -> None:
@@ -47,7 +48,7 @@ def predict(
     Example: toolkit predict database/ --model tuning/models/throughput --out scores.parquet
     """
     from toolkit.datasets.opening import opened
-    from toolkit.datasets.rows_out import write_rows
+    from toolkit.datasets.rows_out import check_rows_target, write_rows
     from toolkit.training import load_throughput, load_validity
     from toolkit.training import prediction as library
     from toolkit.training.loading import find_model
@@ -56,6 +57,8 @@ def predict(
     loaded = load_throughput(folder)
     guard = None if validity is None else load_validity(find_model(validity, "validity"))
     with opened(data or Workspace().dataset, machine=machine, progress=BarProgress()) as dataset:
+        if to is not None:
+            check_rows_target(to, dataset, force=force)
         found = library.predict(
             loaded,
             dataset,

@@ -4,6 +4,7 @@ from toolkit.datasets.describe import describe, task_name
 from toolkit.datasets.export import export
 from toolkit.datasets.follow import follow
 from toolkit.datasets.ingest import ingest
+from toolkit.datasets.integrity import check
 from toolkit.datasets.open import Dataset, open_dataset
 from toolkit.datasets.query import query
 from toolkit.datasets.report import IngestReport
@@ -12,6 +13,7 @@ from toolkit.datasets.select import select_records
 __all__ = [
     "Dataset",
     "IngestReport",
+    "check",
     "describe",
     "export",
     "follow",

@@ -10,8 +10,9 @@ from typing import Any
 import orjson
 import polars as pl
 
-from toolkit.datasets.manifest import write_atomically
+from toolkit.atomic import write_atomically
 from toolkit.datasets.open import Dataset
+from toolkit.datasets.outputs import check_targets
 from toolkit.datasets.select import select_records
 from toolkit.errors import DatasetError, did_you_mean
 from toolkit.logs import writers
@@ -26,6 +27,9 @@ SOURCES = {
 }
 """Which records can be written in which format."""
 
+_Writer = Callable[[Dataset, pl.DataFrame, Path], dict[Path, bytes]]
+"""Gives the files of an export with their content."""
+
 
 def export(
     dataset: Dataset,
@@ -35,6 +39,7 @@ def export(
     task_ids: Sequence[str] | None = None,
     top: int | None = None,
     where: str | None = None,
+    force: bool = False,
 ) -> dict[str, Any]:
     """Write a selection of records (see ``select_records``).
 
@@ -46,6 +51,8 @@ def export(
     format
         A name of ``SOURCES``; by default the one that the selected records have. Records of
         other formats are counted and left out.
+    force
+        Whether files that exist are written over (see ``check_targets``).
 
     Returns
     -------
@@ -55,8 +62,8 @@ def export(
     Raises
     ------
     DatasetError
-        When the format is unknown, no selected record can be written in it, or none was named
-        and the records have several.
+        When the format is unknown, no selected record can be written in it, none was named
+        and the records have several, or a file must not or cannot be written.
     """
     if format is not None and format not in SOURCES:
         raise DatasetError(
@@ -72,9 +79,20 @@ def export(
             cure=f"export them as {found.split(',')[0]}, or as t4",
         )
     files = _WRITERS[format](dataset, fitting, Path(out))
+    check_targets(files, dataset, force=force)
+    for path, content in files.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, content)
+        except OSError as error:
+            raise DatasetError(
+                f"cannot be written: {error.strerror or error}",
+                where=path,
+                cure="make room, or name another place",
+            ) from None
     return {
         "format": format,
-        "files": [str(path) for path in files],
+        "files": list(map(str, files)),
         "records": fitting.height,
         "tasks": fitting["task_id"].n_unique(),
         "left_out": rows.height - fitting.height,
@@ -91,24 +109,18 @@ def _only_format(rows: pl.DataFrame) -> str:
     return str(found[0])
 
 
-def _write(path: Path, content: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, content)
-    return path
-
-
 def _lines(
     line: Callable[[writers.Row, Task], bytes],
-) -> Callable[[Dataset, pl.DataFrame, Path], list[Path]]:
-    def write(dataset: Dataset, rows: pl.DataFrame, out: Path) -> list[Path]:
+) -> _Writer:
+    def write(dataset: Dataset, rows: pl.DataFrame, out: Path) -> dict[Path, bytes]:
         tasks = dataset.tasks()
         text = [line(row, tasks[row["task_id"]]) + b"\n" for row in rows.iter_rows(named=True)]
-        return [_write(out, b"".join(text))]
+        return {out: b"".join(text)}
 
     return write
 
 
-def _database(dataset: Dataset, rows: pl.DataFrame, out: Path) -> list[Path]:
+def _database(dataset: Dataset, rows: pl.DataFrame, out: Path) -> dict[Path, bytes]:
     """A MetaSchedule database, with the collector's sidecar where it has something to say."""
     tasks = dataset.tasks()
     workloads: dict[str, int] = {}
@@ -126,20 +138,20 @@ def _database(dataset: Dataset, rows: pl.DataFrame, out: Path) -> list[Path]:
         }
         machines.add(task.machine)
         records.append(writers.metaschedule_line(row, task, index) + b"\n")
-    written = [
-        _write(out / "database_workload.json", "".join(f"{w}\n" for w in workloads).encode()),
-        _write(out / "database_tuning_record.json", b"".join(records)),
-    ]
+    written = {
+        out / "database_workload.json": "".join(f"{w}\n" for w in workloads).encode(),
+        out / "database_tuning_record.json": b"".join(records),
+    }
     if rows["elapsed_s"].is_not_null().any() or rows["timestamp"].is_not_null().any():
         trials = [writers.trial_line(row) + b"\n" for row in rows.iter_rows(named=True)]
-        written.append(_write(out / "database_trials.jsonl", b"".join(trials)))
+        written[out / "database_trials.jsonl"] = b"".join(trials)
     if machines != {None} and len(machines) == 1:
         collection: dict[str, Any] = {
             "machine": machines.pop(),
             "protocol": {},
             "tasks": list(about.values()),
         }
-        written.append(_write(out / "collection.json", orjson.dumps(collection)))
+        written[out / "collection.json"] = orjson.dumps(collection)
     return written
 
 
@@ -153,9 +165,9 @@ def _spaces(dataset: Dataset, rows: pl.DataFrame) -> Iterator[tuple[str, Task, p
         yield f"{word}-{task.task_id[:8]}-{str(sketch_id)[:4]}.json", task, part
 
 
-def _t4(dataset: Dataset, rows: pl.DataFrame, out: Path) -> list[Path]:
+def _t4(dataset: Dataset, rows: pl.DataFrame, out: Path) -> dict[Path, bytes]:
     sketches = dataset.sketches()
-    written = []
+    written = {}
     for name, task, part in _spaces(dataset, rows):
         sketch = sketches[part["sketch_id"][0]]
         metadata = {
@@ -168,13 +180,13 @@ def _t4(dataset: Dataset, rows: pl.DataFrame, out: Path) -> list[Path]:
         }
         results = [writers.t4_result(row, sketch) for row in part.iter_rows(named=True)]
         document = {"schema_version": "1.0.0", "metadata": metadata, "results": results}
-        written.append(_write(out / name, orjson.dumps(document)))
+        written[out / name] = orjson.dumps(document)
     return written
 
 
-def _kernel_tuner(dataset: Dataset, rows: pl.DataFrame, out: Path) -> list[Path]:
+def _kernel_tuner(dataset: Dataset, rows: pl.DataFrame, out: Path) -> dict[Path, bytes]:
     sketches = dataset.sketches()
-    written = []
+    written = {}
     for name, task, part in _spaces(dataset, rows):
         sketch = sketches[part["sketch_id"][0]]
         entries: dict[str, dict[str, Any]] = {}
@@ -197,7 +209,7 @@ def _kernel_tuner(dataset: Dataset, rows: pl.DataFrame, out: Path) -> list[Path]
             "objective": "time",
             "cache": entries,
         }
-        written.append(_write(out / name, orjson.dumps(document, option=orjson.OPT_INDENT_2)))
+        written[out / name] = orjson.dumps(document, option=orjson.OPT_INDENT_2)
     return written
 
 
@@ -221,7 +233,7 @@ def _problem_size(task: Task) -> Any:
     return list(task.extents) or [1]
 
 
-_WRITERS: dict[str, Callable[[Dataset, pl.DataFrame, Path], list[Path]]] = {
+_WRITERS: dict[str, _Writer] = {
     "autotvm": _lines(writers.autotvm_line),
     "ansor": _lines(writers.ansor_line),
     "metaschedule": _database,

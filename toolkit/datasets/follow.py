@@ -51,7 +51,9 @@ def follow(
             time.sleep(interval_s)
         look += 1
         changed: list[Path] = []
-        for path in find_logs(paths):
+        for path, trouble in find_logs(paths):
+            if trouble:
+                continue
             about = path.stat()
             state = (about.st_size, about.st_mtime_ns)
             if known.get(path) != state:

@@ -9,13 +9,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from toolkit.datasets.lock import locked
 from toolkit.datasets.reading import Marks
 from toolkit.datasets.report import IngestReport, SourceReport
 from toolkit.datasets.run import Run
 from toolkit.datasets.sources import LogFile, discover
-from toolkit.datasets.store import Store, locked
+from toolkit.datasets.store import Store
 from toolkit.errors import LogError, ToolkitError
 from toolkit.logs.detect import READABLE
+from toolkit.logs.files import shown
 from toolkit.logs.pool import Blocks, InProcess, WorkerPool
 from toolkit.progress import SILENT, Progress
 
@@ -58,6 +60,8 @@ def ingest(
     ------
     LogError
         When a path does not exist or nothing at all could be read.
+    DatasetError
+        When the folder holds anything but a dataset, is damaged, or cannot be written.
     """
     begun = time.perf_counter()
     rule = _compiled(path_rule)
@@ -65,6 +69,9 @@ def ingest(
         paths = [paths]
     files = discover(paths, machine, rule)
     folder = Path(dataset_dir)
+    for word in (machine, str(folder)):
+        if word is not None and shown(word) != word:
+            raise ToolkitError(f"{shown(word)!r} is not UTF-8", cure="choose another name")
     report = IngestReport(str(folder))
     with locked(folder), _blocks(files, workers) as blocks:
         store = Store(folder)
@@ -74,14 +81,18 @@ def ingest(
                 report.per_source.append(entry)
                 step.advance(1, note=Path(entry.path).name)
 
-            Run(store, files, blocks, marks).run(done)
-        store.close()
+            try:
+                Run(store, files, blocks, marks).run(done)
+                store.close()
+            except BaseException:
+                store.abandon()
+                raise
     report.seconds = time.perf_counter() - begun
     report.peak_rss_bytes = peak_rss_bytes(getattr(blocks, "workers", 0))
     report.total_records = sum(part.rows for part in store.manifest.records)
     report.total_tasks = len(store.tasks)
     report.machines_unknown = sum(task.machine is None for task in store.tasks.values())
-    if report.sources == 0:
+    if report.nothing:
         raise nothing_read(report, paths)
     return report
 
@@ -124,11 +135,11 @@ def _compiled(path_rule: str | None) -> re.Pattern[str] | None:
 
 def nothing_read(report: IngestReport, paths: Sequence[str | Path]) -> LogError:
     """Say why nothing at all could be read."""
-    skipped = report.skipped
-    if not skipped:
+    unread = [source for source in report.per_source if not source.lines]
+    if not unread:
         return LogError("there are no files", where=paths[0] if paths else None)
-    first = skipped[0]
-    more = f" (and {len(skipped) - 1} more files)" if len(skipped) > 1 else ""
+    first = unread[0]
+    more = f" (and {len(unread) - 1} more files)" if len(unread) > 1 else ""
     return LogError(
         f"nothing could be read: {first.message}{more}",
         where=first.path,

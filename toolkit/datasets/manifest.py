@@ -6,17 +6,38 @@ it does not name does not exist, so a run that is killed leaves the last commit 
 
 from __future__ import annotations
 
-import os
+import hashlib
+import re
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import orjson
 
+from toolkit.atomic import write_atomically
 from toolkit.errors import DatasetError
 from toolkit.schema import SCHEMA_VERSION
 
 FILE = "dataset.json"
+
+Kind = Literal["records", "duplicates", "rejected"]
+KINDS: tuple[Kind, ...] = ("records", "duplicates", "rejected")
+"""Folders of parts."""
+
+_PART = re.compile(
+    rf"(({'|'.join(KINDS)})/(part|merged)-\d{{6,}}(-\d+)?|(tasks|sketches)-\d{{6,}})\.parquet"
+)
+_DEBRIS = re.compile(rf"\.{re.escape(FILE)}\.\d+\.tmp")
+
+
+def is_part(name: str) -> bool:
+    """Whether a path inside a dataset's folder is one that the toolkit gives to a part."""
+    return _PART.fullmatch(name) is not None
+
+
+def is_ours(name: str) -> bool:
+    """Whether a path inside a dataset's folder names a part, or what a killed commit left."""
+    return is_part(name) or _DEBRIS.fullmatch(name) is not None
 
 
 @dataclass
@@ -53,11 +74,13 @@ class Source:
 
 @dataclass
 class Part:
-    """One Parquet file of the dataset and the sources whose rows it holds."""
+    """One Parquet file of the dataset, its checksum, and the sources whose rows it holds."""
 
     file: str
     rows: int
     sources: list[str]
+    size: int
+    sha256: str
 
 
 @dataclass
@@ -66,6 +89,7 @@ class Manifest:
 
     ``digest`` is the sum of all record ids modulo 2**64: it does not depend on order or paths.
     ``space_sizes`` tells the sizes of spaces, by task id, where a collector stated them.
+    ``settled`` is false while rows or tasks may belong elsewhere (``Store.close`` sees to it).
     """
 
     schema_version: int = SCHEMA_VERSION
@@ -73,28 +97,26 @@ class Manifest:
     digest: int = 0
     sources: list[Source] = field(default_factory=list)
     records: list[Part] = field(default_factory=list)
+    duplicates: list[Part] = field(default_factory=list)
     rejected: list[Part] = field(default_factory=list)
-    tasks: str | None = None
-    sketches: str | None = None
+    tasks: Part | None = None
+    sketches: Part | None = None
     space_sizes: dict[str, int] = field(default_factory=dict)
+    settled: bool = True
 
-    def files(self) -> set[str]:
-        """Relative paths of all files that belong to the dataset."""
-        named = {part.file for part in (*self.records, *self.rejected)}
-        return named | {name for name in (self.tasks, self.sketches) if name}
-
-    def source(self, source_id: str) -> Source | None:
-        """Return the source with that id."""
-        return next((s for s in self.sources if s.source_id == source_id), None)
+    def parts(self) -> list[Part]:
+        """All files that belong to the dataset."""
+        tables = [part for part in (self.tasks, self.sketches) if part is not None]
+        return [*self.records, *self.duplicates, *self.rejected, *tables]
 
 
 def load(folder: Path) -> Manifest:
-    """Read the manifest of a dataset.
+    """Read the manifest of a dataset, and check that it can be true.
 
     Raises
     ------
     DatasetError
-        When there is none, it is damaged, or of another schema version.
+        When there is none, it is damaged or was edited, or it is of another schema version.
     """
     path = folder / FILE
     try:
@@ -106,9 +128,9 @@ def load(folder: Path) -> Manifest:
     except OSError as error:
         raise DatasetError(f"cannot be read: {error.strerror or error}", where=path) from None
     except orjson.JSONDecodeError as error:
-        raise DatasetError(f"damaged: {error}", where=path, cure="ingest the logs anew") from None
+        raise _damaged(path, str(error)) from None
     if not isinstance(data, dict):
-        raise DatasetError("damaged: no JSON object", where=path, cure="ingest the logs anew")
+        raise _damaged(path, "no JSON object")
     version = data.get("schema_version")
     if version != SCHEMA_VERSION:
         raise DatasetError(
@@ -116,45 +138,78 @@ def load(folder: Path) -> Manifest:
             where=path,
             cure="ingest the logs anew into another folder",
         )
+    if data.pop("checksum", None) != _checksum(data):
+        raise _damaged(path, "it is not as the toolkit wrote it")
     try:
-        return Manifest(
+        manifest = Manifest(
             schema_version=version,
             generation=data["generation"],
             digest=int(data["digest"], 16),
             sources=[Source(**source) for source in data["sources"]],
-            records=[Part(**part) for part in data["records"]],
-            rejected=[Part(**part) for part in data["rejected"]],
-            tasks=data["tasks"],
-            sketches=data["sketches"],
+            **{kind: [Part(**part) for part in data[kind]] for kind in KINDS},
+            tasks=data["tasks"] and Part(**data["tasks"]),
+            sketches=data["sketches"] and Part(**data["sketches"]),
             space_sizes=data["space_sizes"],
+            settled=data["settled"],
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise DatasetError(f"damaged: {error!r}", where=path, cure="ingest the logs anew") from None
+        why = _contradiction(manifest)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _damaged(path, repr(error)) from None
+    if why:
+        raise _damaged(path, why)
+    return manifest
+
+
+def _damaged(path: Path, why: str) -> DatasetError:
+    cure = "the manifest is not to be edited; ingest the logs anew into another folder"
+    return DatasetError(f"damaged: {why}", where=path, cure=cure)
+
+
+def _contradiction(manifest: Manifest) -> str | None:
+    """What in a manifest cannot be: names that lead elsewhere, files named twice, wrong sums."""
+    for part in manifest.parts():
+        if [type(value) for value in vars(part).values()] != [str, int, list, int, str]:
+            return "a part is not described as it should be"
+    if not all(type(s.path) is str and type(s.labels) is dict for s in manifest.sources):
+        return "a source is not described as it should be"
+    names = [part.file for part in manifest.parts()]
+    for kind in KINDS:
+        for part in getattr(manifest, kind):
+            if not (is_part(part.file) and part.file.startswith(f"{kind}/")):
+                return f"{part.file!r} is no file of {kind}"
+        rows = sum(part.rows for part in getattr(manifest, kind))
+        if rows != sum(getattr(source, kind) for source in manifest.sources):
+            return f"parts and sources disagree on the number of {kind}"
+    for table in (manifest.tasks, manifest.sketches):
+        if table is not None and not (is_part(table.file) and "/" not in table.file):
+            return f"{table.file!r} is no table of the dataset"
+    if len(set(names)) < len(names):
+        return "a file is named twice"
+    for source in manifest.sources:
+        if source.lines != source.records + source.duplicates + source.rejected:
+            return f"the lines of {source.path} do not add up"
+    return None
 
 
 def save(folder: Path, manifest: Manifest) -> None:
     """Commit: replace the manifest atomically, after everything it names is on disk."""
     data = {**asdict(manifest), "digest": f"{manifest.digest:016x}"}
-    write_atomically(folder / FILE, orjson.dumps(data, option=orjson.OPT_INDENT_2))
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside the target, bring it to disk, then rename over it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as stream:
-        stream.write(content)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(path)
-    sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Bring a folder's entries to disk, where the system can."""
-    if os.name != "posix":
-        return
-    handle = os.open(folder, os.O_RDONLY)
+    data["checksum"] = _checksum(data)
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        write_atomically(folder / FILE, orjson.dumps(data, option=orjson.OPT_INDENT_2))
+    except OSError as error:
+        raise cannot_write(folder / FILE, error) from None
+
+
+def cannot_write(path: Path, error: OSError) -> DatasetError:
+    """What to say where a dataset's file cannot be written."""
+    return DatasetError(
+        f"cannot be written: {error.strerror or error}",
+        where=path,
+        cure="what was committed before is kept; make room and ingest again",
+    )
+
+
+def _checksum(data: dict[str, Any]) -> str:
+    """SHA-256 of the manifest's content, however it is laid out."""
+    return hashlib.sha256(orjson.dumps(data, option=orjson.OPT_SORT_KEYS)).hexdigest()

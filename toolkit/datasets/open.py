@@ -11,13 +11,12 @@ import orjson
 import polars as pl
 from numpy.typing import NDArray
 
-from toolkit.datasets import manifest as manifests
+from toolkit.datasets import snapshot
 from toolkit.datasets.enumeration import enumerated_tasks
 from toolkit.datasets.tables import read_sketches, read_tasks
 from toolkit.errors import DatasetError
 from toolkit.features.base import CandidateGroup
 from toolkit.records import Sketch, Task, content_id
-from toolkit.schema import RECORDS, REJECTED
 
 
 def open_dataset(folder: str | Path) -> Dataset:
@@ -26,7 +25,7 @@ def open_dataset(folder: str | Path) -> Dataset:
     Raises
     ------
     DatasetError
-        When there is none, or it has another schema version.
+        When there is none, it is damaged, or it has another schema version.
     """
     return Dataset(Path(folder))
 
@@ -36,21 +35,21 @@ class Dataset:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder
-        self.manifest = manifests.load(folder)
+        self._snapshot = snapshot.take(folder)
+        self.manifest = self._snapshot.manifest
 
     def records(self, columns: Sequence[str] | None = None) -> pl.LazyFrame:
         """All records (``schema.RECORDS``), in the order in which they were ingested."""
-        files = [self.path / part.file for part in self.manifest.records]
-        frame = pl.scan_parquet(files) if files else pl.LazyFrame(schema=RECORDS)
+        frame = self._snapshot.records
         return frame if columns is None else frame.select(columns)
 
     @cached_property
     def _tasks(self) -> dict[str, Task]:
-        return read_tasks(self.path, self.manifest.tasks)
+        return read_tasks(self._snapshot.tasks)
 
     @cached_property
     def _sketches(self) -> dict[str, Sketch]:
-        return read_sketches(self.path, self.manifest.sketches)
+        return read_sketches(self._snapshot.sketches)
 
     def tasks(self) -> dict[str, Task]:
         """Tasks by id."""
@@ -108,10 +107,7 @@ class Dataset:
 
     def rejected(self) -> pl.DataFrame:
         """Every line that is no record, with its reason (``schema.REJECTED``)."""
-        files = [self.path / part.file for part in self.manifest.rejected]
-        if not files:
-            return pl.DataFrame(schema=REJECTED)
-        return pl.scan_parquet(files).collect()
+        return self._snapshot.rejected.collect()
 
     def candidates(self, task_ids: Iterable[str] | None = None) -> pl.DataFrame:
         """One row a (task, candidate), in first-recorded order.

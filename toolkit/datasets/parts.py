@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from toolkit.datasets.manifest import Part, sync_folder
-from toolkit.errors import DatasetError
+from toolkit.atomic import sync_folder
+from toolkit.datasets.integrity import file_sha256
+from toolkit.datasets.manifest import Part, Source, cannot_write
+from toolkit.logs.block_reader import BlockResult
+from toolkit.logs.columns import numeric, repeated
 from toolkit.logs.rows import SCHEMA as ROWS
 
 ROW_GROUP_BYTES = 48 * 2**20
@@ -71,11 +76,11 @@ class PartWriter:
         self._stream: Any = None
         self._writer: Any = None
 
-    def add(self, table: Any, source_id: str) -> None:
-        """Append rows."""
+    def add(self, table: Any, *source_ids: str) -> None:
+        """Append rows, which are of these sources."""
         self._waiting.append(table)
         self._bytes += table.nbytes
-        self._sources[source_id] = None
+        self._sources.update(dict.fromkeys(source_ids))
         self.rows += len(table)
         if self._bytes >= ROW_GROUP_BYTES:
             self._write()
@@ -104,8 +109,9 @@ class PartWriter:
             self._stream.flush()
             os.fsync(self._stream.fileno())
             self._stream.close()
-        sync_folder(self._path.parent)
-        return Part(self._name, self.rows, list(self._sources))
+            sync_folder(self._path.parent)
+            size, sha256 = self._path.stat().st_size, file_sha256(self._path)
+        return Part(self._name, self.rows, list(self._sources), size, sha256)
 
     def discard(self) -> None:
         """Close and remove what was written."""
@@ -124,15 +130,50 @@ class PartWriter:
             yield
         except OSError as error:
             self.discard()
-            raise DatasetError(
-                f"cannot be written: {error.strerror or error}",
-                where=self._path,
-                cure="what was committed before is kept; make room and ingest again",
-            ) from None
+            raise cannot_write(self._path, error) from None
 
 
-def write_frame(folder: Path, name: str, frame: Any) -> None:
+def write_frame(folder: Path, name: str, frame: Any) -> Part:
     """Write a small table (a polars frame) and bring it to disk."""
-    writer = PartWriter(folder, name, frame.to_arrow().schema)
-    writer.add(frame.to_arrow(), "")
-    writer.finish()
+    table = frame.to_arrow()
+    writer = PartWriter(folder, name, table.schema)
+    writer.add(table)
+    return writer.finish()
+
+
+def placed(rows: Any, source: Source) -> Any:
+    """Rows of a source with their place in it."""
+    count, before = len(rows), source.records + source.duplicates
+    order = np.arange(before, before + count, dtype=np.int64)
+    rows = rows.append_column("source_id", repeated(source.source_id, count))
+    rows = rows.append_column("order", numeric(pa.int64(), order))
+    return rows.select(RECORDS.names)
+
+
+def rejected(result: BlockResult, source: Source) -> Any:
+    """Rows of a source's rejected lines."""
+    lines, offsets, reasons, contents = zip(*result.rejected, strict=True)
+    count = len(lines)
+    columns = [
+        pa.repeat(pa.scalar(source.source_id), count),
+        pa.repeat(pa.scalar(source.path), count),
+        pa.array(lines, pa.int64()),
+        pa.array(offsets, pa.int64()),
+        pa.array(reasons, pa.string()),
+        pa.array(contents, pa.binary()),
+    ]
+    return pa.table(columns, schema=REJECTED)
+
+
+def tables(path: Path) -> Iterator[Any]:
+    """The row groups of a part."""
+    with pq.ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            yield file.read_row_group(group)
+
+
+def column(path: Path, name: str) -> Iterator[Any]:
+    """One column of a part, a row group at a time."""
+    with pq.ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            yield file.read_row_group(group, columns=[name])[name]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import polars as pl
 
 from toolkit.datasets.open import Dataset
+from toolkit.datasets.sql import TABLES, check_sql
 from toolkit.datasets.tables import sketches_frame, tasks_frame
 from toolkit.errors import DatasetError
-
-TABLES = ("records", "candidates", "tasks", "sketches", "sources", "rejected")
 
 
 def query(dataset: Dataset, sql: str) -> pl.DataFrame:
@@ -20,8 +19,10 @@ def query(dataset: Dataset, sql: str) -> pl.DataFrame:
     Raises
     ------
     DatasetError
-        When the query cannot be understood or names what is not there.
+        When the query cannot be understood, names what is not there, or is no SELECT on the
+        tables (see ``check_sql``).
     """
+    check_sql(sql)
     frames = {
         "records": dataset.records(),
         "candidates": dataset.candidates_lazily(),
@@ -33,8 +34,8 @@ def query(dataset: Dataset, sql: str) -> pl.DataFrame:
     try:
         with pl.SQLContext(frames=frames) as context:
             return context.execute(sql).collect()
-    except pl.exceptions.PolarsError as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeError) as error:
         raise DatasetError(
-            f"the query failed: {str(error).splitlines()[0]}",
+            f"the query failed: {str(error).partition(chr(10))[0]}",
             cure="the tables are " + ", ".join(TABLES),
         ) from None

@@ -81,6 +81,12 @@ class IngestReport:
         return sum(source.outcome != "skipped" for source in self.per_source)
 
     @property
+    def nothing(self) -> bool:
+        """Whether not a line could be read, now or before."""
+        read = ("read", "unchanged")
+        return not any(source.lines or source.outcome in read for source in self.per_source)
+
+    @property
     def unchanged(self) -> int:
         """Logs that were ingested before and did not change since."""
         return sum(source.outcome == "unchanged" for source in self.per_source)

@@ -7,9 +7,29 @@ from pathlib import Path
 import orjson
 import polars as pl
 
+from toolkit.atomic import replacing
+from toolkit.datasets.open import Dataset
+from toolkit.datasets.outputs import check_targets
 from toolkit.errors import ToolkitError
 
 SUFFIXES = (".parquet", ".csv", ".json")
+
+
+def check_rows_target(path: Path, dataset: Dataset, *, force: bool = False) -> None:
+    """Refuse a file that rows must not be written to: before they are computed.
+
+    Raises
+    ------
+    ToolkitError
+        For a suffix that names no format, and as ``check_targets`` does.
+    """
+    if path.suffix not in SUFFIXES:
+        raise ToolkitError(
+            f"the suffix {path.suffix!r} names no format",
+            where=path,
+            cure="one of " + ", ".join(SUFFIXES),
+        )
+    check_targets([path], dataset, force=force)
 
 
 def write_rows(rows: pl.DataFrame, path: Path) -> None:
@@ -18,24 +38,22 @@ def write_rows(rows: pl.DataFrame, path: Path) -> None:
     Raises
     ------
     ToolkitError
-        For another suffix, or where the file cannot be written.
+        Where the file cannot be written.
     """
-    if path.suffix not in SUFFIXES:
-        raise ToolkitError(
-            f"the suffix {path.suffix!r} names no format",
-            where=path,
-            cure="one of " + ", ".join(SUFFIXES),
-        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.suffix == ".parquet":
-            rows.write_parquet(path)
-        elif path.suffix == ".csv":
-            _flat(rows).write_csv(path)
-        else:
-            rows.write_json(path)
-    except OSError as error:
-        raise ToolkitError(f"could not be written: {error.strerror or error}", where=path) from None
+        with replacing(path) as temporary:
+            if path.suffix == ".parquet":
+                rows.write_parquet(temporary)
+            elif path.suffix == ".csv":
+                _flat(rows).write_csv(temporary)
+            else:
+                rows.write_json(temporary)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ToolkitError(
+            f"could not be written: {why}", where=path, cure="make room, or name another file"
+        ) from None
 
 
 def _flat(rows: pl.DataFrame) -> pl.DataFrame:

@@ -106,7 +106,11 @@ class Run:
             data, mark = reading.document()
             name = reading.place.name.split(".")[0]
             settings = reading.settings
-            result.set_result(read_document(data, settings.kind, name, settings.machine))
+            read = read_document(data, settings.kind, name, settings.machine)
+            if read.unfinished:
+                reading.entry.outcome = "damaged"
+                reading.entry.message = "the document is cut off or damaged"
+            result.set_result(read)
             yield _Job(reading, Block(b"", 0, 0, len(data)), mark, result)
         except (LogError, BadLine) as error:
             reading.entry.outcome, reading.entry.message = "damaged", str(error)

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 import polars as pl
 
 from toolkit.datasets.open import Dataset
+from toolkit.datasets.sql import check_sql
 from toolkit.errors import DatasetError
+
+_FAILURES = (pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeError)
 
 
 def select_records(
@@ -39,18 +42,19 @@ def select_records(
         wanted = [dataset.task(task_id).task_id for task_id in task_ids]
         frame = frame.filter(pl.col("task_id").is_in(wanted))
     if where is not None:
+        check_sql(where, condition=True)
         try:
             frame = frame.filter(pl.sql_expr(where))
             frame.collect_schema()
-        except pl.exceptions.PolarsError as error:
+        except _FAILURES as error:
             raise DatasetError(
-                f"the condition {where!r} is not understood: {str(error).splitlines()[0]}",
+                f"the condition {where!r} is not understood: {str(error).partition(chr(10))[0]}",
                 cure="write it like: state = 'ok' AND latency_s < 0.001",
             ) from None
     try:
         rows = frame.collect()
-    except pl.exceptions.PolarsError as error:
-        raise DatasetError(f"the condition failed: {str(error).splitlines()[0]}") from None
+    except _FAILURES as error:
+        raise DatasetError(f"the condition failed: {str(error).partition(chr(10))[0]}") from None
     if top is not None:
         rows = _top(rows, top)
     if rows.is_empty():

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from toolkit.datasets.integrity import file_sha256
 from toolkit.errors import LogError
 from toolkit.logs.archives import Archive, is_archive
-from toolkit.logs.detect import HEAD_BYTES, Kind, detect, why_foreign
-from toolkit.logs.files import DecompressionErrors, find_logs, open_log
+from toolkit.logs.detect import Kind, detect, read_head, why_foreign
+from toolkit.logs.files import DecompressionErrors, Found, find_logs, open_log
 from toolkit.logs.places import Place
 from toolkit.records import content_id
 
@@ -39,15 +39,7 @@ class LogFile:
     @cached_property
     def sha256(self) -> str:
         """SHA-256 of the file (of an archive: the whole) as it lies on disk."""
-        return _sha256(self.place.path)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        digest = hashlib.sha256()
-        while chunk := stream.read(2**20):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return file_sha256(self.place.path)
 
 
 def discover(
@@ -61,18 +53,22 @@ def discover(
         When a path does not exist.
     """
     finder = _Finder(machine, path_rule)
-    return [file for path in find_logs(paths) for file in finder.look(path)]
+    return [file for found in find_logs(paths) for file in finder.look(found)]
 
 
 class _Finder:
     def __init__(self, machine: str | None, path_rule: re.Pattern[str] | None) -> None:
         self._machine, self._rule = machine, path_rule
 
-    def look(self, path: Path) -> Iterator[LogFile]:
+    def look(self, found: Found) -> Iterator[LogFile]:
         """Recognise a file, or the members of an archive."""
+        path = found.path
+        if found.trouble:
+            yield LogFile(Place(path), Kind.FOREIGN, trouble=found.trouble)
+            return
         try:
             with open_log(path) as stream:
-                head = stream.read(HEAD_BYTES)
+                head = read_head(stream)
         except LogError as error:
             yield LogFile(Place(path), Kind.FOREIGN, trouble=error.what)
         except (OSError, *DecompressionErrors) as error:
@@ -88,7 +84,7 @@ class _Finder:
         heads: dict[str, LogFile] = {}
         trouble: str | None = None
         try:
-            for name, head, why in archive.members(HEAD_BYTES):
+            for name, head, why in archive.members(read_head):
                 file = self._file(Place(path, name, archive), head)
                 if why:
                     file.kind, file.trouble = Kind.FOREIGN, why
@@ -96,7 +92,7 @@ class _Finder:
         except LogError as error:
             trouble = error.what
         beside = tuple(heads)
-        digest = _sha256(path)
+        digest = file_sha256(path)
         for name, file in heads.items():
             file.place = Place(path, name, archive, beside)
             file.__dict__["sha256"] = digest

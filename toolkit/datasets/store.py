@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import itertools
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from toolkit.datasets import manifest as manifests
-from toolkit.datasets.manifest import Manifest, Part, Source
-from toolkit.datasets.parts import RECORDS, REJECTED, PartWriter, write_frame
+from toolkit.datasets.integrity import missing, verify, verify_on_opening
+from toolkit.datasets.manifest import KINDS, Kind, Manifest, Part, Source
+from toolkit.datasets.parts import (
+    RECORDS,
+    REJECTED,
+    PartWriter,
+    column,
+    placed,
+    rejected,
+    tables,
+    write_frame,
+)
 from toolkit.datasets.record_index import RecordIndex
+from toolkit.datasets.settling import LINE, among, exchange, in_use, place
 from toolkit.datasets.tables import read_sketches, read_tasks, sketches_frame, tasks_frame
 from toolkit.logs.block_reader import BlockResult
-from toolkit.logs.columns import numeric, repeated
 from toolkit.logs.identity import merge_sketches, merge_tasks
 from toolkit.logs.ids import id_numbers
 from toolkit.records import Sketch, Task
+from toolkit.schema import SKETCHES, TASKS
 
 PART_ROWS = 500_000
 """Rows a part gathers before it is committed."""
@@ -30,8 +42,7 @@ PART_ROWS = 500_000
 SMALL_ROWS, MANY_SMALL = 25_000, 16
 """So many parts below so many rows, side by side, are merged into one."""
 
-Kind = Literal["records", "rejected"]
-_SCHEMAS: dict[str, Any] = {"records": RECORDS, "rejected": REJECTED}
+_SCHEMAS: dict[Kind, Any] = {"records": RECORDS, "duplicates": RECORDS, "rejected": REJECTED}
 
 
 class Store:
@@ -39,31 +50,37 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for name in _SCHEMAS:
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        if (folder / manifests.FILE).exists():
-            self.manifest = manifests.load(folder)
-        else:
-            self.manifest = Manifest()
-        self._sweep()
-        self.tasks = read_tasks(folder, self.manifest.tasks)
-        self.sketches = read_sketches(folder, self.manifest.sketches)
-        self._sources = {source.source_id: source for source in self.manifest.sources}
+        found = (folder / manifests.FILE).exists()
+        self.manifest = manifests.load(folder) if found else Manifest()
+        manifest = self.manifest
+        try:
+            verify_on_opening(folder, manifest.parts())
+            for name in KINDS:
+                (folder / name).mkdir(exist_ok=True)
+            self._sweep()
+        except FileNotFoundError as error:
+            raise missing(folder, error) from None
+        except OSError as error:
+            raise manifests.cannot_write(folder, error) from None
+        self.tasks = read_tasks(_table(folder, manifest.tasks, TASKS))
+        self.sketches = read_sketches(_table(folder, manifest.sketches, SKETCHES))
+        self._sources = {source.source_id: source for source in manifest.sources}
+        self._furthest = max((place(s) for s in manifest.sources if s.records), default=([], ""))
         self._known = RecordIndex()
-        for part in self.manifest.records:
-            for ids in _column(folder / part.file, "record_id"):
+        for part in manifest.records:
+            for ids in column(folder / part.file, "record_id"):
                 self._known.add(id_numbers(ids))
         self._writers: dict[Kind, PartWriter] = {}
+        self._numbers = itertools.count(1)
         self._tables_changed = self._dirty = False
 
     def _sweep(self) -> None:
-        """Remove what a killed run left behind: files that no commit names."""
-        named = self.manifest.files()
-        for folder in (*_SCHEMAS, "."):
+        """Remove what a killed run left behind: files of ours that no commit names."""
+        named = {part.file for part in self.manifest.parts()}
+        for folder in (*KINDS, "."):
             for path in (self.folder / folder).glob("*"):
                 name = path.relative_to(self.folder).as_posix()
-                ours = path.suffix in (".parquet", ".tmp")
-                if path.is_file() and ours and name not in named:
+                if manifests.is_ours(name) and name not in named and path.is_file():
                     path.unlink()
 
     def source(self, source_id: str, path: str) -> Source:
@@ -96,20 +113,26 @@ class Store:
             self._learn_task(task)
         for sketch in result.sketches:
             self._learn_sketch(sketch)
-        rows = result.rows
-        numbers = id_numbers(rows["record_id"])
+        numbers = id_numbers(result.rows["record_id"])
         fresh = self._known.fresh(numbers)
+        rows, repeats = placed(result.rows, source), None
         if not fresh.all():
-            rows, numbers = rows.filter(pa.array(fresh)), numbers[fresh]
+            rows, repeats = rows.filter(pa.array(fresh)), rows.filter(pa.array(~fresh))
+            numbers = numbers[fresh]
         self._known.add(numbers)
         self._count(numbers, 1)
         if len(rows):
-            self._writer("records").add(_placed(rows, source), source.source_id)
+            self._writer("records").add(rows, source.source_id)
+            self._furthest = max(self._furthest, place(source))
+        if repeats is not None:
+            self._writer("duplicates").add(repeats, source.source_id)
+            source.duplicates += len(repeats)
+            # The record may be of a source that comes behind this one.
+            self.manifest.settled &= place(source) >= self._furthest
         if result.rejected:
-            self._writer("rejected").add(_rejected(result, source), source.source_id)
+            self._writer("rejected").add(rejected(result, source), source.source_id)
         source.lines += result.lines
         source.records += len(rows)
-        source.duplicates += len(fresh) - len(rows)
         source.rejected += len(result.rejected)
         self._dirty = True
 
@@ -119,9 +142,12 @@ class Store:
 
     def _writer(self, kind: Kind) -> PartWriter:
         if kind not in self._writers:
-            name = f"{kind}/part-{self.manifest.generation + 1:06d}.parquet"
-            self._writers[kind] = PartWriter(self.folder, name, _SCHEMAS[kind])
+            self._writers[kind] = self._new_part(kind)
         return self._writers[kind]
+
+    def _new_part(self, kind: Kind, word: str = "part") -> PartWriter:
+        number = f"{self.manifest.generation + 1:06d}-{next(self._numbers)}"
+        return PartWriter(self.folder, f"{kind}/{word}-{number}.parquet", _SCHEMAS[kind])
 
     @property
     def full(self) -> bool:
@@ -143,20 +169,72 @@ class Store:
         self._writers = {}
         manifest.generation += 1
         if self._tables_changed:
-            manifest.tasks = f"tasks-{manifest.generation:06d}.parquet"
-            write_frame(self.folder, manifest.tasks, tasks_frame(self.tasks.values()))
-            manifest.sketches = f"sketches-{manifest.generation:06d}.parquet"
-            write_frame(self.folder, manifest.sketches, sketches_frame(self.sketches.values()))
+            number = f"{manifest.generation:06d}.parquet"
+            tasks, sketches = (
+                tasks_frame(self.tasks.values()),
+                sketches_frame(self.sketches.values()),
+            )
+            manifest.tasks = write_frame(self.folder, f"tasks-{number}", tasks)
+            manifest.sketches = write_frame(self.folder, f"sketches-{number}", sketches)
         manifests.save(self.folder, manifest)
         self._tables_changed = self._dirty = False
 
     def close(self) -> None:
-        """Commit, merge small parts, and remove files that no longer belong."""
+        """Commit, settle, merge small parts, and remove files that no longer belong."""
         self.commit()
-        for kind in ("records", "rejected"):
+        self._settle()
+        for kind in KINDS:
             self._merge_small(kind)
         self.commit()
         self._sweep()
+
+    def abandon(self) -> None:
+        """Remove what was written and not committed."""
+        for writer in self._writers.values():
+            writer.discard()
+        self._writers = {}
+
+    def _settle(self) -> None:
+        """Give every record to whom it belongs, and forget tasks and sketches of no line."""
+        if self.manifest.settled:
+            return
+        self._exchange()
+        self.commit()
+        for name, known in (("task_id", self.tasks), ("sketch_id", self.sketches)):
+            used = in_use(self.folder, self.manifest, name)
+            for gone in known.keys() - used:
+                del known[gone]
+                self.manifest.space_sizes.pop(gone, None)
+                self._tables_changed = True
+        self.manifest.settled = self._dirty = True
+
+    def _exchange(self) -> None:
+        if not self.manifest.duplicates:
+            return
+        promoted, demoted = exchange(self.folder, self.manifest)
+        known = set(demoted["record_id"])
+        fresh = promoted.filter(~pl.col("record_id").is_in(known))["record_id"]
+        numbers = id_numbers(fresh.to_arrow().cast(pa.string()))
+        self._known.add(numbers)
+        self._count(numbers, 1)
+        self._move("records", "duplicates", demoted)
+        self._move("duplicates", "records", promoted)
+
+    def _move(self, origin: Kind, target: Kind, lines: pl.DataFrame) -> None:
+        """Move lines from parts of one kind to parts of the other."""
+        if lines.is_empty():
+            return
+
+        def mine(table: Any) -> Any:
+            return pa.array(among(_frame(table), lines))
+
+        for table in self._without(origin, set(lines["source_id"]), mine):
+            ids = pc.unique(table["source_id"]).to_pylist()
+            self._writer(target).add(table, *ids)
+        for source_id, count in lines["source_id"].value_counts().iter_rows():
+            source = self._sources[source_id]
+            setattr(source, origin, getattr(source, origin) - count)
+            setattr(source, target, getattr(source, target) + count)
 
     def _merge_small(self, kind: Kind) -> None:
         """Merge runs of small neighbouring parts; rows keep their order."""
@@ -176,14 +254,10 @@ class Store:
             self._dirty = True
 
     def _merged(self, kind: Kind, run: list[Part]) -> Part:
-        name = f"{kind}/merged-{self.manifest.generation + 1:06d}-{len(run)}.parquet"
-        writer = PartWriter(self.folder, name, _SCHEMAS[kind])
-        sources: dict[str, None] = {}
+        writer = self._new_part(kind, "merged")
         for part in run:
-            writer.add(pq.read_table(self.folder / part.file), part.sources[0])
-            sources.update(dict.fromkeys(part.sources))
-        done = writer.finish()
-        return Part(done.file, done.rows, list(sources))
+            writer.add(pq.read_table(verify(self.folder, part)), *part.sources)
+        return writer.finish()
 
     def withdraw_unfinished(self, source: Source) -> None:
         """Take back the rejection of a last line that may have been finished since."""
@@ -195,94 +269,71 @@ class Store:
             self._dirty = True
 
     def forget(self, source: Source) -> None:
-        """Take a source's rows out: it changed and is read anew. Committed with what follows."""
+        """Take a source's rows out: it changed and is read anew. Committed with what follows.
+
+        Records that other sources hold as well stay, as theirs.
+        """
         if not source.lines:
             return
         self.commit()
-        self._drop("records", source)
+        gone = self._drop("records", source)
+        self._known.remove(gone)
+        self._count(gone, -1)
+        self._drop("duplicates", source)
         self._drop("rejected", source)
         source.lines = source.records = source.duplicates = source.rejected = 0
         source.consumed = source.seen = source.unfinished = 0
         source.consumed_sha256, source.finished, source.open_end = "", False, False
-        self._dirty = True
+        self.manifest.settled, self._dirty = False, True
+        if any(
+            np.isin(id_numbers(ids), gone).any()
+            for part in self.manifest.duplicates
+            for ids in column(self.folder / part.file, "record_id")
+        ):
+            self._exchange()
 
-    def _drop(self, kind: Kind, source: Source, line: int | None = None) -> None:
-        """Rewrite the parts that hold a source's rows (or one line's) without them."""
-        parts: list[Part] = getattr(self.manifest, kind)
+    def _drop(self, kind: Kind, source: Source, line: int | None = None) -> NDArray[np.uint64]:
+        """Remove a source's rows (or one line's); return their record ids, of records."""
+
+        def mine(table: Any) -> Any:
+            own = pc.equal(table["source_id"], source.source_id)
+            return own if line is None else pc.and_(own, pc.equal(table["line"], line))
+
+        gone = [np.zeros(0, dtype=np.uint64)]
+        for table in self._without(kind, {source.source_id}, mine):
+            if kind == "records":
+                gone.append(id_numbers(table["record_id"]))
+        return np.concatenate(gone)
+
+    def _without(
+        self, kind: Kind, sources: Collection[str], going: Callable[[Any], Any]
+    ) -> Iterator[Any]:
+        """Rewrite the parts of some sources without the rows that go, and give these."""
         kept: list[Part] = []
-        for number, part in enumerate(parts):
-            if source.source_id not in part.sources:
+        for part in getattr(self.manifest, kind):
+            if not set(sources) & set(part.sources):
                 kept.append(part)
                 continue
-            name = f"{kind}/part-{self.manifest.generation + 1:06d}-{number}.parquet"
-            writer = PartWriter(self.folder, name, _SCHEMAS[kind])
-            for table in _tables(self.folder / part.file):
-                gone = pc.equal(table["source_id"], source.source_id)
-                if line is not None:
-                    gone = pc.and_(gone, pc.equal(table["line"], line))
-                if kind == "records":
-                    numbers = id_numbers(table["record_id"].filter(gone))
-                    self._known.remove(numbers)
-                    self._count(numbers, -1)
+            writer = self._new_part(kind)
+            for table in tables(verify(self.folder, part)):
+                gone = going(table)
+                yield table.filter(gone)
                 rest = table.filter(pc.invert(gone))
                 if len(rest):
-                    for source_id in pc.unique(rest["source_id"]).to_pylist():
-                        writer.add(rest.filter(pc.equal(rest["source_id"], source_id)), source_id)
-            if writer.rows:
+                    writer.add(rest, *pc.unique(rest["source_id"]).to_pylist())
+            if writer.rows == part.rows:
+                writer.discard()
+                kept.append(part)
+            elif writer.rows:
                 kept.append(writer.finish())
         setattr(self.manifest, kind, kept)
+        self._dirty = True
 
 
-def _placed(rows: Any, source: Source) -> Any:
-    """Rows of a source with their place in the dataset."""
-    count = len(rows)
-    order = np.arange(source.records, source.records + count, dtype=np.int64)
-    rows = rows.append_column("source_id", repeated(source.source_id, count))
-    rows = rows.append_column("order", numeric(pa.int64(), order))
-    return rows.select(RECORDS.names)
+def _table(folder: Path, part: Part | None, schema: dict[str, pl.DataType]) -> pl.LazyFrame:
+    return pl.LazyFrame(schema=schema) if part is None else pl.scan_parquet(folder / part.file)
 
 
-def _rejected(result: BlockResult, source: Source) -> Any:
-    lines, offsets, reasons, contents = zip(*result.rejected, strict=True)
-    count = len(lines)
-    columns = [
-        pa.repeat(pa.scalar(source.source_id), count),
-        pa.repeat(pa.scalar(source.path), count),
-        pa.array(lines, pa.int64()),
-        pa.array(offsets, pa.int64()),
-        pa.array(reasons, pa.string()),
-        pa.array(contents, pa.binary()),
-    ]
-    return pa.table(columns, schema=REJECTED)
-
-
-def _tables(path: Path) -> Iterator[Any]:
-    """The row groups of a part."""
-    with pq.ParquetFile(path) as file:
-        for group in range(file.num_row_groups):
-            yield file.read_row_group(group)
-
-
-def _column(path: Path, name: str) -> Iterator[Any]:
-    with pq.ParquetFile(path) as file:
-        for group in range(file.num_row_groups):
-            yield file.read_row_group(group, columns=[name])[name]
-
-
-@contextmanager
-def locked(folder: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
-    """Hold a dataset's write lock; a second writer waits for the first."""
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        import fcntl
-    except ImportError:  # no advisory locks on this system: one writer is the user's care
-        yield
-        return
-    with (folder / ".lock").open("wb") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if waiting is not None:
-                waiting()
-            fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
+def _frame(table: Any) -> pl.DataFrame:
+    """Which lines the rows of a part are."""
+    return pl.DataFrame(pl.from_arrow(table.select(LINE)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import orjson
@@ -33,10 +32,8 @@ def tasks_frame(tasks: Iterable[Task]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=TASKS)
 
 
-def read_tasks(folder: Path, name: str | None) -> dict[str, Task]:
-    """Read the table of tasks."""
-    if name is None:
-        return {}
+def read_tasks(frame: pl.LazyFrame) -> dict[str, Task]:
+    """Tasks of a table (``schema.TASKS``) by id."""
     return {
         row["task_id"]: Task(
             task_id=row["task_id"],
@@ -50,7 +47,7 @@ def read_tasks(folder: Path, name: str | None) -> dict[str, Task]:
             extents=tuple(row["extents"]),
             blob=row["blob"],
         )
-        for row in pl.read_parquet(folder / name).iter_rows(named=True)
+        for row in frame.collect().iter_rows(named=True)
     }
 
 
@@ -68,10 +65,8 @@ def sketches_frame(sketches: Iterable[Sketch]) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SKETCHES)
 
 
-def read_sketches(folder: Path, name: str | None) -> dict[str, Sketch]:
-    """Read the table of sketches."""
-    if name is None:
-        return {}
+def read_sketches(frame: pl.LazyFrame) -> dict[str, Sketch]:
+    """Sketches of a table (``schema.SKETCHES``) by id."""
     return {
         row["sketch_id"]: Sketch(
             sketch_id=row["sketch_id"],
@@ -79,7 +74,7 @@ def read_sketches(folder: Path, name: str | None) -> dict[str, Sketch]:
             skeleton=row["skeleton"],
             knobs=tuple(_knob(entry) for entry in orjson.loads(row["knobs"])),
         )
-        for row in pl.read_parquet(folder / name).iter_rows(named=True)
+        for row in frame.collect().iter_rows(named=True)
     }
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from toolkit.logs.ansor_steps import BadStep, StepReader
-from toolkit.logs.base import BadLine, Reading, outcome_of, seconds, target_kind
+from toolkit.logs.base import BadLine, Reading, outcome_of, refuse_deep, seconds, target_kind
 from toolkit.logs.identity import Interner, make_sketch, make_task
 from toolkit.records import Sketch, Task, canonical_json
 
@@ -140,6 +140,7 @@ def _workload(key: str) -> tuple[list[Any], bool]:
     """Decode a workload key into (name, arguments...) and whether it is a bare name."""
     try:
         decoded = orjson.loads(key)
+        refuse_deep(key.encode())
     except orjson.JSONDecodeError:
         return [key], True
     if isinstance(decoded, list) and decoded and isinstance(decoded[0], str):

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 
 from toolkit.logs.ansor import FORMAT, AnsorReader
 from toolkit.logs.ansor_shapes import Decided, Shapes, Variant
-from toolkit.logs.base import BadLine
+from toolkit.logs.base import BadLine, refuse_deep
 from toolkit.logs.chunks import Candidates, Outcomes, Words, make_chunk
 from toolkit.logs.columns import Texts
 from toolkit.logs.number_runs import Runs
+from toolkit.logs.repeated_keys import decode, holds_repeated
 from toolkit.logs.rows import Rows
 from toolkit.records import Task
 
@@ -252,7 +253,10 @@ def _items(text: bytes) -> Any:
     """The task's items; ``None`` where they are none."""
     try:
         items = orjson.loads(text)
-    except orjson.JSONDecodeError:
+        refuse_deep(text)
+    except (orjson.JSONDecodeError, BadLine):
+        return None
+    if b"{" in text and holds_repeated(decode(text)):
         return None
     fine = isinstance(items, list) and len(items) >= 2 and type(items[0]) is str
     return items if fine else None

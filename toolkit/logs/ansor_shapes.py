@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from toolkit.logs.ansor import AnsorReader
 from toolkit.logs.ansor_steps import BadStep, PragmaText, Run, StepReader
+from toolkit.logs.base import BadLine, refuse_deep
 from toolkit.logs.number_runs import MAX_DIGITS, RUN, Pattern, Runs
 from toolkit.records import Sketch, canonical_json
 
@@ -28,7 +29,7 @@ _PRODUCT_LIMIT = float(2**62)
 class Decided(NamedTuple):
     """Decisions of lines ``(lines, knobs' parts)`` and extents of their loops.
 
-    ``small`` marks lines whose numbers were understood and stay within 64 bits.
+    ``small`` marks lines whose numbers were understood, stay within 64 bits and can be.
     """
 
     matrix: NDArray[np.int64]
@@ -139,11 +140,15 @@ class Variant:
 
         self._decisions, self._extents = columns(reader.decisions), columns(reader.extents)
         # Tiles with as many parts are computed together.
-        self._splits: list[tuple[NDArray[np.intp], _Columns, list[_Columns]]] = []
+        self._splits: list[tuple[NDArray[np.intp], _Columns, list[_Part]]] = []
         for size in sorted({len(lengths) for _, _, lengths in reader.splits}):
             alike = [split for split in reader.splits if len(split[2]) == size]
             outermost = np.array([at for at, _, _ in alike], dtype=np.intp)
-            parts = [columns([lengths[n] for _, _, lengths in alike]) for n in range(size)]
+            parts = []
+            for n in range(size):
+                nth = [each[n] for _, _, each in alike]
+                named = np.array([isinstance(length, Run) for length in nth], dtype=np.bool_)
+                parts.append(_Part(columns(nth), named))
             self._splits.append((outermost, columns([extent for _, extent, _ in alike]), parts))
 
     @classmethod
@@ -158,13 +163,14 @@ class Variant:
             return None
         try:
             steps = orjson.loads(b"[" + text + b"]")
+            refuse_deep(text)
             if canonical_json(steps) != b"[" + text.translate(None, b" ") + b"]":
                 return None
             traced = StepReader()
             traced.read(_Tracer(numbers).trace(steps))
             plain = StepReader()
             plain.read(steps)
-        except (orjson.JSONDecodeError, BadStep, _NotPlainError):
+        except (orjson.JSONDecodeError, BadLine, BadStep, _NotPlainError):
             return None
         if not traced.linear or list(traced.decisions) != list(plain.decisions):
             return None
@@ -195,7 +201,8 @@ class Variant:
             product = np.ones_like(whole)
             size = np.ones(whole.shape)
             for part in parts:
-                factor = part.of(values)
+                factor = part.columns.of(values)
+                small &= ((factor > 0) | ~part.told).all(axis=1)
                 product *= factor
                 size *= np.abs(factor)
             small &= (size < _PRODUCT_LIMIT).all(axis=1)
@@ -203,6 +210,13 @@ class Variant:
             outer = -(-whole // np.where(known, product, 1))
             matrix[:, outermost] = np.where(known, outer, 0)
         return Decided(matrix, small, self._extents.of(values))
+
+
+class _Part(NamedTuple):
+    """One length of each of several splits, and which of them the steps tell."""
+
+    columns: _Columns
+    told: NDArray[np.bool_]
 
 
 class _Columns(NamedTuple):

@@ -164,9 +164,13 @@ class StepReader:
     def _sp(self, step: list[Any]) -> None:
         stage, iterator = _int(step[1]), self._place(_int(step[1]), _int(step[2]))
         extent = 0 if step[3] is None else _int(step[3])
+        if extent < 0:
+            raise BadStep("SP has a negative extent")
         if not isinstance(step[4], list):
             raise BadStep("SP has no list of lengths")
         lengths = [0 if length is None else _int(length) for length in step[4]]
+        if any(length < 1 for length in step[4] if length is not None):
+            raise BadStep("SP has a length that is not positive")
         product = 1
         for length in lengths:
             product *= length

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple, cast
 
 from toolkit.errors import LogError
-from toolkit.logs.files import DecompressionErrors, decompressed, open_log
+from toolkit.logs.files import BAD_NAME, DecompressionErrors, decompressed, open_log, shown
 
 TAR_MAGIC = slice(257, 262)
 MAX_MEMBERS = 1_000_000
@@ -44,7 +44,7 @@ class Archive:
             self._zip = stream.read(4) == b"PK\x03\x04"
         self._cursor: Iterator[tuple[str, IO[bytes] | None, str | None]] | None = None
 
-    def members(self, head_bytes: int) -> Iterator[Member]:
+    def members(self, read_head: Callable[[IO[bytes]], bytes]) -> Iterator[Member]:
         """Give all files with the beginning of their (decompressed) content.
 
         Raises
@@ -58,7 +58,7 @@ class Archive:
                 continue
             try:
                 with decompressed(stream) as content:
-                    head = content.read(head_bytes)
+                    head = read_head(content)
             except (OSError, *DecompressionErrors) as error:
                 yield Member(name, b"", f"cannot be read: {error}")
                 continue
@@ -85,8 +85,8 @@ class Archive:
                 raise LogError(f"more than {MAX_MEMBERS:,} members", where=self.path)
             if _hidden(name):
                 continue
-            climbs = _climbs(name)
-            yield name, None if climbs else stream, climbs or trouble
+            why = _climbs(name) or (None if shown(name) == name else BAD_NAME)
+            yield name, None if why else stream, why or trouble
 
     def _limit(self) -> int:
         return max(FREE_BYTES, MAX_RATIO * self.path.stat().st_size)
@@ -106,7 +106,7 @@ class Archive:
                             yield info.filename, budget.watch(stream), None
                     except (zipfile.BadZipFile, NotImplementedError) as error:
                         yield info.filename, None, f"cannot be read: {error}"
-        except (zipfile.BadZipFile, EOFError) as error:
+        except (zipfile.BadZipFile, EOFError, UnicodeError) as error:
             raise LogError(f"the archive is damaged: {error}", where=self.path) from None
 
     def _walk_tar(self) -> Iterator[tuple[str, IO[bytes] | None, str | None]]:

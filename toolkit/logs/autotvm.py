@@ -171,10 +171,11 @@ class AutoTVMReader:
                 if not isinstance(value, list) or not value:
                     raise BadLine(f"the split {name} is not a list of factors")
                 parts = list(value)
-                for part in parts:
-                    if type(part) is not int or not -INT64_MAX <= part <= INT64_MAX:
-                        raise BadLine(f"a factor of {name} is not a 64-bit integer")
-                if parts[0] < 0:
+                open_end = type(parts[0]) is int and parts[0] == -1
+                for part in parts[1:] if open_end else parts:
+                    if type(part) is not int or not 0 < part <= INT64_MAX:
+                        raise BadLine(f"a factor of {name} is not a positive 64-bit integer")
+                if open_end:
                     parts[0] = _outermost(extents.get(name), parts[1:])
                 decisions.extend(parts)
                 shape.append([name, kind, len(parts)])

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
+import orjson
+
 from toolkit.records import (
     ERROR_NUMBER_STATES,
     Sketch,
@@ -19,8 +21,14 @@ from toolkit.records import (
 
 INT64_MAX = 2**63 - 1
 
-SENTINEL_S = 1e9
-"""Costs from here on stand for a failure (AutoTVM writes 1e9, Ansor and MetaSchedule 1e10)."""
+SHORTEST_S, LONGEST_S = 1e-10, 1e6
+"""No program runs for less than half a cycle of the fastest clock, or for more than 11 days.
+
+Costs beyond that are no measurements: AutoTVM writes 1e9 for a failure, the others 1e10.
+"""
+
+
+TOO_DEEP = "nested too deeply, or with a number beyond 64 bits"
 
 
 class BadLine(Exception):
@@ -108,8 +116,8 @@ def record_id(task_id: str, schedule: str, outcome: bytes) -> str:
 def outcome_of(costs: Any, error_number: Any) -> tuple[TrialState, tuple[float, ...]]:
     """Translate logged costs and an error number into a state and run times in seconds.
 
-    A failed trial has no run times. Costs that no program can have (a sentinel, zero, a negative
-    number) make a trial ``UNKNOWN`` even where the error number says that all went well.
+    A failed trial has no run times. Costs that no program can have (``SHORTEST_S``,
+    ``LONGEST_S``) make a trial ``UNKNOWN`` even where the error number says that all went well.
 
     Raises
     ------
@@ -130,7 +138,7 @@ def outcome_of(costs: Any, error_number: Any) -> tuple[TrialState, tuple[float, 
         state = found
     if state is not TrialState.OK:
         return state, ()
-    if not costs or any(not 0.0 < cost < SENTINEL_S for cost in costs):
+    if not costs or not SHORTEST_S <= min(costs) <= max(costs) <= LONGEST_S:
         return TrialState.UNKNOWN, ()
     return state, tuple(map(float, costs))
 
@@ -151,12 +159,67 @@ def integer(value: Any, what: str) -> int:
     raise BadLine(f"{what} is not a 64-bit integer")
 
 
+MAX_NESTING = 100
+"""What is nested deeper is refused: what is read must also fit into what is written around it."""
+
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
+
+
+def refuse_deep(text: bytes) -> None:
+    """Raise ``BadLine`` for JSON that is nested more than ``MAX_NESTING`` deep."""
+    if text.count(b"[") + text.count(b"{") > MAX_NESTING and _is_deep(text):
+        raise BadLine(TOO_DEEP)
+
+
+def _is_deep(text: bytes) -> bool:
+    """Take innermost pairs of brackets away, a level at a time."""
+    left = text.translate(_BRACKETS, _NO_BRACKETS)
+    for _ in range(MAX_NESTING):
+        less = left.replace(b"[]", b"")
+        if len(less) == len(left):
+            break
+        left = less
+    if not left or b"[]" in left:
+        return bool(left)
+    # Brackets in texts stand in the way: count those that are none.
+    return _depth(orjson.loads(text)) > MAX_NESTING
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level:
+        below: list[Any] = []
+        for item in level:
+            if isinstance(item, (dict, list)):
+                below.extend(item.values() if isinstance(item, dict) else item)
+        depth, level = depth + 1, below
+    return depth
+
+
+def check_extents(extents: Sequence[int]) -> None:
+    """Raise ``BadLine`` for extents that no loop has: negative ones, or beyond 64 bits."""
+    if extents and not 0 <= min(extents) <= max(extents) <= INT64_MAX:
+        raise BadLine("an extent is negative or beyond 64 bits")
+
+
+def check_shapes(arguments: Any) -> None:
+    """Raise ``BadLine`` for tensors (``["TENSOR", ...]``) of shapes that none has."""
+    waiting = [arguments]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, list):
+            waiting.extend(item)
+            if item and item[0] == "TENSOR":
+                for shape in item[1:]:
+                    if isinstance(shape, list):
+                        check_extents([size for size in shape if type(size) is int])
+
+
 def target_kind(target: str) -> str:
     """First word of a target string, or the ``kind`` of a target written as JSON."""
     text = target.strip()
     if text.startswith("{"):
-        import orjson
-
         try:
             kind = orjson.loads(text).get("kind")
         except (orjson.JSONDecodeError, AttributeError):

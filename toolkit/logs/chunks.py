@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from toolkit.logs.base import SENTINEL_S, mean
+from toolkit.logs.base import LONGEST_S, SHORTEST_S, mean
 from toolkit.logs.columns import Texts, numeric, ragged, repeated
 from toolkit.logs.ids import candidate_numbers, candidate_seed, hex_ids
 from toolkit.logs.rows import SCHEMA
@@ -131,7 +131,7 @@ class Outcomes:
         possible = np.zeros(len(counts), dtype=np.bool_)
         some = counts > 0
         if some.any():
-            fine = (costs > 0) & (costs < SENTINEL_S)
+            fine = (costs >= SHORTEST_S) & (costs <= LONGEST_S)
             possible[some] = np.logical_and.reduceat(fine, begins[some])
         self.ok = (errors == 0) & possible
         self.states = np.where((errors == 0) & ~self.ok, _UNKNOWN, _OF_ERROR[errors])

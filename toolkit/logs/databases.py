@@ -10,7 +10,7 @@ import orjson
 
 from toolkit.errors import LogError
 from toolkit.logs.base import BadLine
-from toolkit.logs.detect import HEAD_BYTES, Kind, detect
+from toolkit.logs.detect import Kind, detect, read_head
 from toolkit.logs.files import DecompressionErrors, read_blocks
 from toolkit.logs.metaschedule import Database
 from toolkit.logs.metaschedule_workload import Workload, read_workload
@@ -41,7 +41,7 @@ def _holds_workloads(place: Place) -> bool:
         return False
     try:
         with place.open() as stream:
-            return detect(stream.read(HEAD_BYTES), place.name) is Kind.METASCHEDULE_WORKLOAD
+            return detect(read_head(stream), place.name) is Kind.METASCHEDULE_WORKLOAD
     except (LogError, OSError, *DecompressionErrors):
         return False
 

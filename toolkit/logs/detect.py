@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from enum import Enum
+from typing import IO
 
 import orjson
 
-from toolkit.logs.files import BOM
+from toolkit.logs.files import BOM, MAX_LINE_BYTES
 
 HEAD_BYTES = 2**18
 """So much of a file is looked at."""
+
+LONGEST_FIRST = 2 * MAX_LINE_BYTES
+"""A first line may have so many bytes: more than any that is read."""
 
 
 class Kind(str, Enum):
@@ -58,6 +62,23 @@ _OTHERS: tuple[tuple[bytes, str], ...] = (
     (b"\x89HDF\r\n", "an HDF5 file, not a log"),
     (b"\x93NUMPY", "a NumPy array, not a log"),
 )
+
+
+def read_head(stream: IO[bytes]) -> bytes:
+    """The beginning of a file, as much as it takes to recognise it.
+
+    Where it ends within the first line, this line and as much again behind it.
+    """
+    head = stream.read(HEAD_BYTES)
+    if b"\n" in head or len(head) < HEAD_BYTES or head.removeprefix(BOM)[:1] not in b"{[# \t":
+        return head
+    parts = [head]
+    while len(parts) * HEAD_BYTES <= LONGEST_FIRST and (part := stream.read(HEAD_BYTES)):
+        parts.append(part)
+        if b"\n" in part:
+            parts.append(stream.read(HEAD_BYTES))
+            break
+    return b"".join(parts)
 
 
 def why_foreign(head: bytes) -> str:

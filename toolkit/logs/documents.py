@@ -24,12 +24,24 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from toolkit.logs.base import BadLine, Reading, outcome_of, seconds, word_code
+from toolkit.logs.base import (
+    TOO_DEEP,
+    BadLine,
+    Reading,
+    outcome_of,
+    refuse_deep,
+    seconds,
+    word_code,
+)
 from toolkit.logs.block_reader import REJECTED_BYTES, BlockResult, Rejected, no_garbage_collection
 from toolkit.logs.detect import Kind
+from toolkit.logs.document_text import decode_document
 from toolkit.logs.identity import KnobList, learn_labels, make_sketch, make_task
+from toolkit.logs.repeated_keys import TWICE, Repeated, holds_repeated
 from toolkit.logs.rows import Rows
 from toolkit.records import Sketch, Task, TrialState, canonical_json
+
+CUT = "unfinished: the document is cut off or damaged within this entry"
 
 MAX_DOCUMENT_BYTES = 96 * 2**20
 """A document is read as a whole; larger ones are refused, to keep memory bounded."""
@@ -80,31 +92,31 @@ class _Entry(NamedTuple):
 def read_document(data: bytes, kind: Kind, name: str, machine: str | None) -> BlockResult:
     """Read a document; ``name`` stands for the workload where the document does not tell it.
 
+    Of a damaged document the entries before the damage are read; the rest is one rejected line.
+
     Raises
     ------
     BadLine
         When it is not the document that it seemed to be.
     """
-    with no_garbage_collection():
-        document = _decode(data, kind)
-        if kind is Kind.T4:
-            return _Document(*_t4(document, name, machine)).read()
-        return _Document(*_cache(document, name, machine)).read()
-
-
-def _decode(data: bytes, kind: Kind) -> dict[str, Any]:
     try:
-        document = orjson.loads(data)
-    except orjson.JSONDecodeError as error:
-        if kind is not Kind.KERNEL_TUNER:
-            raise BadLine(f"not JSON: {error}") from None
-        try:
-            document = orjson.loads(data.rstrip().rstrip(b",") + b"}}")
-        except orjson.JSONDecodeError:
-            raise BadLine(f"not JSON: {error}") from None
-    if not isinstance(document, dict):
-        raise BadLine("the document is not a JSON object")
-    return document
+        with no_garbage_collection():
+            document, end = decode_document(data, kind)
+            if type(document) is Repeated:
+                raise BadLine(TWICE)
+            if not isinstance(document, dict):
+                raise BadLine("the document is not a JSON object")
+            parse = _t4 if kind is Kind.T4 else _cache
+            result = _Document(*parse(document, name, machine)).read()
+    except (RecursionError, UnicodeError, orjson.JSONEncodeError):
+        raise BadLine(TOO_DEEP) from None
+    if end < len(data):
+        rest = data[end:].lstrip(b" \t\r\n,")
+        rejected = Rejected(result.lines + 1, len(data) - len(rest), CUT, rest[:REJECTED_BYTES])
+        result.rejected.append(rejected)
+        result.lines += 1
+        result.unfinished = True
+    return result
 
 
 class _Document:
@@ -128,9 +140,13 @@ class _Document:
         rejected: list[Rejected] = []
         for number, raw in enumerate(self._entries, start=1):
             try:
+                if holds_repeated(raw):
+                    raise BadLine(TWICE)
                 rows.add(self._reading(self._interpret(raw)), number)
             except BadLine as bad:
                 rejected.append(Rejected(number, 0, str(bad), _bytes(raw)))
+            except (RecursionError, orjson.JSONEncodeError):
+                rejected.append(Rejected(number, 0, TOO_DEEP, _bytes(raw)))
         return BlockResult(
             rows=rows.table(),
             lines=len(self._entries),
@@ -145,11 +161,9 @@ class _Document:
         values = list(entry.configuration.values())
         if not names:
             raise BadLine("the configuration is empty")
-        try:
-            codes = tuple(word_code(value) for value in values)
-            schedule = canonical_json(entry.configuration).decode()
-        except orjson.JSONEncodeError:
-            raise BadLine("nested too deeply, or with a number beyond 64 bits") from None
+        codes = tuple(word_code(value) for value in values)
+        schedule = canonical_json(entry.configuration)
+        refuse_deep(schedule)
         state = entry.state
         run_times: tuple[float, ...] = ()
         if state is TrialState.OK:
@@ -158,13 +172,13 @@ class _Document:
             task=self._task,
             sketch=self._sketch(names, codes, values),
             decisions=codes,
-            schedule=schedule,
+            schedule=schedule.decode(),
             format_version=self._version,
             tvm_version=None,
             state=state,
             error_number=None,
             run_times_s=run_times,
-            elapsed_s=entry.elapsed,
+            elapsed_s=seconds(entry.elapsed, "elapsed time"),
             timestamp=_timestamp(entry.timestamp),
         )
 
@@ -194,6 +208,11 @@ def _labels(values: Any) -> tuple[tuple[int, str], ...]:
     )
 
 
+def _shallow(value: Any) -> Any:
+    refuse_deep(canonical_json(value))
+    return value
+
+
 def _bytes(raw: Any) -> bytes:
     try:
         return orjson.dumps(raw)[:REJECTED_BYTES]
@@ -206,7 +225,7 @@ def _timestamp(value: Any) -> float | None:
         return seconds(value, "timestamp")
     try:
         return datetime.fromisoformat(value).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError, OSError):
         return None
 
 
@@ -233,7 +252,7 @@ def _t4(
     task = make_task(
         format=Kind.T4.value,
         workload=str(about.get("workload") or name),
-        arguments=about.get("arguments"),
+        arguments=_shallow(about.get("arguments")),
         target=str(about.get("target") or ""),
         target_kind=str(about.get("target_kind") or "unknown"),
         machine=machine or (str(about["machine"]) if about.get("machine") else None),
@@ -288,7 +307,7 @@ def _cache(
     task = make_task(
         format=Kind.KERNEL_TUNER.value,
         workload=str(document.get("kernel_name") or name),
-        arguments=document.get("problem_size"),
+        arguments=_shallow(document.get("problem_size")),
         target=str(device or ""),
         target_kind="unknown",
         hardware={"device_name": device} if device else {},

@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import lzma
+import os
 import tarfile
 import zipfile
 import zlib
@@ -67,32 +68,65 @@ class Block(NamedTuple):
         return io.BytesIO(self.body).readlines()  # bytes.split takes seven times as long
 
 
-def find_logs(paths: Iterable[str | Path]) -> list[Path]:
+HIDDEN = "hidden (its name begins with a dot): name it to have it read"
+LINKED = "a link to a folder, which is not followed: name it to have it read"
+BAD_NAME = "its name is not UTF-8: rename it"
+
+
+class Found(NamedTuple):
+    """A file or folder that paths lead to; ``trouble`` says why it is not read."""
+
+    path: Path
+    trouble: str | None = None
+
+
+def find_logs(paths: Iterable[str | Path]) -> list[Found]:
     """List the files that paths name, folders walked, each file once, in a stable order.
+
+    What is left out of a folder is listed as well, with the reason: hidden files and folders,
+    links to folders, and names that are not UTF-8.
 
     Raises
     ------
     LogError
         When a path does not exist.
     """
-    found: dict[Path, None] = {}
+    found: dict[Path, Found] = {}
     for given in paths:
         path = Path(given)
-        if path.is_dir():
-            for file in sorted(path.rglob("*")):
-                hidden = any(part.startswith(".") for part in file.relative_to(path).parts)
-                if file.is_file() and not hidden:
-                    found.setdefault(file)
-        elif path.is_file():
-            found.setdefault(path)
-        elif path.exists():
+        if not path.exists():
+            raise LogError("no such file or folder", where=shown(path), cure="check the path")
+        if not (path.is_file() or path.is_dir()):
             # Whoever writes into a pipe may never begin, and it is read more than once.
             raise LogError(
                 "is no regular file", where=path, cure="write what it gives into a file first"
             )
-        else:
-            raise LogError("no such file or folder", where=path, cure="check the path")
-    return list(found)
+        for entry in sorted(_walk(path)) if path.is_dir() else [_named(path)]:
+            found.setdefault(entry.path, entry)
+    return list(found.values())
+
+
+def _walk(top: Path) -> Iterator[Found]:
+    for at, folders, files in os.walk(top):
+        folder = Path(at)
+        for name in [name for name in folders if name.startswith(".")]:
+            folders.remove(name)
+            yield Found(folder / name, HIDDEN)
+        for name in [name for name in folders if (folder / name).is_symlink()]:
+            yield Found(folder / name, LINKED)
+        for name in files:
+            path = folder / name
+            if path.is_file():
+                yield Found(path, HIDDEN) if name.startswith(".") else _named(path)
+
+
+def _named(path: Path) -> Found:
+    return Found(path, None if shown(path) == str(path) else BAD_NAME)
+
+
+def shown(path: object) -> str:
+    """A path (or name) as text that can be printed and written, also where it is not UTF-8."""
+    return str(path).encode(errors="backslashreplace").decode()
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from toolkit.logs.base import check_extents, check_shapes
 from toolkit.records import Knob, Sketch, Task, canonical_json, content_id
 
 _CACHE_LIMIT = 100_000
@@ -55,7 +56,14 @@ def make_task(
     hash; Ansor: the extents where the key alone does not tell shapes). Extents and the blob do
     not enter by themselves: they are read from schedules or repeat the workload. Where the
     workload's name is only a label (``named=False``) it does not enter either.
+
+    Raises
+    ------
+    BadLine
+        For extents or shapes that no tensor has.
     """
+    check_extents(extents)
+    check_shapes(arguments)
     task_id = content_id(
         "task",
         format,

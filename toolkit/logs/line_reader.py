@@ -8,10 +8,11 @@ import orjson
 
 from toolkit.logs.ansor import AnsorReader
 from toolkit.logs.autotvm import AutoTVMReader
-from toolkit.logs.base import BadLine, Reading
+from toolkit.logs.base import TOO_DEEP, BadLine, Reading, refuse_deep
 from toolkit.logs.detect import Kind, kind_of_object
 from toolkit.logs.metaschedule import Database, MetaScheduleReader
 from toolkit.logs.metaschedule_workload import read_workload
+from toolkit.logs.repeated_keys import count_keys, refuse_repeated
 
 COMMENT = "a comment"
 BLANK = "a blank line"
@@ -58,9 +59,11 @@ class LineReader:
         try:
             return self._interpret(entry, index, text)
         except (RecursionError, orjson.JSONEncodeError):
-            raise BadLine("nested too deeply, or with a number beyond 64 bits") from None
+            raise BadLine(TOO_DEEP) from None
 
     def _interpret(self, entry: Any, index: int, text: bytes) -> Reading:
+        refuse_deep(text)
+        refuse_repeated(text, _keys(entry))
         if isinstance(entry, list):
             return self.metaschedule.interpret(entry, index, text)
         kind = kind_of_object(entry)
@@ -69,6 +72,21 @@ class LineReader:
         if kind is Kind.ANSOR:
             return self.ansor.interpret(entry)
         raise BadLine("JSON, but not a tuning record")
+
+
+def _keys(entry: Any) -> int:
+    """Keys where a line has objects as a rule; elsewhere they take a slower look."""
+    if isinstance(entry, list):
+        record = entry[1] if len(entry) == 2 else None
+        return count_keys(record[2:]) if isinstance(record, list) else 0
+    if not isinstance(entry, dict):
+        return 0
+    keys = len(entry)
+    for value in entry.values():
+        inner = value[-1] if type(value) is list and value else value
+        if type(inner) is dict:
+            keys += len(inner)
+    return keys
 
 
 def _why_not_json(text: bytes, error: orjson.JSONDecodeError) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from toolkit.logs.base import BadLine, Reading, outcome_of, seconds
+from toolkit.logs.base import BadLine, Reading, check_shapes, outcome_of, seconds
 from toolkit.logs.identity import Interner, make_task
 from toolkit.logs.metaschedule_trace import FORMAT, Skeleton, check_instructions, read_skeleton
 from toolkit.logs.metaschedule_workload import Workload
@@ -166,6 +166,7 @@ class MetaScheduleReader:
             identity=workload.structural_hash,
             named=False,
         )
+        check_shapes(arguments)
         self.workloads[task.task_id] = which
         return replace(task, arguments=arguments), workload.tvm_version
 

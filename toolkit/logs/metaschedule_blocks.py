@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from toolkit.logs.base import BadLine
+from toolkit.logs.base import BadLine, refuse_deep
 from toolkit.logs.chunks import Candidates, Outcomes, Words, make_chunk
 from toolkit.logs.columns import Texts
 from toolkit.logs.metaschedule import MetaScheduleReader
 from toolkit.logs.metaschedule_trace import FORMAT, Skeleton, check_instructions, read_skeleton
+from toolkit.logs.repeated_keys import count_keys, refuse_repeated
 from toolkit.logs.rows import Rows
 from toolkit.records import Task, canonical_json
 
@@ -94,7 +95,10 @@ class MetaScheduleBlocks:
         head = self._heads.get(text)
         if head is None:
             try:
-                instructions = orjson.loads(b"[" + text[len(_START) : -1] + b"]")
+                whole = b"[" + text[len(_START) : -1] + b"]"
+                instructions = orjson.loads(whole)
+                refuse_deep(whole)
+                refuse_repeated(whole)
                 canonical = canonical_json(instructions)
                 skeleton = read_skeleton(instructions)
             except (orjson.JSONDecodeError, orjson.JSONEncodeError, BadLine):
@@ -129,7 +133,10 @@ class MetaScheduleBlocks:
 
     def _instructions(self, head: _Head, text: bytes) -> _Instructions:
         """Parse the instructions from ``EnterPostproc`` on; raise ``BadLine``."""
-        parsed = orjson.loads(b"[" + text + b"]]")
+        whole = b"[" + text + b"]]"
+        parsed = orjson.loads(whole)
+        refuse_deep(whole)
+        refuse_repeated(whole)
         check_instructions(parsed)
         if len(head.tails) >= _KEPT_PIECES:
             head.tails.clear()
@@ -140,6 +147,8 @@ class MetaScheduleBlocks:
     def _task(self, begin: bytes, end: bytes) -> tuple[Task, str | None]:
         """Parse workload index, target and arguments; raise ``ValueError`` or ``BadLine``."""
         ((target, arguments),) = orjson.loads(b"[[" + end)
+        refuse_deep(b"[[" + end)
+        refuse_repeated(b"[[" + end, count_keys(target))
         if begin[-1:] != b",":
             raise ValueError("not a workload index")
         (which,) = orjson.loads(begin[:-1] + b"]")

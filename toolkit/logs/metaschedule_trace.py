@@ -86,6 +86,11 @@ class Skeleton:
                 raise BadLine(f"instruction {slot.instruction} has no choice {str(value)[:40]}")
         if not all(type(part) is int and abs(part) <= INT64_MAX for part in flat):
             raise BadLine("a decision is not a 64-bit integer")
+        if min(flat, default=1) < 1:
+            for slot, knob in zip(self._slots, self.sketch.knobs, strict=True):
+                factors = flat[knob.offset : knob.offset + knob.width]
+                if slot.kind == "tile" and min(factors, default=1) < 1:
+                    raise BadLine(f"a factor of instruction {slot.instruction} is not positive")
         return tuple(flat)
 
     def _sorted(self, decisions: list[Any]) -> list[Any]:

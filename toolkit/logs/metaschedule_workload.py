@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from toolkit.logs.base import BadLine
+from toolkit.logs.base import BadLine, check_extents
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,8 @@ def read_workload(line: bytes) -> Workload:
         functions, blocks, version = _Graph(graph).describe()
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError):
         raise BadLine("the workload's graph is of an unknown layout") from None
+    for block in blocks:
+        check_extents(block.extents)
     return Workload(entry[0], functions, blocks, version, line.decode())
 
 

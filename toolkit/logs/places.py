@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from toolkit.logs.archives import Archive
-from toolkit.logs.files import open_log
+from toolkit.logs.files import open_log, shown
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class Place:
     beside: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     def __str__(self) -> str:
-        return str(self.path) if self.member is None else f"{self.path}::{self.member}"
+        return shown(self.path if self.member is None else f"{self.path}::{self.member}")
 
     @property
     def identity(self) -> str:
         """What tells this place apart, whatever the working directory."""
-        resolved = str(self.path.resolve())
-        return resolved if self.member is None else f"{resolved}::{self.member}"
+        resolved = shown(self.path.resolve())
+        return resolved if self.member is None else f"{resolved}::{shown(self.member)}"
 
     @property
     def name(self) -> str:
