@@ -15,7 +15,7 @@ from toolkit.cli.main import app
 from toolkit.live.guides import Guides, load_guides
 from toolkit.training import load_throughput
 from toolkit.training.cores import core_counts, core_warnings, target_task
-from toolkit.training.store import MANIFEST
+from toolkit.training.store import MANIFEST, seal
 from toolkit.workspace import bundled
 
 TOLD = "have seen llvm logs of 1 core; this target has 2"
@@ -77,7 +77,7 @@ def test_tune_warns_of_another_count() -> None:
 @pytest.mark.live
 def test_validate_warns_of_another_count() -> None:
     assert CliRunner().invoke(app, ["ingest", "two", "--dataset", "ds2"]).exit_code == 0
-    command = ["validate", "--dataset", "ds2", "--seconds", "5", "--top", "1"]
+    command = ["validate", "--dataset", "ds2", "--seconds", "10", "--top", "3"]
     command += ["--strategy", "random", "--out", "validation"]
     shown = CliRunner().invoke(app, command)
     assert TOLD in shown.stderr, shown.output
@@ -124,7 +124,7 @@ def test_only_counts_that_are_known_on_both_sides_are_compared(tmp_path: Path) -
             copy = tmp_path / "old" / file.relative_to(old.parent)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(file.read_bytes())
-    (tmp_path / "old" / MANIFEST).write_bytes(orjson.dumps(manifest))
+    (tmp_path / "old" / MANIFEST).write_bytes(orjson.dumps(seal(manifest)))
     assert core_warnings([load_throughput(tmp_path / "old")], [target_task(TWO)]) == []
 
 
