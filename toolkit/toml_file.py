@@ -35,11 +35,22 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise RecipeError("there is no such file", where=path)
     try:
         content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-        return content
     except OSError as error:
         raise RecipeError(error.strerror or "unreadable", where=path) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise RecipeError(f"not TOML: {error}", where=path) from None
+    if _beyond(content):
+        raise RecipeError("an integer has more than 64 bits", where=path)
+    return content
+
+
+def _beyond(value: Any) -> bool:
+    """Whether an integer is in it that TOML does not have, though Python reads it."""
+    if isinstance(value, dict):
+        return any(_beyond(each) for each in value.values())
+    if isinstance(value, list):
+        return any(_beyond(each) for each in value)
+    return isinstance(value, int) and not -(2**63) <= value < 2**63
 
 
 def checked(

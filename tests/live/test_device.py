@@ -75,17 +75,6 @@ def test_a_program_that_takes_too_long_is_stopped_and_the_next_one_runs(
         assert device.measure(program).state is TrialState.BUILD_TIMEOUT
 
 
-def test_a_dead_process_costs_one_trial(design: DesignSpace, device: Device) -> None:
-    first = device.measure(_program(design))
-    assert first.state is TrialState.OK
-    process = device._process
-    assert process is not None
-    process.kill()
-    process.wait()
-    assert device.measure(_program(design, 20)).state is not TrialState.OK
-    assert device.measure(_program(design, 40)).state is TrialState.OK
-
-
 def test_a_process_that_cannot_start_is_a_named_error() -> None:
     with Device('{"kind": "no-such-kind"}', Protocol()) as device, pytest.raises(LiveError):
         device.measure(Program("x", "", [], 0))

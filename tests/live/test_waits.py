@@ -103,5 +103,5 @@ def test_a_workload_that_hangs_is_said_not_to_be_checked(
         guides=Guides(),
     )
     [row] = result["tasks"]
-    assert row["failed"] == {"run timeout": 1}
+    assert row["failed"] == {"run_timeout": 1}
     assert "limit" in row["unchecked"]

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from toolkit.errors import RecipeError, did_you_mean
 from toolkit.training.models import MODELS
 from toolkit.training.models.base import Model, Rows
@@ -13,6 +15,10 @@ from toolkit.training.recipe import ModelOptions, Recipe
 
 FIELDS = ("rounds", "emphasis")
 """What a search may change beside parameters of a library."""
+
+
+ABSURD = 1e30
+"""Predictions are of the order of one."""
 
 
 def check_recipe(recipe: Recipe, kind: str) -> None:
@@ -54,6 +60,8 @@ def fit_one(
             threads=threads,
             device=recipe.device if options.library == "xgboost" else "cpu",
         )
+        if not (np.abs(model.predict(rows.features[:100])) < ABSURD).all():
+            raise ValueError("what it predicts is without a bound")
     return model
 
 
