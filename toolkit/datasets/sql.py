@@ -43,7 +43,7 @@ def check_sql(sql: str, *, condition: bool = False) -> None:
         raise DatasetError(
             "only a SELECT is run", cure="begin with SELECT; the tables are " + ", ".join(TABLES)
         )
-    for (kind, text), (_, behind) in zip(tokens, [*tokens[1:], ("", "")], strict=True):
+    for (kind, text), (_, behind) in zip(tokens, [*tokens[1:], ("", "")], strict=False):
         if kind in ("word", "quoted") and behind == "(":
             name = text.strip('"`').lower()
             if name.startswith(("read_", "scan_")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from toolkit.datasets.parts import (
 from toolkit.datasets.record_index import RecordIndex
 from toolkit.datasets.settling import LINE, among, exchange, in_use, place
 from toolkit.datasets.tables import read_sketches, read_tasks, sketches_frame, tasks_frame
+from toolkit.errors import DatasetError
 from toolkit.logs.block_reader import BlockResult
 from toolkit.logs.identity import merge_sketches, merge_tasks
 from toolkit.logs.ids import id_numbers
@@ -50,8 +52,7 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        found = (folder / manifests.FILE).exists()
-        self.manifest = manifests.load(folder) if found else Manifest()
+        self.manifest = _committed(folder)
         manifest = self.manifest
         try:
             verify_on_opening(folder, manifest.parts())
@@ -193,6 +194,9 @@ class Store:
         for writer in self._writers.values():
             writer.discard()
         self._writers = {}
+        with suppress(OSError, DatasetError):
+            self.manifest = _committed(self.folder)
+            self._sweep()
 
     def _settle(self) -> None:
         """Give every record to whom it belongs, and forget tasks and sketches of no line."""
@@ -328,6 +332,11 @@ class Store:
                 kept.append(writer.finish())
         setattr(self.manifest, kind, kept)
         self._dirty = True
+
+
+def _committed(folder: Path) -> Manifest:
+    """What was committed last; nothing in a new folder."""
+    return manifests.load(folder) if (folder / manifests.FILE).exists() else Manifest()
 
 
 def _table(folder: Path, part: Part | None, schema: dict[str, pl.DataType]) -> pl.LazyFrame:
