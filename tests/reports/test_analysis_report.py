@@ -89,6 +89,7 @@ def test_an_empty_dataset_can_be_reported(tmp_path: Path) -> None:
     ingest([write(tmp_path / "a.log", autotvm())], tmp_path / "dataset")
     found = manifest.load(tmp_path / "dataset")
     found.records.clear()
+    found.sources.clear()
     manifest.save(tmp_path / "dataset", found)
     page = render_html(report_summary(ReportInputs(dataset=tmp_path / "dataset")))
     assert "What the record says" not in page
