@@ -23,12 +23,7 @@ def check_rows_target(path: Path, dataset: Dataset, *, force: bool = False) -> N
     ToolkitError
         For a suffix that names no format, and as ``check_targets`` does.
     """
-    if path.suffix not in SUFFIXES:
-        raise ToolkitError(
-            f"the suffix {path.suffix!r} names no format",
-            where=path,
-            cure="one of " + ", ".join(SUFFIXES),
-        )
+    _check_suffix(path)
     check_targets([path], dataset, force=force)
 
 
@@ -38,8 +33,9 @@ def write_rows(rows: pl.DataFrame, path: Path) -> None:
     Raises
     ------
     ToolkitError
-        Where the file cannot be written.
+        For a suffix that names no format, and where the file cannot be written.
     """
+    _check_suffix(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
@@ -54,6 +50,15 @@ def write_rows(rows: pl.DataFrame, path: Path) -> None:
         raise ToolkitError(
             f"could not be written: {why}", where=path, cure="make room, or name another file"
         ) from None
+
+
+def _check_suffix(path: Path) -> None:
+    if path.suffix not in SUFFIXES:
+        raise ToolkitError(
+            f"the suffix {path.suffix!r} names no format",
+            where=path,
+            cure="one of " + ", ".join(SUFFIXES),
+        )
 
 
 def _flat(rows: pl.DataFrame) -> pl.DataFrame:
