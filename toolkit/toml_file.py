@@ -39,18 +39,22 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise RecipeError(error.strerror or "unreadable", where=path) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise RecipeError(f"not TOML: {error}", where=path) from None
-    if _beyond(content):
-        raise RecipeError("an integer has more than 64 bits", where=path)
+    field = _beyond(content)
+    if field is not None:
+        raise RecipeError(f"{field}: an integer has more than 64 bits", where=path)
     return content
 
 
-def _beyond(value: Any) -> bool:
-    """Whether an integer is in it that TOML does not have, though Python reads it."""
+def _beyond(value: Any, field: str = "it") -> str | None:
+    """Field with an integer that TOML does not have, though Python reads it."""
     if isinstance(value, dict):
-        return any(_beyond(each) for each in value.values())
-    if isinstance(value, list):
-        return any(_beyond(each) for each in value)
-    return isinstance(value, int) and not -(2**63) <= value < 2**63
+        found = (_beyond(inner, name) for name, inner in value.items())
+    elif isinstance(value, list):
+        found = (_beyond(inner, field) for inner in value)
+    else:
+        wide = isinstance(value, int) and not -(2**63) <= value < 2**63
+        return field if wide else None
+    return next((name for name in found if name is not None), None)
 
 
 def checked(
