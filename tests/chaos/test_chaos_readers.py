@@ -199,7 +199,7 @@ def test_names_and_archives_that_mean_no_good(tmp_path):
         folder.mkdir()
         with zipfile.ZipFile(folder / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
             for n, line in enumerate(GOOD):
-                archive.writestr(f"{n}.log", line * 3)
+                archive.writestr(f"{n}.log", (line + b"\n") * 3)
         data = bytearray((folder / "x.zip").read_bytes())
         for _ in range(rng.choice((1, 5))):
             data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
