@@ -18,7 +18,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from toolkit.atomic import replacing, write_atomically
+from toolkit.atomic import replacing, sweep, write_atomically
 from toolkit.records import content_id
 from toolkit.replay.scenario import Scenario
 from toolkit.replay.table import STATES, RecordedTable
@@ -41,6 +41,13 @@ class Parts:
     def __init__(self, folder: Path, key: str) -> None:
         self.folder = folder / "parts" / key
         self.folder.mkdir(parents=True, exist_ok=True)
+
+    def __enter__(self) -> Parts:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # A failure ends the other processes in the middle of their pieces.
+        sweep(self.folder)
 
     def path(self, task_id: str, label: str) -> Path:
         """File of one piece."""

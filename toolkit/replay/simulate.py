@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -101,9 +102,9 @@ def simulate(
     grids = _grids(tables, scenario)
     # What cannot be forecast is said before anything is replayed.
     readings = readings_of(tables) if forecast_draws else {}
-    with TemporaryDirectory() as temporary:
-        folder = Path(temporary) if out is None else Path(out)
-        parts = Parts(folder, key)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory())) if out is None else Path(out)
+        parts = stack.enter_context(Parts(folder, key))
         jobs = [Job(table, grids) for table in tables.values()]
         run_jobs(jobs, scenario, folders or model_set, workers, parts, progress)
         rows = {(t, label): parts.metrics(t, label) for t in tables for label in scenario.labels}
