@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from typer.testing import CliRunner
+
+from toolkit.cli.main import app
 
 TOOLKIT = str(Path(sys.executable).with_name("toolkit"))
 MARK = "TOOLKIT_TEST_RUN"
@@ -61,6 +64,19 @@ class Running:
 def toolkit(*arguments: Any, cwd: Path, **environment: str) -> tuple[int, str, str]:
     """Run a command to its end: exit code, standard output, standard error."""
     return Running(*arguments, cwd=cwd, **environment).finish()
+
+
+def here(*arguments: Any, cwd: Path) -> tuple[int, str, str]:
+    """Run a command in this process, which saves starting one; else as ``toolkit``."""
+    before = Path.cwd()
+    os.chdir(cwd)
+    try:
+        done = CliRunner().invoke(app, [*map(str, arguments)])
+    finally:
+        os.chdir(before)
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.stdout, done.stderr
 
 
 def until(true: Callable[[], Any], seconds: float = 20.0) -> bool:

@@ -11,7 +11,7 @@ import orjson
 import pytest
 from made_autotvm import write_autotvm
 from made_commands import QUICK
-from running import TOOLKIT, toolkit
+from running import TOOLKIT, here, toolkit
 
 SCENARIO = """
 seeds = 2
@@ -30,10 +30,10 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_autotvm(folder / "logs" / "log.json")
     (folder / "quick.toml").write_text(QUICK)
     (folder / "mine.toml").write_text(SCENARIO)
-    assert toolkit("ingest", "logs", cwd=folder)[0] == 0
-    assert toolkit("train", "throughput", "--recipe", "quick.toml", cwd=folder)[0] == 0
+    assert here("ingest", "logs", cwd=folder)[0] == 0
+    assert here("train", "throughput", "--recipe", "quick.toml", cwd=folder)[0] == 0
     command = ("simulate", "--scenario", "mine.toml", "--workers", "1")
-    assert toolkit(*command, cwd=folder)[0] == 0
+    assert here(*command, cwd=folder)[0] == 0
     return folder
 
 
@@ -98,18 +98,14 @@ def test_standard_output_that_takes_nothing_is_told(workplace: Path) -> None:
         assert "Exception ignored" not in done.stderr.decode()
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_a_terminal_that_knows_few_characters_is_no_reason_to_stop(
-    workplace: Path, encoding: str
-) -> None:
+def test_a_terminal_that_knows_few_characters_is_no_reason_to_stop(workplace: Path) -> None:
+    encoding = "ascii"
     label = "a \u2013 \U0001f600 [/red] [bold]"
     (workplace / "odd.toml").write_text(SCENARIO + f'label = "{label}"\n', encoding="utf-8")
     command = ("simulate", "--scenario", "odd.toml", "--workers", "1")
     code, out, err = toolkit(*command, cwd=workplace, PYTHONIOENCODING=encoding)
     assert code == 0, err
     assert "[/red]" in out.replace("\n", "") and "\\u2013" in out
-    code, out, _ = toolkit(*command, "--json", cwd=workplace, PYTHONIOENCODING="utf-8")
-    assert code == 0 and list(orjson.loads(out)["strategies"]) == [label]
     run = subprocess.run(
         [TOOLKIT, *command, "--json"],
         cwd=workplace,
@@ -148,7 +144,7 @@ def test_a_report_of_damaged_files_is_one_line(
     path = tmp_path / "copy" / "tuning" / file
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
-    code, _, err = toolkit("report", cwd=tmp_path / "copy")
+    code, _, err = here("report", cwd=tmp_path / "copy")
     assert code == 1
     one_line(err)
 
@@ -169,14 +165,14 @@ def test_a_file_where_a_folder_is_needed_is_one_line(
     workplace: Path, command: tuple[str, ...]
 ) -> None:
     (workplace / "file").write_text("mine")
-    code, _, err = toolkit(*command, cwd=workplace)
+    code, _, err = here(*command, cwd=workplace)
     assert code == 1 and "file" in one_line(err)
     assert (workplace / "file").read_text() == "mine"
 
 
 @pytest.mark.parametrize("command", ["tune", "collect", "validate", "demo"])
 def test_a_seed_below_zero_is_refused(tmp_path: Path, command: str) -> None:
-    code, _, err = toolkit(command, "--seed", "-1", cwd=tmp_path)
+    code, _, err = here(command, "--seed", "-1", cwd=tmp_path)
     assert code == 2 and "Traceback" not in err and "equal to 0" in err
 
 
@@ -190,5 +186,5 @@ def test_what_a_killed_writer_left_is_swept(workplace: Path) -> None:
     mine.write_text("not the toolkit's")
     alive.write_text("of a process that is there")
     command = ("simulate", "--scenario", "mine.toml", "--workers", "1")
-    assert toolkit(*command, cwd=workplace)[0] == 0
+    assert here(*command, cwd=workplace)[0] == 0
     assert not left.exists() and mine.exists() and alive.exists()

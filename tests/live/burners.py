@@ -8,7 +8,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-A_CORE = 8
+A_CORE = 4
+
+NOT_THE_MACHINE = "the machine was not the one that the search read on"
+"""What every command says of it."""
 
 
 @contextlib.contextmanager

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import math
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
 import orjson
 import polars as pl
 import pytest
+from running import here
 
+from tests.live.burners import NOT_THE_MACHINE, slow_machine
 from toolkit.errors import LeakError, LiveError
 from toolkit.live.confirm import INCUMBENT, TWIN
 from toolkit.live.guides import Guides
 from toolkit.live.leg import STOCK
-from toolkit.live.protocol import Protocol
-from toolkit.live.race import RaceSettings, needed_models, race
+from toolkit.live.race import needed_models
 from toolkit.live.race_confirm import CONFIRMED_FILE
 from toolkit.live.race_curves import reached
 from toolkit.live.race_report import add_quality, compare_legs, geometric_mean, report_race
 from toolkit.live.race_rules import leg_order, refuse_seen
 from toolkit.live.race_steps import MOST, Held, as_good_from, steps_of
-from toolkit.live.slowed import SLOWED
-from toolkit.live.tasks import tasks_of
+from toolkit.live.slowed import DECIDES_NOTHING, SLOWED
 from toolkit.records import Task
 
 
@@ -151,16 +152,46 @@ def test_an_arm_without_its_model_is_refused_before_anything_runs() -> None:
         needed_models(Guides(), ["mutation-guided"])
 
 
-def test_a_race_runs_its_legs_once_and_confirms_the_finals(target: str, tmp_path: Path) -> None:
-    tasks = tasks_of(["matmul:16,16,16"], target)
-    common = {
-        "target": target,
-        "protocol": Protocol(number=1, repeat=1, min_repeat_ms=1, max_retries=0),
-        "models": [],
-    }
+COMMAND = (
+    *("race", "--workload", "matmul:128,128,128", "--seeds", "1", "--strategy", "random"),
     # TVM's own workers need long to start on a machine that is busy with other tests.
-    settings = RaceSettings(("random",), 4, 1, 2, {}, 240.0)
-    result = race(tasks, tmp_path, settings=settings, **common)
+    *("--threads", "1", "--stock-build-timeout", "240"),
+)
+
+
+@pytest.fixture(scope="module")
+def legs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Legs that were raced and not confirmed."""
+    out = tmp_path_factory.mktemp("legs")
+    command = (*COMMAND, "--trials", "4", "--out", out, "--json")
+    code, said, err = here(*command, "--blocks", "0", cwd=out)
+    assert code == 0, err
+    assert orjson.loads(said)["confirmed"] == []
+    return out
+
+
+@pytest.fixture
+def raced(legs: Path, tmp_path: Path) -> Path:
+    """A copy of them."""
+    return Path(shutil.copytree(legs, tmp_path / "race"))
+
+
+def written(out: Path) -> dict[Path, int]:
+    return {path: path.stat().st_mtime_ns for path in out.rglob("leg.json")}
+
+
+def confirmed_here(out: Path, blocks: int) -> tuple[int, str]:
+    command = (*COMMAND, "--trials", "4", "--out", out, "--json")
+    code, said, err = here(*command, "--blocks", blocks, cwd=out)
+    assert code in (0, 4), err
+    return code, said
+
+
+def test_a_race_runs_its_legs_once_and_confirms_the_finals(raced: Path) -> None:
+    before = written(raced)
+    # What a machine that others keep busy leaves undecided is read anew.
+    code, said = next(found for _ in range(4) if not (found := confirmed_here(raced, 2))[0])
+    result = orjson.loads(said)
     (row,) = result["rows"]
     assert row["arm"] == "random" and row["stock_trials"] == row["trials"] == 4
     assert row["s_seconds"] is not None or row["at_least_seconds"] > 0
@@ -171,17 +202,39 @@ def test_a_race_runs_its_legs_once_and_confirms_the_finals(target: str, tmp_path
     assert confirmed["as_good"][STOCK]["trial"] <= row["stock_reached_trials"]
     assert (row["quality_seconds"] is None) == (confirmed["as_good"]["random"] is None)
     assert {len(values) for values in confirmed["readings_s"].values()} == {2}
-    assert confirmed["slowed_by"] > 0
-    (folder,) = tmp_path.glob(f"legs/*/seed-0/{CONFIRMED_FILE}")
+    assert confirmed["slowed_by"] > 0 and not confirmed["undecided"]
+    (folder,) = raced.glob(f"legs/*/seed-0/{CONFIRMED_FILE}")
     told = [warning for warning in result["warnings"] if str(folder) in warning]
     assert len(told) == (confirmed["slowed_by"] > SLOWED)
-    curves = pl.read_parquet(tmp_path / "curves.parquet")
+    curves = pl.read_parquet(raced / "curves.parquet")
     assert curves.group_by("arm").len().sort("arm")["len"].to_list() == [4, 4]
-    assert orjson.loads((tmp_path / "race.json").read_bytes())["rows"] == result["rows"]
+    assert orjson.loads((raced / "race.json").read_bytes())["rows"] == result["rows"]
 
-    legs = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("leg.json")}
-    again = race(tasks, tmp_path, settings=settings, **common)
+    again = orjson.loads(confirmed_here(raced, 2)[1])
     assert again["rows"] == result["rows"] and again["confirmed"] == result["confirmed"]
-    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("leg.json")} == legs
-    with pytest.raises(LiveError, match="trials"):
-        race(tasks, tmp_path, settings=RaceSettings(("random",), 5, 1, 2, {}, 240.0), **common)
+    assert written(raced) == before, "no leg was run again"
+    code, _, err = here(*COMMAND, "--trials", "5", "--out", raced, cwd=raced)
+    assert code == 1 and "trials" in err
+
+
+def test_a_race_on_a_slow_machine_is_undecided_and_then_read_anew(raced: Path) -> None:
+    with slow_machine():
+        code, said = confirmed_here(raced, 2)
+    assert code == 4, said
+    (confirmed,) = orjson.loads(said)["confirmed"]
+    assert confirmed["slowed_by"] >= DECIDES_NOTHING
+    assert confirmed["undecided"].startswith(NOT_THE_MACHINE)
+    assert confirmed["finals"] == confirmed["steps"] == confirmed["as_good"] == {}
+    result = orjson.loads((raced / "race.json").read_bytes())
+    assert result["summary"]["random"]["undecided"] == 1
+    assert result["summary"]["random"]["final_ratio"] is None
+    assert any(NOT_THE_MACHINE in warning for warning in result["warnings"])
+
+    before = (confirmed["readings_s"], written(raced))
+    code, said = confirmed_here(raced, 2)
+    (confirmed,) = orjson.loads(said)["confirmed"]
+    assert confirmed["readings_s"] != before[0] and written(raced) == before[1]
+    assert code == (4 if confirmed["undecided"] else 0)
+    assert (confirmed["finals"] == {}) == bool(confirmed["undecided"])
+    code, said, _ = here(*COMMAND, "--trials", "4", "--out", raced, "--blocks", "2", cwd=raced)
+    assert ("undecided" in said) == (code == 4)

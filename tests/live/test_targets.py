@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import tvm
-from running import toolkit
+from running import here
 
 from toolkit.live.machine import parse_target
 
@@ -39,7 +39,7 @@ def test_a_gpu_that_is_not_there_is_said_not_to_be(tmp_path: Path) -> None:
         ("cuda", "CUDA sees none"),
         ('{"kind": "cuda", "arch": "sm_86"}', "max_threads_per_block"),
     ):
-        code, _, err = toolkit("tune", "--target", target, "--trials", "1", cwd=tmp_path)
+        code, _, err = here("tune", "--target", target, "--trials", "1", cwd=tmp_path)
         assert code == 1 and said in err and "Traceback" not in err
 
 
@@ -66,5 +66,5 @@ def test_a_workload_that_is_none_is_one_line(tmp_path: Path, workload: str, said
     (tmp_path / "other.py").write_text("import tvm\nWORKLOADS = {'f': tvm.IRModule({})}\n")
     (tmp_path / "numbers.py").write_text("WORKLOADS = {'f': 3}\n")
     for command in ("tune", "collect"):
-        code, _, err = toolkit(command, "--workload", workload, "--trials", "1", cwd=tmp_path)
+        code, _, err = here(command, "--workload", workload, "--trials", "1", cwd=tmp_path)
         assert code == 1 and said in err and "Traceback" not in err, err

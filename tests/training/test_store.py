@@ -9,7 +9,7 @@ import orjson
 import pytest
 from made_autotvm import write_autotvm
 from made_commands import QUICK
-from running import toolkit
+from running import here
 
 from toolkit.datasets import ingest
 from toolkit.training.recipe import load_recipe
@@ -78,7 +78,7 @@ def test_a_file_that_is_not_as_it_was_written_ends_no_process(
     workplace: Path, damage, ending: str
 ) -> None:
     damage(workplace / "tuning" / "models" / "throughput", ending)
-    code, _, err = toolkit("evaluate", "tuning/models/throughput", cwd=workplace)
+    code, _, err = here("evaluate", "tuning/models/throughput", cwd=workplace)
     assert code == 1 and "Traceback" not in err
     assert "was changed since it was written" in err or "is absent" in err
 
@@ -100,7 +100,7 @@ def test_a_manifest_that_was_edited_is_refused(workplace: Path, change) -> None:
     change(manifest)
     path.write_bytes(orjson.dumps(manifest))
     for command in (("evaluate", "tuning/models/throughput"), ("report",)):
-        code, _, err = toolkit(*command, cwd=workplace)
+        code, _, err = here(*command, cwd=workplace)
         assert code == 1 and "was changed since it was written" in err and "Traceback" not in err
 
 
@@ -108,7 +108,7 @@ def test_a_manifest_that_was_edited_is_refused(workplace: Path, change) -> None:
 def test_a_manifest_that_is_none_is_refused(workplace: Path, content: bytes) -> None:
     (workplace / "tuning" / "models" / "throughput" / "manifest.json").write_bytes(content)
     for command in (("predict", "logs"), ("simulate",)):
-        code, _, err = toolkit(*command, cwd=workplace)
+        code, _, err = here(*command, cwd=workplace)
         assert code == 1 and "manifest.json" in err and "Traceback" not in err
 
 
@@ -117,8 +117,8 @@ def test_trained_again_the_folder_holds_the_new_model_alone(workplace: Path) -> 
     before = {path.relative_to(model) for path in model.rglob("*") if path.is_file()}
     (model / "recipe.toml").write_text("# of the model before")
     (workplace / "other.toml").write_text(QUICK.replace("rounds = 30", "rounds = 7"))
-    assert toolkit("train", "throughput", "--recipe", "other.toml", cwd=workplace)[0] == 0
+    assert here("train", "throughput", "--recipe", "other.toml", cwd=workplace)[0] == 0
     after = {path.relative_to(model) for path in model.rglob("*") if path.is_file()}
     assert before & after == {Path("manifest.json")}
     assert len({path.parts[0] for path in after}) == 2
-    assert toolkit("evaluate", "tuning/models/throughput", cwd=workplace)[0] == 0
+    assert here("evaluate", "tuning/models/throughput", cwd=workplace)[0] == 0
