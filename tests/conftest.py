@@ -7,10 +7,17 @@ from pathlib import Path
 import pytest
 
 REAL_LOGS = Path(__file__).resolve().parents[2] / "shared" / "logs"
+TESTS = Path(__file__).parent
+# They read how long programs take: two workers that measure at once would slow one another.
+MEASURE = ("live", "cli/test_live.py", "cli/test_core_counts.py", "test_children.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip ``real_logs`` tests where the folder is absent."""
+    """One worker to a file, and one to all that measures; skip ``real_logs`` where they are not."""
+    for item in items:
+        measures = any(item.path.is_relative_to(TESTS / name) for name in MEASURE)
+        group = "measure" if measures else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
     if REAL_LOGS.is_dir():
         return
     skip = pytest.mark.skip(reason="the real logs are not beside this checkout")
