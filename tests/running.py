@@ -46,14 +46,21 @@ class Running:
                 continue
         return found
 
-    def end(self, number: int) -> None:
-        """Send a signal and wait until the command is gone."""
+    def end(self, number: int) -> tuple[str, str]:
+        """Send a signal and wait until the command is gone: standard output, standard error."""
         self.process.send_signal(number)
-        self.process.communicate()
+        return self.process.communicate()
 
     def left(self) -> list[str]:
         """Processes that outlive the command (after a moment for the system to end them)."""
-        return [] if until(lambda: not self.processes()) else [str(p) for p in self.processes()]
+        found: list[psutil.Process] = []
+
+        def gone() -> bool:
+            found[:] = self.processes()
+            return not found
+
+        until(gone)
+        return [str(process) for process in found]
 
     def finish(self) -> tuple[int, str, str]:
         """Wait for its end: exit code, standard output, standard error."""

@@ -152,6 +152,30 @@ def test_a_program_that_hangs_ends_with_the_parent(tmp_path: Path) -> None:
     assert until(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE)
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, None])
+def test_a_group_ends_with_its_first_process(tmp_path: Path, number: int | None) -> None:
+    script = tmp_path / "first.py"
+    script.write_text(
+        "import subprocess, sys\n"
+        "from toolkit.children import end_group_with_this\n"
+        "end_group_with_this()\n"
+        "print(subprocess.Popen(['sleep', '100']).pid, flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    first = children.start(children.python(str(script)), **pipes)
+    assert first.stdin is not None and first.stdout is not None
+    sleeper = psutil.Process(int(first.stdout.readline()))
+    assert sleeper.is_running() and sleeper.status() != psutil.STATUS_ZOMBIE
+    if number is None:
+        first.stdin.close()
+    else:
+        first.send_signal(number)
+    first.wait()
+    assert until(lambda: not sleeper.is_running() or sleeper.status() == psutil.STATUS_ZOMBIE)
+    children.end(first)
+
+
 def test_a_child_whose_parent_is_gone_before_it_begins_does_not_begin(tmp_path: Path) -> None:
     command = children.python("toolkit.logs.worker")
     command[3] = "1"  # not its parent

@@ -6,8 +6,8 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 _TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp", re.DOTALL)
@@ -33,11 +33,19 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file beside its place, then put it there in one step; it is on disk after that."""
-    with replacing(path) as temporary, temporary.open("wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    sync_folder(path.parent)
+    write_together({path: data})
+
+
+def write_together(files: Mapping[Path, bytes]) -> None:
+    """Write files beside their places, then put them there: all, or none where one does not fit."""
+    with ExitStack() as stack:
+        for path, data in files.items():
+            with stack.enter_context(replacing(path)).open("wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+    for folder in {path.parent for path in files}:
+        sync_folder(folder)
 
 
 def sync_folder(folder: Path) -> None:

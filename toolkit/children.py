@@ -75,6 +75,24 @@ def end(process: subprocess.Popen[bytes]) -> None:
                 stream.close()
 
 
+def end_group_with_this() -> None:
+    """Have this process's group killed when this process ends, whatever ends it.
+
+    For a child (``start``) in which others start processes: those would finish what they do, a
+    build of minutes or a program that never ends, with nobody to hear of it. A second process
+    waits for the end. Called before there are threads.
+    """
+    if not hasattr(os, "fork") or os.getpgrp() != os.getpid():
+        return  # the group is not its own
+    waits, held = os.pipe()  # no program that is started inherits them
+    if os.fork():
+        os.close(waits)
+        return
+    os.close(held)
+    os.read(waits, 1)
+    os.killpg(0, signal.SIGKILL)
+
+
 @cache
 def _starter(pid: int) -> ThreadPoolExecutor:
     """The one thread of this process that starts children: it lives as long as the process."""

@@ -15,7 +15,7 @@ from collections import Counter
 import loglines
 import pytest
 from contents import contents, debris
-from kills import KILLS, SEED
+from kills import KILLS, SEED, killed_or_ended
 from running import Running, toolkit
 
 from toolkit.datasets import check, ingest, open_dataset
@@ -102,14 +102,7 @@ def test_ingests_that_are_killed(tmp_path, workers):
     counts: Counter[str] = Counter()
     while counts["killed"] < KILLS:
         run = Small(*command, cwd=tmp_path)
-        time.sleep(rng.uniform(0.3 * took, 1.1 * took))
-        number = rng.choice((signal.SIGKILL, signal.SIGTERM))
-        run.end(number)
-        assert run.left() == [], f"left after {number.name}"
-        ended = run.process.returncode == 0
-        assert ended or run.process.returncode == -number
-        counts["finished" if ended else "killed"] += 1
-        counts[number.name] += not ended
+        ended = killed_or_ended(run, rng.uniform(0.3 * took, 1.1 * took), rng, counts, (0,))
         whole(ds)
         if ended:
             compare(ds, logs, tmp_path / "clean")

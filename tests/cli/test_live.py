@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import orjson
@@ -10,6 +12,7 @@ from typer.testing import CliRunner
 
 from toolkit.cli.main import app
 from toolkit.live.slowed import SLOWED
+from toolkit.locks import LOCK_FILE, writing
 
 runner = CliRunner()
 
@@ -45,6 +48,30 @@ def test_validate_gives_a_verdict_that_can_be_read_back(workspace: Path) -> None
     assert orjson.loads((workspace / "validation" / "verdicts.json").read_bytes()) == printed
     again = ["ingest", str(workspace / "validation"), "--dataset", str(workspace / "dataset")]
     assert runner.invoke(app, again).exit_code == 0, "what was measured is a log like any other"
+
+
+def test_a_second_validation_is_refused_with_the_first_ones_process(
+    workspace: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "validation"
+    with writing(out):
+        command = ["validate", "--dataset", str(workspace / "dataset"), "--out", str(out)]
+        done = runner.invoke(app, command)
+        assert done.exit_code == 1 and f"process {os.getpid()} is writing here" in done.stderr
+        assert [path.name for path in out.iterdir()] == [LOCK_FILE]
+    assert not out.exists(), "nothing was written"
+
+
+def test_what_killed_commands_left_half_written_is_swept(workspace: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    (folder,) = (path.parent for path in (workspace / "collected").rglob("collection.json"))
+    left = folder / f".collection.json.{gone.pid}.tmp"
+    left.write_bytes(b"half")
+    arguments = ["collect", "--workload", "matmul:16,16,16", "--trials", "6", "--threads", "1"]
+    again = runner.invoke(app, [*arguments, "--out", str(workspace / "collected")])
+    assert again.exit_code == 0, again.output
+    assert not left.exists()
 
 
 def test_mistakes_end_with_one_line(workspace: Path, tmp_path: Path) -> None:

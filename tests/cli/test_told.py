@@ -7,11 +7,17 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import loglines
 import orjson
 import pytest
 from made_autotvm import write_autotvm
 from made_commands import QUICK
 from running import TOOLKIT, here, toolkit
+from typer.testing import CliRunner
+
+from toolkit.cli.common import PROCESSES_MAX, THREADS_MAX
+from toolkit.cli.main import app
+from toolkit.datasets import ingest
 
 SCENARIO = """
 seeds = 2
@@ -35,6 +41,20 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = ("simulate", "--scenario", "mine.toml", "--workers", "1")
     assert here(*command, cwd=folder)[0] == 0
     return folder
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A dataset of records of three formats; each format's are larger than a small disk's rest."""
+    folder = tmp_path_factory.mktemp("mixed")
+    write_autotvm(folder / "logs" / "autotvm.json")
+    lines = [loglines.ansor(timestamp=n, costs=(1e-3 + n * 1e-6,)) for n in range(100)]
+    loglines.write(folder / "logs" / "ansor.json", *lines)
+    loglines.write(folder / "logs" / "database_workload.json", loglines.workload())
+    lines = [loglines.metaschedule(costs=(1e-3 + n * 1e-6,)) for n in range(100)]
+    loglines.write(folder / "logs" / "database_tuning_record.json", *lines)
+    ingest(folder / "logs", folder / "dataset", workers=0)
+    return folder / "dataset"
 
 
 @pytest.fixture
@@ -85,6 +105,21 @@ def test_a_full_disk_is_told_with_its_cure_and_leaves_nothing_by_half(
         assert toolkit(*command, "--out", small_disk / out, cwd=workplace)[0] == 0
         kept = (small_disk / out / files[0]).read_bytes().splitlines()
         assert len(kept) == 40 and kept[: len(lines[1])] == lines[0][: len(lines[1])]
+
+
+@pytest.mark.parametrize("format", ["autotvm", "ansor", "metaschedule", "t4", "kernel-tuner"])
+def test_an_export_on_a_full_disk_is_told_and_leaves_no_file(
+    mixed: Path, small_disk: Path, format: str
+) -> None:
+    to = small_disk / "exported" / "of-this"
+    command = ["export", str(to), "--format", format, "--dataset", str(mixed)]
+    full = CliRunner().invoke(app, command)
+    assert full.exit_code == 1, full.output
+    line = one_line(full.stderr)
+    assert "No space left on device" in line and "make room" in line and str(to) in line
+    assert [path for path in small_disk.rglob("*") if path.is_file()] == [small_disk / "full"]
+    # Nothing of the first time stands in the way of the second.
+    assert "exists" not in CliRunner().invoke(app, command).stderr
 
 
 def test_standard_output_that_takes_nothing_is_told(workplace: Path) -> None:
@@ -174,6 +209,27 @@ def test_a_file_where_a_folder_is_needed_is_one_line(
 def test_a_seed_below_zero_is_refused(tmp_path: Path, command: str) -> None:
     code, _, err = here(command, "--seed", "-1", cwd=tmp_path)
     assert code == 2 and "Traceback" not in err and "equal to 0" in err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("ingest", "logs", "--workers"),
+        ("simulate", "--workers"),
+        ("train", "throughput", "--threads"),
+        ("train", "mutation", "--threads"),
+        ("tune", "--builders"),
+        ("race", "--threads"),
+    ],
+)
+def test_more_processes_than_any_machine_has_are_refused_with_the_bound(
+    command: tuple[str, ...],
+) -> None:
+    done = CliRunner().invoke(app, [*command, "1000000000"])
+    bound = PROCESSES_MAX if command[-1] != "--threads" else THREADS_MAX
+    assert done.exit_code == 2
+    said = " ".join(done.stderr.split())
+    assert "Traceback" not in said and f"less than or equal to {bound}" in said
 
 
 def test_what_a_killed_writer_left_is_swept(workplace: Path) -> None:

@@ -32,40 +32,47 @@ def replaced(line, old, new):
     return line.replace(old, new, 1)
 
 
+def changed_lines(line, changes):
+    """Hostile lines by name; each change says what stands in the good line, and what instead."""
+    return {name: replaced(line, *change) for name, change in changes.items()}
+
+
 def steps(*changed):
     return loglines.dump(loglines.ansor(loglines.ansor_steps()[:-1] + list(changed), timestamp=9))
 
 
-HOSTILE_ANSOR = {
-    "nested steps": replaced(ANSOR[0], b'[["SP", 2, 0', b"[" + DEEP + b', ["SP", 2, 0'),
-    "nested stages": replaced(ANSOR[0], b"[[], [[", b"[[" + DEEP + b"], [["),
-    "nested inputs": replaced(ANSOR[0], b', "", 1, []]', b', "", 1, ' + DEEP + b"]"),
-    "nested key": loglines.dump(loglines.ansor(key=f'["w", {DEEP.decode()}]')),
-    "a key twice": replaced(ANSOR[0], b'"r": ', b'"r": [[1.0], 0, 1, 1], "r": '),
-    "a key twice, with a space": replaced(ANSOR[0], b'"r": ', b'"r" : [[1.0], 0, 1, 1], "r": '),
-    "the first key twice": replaced(ANSOR[0], b'{"i": ', b'{"i": [[1, 2], [[], []]], "i": '),
-    "a key twice in the task": replaced(ANSOR[0], b', "", 1, []]', b', "", 1, [{"a":1,"a":2}]]'),
-    "a length of 0": replaced(ANSOR[0], b"[2, 1, 4]", b"[2, 0, 4]"),
-    "a length of -50": replaced(ANSOR[0], b"[2, 1, 4]", b"[2, -50, 4]"),
-    "a negative extent": replaced(ANSOR[0], b'"SP", 2, 0, 64', b'"SP", 2, 0, -64'),
-    "a negative shape": replaced(
-        ANSOR[0], b'32, \\"float32\\"]', b'[\\"TENSOR\\", [-1, 5], \\"float32\\"]]'
-    ),
-}
-HOSTILE_AUTOTVM = {
-    "nested arguments": replaced(AUTOTVM[0], b'["TENSOR"', DEEP + b', ["TENSOR"'),
-    "a nested entity": replaced(AUTOTVM[0], b'"sp", [-1, 4]', b'"ot", ' + DEEP),
-    "a key twice": replaced(AUTOTVM[0], b'"index": 7', b'"index": 7, "index": 8'),
-    "an outer key twice": replaced(AUTOTVM[0], b'"version"', b'"result": [], "version"'),
-    "a key of the options twice": replaced(AUTOTVM[0], b"{}]", b'{"a": 1, "a": 2}]'),
-    "a factor of 0": replaced(AUTOTVM[0], b"[-1, 4]", b"[-1, 0]"),
-    "a factor of -50": replaced(AUTOTVM[0], b"[-1, 4]", b"[-1, -50]"),
-    "a first factor of -50": replaced(AUTOTVM[0], b"[-1, 4]", b"[-50, 4]"),
-    "a negative shape": replaced(AUTOTVM[0], b"[64, 32]", b"[-64, 32]"),
-    "a shape beyond 64 bits": replaced(
-        AUTOTVM[0], b"[64, 32]", b"[9223372036854775808, 9223372036854775808]"
-    ),
-}
+HOSTILE_ANSOR = changed_lines(
+    ANSOR[0],
+    {
+        "nested steps": (b'[["SP", 2, 0', b"[" + DEEP + b', ["SP", 2, 0'),
+        "nested stages": (b"[[], [[", b"[[" + DEEP + b"], [["),
+        "nested inputs": (b', "", 1, []]', b', "", 1, ' + DEEP + b"]"),
+        "a key twice": (b'"r": ', b'"r": [[1.0], 0, 1, 1], "r": '),
+        "a key twice, with a space": (b'"r": ', b'"r" : [[1.0], 0, 1, 1], "r": '),
+        "the first key twice": (b'{"i": ', b'{"i": [[1, 2], [[], []]], "i": '),
+        "a key twice in the task": (b', "", 1, []]', b', "", 1, [{"a":1,"a":2}]]'),
+        "a length of 0": (b"[2, 1, 4]", b"[2, 0, 4]"),
+        "a length of -50": (b"[2, 1, 4]", b"[2, -50, 4]"),
+        "a negative extent": (b'"SP", 2, 0, 64', b'"SP", 2, 0, -64'),
+        "a negative shape": (b'32, \\"float32\\"]', b'[\\"TENSOR\\", [-1, 5], \\"float32\\"]]'),
+    },
+)
+HOSTILE_ANSOR["nested key"] = loglines.dump(loglines.ansor(key=f'["w", {DEEP.decode()}]'))
+HOSTILE_AUTOTVM = changed_lines(
+    AUTOTVM[0],
+    {
+        "nested arguments": (b'["TENSOR"', DEEP + b', ["TENSOR"'),
+        "a nested entity": (b'"sp", [-1, 4]', b'"ot", ' + DEEP),
+        "a key twice": (b'"index": 7', b'"index": 7, "index": 8'),
+        "an outer key twice": (b'"version"', b'"result": [], "version"'),
+        "a key of the options twice": (b"{}]", b'{"a": 1, "a": 2}]'),
+        "a factor of 0": (b"[-1, 4]", b"[-1, 0]"),
+        "a factor of -50": (b"[-1, 4]", b"[-1, -50]"),
+        "a first factor of -50": (b"[-1, 4]", b"[-50, 4]"),
+        "a negative shape": (b"[64, 32]", b"[-64, 32]"),
+        "a shape beyond 64 bits": (b"[64, 32]", b"[9223372036854775808, 9223372036854775808]"),
+    },
+)
 CASES = [
     *((name, line, ANSOR) for name, line in HOSTILE_ANSOR.items()),
     *((name, line, AUTOTVM) for name, line in HOSTILE_AUTOTVM.items()),

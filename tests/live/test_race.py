@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import shutil
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +22,13 @@ from toolkit.live.leg import STOCK
 from toolkit.live.race import needed_models
 from toolkit.live.race_confirm import CONFIRMED_FILE
 from toolkit.live.race_curves import reached
-from toolkit.live.race_report import add_quality, compare_legs, geometric_mean, report_race
+from toolkit.live.race_report import (
+    add_quality,
+    compare_legs,
+    geometric_mean,
+    report_race,
+    write_report,
+)
 from toolkit.live.race_rules import leg_order, refuse_seen
 from toolkit.live.race_steps import MOST, Held, as_good_from, steps_of
 from toolkit.live.slowed import DECIDES_NOTHING, SLOWED
@@ -118,6 +126,24 @@ def test_a_stock_that_never_succeeded_gives_no_figure() -> None:
     assert row["stock_final_s"] is None and row["s_seconds"] is None
 
 
+def test_curves_are_there_as_a_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_report(tmp_path, {}, [STOCK_LEG])
+    before = (tmp_path / "curves.parquet").read_bytes()
+
+    def half(_: pl.DataFrame, path: Path) -> None:
+        path.write_bytes(before[:100])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pl.DataFrame, "write_parquet", half)
+    with pytest.raises(OSError, match="No space left"):
+        write_report(tmp_path, {}, [STOCK_LEG, STOCK_LEG])
+    assert (tmp_path / "curves.parquet").read_bytes() == before
+    names = {"curves.json", "curves.parquet", "race.json"}
+    assert {path.name for path in tmp_path.iterdir()} == names
+
+
 def test_the_geometric_mean_weighs_tasks_alike_and_its_interval_holds_it() -> None:
     values = [("a", 0, 0.25), ("a", 1, 0.25), ("a", 2, 0.25), ("b", 0, 1.0)]
     found = geometric_mean(values)
@@ -210,9 +236,14 @@ def test_a_race_runs_its_legs_once_and_confirms_the_finals(raced: Path) -> None:
     assert curves.group_by("arm").len().sort("arm")["len"].to_list() == [4, 4]
     assert orjson.loads((raced / "race.json").read_bytes())["rows"] == result["rows"]
 
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    half = folder.with_name(f".{CONFIRMED_FILE}.{gone.pid}.tmp")
+    half.write_bytes(b"a killed race left this")
     again = orjson.loads(confirmed_here(raced, 2)[1])
     assert again["rows"] == result["rows"] and again["confirmed"] == result["confirmed"]
     assert written(raced) == before, "no leg was run again"
+    assert not half.exists()
     code, _, err = here(*COMMAND, "--trials", "5", "--out", raced, cwd=raced)
     assert code == 1 and "trials" in err
 

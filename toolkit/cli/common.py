@@ -41,6 +41,10 @@ EXIT_NOT_BETTER = 3
 EXIT_UNDECIDED = 4
 EXIT_INTERRUPTED = 130
 
+PROCESSES_MAX = 1024
+THREADS_MAX = 4096
+"""More than any machine has: a command that is asked for more would start, and never speak."""
+
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 DatasetDir = Annotated[
     Path | None, typer.Option("--dataset", help="Dataset folder (default: tuning/dataset).")

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from toolkit.cli import check, describe, export
-from toolkit.cli.common import BarProgress, DatasetDir, Json, command, err, out, print_json
+from toolkit.cli.common import (
+    PROCESSES_MAX,
+    BarProgress,
+    DatasetDir,
+    Json,
+    command,
+    err,
+    out,
+    print_json,
+)
 from toolkit.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -37,7 +46,10 @@ def ingest(
         typer.Option(help="Regular expression on paths; named groups become labels."),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=0, help="Reading processes (default: by size and cores).")
+        int | None,
+        typer.Option(
+            min=0, max=PROCESSES_MAX, help="Reading processes (default: by size and cores)."
+        ),
     ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", help="Keep reading what is added, until interrupted.")

@@ -11,6 +11,7 @@ from rich.table import Table
 from toolkit.cli.common import (
     EXIT_NOT_BETTER,
     EXIT_UNDECIDED,
+    THREADS_MAX,
     BarProgress,
     DatasetDir,
     Json,
@@ -83,7 +84,7 @@ def collect(
     ] = 1,
     threads: Annotated[
         int | None,
-        typer.Option(min=1, max=4096, help="Threads of the programs (default: all cores)."),
+        typer.Option(min=1, max=THREADS_MAX, help="Threads of the programs (default: all cores)."),
     ] = None,
     cores: Cores = None,
     seed: Seed = 0,

@@ -8,7 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
-from toolkit.cli.common import BarProgress, DatasetDir, Json, command, err, out, print_json
+from toolkit.cli.common import (
+    PROCESSES_MAX,
+    BarProgress,
+    DatasetDir,
+    Json,
+    command,
+    err,
+    out,
+    print_json,
+)
 from toolkit.workspace import Workspace
 
 EXAMPLE = """Replay search strategies against recorded measurements.
@@ -43,7 +52,8 @@ def simulate(
         int | None, typer.Option(min=1, max=10_000, help="Seeds, in place of the scenario's.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes (default: one a core).")
+        int | None,
+        typer.Option(min=1, max=PROCESSES_MAX, help="Processes (default: one a core)."),
     ] = None,
     forecast: Annotated[
         int,

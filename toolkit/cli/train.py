@@ -8,7 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from toolkit.cli.common import BarProgress, DatasetDir, Json, command, out, print_json
+from toolkit.cli.common import (
+    THREADS_MAX,
+    BarProgress,
+    DatasetDir,
+    Json,
+    command,
+    out,
+    print_json,
+)
 from toolkit.workspace import Workspace
 
 Recipe = Annotated[
@@ -19,7 +27,10 @@ Out = Annotated[
     Path | None, typer.Option("--out", help="Model folder (default: tuning/models/<kind>).")
 ]
 Threads = Annotated[
-    int | None, typer.Option("--threads", min=1, help="Processors to use (default: all allowed).")
+    int | None,
+    typer.Option(
+        "--threads", min=1, max=THREADS_MAX, help="Processors to use (default: all allowed)."
+    ),
 ]
 
 

@@ -8,7 +8,17 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from toolkit.cli.common import BarProgress, Json, Seed, command, out, print_json, print_warnings
+from toolkit.cli.common import (
+    PROCESSES_MAX,
+    THREADS_MAX,
+    BarProgress,
+    Json,
+    Seed,
+    command,
+    out,
+    print_json,
+    print_warnings,
+)
 from toolkit.cli.live import Cores, Target, parse_cores
 from toolkit.workspace import Workspace
 
@@ -35,10 +45,12 @@ Device = Annotated[
     typer.Option(help="Where to measure: 'rpc HOST:PORT KEY' (default: this machine)."),
 ]
 Builders = Annotated[
-    int | None, typer.Option(min=1, max=1024, help="Processes that build (default: one a core).")
+    int | None,
+    typer.Option(min=1, max=PROCESSES_MAX, help="Processes that build (default: one a core)."),
 ]
 Threads = Annotated[
-    int | None, typer.Option(min=1, max=4096, help="Threads of the programs (default: all cores).")
+    int | None,
+    typer.Option(min=1, max=THREADS_MAX, help="Threads of the programs (default: all cores)."),
 ]
 
 

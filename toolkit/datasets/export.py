@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import polars as pl
 
-from toolkit.atomic import write_atomically
+from toolkit.atomic import write_together
 from toolkit.datasets.open import Dataset
 from toolkit.datasets.outputs import check_targets
 from toolkit.datasets.select import select_records
@@ -80,16 +80,16 @@ def export(
         )
     files = _WRITERS[format](dataset, fitting, Path(out))
     check_targets(files, dataset, force=force)
-    for path, content in files.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, content)
-        except OSError as error:
-            raise DatasetError(
-                f"cannot be written: {error.strerror or error}",
-                where=path,
-                cure="make room, or name another place",
-            ) from None
+    try:
+        for folder in {path.parent for path in files}:
+            folder.mkdir(parents=True, exist_ok=True)
+        write_together(files)
+    except OSError as error:
+        raise DatasetError(
+            f"cannot be written: {error.strerror or error}",
+            where=error.filename or out,
+            cure="make room, or name another place",
+        ) from None
     return {
         "format": format,
         "files": list(map(str, files)),

@@ -19,7 +19,7 @@ import orjson
 import tvm
 from tvm.s_tir import meta_schedule as ms
 
-from toolkit.atomic import write_atomically
+from toolkit.atomic import sweep, write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.device import Reading
 from toolkit.live.programs import plain
@@ -45,6 +45,7 @@ class DatabaseWriter:
             orjson.loads(target) if target.lstrip()[:1] == "{" else target
         )
         folder.mkdir(parents=True, exist_ok=True)
+        sweep(folder)
         self._paths = [
             folder / "database_workload.json",
             folder / "database_tuning_record.json",

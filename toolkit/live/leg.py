@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 
 from toolkit.atomic import write_atomically
+from toolkit.children import end_group_with_this
 
 LEG_FILE = "leg.json"
 STOCK = "stock"
@@ -73,6 +74,8 @@ def run_leg(spec: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Run the leg of a spec file and leave its summary beside the measurements."""
+    # TVM's own tuner starts builders and runners, which do not end with it by themselves.
+    end_group_with_this()
     spec = orjson.loads(Path(sys.argv[1]).read_bytes())
     if spec["affinity"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, spec["affinity"])

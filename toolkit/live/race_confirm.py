@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from toolkit.atomic import write_atomically
+from toolkit.atomic import sweep, write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.blocks import Confirmation, confirm
 from toolkit.live.confirm import INCUMBENT, Rules
@@ -56,6 +56,7 @@ def confirm_finals(
     it is not). An undecided confirmation has readings and no ratios; asked for again, it is made
     anew.
     """
+    sweep(folder)
     path = folder / CONFIRMED_FILE
     arms = sorted(arm for arm in legs if arm != STOCK)
     wanted = {"arms": arms, "blocks": blocks, "held": MOST}

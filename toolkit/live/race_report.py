@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 import polars as pl
 
-from toolkit.atomic import write_atomically
+from toolkit.atomic import replacing, write_atomically
 from toolkit.live.leg import STOCK
 from toolkit.live.race_curves import final_latency_s, reached
 
@@ -217,6 +217,7 @@ def write_report(out: Path, result: dict[str, Any], legs: Sequence[dict[str, Any
             "best_s": pl.Float64,
         },
     )
-    frame.write_parquet(out / "curves.parquet")
+    with replacing(out / "curves.parquet") as temporary:
+        frame.write_parquet(temporary)
     for name, content in (("curves.json", curves), ("race.json", result)):
         write_atomically(out / name, orjson.dumps(content, option=orjson.OPT_INDENT_2))
