@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,25 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 MAX_LINES = 400
 MAX_BYTES = 30 * 10**6
 MAX_LOG_BYTES = 6 * 10**6
+
+MAX_MODULES = 15
+
+# Rooms of each layer, from the ground up: modules of a room import those of rooms before it.
+# Modules that lie beside the rooms are the ground on which these stand, or put them together.
+ROOMS = {
+    "logs": [
+        "rows", "files", "formats.ansor", "formats.autotvm", "formats.metaschedule", "read",
+        "formats.kernel_tuner", "formats",
+    ],
+    "datasets": ["read", "analysis", "write"],
+    "features": ["task", "loops", "gpu", "extractors"],
+    "training": ["recipes", "table", "models", "members", "evaluate", "trained", "tasks"],
+    "search": ["moves", "models", "schedulers", "strategies"],
+    "replay": ["record", "statistics", "execute", "forecast"],
+    "live": ["measure", "space", "tune", "confirm", "tvm", "race"],
+    "reports": ["page", "sections"],
+    "cli": ["commands"],
+}  # fmt: skip
 
 VOCABULARY = {
     "toolkit", "records", "schema", "errors", "registry", "progress", "workspace", "show",
@@ -105,19 +125,46 @@ def test_imports_go_one_way(path: Path) -> None:
         assert allowed, f"{path.relative_to(ROOT)}:{line}: {own} may not import toolkit.{other}"
 
 
+def room(path: Path) -> tuple[str, str]:
+    """Layer and room of a module; no room for one that lies beside the rooms."""
+    first, _, rest = ".".join(path.relative_to(PACKAGE).parent.parts).partition(".")
+    return first, rest
+
+
+@pytest.mark.parametrize("path", MODULES, ids=module_name)
+def test_rooms_import_rooms_below_them(path: Path) -> None:
+    own, place = room(path)
+    if not place:
+        return
+    order = ROOMS[own]
+    paths = {module_name(other): other for other in MODULES}
+    for other, line in own_imports(path):
+        there, below = room(paths[other])
+        if there == own and below and paths[other].name != "__init__.py":
+            assert order.index(below) <= order.index(place), f"{path}:{line}: {other}"
+
+
+def test_a_room_holds_what_one_can_look_over() -> None:
+    counts = Counter(path.parent for path in MODULES)
+    assert {str(room): n for room, n in counts.items() if n > MAX_MODULES} == {}
+
+
 def test_search_knows_little() -> None:
     """A strategy knows a space: of the vocabulary it needs no schema and no workspace."""
-    for path in sorted((PACKAGE / "search").glob("*.py")):
+    for path in sorted((PACKAGE / "search").rglob("*.py")):
         for other, line in own_imports(path):
             assert layer(other) == "search" or other in {
                 "toolkit", "records", "errors", "registry", "progress", "search", *ROLES,
             }, f"{path.name}:{line}"  # fmt: skip
 
 
+STORES = ("features.extractors.per_store", "features.extractors.ansor_store_worker")
+
+
 def test_tvm_is_imported_where_a_device_is_meant_only() -> None:
     for path in MODULES:
         name = module_name(path)
-        if name.startswith(("live.", "features.per_store", "features.ansor_store_worker")):
+        if name.startswith(("live.", *STORES)):
             continue
         for other, line in imports(path):
             assert other.partition(".")[0] not in {"tvm", "tvm_ffi"}, f"{name}:{line}"
@@ -179,7 +226,9 @@ def test_the_command_line_starts_without_heavy_libraries() -> None:
 
 
 def test_reading_logs_needs_no_tvm() -> None:
-    parts = "logs.detect, toolkit.datasets, toolkit.features, toolkit.training, toolkit.search"
+    parts = (
+        "logs.files.detect, toolkit.datasets, toolkit.features, toolkit.training, toolkit.search"
+    )
     code = (
         f"import sys, toolkit.{parts}, toolkit.replay, toolkit.reports; print('tvm' in sys.modules)"
     )

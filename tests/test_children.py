@@ -117,9 +117,9 @@ HANGS = """
 import sys
 import tvm
 from tvm.script import tirx as T
-from toolkit.live.device import Device
-from toolkit.live.programs import checked_program
-from toolkit.live.protocol import Protocol
+from toolkit.live.measure.device import Device
+from toolkit.live.space.programs import checked_program
+from toolkit.live.measure.protocol import Protocol
 
 begun = sys.argv[1]
 
@@ -177,6 +177,6 @@ def test_a_group_ends_with_its_first_process(tmp_path: Path, number: int | None)
 
 
 def test_a_child_whose_parent_is_gone_before_it_begins_does_not_begin(tmp_path: Path) -> None:
-    command = children.python("toolkit.logs.worker")
+    command = children.python("toolkit.logs.read.worker")
     command[3] = "1"  # not its parent
     assert children.start(command, stdin=subprocess.DEVNULL).wait() == 1

@@ -35,8 +35,8 @@ _PUBLIC = {
     "load_mutation": "toolkit.training",
     "load_scenario": "toolkit.replay",
     "simulate": "toolkit.replay",
-    "collect": "toolkit.live.collect",
-    "validate_dataset": "toolkit.live.session",
+    "collect": "toolkit.live.tune.collect",
+    "validate_dataset": "toolkit.live.confirm.session",
     "run_demo": "toolkit.demo",
 }
 

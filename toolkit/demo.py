@@ -14,7 +14,7 @@ from toolkit.records import Task
 from toolkit.workspace import Workspace, bundled
 
 if TYPE_CHECKING:
-    from toolkit.training.recipe import Recipe
+    from toolkit.training.recipes.recipe import Recipe
 
 # Live time is shared by this many tasks; the whole stays below two minutes.
 LIVE_TASKS = 2
@@ -82,7 +82,7 @@ def run_demo(
     verdicts: list[dict[str, Any]] = []
     live_error = None
     if live:
-        from toolkit.live.session import validate_dataset
+        from toolkit.live.confirm.session import validate_dataset
 
         try:
             verdicts = validate_dataset(

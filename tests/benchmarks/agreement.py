@@ -12,9 +12,9 @@ from scipy import stats
 
 from toolkit.records import Trial
 from toolkit.replay import RecordedSpace
-from toolkit.replay.forecast import seen_scores
-from toolkit.replay.readings import Readings
-from toolkit.replay.statistics import holm
+from toolkit.replay.forecast.forecast import seen_scores
+from toolkit.replay.record.readings import Readings
+from toolkit.replay.statistics.statistics import holm
 
 FloatArray = NDArray[np.float64]
 Runs = dict[str, dict[str, list[FloatArray]]]
@@ -23,7 +23,7 @@ and those candidates' recorded values; NaN for a failure."""
 Values = dict[str, dict[str, FloatArray]]
 """One score: task → strategy → ``(runs,)``."""
 Draws = dict[str, dict[str, list[list[FloatArray]]]]
-"""Task → strategy → draw → what ``toolkit.replay.forecast`` gives for each run."""
+"""Task → strategy → draw → what ``toolkit.replay.forecast.forecast`` gives for each run."""
 Trials = dict[str, list[Trial]]
 
 ALL = "mean over the tasks"
@@ -59,7 +59,7 @@ def _add_mean(tasks: Values) -> None:
 def forecast_values(
     draws: Draws, levels: Mapping[str, FloatArray], best_s: Mapping[str, float], budget: int
 ) -> dict[str, Values]:
-    """All scores of runs in posterior draws (``toolkit.replay.forecast``): means of a draw's runs.
+    """All scores of runs in posterior draws (``replay.forecast.forecast``): means of a draw's runs.
 
     ``levels``: by task ``(draws, levels)``, logarithms of the machine's level; each draw counts
     once with every level. A number of draw and level is the same for all strategies.
@@ -242,8 +242,8 @@ def compare(
 ) -> dict[str, Any]:
     """All figures (JSON-ready): as they are, and by what may be behind a disagreement.
 
-    *forecast*: intervals that know of noise and drift (``toolkit.replay.forecast``), from the
-    record alone.
+    *forecast*: intervals that know of noise and drift (``toolkit.replay.forecast.forecast``), from
+    the record alone.
 
     Where live runs left the record (nothing of it was measured live) two of these are not there.
     *without drift*: live latencies over the task's median of live over recorded ones, so that a

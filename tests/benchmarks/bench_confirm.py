@@ -2,9 +2,9 @@
 
     python tests/benchmarks/bench_confirm.py --minutes 60 --threads 2 --out confirm_blocks.jsonl
 
-Measures blocks as ``toolkit validate`` does (``toolkit.live.blocks.read_block``), of several arms
-that are the same program and of one that does 97 % of its passes over the same data, so that it
-takes 3.0 % less time. Blocks are kept: run again, it goes on. Nothing else may run.
+Measures blocks as ``toolkit validate`` does (``toolkit.live.measure.turns.read_block``), of several
+arms that are the same program and of one that does 97 % of its passes over the same data, so that
+it takes 3.0 % less time. Blocks are kept: run again, it goes on. Nothing else may run.
 
 What is printed is found in two ways. ``in_order``: the blocks are cut, in the order in which they
 were measured, into as many sequential confirmations as they hold, and with ``--groups`` of three
@@ -34,12 +34,12 @@ import numpy as np
 import tvm
 from tvm.script import tirx as T
 
-from toolkit.live.blocks import read_block, same_place
-from toolkit.live.confirm import INCUMBENT, TWIN, Rules, judge, may_stop, overall
-from toolkit.live.device import Device, Program
-from toolkit.live.machine import default_target
-from toolkit.live.programs import checked_program
-from toolkit.live.protocol import Protocol
+from toolkit.live.confirm.rules import INCUMBENT, TWIN, Rules, judge, may_stop, overall
+from toolkit.live.measure.device import Device, Program
+from toolkit.live.measure.machine import default_target
+from toolkit.live.measure.protocol import Protocol
+from toolkit.live.measure.turns import read_block, same_place
+from toolkit.live.space.programs import checked_program
 
 FASTER = "97 % of the passes"
 EQUAL = "equal"

@@ -23,13 +23,13 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, LocalRunner, RPCConfig, RPCRunner
 
 from tests.live.farm import KEY, Farm
-from toolkit.live.design import DesignSpace
-from toolkit.live.engines import open_engine
-from toolkit.live.machine import default_target, physical_cores
-from toolkit.live.oracle import DeviceOracle
-from toolkit.live.protocol import Protocol
-from toolkit.live.space import MetaScheduleSpace
-from toolkit.live.workloads import parse_workload
+from toolkit.live.measure.engines import open_engine
+from toolkit.live.measure.machine import default_target, physical_cores
+from toolkit.live.measure.protocol import Protocol
+from toolkit.live.space.design import DesignSpace
+from toolkit.live.space.oracle import DeviceOracle
+from toolkit.live.space.space import MetaScheduleSpace
+from toolkit.live.tune.workloads import parse_workload
 from toolkit.records import TrialState
 
 

@@ -4,7 +4,7 @@
 
 For every task whose programs were read on three or more occasions, readings of one occasion (of
 three: of each in turn) are predicted from the others: by a mean and one standard deviation for all
-programs, and as ``toolkit.replay.noise`` tells latencies and noise apart. Printed are the
+programs, and as ``toolkit.replay.record.noise`` tells latencies and noise apart. Printed are the
 continuous ranked probability score (Gneiting and Raftery 2007; lower is better, in units of the
 bulk of the noise) of all programs and of that tenth which is expected to be fastest, and how many
 readings lie in their 90 % intervals; geometric means over tasks of one dataset and size. The level
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from toolkit.datasets import open_dataset
 from toolkit.replay import RecordedTable, load_tables
-from toolkit.replay.noise import PROBABILITIES, latency_quantiles
+from toolkit.replay.record.noise import PROBABILITIES, latency_quantiles
 
 FloatArray = NDArray[np.float64]
 DRAWS, ENOUGH, SMALL = 100, 30, 100

@@ -8,7 +8,8 @@ Nothing else may run. One command does four steps; run again, it goes on where i
    ``toolkit collect`` and ingested. Each is measured on three occasions: a replay of a record
    with one reading a program has no noise, so that its intervals are too narrow for live runs.
 2. *replay*: every strategy on every task of that record, many seeds; and in draws that the
-   readings leave open, for intervals that know of noise and drift (``toolkit.replay.forecast``).
+   readings leave open, for intervals that know of noise and drift
+   (``toolkit.replay.forecast.forecast``).
 3. *live*: the same strategies by the same runner, with other seeds, over the same space of
    recorded candidates; but what they ask for is measured on the device, now. Programs are compiled
    once and kept, and each evaluation is a fresh reading of one; each round of all strategies and
@@ -39,24 +40,24 @@ from agreement import Draws, Runs, Trials, compare, show
 from rebuilt import KeptBuilds, RebuiltOracle
 
 from toolkit.datasets import ingest, open_dataset
-from toolkit.live.collect import Plan, collect
-from toolkit.live.design import DesignSpace
-from toolkit.live.engines import open_engine
-from toolkit.live.guides import Guides
-from toolkit.live.machine import default_target, describe_machine, noise_warnings
-from toolkit.live.oracle import DeviceOracle
-from toolkit.live.programs import load_workload
-from toolkit.live.protocol import Protocol
-from toolkit.live.space import MetaScheduleSpace
-from toolkit.live.workloads import parse_workload
+from toolkit.live.measure.engines import open_engine
+from toolkit.live.measure.machine import default_target, describe_machine, noise_warnings
+from toolkit.live.measure.protocol import Protocol
+from toolkit.live.space.design import DesignSpace
+from toolkit.live.space.oracle import DeviceOracle
+from toolkit.live.space.programs import load_workload
+from toolkit.live.space.space import MetaScheduleSpace
+from toolkit.live.tune.collect import Plan, collect
+from toolkit.live.tune.guides import Guides
+from toolkit.live.tune.workloads import parse_workload
 from toolkit.records import Trial, content_id
 from toolkit.replay import RecordedSpace, load_tables, parse_scenario
-from toolkit.replay.forecast import forecast
-from toolkit.replay.metrics import Replayed
-from toolkit.replay.models import ModelSet, load_models
-from toolkit.replay.readings import Readings, readings_of
+from toolkit.replay.execute.task_run import replay_once, strategy_of
+from toolkit.replay.forecast.forecast import forecast
+from toolkit.replay.record.models import ModelSet, load_models
+from toolkit.replay.record.readings import Readings, readings_of
 from toolkit.replay.scenario import Scenario, StrategyChoice
-from toolkit.replay.task_run import replay_once, strategy_of
+from toolkit.replay.statistics.metrics import Replayed
 from toolkit.search import STRATEGIES
 from toolkit.search.runner import Budget, run
 from toolkit.search.trace import Trace

@@ -26,13 +26,13 @@ import numpy as np
 from tvm.support import cc
 from tvm.support.tar import tar, untar
 
-from toolkit.live.design import DesignSpace
-from toolkit.live.machine import default_target, physical_cores
-from toolkit.live.programs import timed_program
-from toolkit.live.protocol import Protocol
-from toolkit.live.space import MetaScheduleSpace
-from toolkit.live.worker import Bench
-from toolkit.live.workloads import parse_workload
+from toolkit.live.measure.machine import default_target, physical_cores
+from toolkit.live.measure.protocol import Protocol
+from toolkit.live.measure.worker import Bench
+from toolkit.live.space.design import DesignSpace
+from toolkit.live.space.programs import timed_program
+from toolkit.live.space.space import MetaScheduleSpace
+from toolkit.live.tune.workloads import parse_workload
 
 PROTOCOL = Protocol(number=3, repeat=1, min_repeat_ms=100, max_retries=0)
 

@@ -27,7 +27,7 @@ import polars as pl
 
 from toolkit.datasets import open_dataset
 from toolkit.replay import RecordedSpace, RecordedTable, load_tables, parse_scenario
-from toolkit.replay.task_run import replay_once
+from toolkit.replay.execute.task_run import replay_once
 
 # Versions from which tuners behave otherwise: the genetic tuner measures children again, and the
 # droplet tuner is the one that was merged in place of the published one.

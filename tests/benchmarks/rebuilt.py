@@ -7,12 +7,12 @@ from pathlib import Path
 
 import orjson
 
-from toolkit.live.device import Device, Program, Reading
-from toolkit.live.oracle import DeviceOracle
-from toolkit.live.protocol import Protocol
-from toolkit.live.space import MetaScheduleSpace
+from toolkit.live.measure.device import Device, Program, Reading
+from toolkit.live.measure.protocol import Protocol
+from toolkit.live.space.oracle import DeviceOracle
+from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.records import Candidate, Trial, TrialState
-from toolkit.replay.space import RecordedSpace
+from toolkit.replay.record.space import RecordedSpace
 
 
 class KeptBuilds:

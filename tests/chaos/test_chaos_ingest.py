@@ -26,9 +26,9 @@ pytestmark = pytest.mark.chaos
 
 SMALL = """
 import sys
-import toolkit.datasets.store, toolkit.logs.files
-toolkit.datasets.store.PART_ROWS = 400
-toolkit.logs.files.BLOCK_BYTES = 60_000
+import toolkit.datasets.write.store, toolkit.logs.files.files
+toolkit.datasets.write.store.PART_ROWS = 400
+toolkit.logs.files.files.BLOCK_BYTES = 60_000
 from toolkit.cli.main import main
 main()
 """

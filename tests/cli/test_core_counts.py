@@ -12,10 +12,10 @@ from made_commands import QUICK, json_of
 from typer.testing import CliRunner
 
 from toolkit.cli.main import app
-from toolkit.live.guides import Guides, load_guides
+from toolkit.live.tune.guides import Guides, load_guides
 from toolkit.training import load_throughput
-from toolkit.training.cores import core_counts, core_warnings, target_task
-from toolkit.training.store import MANIFEST, seal
+from toolkit.training.table.cores import core_counts, core_warnings, target_task
+from toolkit.training.trained.store import MANIFEST, seal
 from toolkit.workspace import bundled
 
 TOLD = "have seen llvm logs of 1 core; this target has 2"
@@ -91,7 +91,7 @@ def test_tvms_own_tuner_warns_of_another_count() -> None:
     from tvm.s_tir import meta_schedule as ms
 
     from toolkit import live
-    from toolkit.live.workloads import parse_workload
+    from toolkit.live.tune.workloads import parse_workload
 
     (workload,) = parse_workload("matmul:8,8,8")
     design = live.cost_model("tuning/models/throughput")

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from toolkit.cli.main import app
-from toolkit.live.slowed import SLOWED
+from toolkit.live.measure.slowed import SLOWED
 from toolkit.locks import LOCK_FILE, writing
 
 runner = CliRunner()

@@ -16,14 +16,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import toolkit.datasets
-import toolkit.datasets.store
-import toolkit.logs.files
+import toolkit.datasets.write.store
+import toolkit.logs.files.files
 
 
 def work(logs: str, dataset: str) -> None:
     """Ingest with small blocks and parts, so that there is much to interrupt."""
-    toolkit.datasets.store.PART_ROWS = 40
-    toolkit.logs.files.BLOCK_BYTES = 6000
+    toolkit.datasets.write.store.PART_ROWS = 40
+    toolkit.logs.files.files.BLOCK_BYTES = 6000
     toolkit.datasets.ingest(logs, dataset, workers=0)
 
 

@@ -16,7 +16,7 @@ def database(tmp_path):
     from tvm.s_tir import meta_schedule as ms
     from tvm.s_tir.meta_schedule.testing import te_workload
 
-    from toolkit.live.intrinsics import load_intrinsics
+    from toolkit.live.space.intrinsics import load_intrinsics
 
     load_intrinsics()
     function = te.create_prim_func(te_workload.matmul(64, 64, 64))

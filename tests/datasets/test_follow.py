@@ -5,8 +5,8 @@ from __future__ import annotations
 import loglines
 
 from toolkit.datasets import follow, open_dataset
-from toolkit.datasets import reading as readings
 from toolkit.datasets.describe import best_so_far
+from toolkit.datasets.write import reading as readings
 
 
 def test_a_live_log(tmp_path, monkeypatch):

@@ -12,8 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from toolkit.cli.main import app
-from toolkit.datasets import check, ingest, integrity, open_dataset, snapshot
+from toolkit.datasets import check, ingest, open_dataset
 from toolkit.datasets import manifest as manifests
+from toolkit.datasets.read import integrity, snapshot
 from toolkit.errors import DatasetError
 
 

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from toolkit.datasets import describe, ingest, open_dataset
-from toolkit.logs.detect import DOCUMENTS, Kind
+from toolkit.logs.files.detect import DOCUMENTS, Kind
 
 pytestmark = pytest.mark.real_logs
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit.datasets import record_index
-from toolkit.datasets.record_index import RecordIndex
+from toolkit.datasets.write import record_index
+from toolkit.datasets.write.record_index import RecordIndex
 
 ids = st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 40), max_size=30)
 steps = st.lists(st.tuples(st.sampled_from(["add", "add", "remove"]), ids), max_size=12)

@@ -13,9 +13,10 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toolkit.datasets import ingest, open_dataset, reading, store
+from toolkit.datasets import ingest, open_dataset
+from toolkit.datasets.write import reading, store
 from toolkit.errors import DatasetError
-from toolkit.logs import files
+from toolkit.logs.files.files import files
 
 GOOD = loglines.dump(loglines.autotvm(timestamp=1))
 LAST = loglines.dump(loglines.autotvm(timestamp=2))
@@ -93,7 +94,7 @@ def test_a_line_of_a_gigabyte(tmp_path):
 
 
 def run_peak() -> int:
-    from toolkit.datasets.ingest import peak_rss_bytes
+    from toolkit.datasets.write.ingest import peak_rss_bytes
 
     return peak_rss_bytes()
 

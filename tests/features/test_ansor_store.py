@@ -19,9 +19,9 @@ import pytest
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import DatasetError
 from toolkit.features import extract
-from toolkit.features.ansor_store import COLUMNS, AnsorStoreExtractor
-from toolkit.features.per_store import STORE_COLUMNS, fold
-from toolkit.training.gather import gather
+from toolkit.features.extractors.ansor_store import COLUMNS, AnsorStoreExtractor
+from toolkit.features.extractors.per_store import STORE_COLUMNS, fold
+from toolkit.training.table.gather import gather
 
 # A TVM that extracts two stores of a record, from its first split's length. A length of 13 kills
 # the process, one of 11 cannot be lowered, one of 7 cannot be read.

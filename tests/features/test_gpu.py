@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.features.gpu import gpu_columns, grid_nest
-from toolkit.features.gpu_memory import conflicts, memory_columns, sectors
-from toolkit.features.hardware import multiprocessors
-from toolkit.features.operation import Operation
-from toolkit.features.tiling import Tiling
+from toolkit.features.gpu.gpu import gpu_columns, grid_nest
+from toolkit.features.gpu.memory import conflicts, memory_columns, sectors
+from toolkit.features.loops.tiling import Tiling
+from toolkit.features.task.hardware import multiprocessors
+from toolkit.features.task.operation import Operation
 from toolkit.records import Task
 
 lanes = st.lists(st.integers(0, 4096), min_size=32, max_size=32)

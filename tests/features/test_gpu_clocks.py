@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from toolkit.features.gpu import gpu_columns, grid_nest
-from toolkit.features.operation import Operation
-from toolkit.features.tiling import Tiling
+from toolkit.features.gpu.gpu import gpu_columns, grid_nest
+from toolkit.features.loops.tiling import Tiling
+from toolkit.features.task.operation import Operation
 from toolkit.records import Task
 
 TASK = Task("t", "autotvm", "depthwise_conv2d_nchw.cuda", [], "cuda -arch=sm_70", "cuda")

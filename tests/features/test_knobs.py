@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from toolkit.features.autotvm_operation import autotvm_operation
 from toolkit.features.base import CandidateGroup
-from toolkit.features.hardware import vector_bytes
-from toolkit.features.knobs import KnobsExtractor
+from toolkit.features.extractors.knobs import KnobsExtractor
+from toolkit.features.task.autotvm_operation import autotvm_operation
+from toolkit.features.task.hardware import vector_bytes
 from toolkit.records import Knob, Sketch, Task
 
 

@@ -12,7 +12,7 @@ import pytest
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import DatasetError
 from toolkit.features.base import CandidateGroup
-from toolkit.features.per_store import COLUMNS, STORE_COLUMNS, PerStoreExtractor, fold
+from toolkit.features.extractors.per_store import COLUMNS, STORE_COLUMNS, PerStoreExtractor, fold
 
 WRITER = """
 import sys, types

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.features.ansor_nest import ansor_nest
 from toolkit.features.base import CandidateGroup
-from toolkit.features.nest import Nest, bounded_product, running_product
-from toolkit.features.primitives import PrimitivesExtractor, assign_roles
-from toolkit.features.roles import infer_operation
-from toolkit.features.trace_nest import trace_nest
-from toolkit.logs.ansor import AnsorReader
-from toolkit.logs.metaschedule import Database, MetaScheduleReader
-from toolkit.logs.metaschedule_workload import Block, read_workload
+from toolkit.features.extractors.primitives import PrimitivesExtractor, assign_roles
+from toolkit.features.loops.ansor_nest import ansor_nest
+from toolkit.features.loops.nest import Nest, bounded_product, running_product
+from toolkit.features.loops.roles import infer_operation
+from toolkit.features.loops.trace_nest import trace_nest
+from toolkit.logs.formats.ansor.reader import AnsorReader
+from toolkit.logs.formats.metaschedule.reader import Database, MetaScheduleReader
+from toolkit.logs.formats.metaschedule.workload import Block, read_workload
 from toolkit.records import Knob, Sketch, Task
 
 GPU_TASK = [
@@ -273,7 +273,8 @@ def softmax_group(threads: list[int], *, fused: bool) -> CandidateGroup:
 
 def test_what_adds_up_without_tiles_is_a_reduction(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = (Block("T_softmax_maxelem", (12, 128, 64), (False, False, True)),)
-    monkeypatch.setattr("toolkit.features.primitives.workload_blocks", lambda task: blocks)
+    name = "toolkit.features.extractors.primitives.workload_blocks"
+    monkeypatch.setattr(name, lambda task: blocks)
     task = Task("t", "metaschedule", "main", [], "llvm", "llvm", blob="{}")
     operation, factors, _ = assign_roles(task, Nest(1))
     assert operation.family == "reduction"
@@ -286,7 +287,7 @@ def test_threads_that_several_blocks_share_are_not_multiplied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     blocks = (Block("sum", (1, 1000), (False, True)), Block("norm", (1, 1000), (False, False)))
-    monkeypatch.setattr("toolkit.features.trace_nest.workload_blocks", lambda task: blocks)
+    monkeypatch.setattr("toolkit.features.loops.trace_nest.workload_blocks", lambda task: blocks)
     nest = trace_nest(softmax_group([8, 256], fused=True))
     assert [extent.tolist() for extent in nest.threads] == [[8, 256]]
     assert np.asarray(nest.across).tolist() == [8, 256]
@@ -297,7 +298,7 @@ def test_threads_that_several_blocks_share_are_not_multiplied(
 
 def test_kernels_follow_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = (Block("sum", (1, 1000), (False, True)), Block("norm", (1, 1000), (False, False)))
-    monkeypatch.setattr("toolkit.features.trace_nest.workload_blocks", lambda task: blocks)
+    monkeypatch.setattr("toolkit.features.loops.trace_nest.workload_blocks", lambda task: blocks)
     nest = trace_nest(softmax_group([64], fused=False))
     assert [extent.tolist() for extent in nest.threads] == [[64], [1]]
     assert nest.across == 1.0  # no block of a kernel shares its threads with another

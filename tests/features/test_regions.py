@@ -9,12 +9,12 @@ import orjson
 import pytest
 
 from toolkit.features.base import CandidateGroup
-from toolkit.features.nest import Region
-from toolkit.features.operation import Operation
-from toolkit.features.parallel import parallel_columns, region_columns, share_columns
-from toolkit.features.regions import INLINED, Limits, Loop, Placed, root_regions
-from toolkit.features.tiling import Tiling
-from toolkit.features.trace_nest import trace_nest
+from toolkit.features.loops.nest import Region
+from toolkit.features.loops.parallel import parallel_columns, region_columns, share_columns
+from toolkit.features.loops.regions import INLINED, Limits, Loop, Placed, root_regions
+from toolkit.features.loops.tiling import Tiling
+from toolkit.features.loops.trace_nest import trace_nest
+from toolkit.features.task.operation import Operation
 
 ONE = np.ones(1)
 
@@ -160,9 +160,9 @@ def of_tvm(statement: Any, times: int = 1) -> dict[str, int]:
     ],
 )
 def test_tvm_fuses_the_same_loops(name: str, exact: bool, cores: int) -> None:
-    from toolkit.live.design import DesignSpace
-    from toolkit.live.space import MetaScheduleSpace
-    from toolkit.live.workloads import parse_workload
+    from toolkit.live.space.design import DesignSpace
+    from toolkit.live.space.space import MetaScheduleSpace
+    from toolkit.live.tune.workloads import parse_workload
 
     (workload,) = parse_workload(name)
     target = orjson.dumps({"kind": "llvm", "num-cores": cores}).decode()

@@ -11,11 +11,11 @@ from made_autotvm import write_autotvm
 
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import DatasetError
-from toolkit.features.stored import import_features
+from toolkit.features.extractors.stored import import_features
 from toolkit.training import load_throughput, train_throughput
-from toolkit.training.gather import gather
-from toolkit.training.prediction import predict
-from toolkit.training.recipe import DataOptions, ModelOptions, Recipe
+from toolkit.training.recipes.recipe import DataOptions, ModelOptions, Recipe
+from toolkit.training.table.gather import gather
+from toolkit.training.tasks.prediction import predict
 
 SHAPES = [(32, 64, 14), (64, 64, 14), (64, 32, 7)]
 

@@ -19,17 +19,17 @@ import loglines
 
 from toolkit.datasets import ingest
 from toolkit.errors import ToolkitError
-from toolkit.logs import writers
-from toolkit.logs.base import LONGEST_S, SHORTEST_S, BadLine
-from toolkit.logs.block_reader import BlockReader, BlockResult
-from toolkit.logs.detect import Kind, detect
-from toolkit.logs.documents import read_document
-from toolkit.logs.files import read_blocks
-from toolkit.logs.line_reader import LineReader
-from toolkit.logs.metaschedule import Database
-from toolkit.logs.metaschedule_workload import Workload, read_workload
-from toolkit.logs.rows import Rows
-from toolkit.logs.transfer import decode_result, encode_result
+from toolkit.logs.files.detect import Kind, detect
+from toolkit.logs.files.files import read_blocks
+from toolkit.logs.formats import writers
+from toolkit.logs.formats.kernel_tuner.documents import read_document
+from toolkit.logs.formats.metaschedule.reader import Database
+from toolkit.logs.formats.metaschedule.workload import Workload, read_workload
+from toolkit.logs.read.block_reader import BlockReader, BlockResult
+from toolkit.logs.read.line_reader import LineReader
+from toolkit.logs.read.transfer import decode_result, encode_result
+from toolkit.logs.rows.base import LONGEST_S, SHORTEST_S, BadLine
+from toolkit.logs.rows.rows import Rows
 
 FORMATS = ("autotvm", "ansor", "metaschedule", "t4", "kernel-tuner")
 

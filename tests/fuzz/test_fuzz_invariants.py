@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toolkit.logs.base import BadLine
-from toolkit.logs.metaschedule_workload import read_workload
+from toolkit.logs.formats.metaschedule.workload import read_workload
+from toolkit.logs.rows.base import BadLine
 
 
 @pytest.mark.parametrize("name", invariants.FORMATS)

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from toolkit.live.design import DesignSpace
-from toolkit.live.device import Device
-from toolkit.live.machine import default_target
-from toolkit.live.protocol import Protocol
-from toolkit.live.workloads import Workload, parse_workload
+from toolkit.live.measure.device import Device
+from toolkit.live.measure.machine import default_target
+from toolkit.live.measure.protocol import Protocol
+from toolkit.live.space.design import DesignSpace
+from toolkit.live.tune.workloads import Workload, parse_workload
 
 # Short readings: these tests are about behaviour, not about how fast a program is.
 PROTOCOL = Protocol(repeat=2, min_repeat_ms=1, max_retries=0)

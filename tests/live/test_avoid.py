@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from toolkit.live.avoid import LOOK_AGAIN, AvoidingOracle
+from toolkit.live.tune.avoid import LOOK_AGAIN, AvoidingOracle
 from toolkit.records import Candidate, Trial, TrialState, content_id
 
 

@@ -15,12 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit.errors import LiveError
-from toolkit.live.blocks import ROUNDS, confirm, level, read_block, same_place
-from toolkit.live.confirm import Rules
-from toolkit.live.design import DesignSpace
-from toolkit.live.device import Device, Program, Reading
-from toolkit.live.programs import timed_program
-from toolkit.live.protocol import Protocol
+from toolkit.live.confirm.blocks import confirm
+from toolkit.live.confirm.rules import Rules
+from toolkit.live.measure.device import Device, Program, Reading
+from toolkit.live.measure.protocol import Protocol
+from toolkit.live.measure.turns import ROUNDS, level, read_block, same_place
+from toolkit.live.space.design import DesignSpace
+from toolkit.live.space.programs import timed_program
 from toolkit.progress import SILENT
 
 PROTOCOL = Protocol(repeat=2, min_repeat_ms=1, max_retries=0)
@@ -129,7 +130,7 @@ def test_placed_arguments_begin_at_the_same_places_in_every_process(target: str)
     code = """
 import json, sys
 import numpy as np
-from toolkit.live.worker import ARENA_ALIGNMENT, Bench
+from toolkit.live.measure.worker import ARENA_ALIGNMENT, Bench
 bench = Bench({"target": json.loads(sys.argv[1]), "cores": []})
 info = [["TENSOR", "float32", [100, 7]], ["TENSOR", "int32", [3]], ["TENSOR", "float32", [1 << 18]]]
 found = []

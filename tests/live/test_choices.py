@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.live.choices import (
+from toolkit.live.space.choices import (
     Choice,
     all_values,
     choices,

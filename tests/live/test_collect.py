@@ -11,13 +11,13 @@ from tvm.s_tir import meta_schedule as ms
 
 from tests.live.conftest import PROTOCOL
 from toolkit.datasets import ingest, open_dataset
-from toolkit.live.choices import choices
-from toolkit.live.collect import Plan, collect
-from toolkit.live.database import DatabaseWriter
-from toolkit.live.design import DesignSpace
-from toolkit.live.device import Reading
-from toolkit.live.space import MetaScheduleSpace
-from toolkit.live.workloads import Workload, parse_workload
+from toolkit.live.measure.device import Reading
+from toolkit.live.space.choices import choices
+from toolkit.live.space.database import DatabaseWriter
+from toolkit.live.space.design import DesignSpace
+from toolkit.live.space.space import MetaScheduleSpace
+from toolkit.live.tune.collect import Plan, collect
+from toolkit.live.tune.workloads import Workload, parse_workload
 from toolkit.records import TrialState
 from toolkit.workspace import folder_name
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from toolkit.live.confirm import (
+from toolkit.live.confirm.rules import (
     INCUMBENT,
     TWIN,
     Rules,

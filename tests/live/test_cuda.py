@@ -10,18 +10,18 @@ import orjson
 import pytest
 import tvm
 
-from toolkit.live.apart import ApartEngine
-from toolkit.live.collect import Plan, collect
-from toolkit.live.design import DesignSpace
-from toolkit.live.device import Device
-from toolkit.live.engines import open_engine
-from toolkit.live.guides import Guides
-from toolkit.live.machine import parse_target
-from toolkit.live.programs import timed_program
-from toolkit.live.protocol import Protocol
-from toolkit.live.tasks import tasks_of
-from toolkit.live.tune import TuneSettings, tune
-from toolkit.live.workloads import parse_workload
+from toolkit.live.measure.apart import ApartEngine
+from toolkit.live.measure.device import Device
+from toolkit.live.measure.engines import open_engine
+from toolkit.live.measure.machine import parse_target
+from toolkit.live.measure.protocol import Protocol
+from toolkit.live.space.design import DesignSpace
+from toolkit.live.space.programs import timed_program
+from toolkit.live.tune.collect import Plan, collect
+from toolkit.live.tune.guides import Guides
+from toolkit.live.tune.tasks import tasks_of
+from toolkit.live.tune.tune import TuneSettings, tune
+from toolkit.live.tune.workloads import parse_workload
 from toolkit.records import TrialState
 
 PROTOCOL = Protocol(repeat=2, min_repeat_ms=1, max_retries=0, build_timeout_s=120.0)

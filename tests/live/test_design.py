@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from toolkit.live.choices import choices
-from toolkit.live.design import DesignSpace
-from toolkit.live.workloads import parse_workload
+from toolkit.live.space.choices import choices
+from toolkit.live.space.design import DesignSpace
+from toolkit.live.tune.workloads import parse_workload
 
 
 def _values(chosen: list) -> dict:

@@ -8,11 +8,11 @@ import tvm
 from tvm import te
 
 from toolkit.errors import LiveError
-from toolkit.live.design import DesignSpace
-from toolkit.live.device import Device, Program
-from toolkit.live.programs import checked_program, timed_program
-from toolkit.live.protocol import Protocol
-from toolkit.live.workloads import as_module
+from toolkit.live.measure.device import Device, Program
+from toolkit.live.measure.protocol import Protocol
+from toolkit.live.space.design import DesignSpace
+from toolkit.live.space.programs import checked_program, timed_program
+from toolkit.live.tune.workloads import as_module
 from toolkit.records import TrialState
 
 

@@ -14,15 +14,15 @@ from tvm.script import tirx as T
 
 from tests.live.conftest import PROTOCOL
 from toolkit.errors import LiveError
-from toolkit.live.apart import ApartEngine
-from toolkit.live.database import DatabaseWriter
-from toolkit.live.design import DesignSpace
-from toolkit.live.device import Device, Program
-from toolkit.live.engines import LocalEngine, open_engine
-from toolkit.live.oracle import DeviceOracle
-from toolkit.live.programs import checked_program, timed_program
-from toolkit.live.protocol import Protocol
-from toolkit.live.space import MetaScheduleSpace
+from toolkit.live.measure.apart import ApartEngine
+from toolkit.live.measure.device import Device, Program
+from toolkit.live.measure.engines import LocalEngine, open_engine
+from toolkit.live.measure.protocol import Protocol
+from toolkit.live.space.database import DatabaseWriter
+from toolkit.live.space.design import DesignSpace
+from toolkit.live.space.oracle import DeviceOracle
+from toolkit.live.space.programs import checked_program, timed_program
+from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.records import TrialState
 
 

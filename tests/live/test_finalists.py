@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 from tvm.s_tir import meta_schedule as ms
 
 from tests.live.conftest import PROTOCOL
-from toolkit.cli.tune import tune as tune_command
-from toolkit.live.database import DatabaseWriter
-from toolkit.live.design import DesignSpace
-from toolkit.live.device import Program, Reading
-from toolkit.live.engines import open_engine
-from toolkit.live.finalists import (
+from toolkit.cli.commands.tune import tune as tune_command
+from toolkit.live.measure.device import Program, Reading
+from toolkit.live.measure.engines import open_engine
+from toolkit.live.space.database import DatabaseWriter
+from toolkit.live.space.design import DesignSpace
+from toolkit.live.space.programs import timed_program
+from toolkit.live.space.space import MetaScheduleSpace
+from toolkit.live.tune.finalists import (
     FINALISTS,
     LAST,
     ReadRounds,
@@ -28,13 +30,11 @@ from toolkit.live.finalists import (
     rounds_elsewhere,
     rounds_here,
 )
-from toolkit.live.guides import Guides
-from toolkit.live.programs import timed_program
-from toolkit.live.resume import ranked_trials, recorded_trials
-from toolkit.live.space import MetaScheduleSpace
-from toolkit.live.tasks import tasks_of
-from toolkit.live.tune import TuneSettings, tune
-from toolkit.live.winner import name_winner
+from toolkit.live.tune.guides import Guides
+from toolkit.live.tune.resume import ranked_trials, recorded_trials
+from toolkit.live.tune.tasks import tasks_of
+from toolkit.live.tune.tune import TuneSettings, tune
+from toolkit.live.tune.winner import name_winner
 from toolkit.records import TrialState
 
 NAMES = [f"p{i}" for i in range(12)]

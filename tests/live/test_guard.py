@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from tests.live.burners import NOT_THE_MACHINE, slow_machine
 from toolkit.cli.main import app
-from toolkit.live.finalists import NEAR
-from toolkit.live.slowed import DECIDES_NOTHING
+from toolkit.live.measure.slowed import DECIDES_NOTHING
+from toolkit.live.tune.finalists import NEAR
 
 runner = CliRunner()
 

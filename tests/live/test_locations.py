@@ -7,12 +7,12 @@ import copy
 import numpy as np
 import pytest
 
-from toolkit.live.choices import redrawn
-from toolkit.live.design import DesignSpace
-from toolkit.live.locations import INLINE, ROOT, Locations, Loop, learn_locations
-from toolkit.live.machine import default_target
-from toolkit.live.space import MetaScheduleSpace
-from toolkit.live.workloads import parse_workload
+from toolkit.live.measure.machine import default_target
+from toolkit.live.space.choices import redrawn
+from toolkit.live.space.design import DesignSpace
+from toolkit.live.space.locations import INLINE, ROOT, Locations, Loop, learn_locations
+from toolkit.live.space.space import MetaScheduleSpace
+from toolkit.live.tune.workloads import parse_workload
 
 WORKLOADS = (
     "conv2d_nhwc:1,14,14,16,16,3,1,1",

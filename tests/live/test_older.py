@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from toolkit.cli.main import app
 from toolkit.errors import LiveError
-from toolkit.live.device import Device, Program
-from toolkit.live.older import WORKER
-from toolkit.live.protocol import Protocol
+from toolkit.live.confirm.older import WORKER
+from toolkit.live.measure.device import Device, Program
+from toolkit.live.measure.protocol import Protocol
 
 WORKLOADS = textwrap.dedent(
     """

@@ -16,22 +16,22 @@ from running import here
 
 from tests.live.burners import NOT_THE_MACHINE, slow_machine
 from toolkit.errors import LeakError, LiveError
-from toolkit.live.confirm import INCUMBENT, TWIN
-from toolkit.live.guides import Guides
-from toolkit.live.leg import STOCK
-from toolkit.live.race import needed_models
-from toolkit.live.race_confirm import CONFIRMED_FILE
-from toolkit.live.race_curves import reached
-from toolkit.live.race_report import (
+from toolkit.live.confirm.rules import INCUMBENT, TWIN
+from toolkit.live.measure.slowed import DECIDES_NOTHING, SLOWED
+from toolkit.live.race.confirm import CONFIRMED_FILE
+from toolkit.live.race.curves import reached
+from toolkit.live.race.leg import STOCK
+from toolkit.live.race.race import needed_models
+from toolkit.live.race.report import (
     add_quality,
     compare_legs,
     geometric_mean,
     report_race,
     write_report,
 )
-from toolkit.live.race_rules import leg_order, refuse_seen
-from toolkit.live.race_steps import MOST, Held, as_good_from, steps_of
-from toolkit.live.slowed import DECIDES_NOTHING, SLOWED
+from toolkit.live.race.rules import leg_order, refuse_seen
+from toolkit.live.race.steps import MOST, Held, as_good_from, steps_of
+from toolkit.live.tune.guides import Guides
 from toolkit.records import Task
 
 

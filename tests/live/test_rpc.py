@@ -13,9 +13,9 @@ import pytest
 from tests.live.conftest import PROTOCOL
 from tests.live.farm import Farm
 from toolkit.errors import LiveError
-from toolkit.live.design import DesignSpace
-from toolkit.live.engines import open_engine
-from toolkit.live.programs import timed_program
+from toolkit.live.measure.engines import open_engine
+from toolkit.live.space.design import DesignSpace
+from toolkit.live.space.programs import timed_program
 from toolkit.records import TrialState
 
 

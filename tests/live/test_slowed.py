@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from toolkit.live.confirm import INCUMBENT
-from toolkit.live.leg import STOCK
-from toolkit.live.race_confirm import _read_s
-from toolkit.live.race_steps import Held
-from toolkit.live.slowed import SLOWED, slowed_by, slowed_warnings
+from toolkit.live.confirm.rules import INCUMBENT
+from toolkit.live.measure.slowed import SLOWED, slowed_by, slowed_warnings
+from toolkit.live.race.confirm import _read_s
+from toolkit.live.race.leg import STOCK
+from toolkit.live.race.steps import Held
 
 
 def test_the_factor_is_the_middle_programs() -> None:

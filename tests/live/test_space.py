@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from toolkit.errors import SearchError
-from toolkit.live.design import DesignSpace
-from toolkit.live.space import MetaScheduleSpace
+from toolkit.live.space.design import DesignSpace
+from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.search.base import Space
 
 

@@ -10,7 +10,7 @@ import pytest
 import tvm
 from running import here
 
-from toolkit.live.machine import parse_target
+from toolkit.live.measure.machine import parse_target
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 

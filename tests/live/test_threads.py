@@ -15,13 +15,18 @@ import orjson
 import psutil
 import pytest
 
-from toolkit.live import machine
-from toolkit.live.design import DesignSpace
-from toolkit.live.device import Device, Program
-from toolkit.live.machine import default_target, physical_cores, places_for, processors_by_core
-from toolkit.live.programs import timed_program
-from toolkit.live.protocol import Protocol
-from toolkit.live.workloads import parse_workload
+from toolkit.live.measure import machine
+from toolkit.live.measure.device import Device, Program
+from toolkit.live.measure.machine import (
+    default_target,
+    physical_cores,
+    places_for,
+    processors_by_core,
+)
+from toolkit.live.measure.protocol import Protocol
+from toolkit.live.space.design import DesignSpace
+from toolkit.live.space.programs import timed_program
+from toolkit.live.tune.workloads import parse_workload
 from toolkit.records import TrialState
 
 PROTOCOL = Protocol(threads=2, min_repeat_ms=5, repeat=1, max_retries=0)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from toolkit.live.protocol import Protocol
-from toolkit.live.timing import PILOT_MS, Stopwatch
+from toolkit.live.measure.protocol import Protocol
+from toolkit.live.measure.timing import PILOT_MS, Stopwatch
 
 
 class Program:

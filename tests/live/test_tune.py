@@ -18,10 +18,10 @@ from tvm.s_tir import meta_schedule as ms
 
 from tests.live.conftest import PROTOCOL
 from toolkit.errors import LiveError
-from toolkit.live.database import DatabaseWriter
-from toolkit.live.guides import Guides
-from toolkit.live.tasks import load_network, tasks_of
-from toolkit.live.tune import TuneSettings, tune
+from toolkit.live.space.database import DatabaseWriter
+from toolkit.live.tune.guides import Guides
+from toolkit.live.tune.tasks import load_network, tasks_of
+from toolkit.live.tune.tune import TuneSettings, tune
 from toolkit.records import TrialState
 
 NETWORK = textwrap.dedent(
@@ -134,9 +134,9 @@ def test_killed_at_random_points_loses_and_repeats_nothing(target: str, tmp_path
         f"""
         from pathlib import Path
         from tests.live.conftest import PROTOCOL
-        from toolkit.live.guides import Guides
-        from toolkit.live.tasks import tasks_of
-        from toolkit.live.tune import TuneSettings, tune
+        from toolkit.live.tune.guides import Guides
+        from toolkit.live.tune.tasks import tasks_of
+        from toolkit.live.tune.tune import TuneSettings, tune
         target = {target!r}
         tune(
             tasks_of(["matmul:8,12,16"], target), Path({str(tmp_path)!r}), target=target,

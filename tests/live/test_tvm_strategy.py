@@ -13,10 +13,10 @@ from tvm.s_tir import meta_schedule as ms
 
 from toolkit import live
 from toolkit.errors import ModelError
-from toolkit.live.device import Device
-from toolkit.live.programs import count_inputs
-from toolkit.live.protocol import Protocol
-from toolkit.live.workloads import Workload
+from toolkit.live.measure.device import Device
+from toolkit.live.measure.protocol import Protocol
+from toolkit.live.space.programs import count_inputs
+from toolkit.live.tune.workloads import Workload
 from toolkit.records import TrialState
 
 
@@ -67,8 +67,8 @@ DEVICES: list[Device] = []
 
 
 def _program(module: tvm.IRModule):
-    from toolkit.live.device import Program
-    from toolkit.live.programs import entry_arguments
+    from toolkit.live.measure.device import Program
+    from toolkit.live.space.programs import entry_arguments
 
     text = str(tvm.ir.save_json(module))
     arguments = entry_arguments(module, as_timed=True)

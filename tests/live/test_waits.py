@@ -12,12 +12,12 @@ import pytest
 from running import toolkit
 
 from tests.live.test_faults import faulty
-from toolkit.live import device as devices
-from toolkit.live.device import Device
-from toolkit.live.guides import Guides
-from toolkit.live.protocol import Protocol
-from toolkit.live.tasks import tasks_of
-from toolkit.live.tune import TuneSettings, tune
+from toolkit.live.measure import device as devices
+from toolkit.live.measure.device import Device
+from toolkit.live.measure.protocol import Protocol
+from toolkit.live.tune.guides import Guides
+from toolkit.live.tune.tasks import tasks_of
+from toolkit.live.tune.tune import TuneSettings, tune
 from toolkit.records import TrialState
 
 HANG = """

@@ -15,11 +15,11 @@ from toolkit import live
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.datasets.opening import opened
 from toolkit.errors import ModelError
-from toolkit.live.design import DesignSpace
-from toolkit.live.programs import replay_trace
+from toolkit.live.space.design import DesignSpace
+from toolkit.live.space.programs import replay_trace
 from toolkit.training import load_throughput, train_throughput
-from toolkit.training.prediction import predict
-from toolkit.training.recipe import DataOptions, ModelOptions, Recipe, SplitOptions
+from toolkit.training.recipes.recipe import DataOptions, ModelOptions, Recipe, SplitOptions
+from toolkit.training.tasks.prediction import predict
 from toolkit.workspace import bundled
 
 pytestmark = pytest.mark.live

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from toolkit.errors import LiveError
-from toolkit.live.programs import count_inputs, entry_arguments
-from toolkit.live.workloads import parse_workload
+from toolkit.live.space.programs import count_inputs, entry_arguments
+from toolkit.live.tune.workloads import parse_workload
 
 
 def test_names_sets_and_files(tmp_path: Path) -> None:

@@ -6,8 +6,8 @@ import loglines
 import orjson
 import pytest
 
-from toolkit.logs.ansor import AnsorReader
-from toolkit.logs.base import BadLine
+from toolkit.logs.formats.ansor.reader import AnsorReader
+from toolkit.logs.rows.base import BadLine
 from toolkit.records import TrialState
 
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit.logs.block_reader import BlockReader
-from toolkit.logs.detect import Kind
-from toolkit.logs.files import Block
-from toolkit.logs.number_runs import Pattern, Runs
+from toolkit.logs.files.detect import Kind
+from toolkit.logs.files.files import Block
+from toolkit.logs.read.block_reader import BlockReader
+from toolkit.logs.rows.number_runs import Pattern, Runs
 
 
 def both(lines: list[bytes]):

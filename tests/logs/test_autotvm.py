@@ -6,9 +6,9 @@ import loglines
 import orjson
 import pytest
 
-from toolkit.logs.autotvm import AutoTVMReader
-from toolkit.logs.autotvm_extents import axis_extents
-from toolkit.logs.base import BadLine
+from toolkit.logs.formats.autotvm.extents import axis_extents
+from toolkit.logs.formats.autotvm.reader import AutoTVMReader
+from toolkit.logs.rows.base import BadLine
 from toolkit.records import TrialState
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from toolkit.datasets import ingest, open_dataset
 from toolkit.errors import LogError
-from toolkit.logs.base import BadLine
-from toolkit.logs.detect import Kind, detect
-from toolkit.logs.documents import read_document
+from toolkit.logs.files.detect import Kind, detect
+from toolkit.logs.formats.kernel_tuner.documents import read_document
+from toolkit.logs.rows.base import BadLine
 
 
 def t4(**metadata):

@@ -8,9 +8,9 @@ import json
 import loglines
 import pytest
 
-from toolkit.logs.base import BadLine
-from toolkit.logs.metaschedule import Database, MetaScheduleReader
-from toolkit.logs.metaschedule_workload import read_workload
+from toolkit.logs.formats.metaschedule.reader import Database, MetaScheduleReader
+from toolkit.logs.formats.metaschedule.workload import read_workload
+from toolkit.logs.rows.base import BadLine
 from toolkit.records import TrialState
 
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit.logs.block_reader import BlockReader
-from toolkit.logs.databases import read_database, workload_file
-from toolkit.logs.detect import Kind
-from toolkit.logs.files import Block
-from toolkit.logs.metaschedule import Database
-from toolkit.logs.metaschedule_workload import read_workload
-from toolkit.logs.places import Place
+from toolkit.logs.files.detect import Kind
+from toolkit.logs.files.files import Block
+from toolkit.logs.files.places import Place
+from toolkit.logs.formats.metaschedule.databases import read_database, workload_file
+from toolkit.logs.formats.metaschedule.reader import Database
+from toolkit.logs.formats.metaschedule.workload import read_workload
+from toolkit.logs.read.block_reader import BlockReader
 
 WORKLOADS = [
     read_workload(loglines.dump(loglines.workload("1", 64))),

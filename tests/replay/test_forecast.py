@@ -15,9 +15,9 @@ from benchmarks.agreement import forecast_values, values
 from toolkit.errors import DatasetError, SearchError
 from toolkit.records import Candidate, TrialState
 from toolkit.replay import RecordedSpace, RecordedTable, simulate
-from toolkit.replay.forecast import ForecastOracle, chosen_share, forecast, seen_scores
-from toolkit.replay.noise import PROBABILITIES
-from toolkit.replay.readings import PRIOR_FREEDOM, PosteriorDraw, Readings, readings_of
+from toolkit.replay.forecast.forecast import ForecastOracle, chosen_share, forecast, seen_scores
+from toolkit.replay.record.noise import PROBABILITIES
+from toolkit.replay.record.readings import PRIOR_FREEDOM, PosteriorDraw, Readings, readings_of
 from toolkit.replay.scenario import Scenario, TaskChoice, parse_scenario
 
 EVERY = list(product(toy.TILES, toy.TILES, toy.UNROLLS))

@@ -22,7 +22,7 @@ from toolkit.replay import (
     parse_scenario,
     simulate,
 )
-from toolkit.replay.metrics import Replayed, run_metrics
+from toolkit.replay.statistics.metrics import Replayed, run_metrics
 from toolkit.search.base import Space
 
 SKETCHES = {"s0": SKETCH}

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from toolkit.datasets import ingest, open_dataset
 from toolkit.records import Candidate, Direction
 from toolkit.replay import RecordedSpace, load_tables, parse_scenario
-from toolkit.replay.task_run import replay_once
+from toolkit.replay.execute.task_run import replay_once
 from toolkit.search import STRATEGIES
 from toolkit.search.base import Space
 

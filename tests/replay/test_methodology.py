@@ -10,7 +10,7 @@ import orjson
 import pytest
 from numpy.typing import NDArray
 
-from toolkit.replay.methodology import (
+from toolkit.replay.statistics.methodology import (
     SpaceFacts,
     random_baseline,
     run_matrices,
@@ -18,7 +18,7 @@ from toolkit.replay.methodology import (
     score_runs,
     standardised,
 )
-from toolkit.replay.metrics import Replayed
+from toolkit.replay.statistics.metrics import Replayed
 
 FloatArray = NDArray[np.float64]
 

@@ -8,8 +8,8 @@ import pytest
 from toy_tables import SKETCH, records, row, toy_task
 
 from toolkit.replay import RecordedTable
-from toolkit.replay.cost import CostModel, elapsed_seconds
-from toolkit.replay.metrics import (
+from toolkit.replay.record.cost import CostModel, elapsed_seconds
+from toolkit.replay.statistics.metrics import (
     Replayed,
     area_under_curve,
     improvements,

@@ -11,7 +11,7 @@ from toy_tables import ToyDataset, toy_task
 
 from toolkit.errors import RecipeError
 from toolkit.replay import ModelSet, load_tables, parse_scenario, simulate
-from toolkit.replay.networks import Bench, find_networks, replay_network
+from toolkit.replay.execute.networks import Bench, find_networks, replay_network
 
 CONTENT: dict[str, Any] = {
     "name": "toy",

@@ -11,7 +11,7 @@ import pytest
 
 from toolkit.datasets import ingest, open_dataset
 from toolkit.replay import RecordedOracle, RecordedSpace, RecordedTable, load_tables, parse_scenario
-from toolkit.replay.task_run import replay_once
+from toolkit.replay.execute.task_run import replay_once
 from toolkit.search import STRATEGIES
 from toolkit.search.runner import Budget, SimulatedClock, run
 

@@ -14,7 +14,8 @@ from toy_tables import ToyDataset, toy_table
 
 from toolkit.errors import DatasetError
 from toolkit.records import Candidate, Direction, Task
-from toolkit.replay import ModelSet, RecordedSpace, Scenario, jobs, parse_scenario, simulate
+from toolkit.replay import ModelSet, RecordedSpace, Scenario, parse_scenario, simulate
+from toolkit.replay.execute import jobs
 from toolkit.search.base import Space
 
 FILES = ("runs.parquet", "results.parquet", "summary.json")

@@ -7,13 +7,13 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from toolkit.replay.closed_form import (
+from toolkit.replay.statistics.closed_form import (
     expected_best,
     expected_evaluations,
     not_reached,
     quantile_evaluations,
 )
-from toolkit.replay.statistics import (
+from toolkit.replay.statistics.statistics import (
     Resamples,
     compare,
     effective_sample_size,

@@ -13,7 +13,7 @@ from toolkit.datasets import ingest, open_dataset
 from toolkit.replay import parse_scenario, simulate
 from toolkit.reports import find_inputs, report_summary
 from toolkit.training import train_mutation, train_throughput
-from toolkit.training.recipe import DataOptions, ModelOptions, Recipe
+from toolkit.training.recipes.recipe import DataOptions, ModelOptions, Recipe
 from toolkit.workspace import Workspace
 
 SHAPES = [(16, 32, 7), (32, 32, 7), (32, 64, 7), (16, 64, 14)]

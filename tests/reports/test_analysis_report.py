@@ -10,9 +10,9 @@ from made_autotvm import write_autotvm
 
 from toolkit.datasets import ingest
 from toolkit.reports import ReportInputs, render_html, report_summary
-from toolkit.reports.charts import NARROW, WIDE, specification
 from toolkit.reports.figures import report_figures
 from toolkit.reports.headline import headline
+from toolkit.reports.page.charts import NARROW, WIDE, specification
 
 
 @pytest.fixture(scope="module")

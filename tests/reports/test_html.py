@@ -13,8 +13,15 @@ import pytest
 from toolkit.datasets import open_dataset
 from toolkit.replay import parse_scenario, simulate
 from toolkit.reports import ReportInputs, export_figures, render_html, report_summary
-from toolkit.reports.charts import NARROW, WIDE, inline_svg, specification, task_label, task_labels
 from toolkit.reports.figures import report_figures
+from toolkit.reports.page.charts import (
+    NARROW,
+    WIDE,
+    inline_svg,
+    specification,
+    task_label,
+    task_labels,
+)
 from toolkit.workspace import Workspace
 
 SECTIONS = ("findings", "dataset", "throughput", "mutation", "strategies", "live", "provenance")

@@ -13,9 +13,9 @@ import pytest
 from toolkit.datasets import open_dataset
 from toolkit.errors import DatasetError, ModelError, ToolkitError
 from toolkit.reports import ReportInputs, find_inputs, report_summary
-from toolkit.reports.dataset_part import SHARES
-from toolkit.reports.model_part import density
-from toolkit.training.store import seal
+from toolkit.reports.sections.dataset import SHARES
+from toolkit.reports.sections.model import density
+from toolkit.training.trained.store import seal
 from toolkit.workspace import Workspace
 
 

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from toolkit.reports import theme
+from toolkit.reports.page import theme
 
 MODES = {"light": 0, "dark": 1}
 SURFACES = ("page", "card")

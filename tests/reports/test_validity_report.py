@@ -14,8 +14,8 @@ from toolkit.datasets import ingest, open_dataset
 from toolkit.errors import ModelError
 from toolkit.reports import ReportInputs, render_html, report_summary
 from toolkit.training import train_validity
-from toolkit.training.recipe import DataOptions, ModelOptions, Recipe
-from toolkit.training.store import seal
+from toolkit.training.recipes.recipe import DataOptions, ModelOptions, Recipe
+from toolkit.training.trained.store import seal
 
 
 @pytest.fixture(scope="module")

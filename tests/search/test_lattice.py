@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from toy_spaces import FiniteSpace, FormulaOracle, finite_space, two_sketch_space
 
-from toolkit.search import STRATEGIES, lattice
-from toolkit.search.lattice import Lattice
+from toolkit.search import STRATEGIES
+from toolkit.search.moves import lattice
+from toolkit.search.moves.lattice import Lattice
 from toolkit.search.runner import Budget, SimulatedClock, run
 from toolkit.search.strategy import throughput, throughputs
 

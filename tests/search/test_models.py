@@ -12,16 +12,16 @@ from toy_spaces import TILES, FormulaOracle, OpenSpace, finite_space, toy_candid
 
 from toolkit.records import Candidate, Direction
 from toolkit.search import STRATEGIES
-from toolkit.search.annealing import diverse
 from toolkit.search.base import Space
-from toolkit.search.bayes import expected_improvement
-from toolkit.search.cost_model import CostModelOptions, OnlineCostModel
-from toolkit.search.encoding import number_codes
-from toolkit.search.etc_sketch import SketchMeans
-from toolkit.search.movers import ANSOR_WEIGHTS, GuidedMover, WeightedMover, rule_shares
-from toolkit.search.residual_process import LEVEL, ResidualOptions, ResidualProcess, matern
+from toolkit.search.models.cost_model import CostModelOptions, OnlineCostModel
+from toolkit.search.models.encoding import number_codes
+from toolkit.search.models.residual_process import LEVEL, ResidualOptions, ResidualProcess, matern
+from toolkit.search.moves.movers import ANSOR_WEIGHTS, GuidedMover, WeightedMover, rule_shares
+from toolkit.search.moves.steps import t_test_p_value
 from toolkit.search.runner import Budget, SimulatedClock, run
-from toolkit.search.steps import t_test_p_value
+from toolkit.search.strategies.annealing import diverse
+from toolkit.search.strategies.bayes import expected_improvement
+from toolkit.search.strategies.sketch_choice import SketchMeans
 
 
 def direct_posterior(

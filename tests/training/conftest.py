@@ -6,7 +6,7 @@ import pytest
 from made_autotvm import write_autotvm
 
 from toolkit.datasets import Dataset, ingest, open_dataset
-from toolkit.training.recipe import DataOptions, ModelOptions, Recipe
+from toolkit.training.recipes.recipe import DataOptions, ModelOptions, Recipe
 
 
 @pytest.fixture(scope="session")

@@ -15,11 +15,11 @@ from made_autotvm import write_autotvm
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import RecipeError
 from toolkit.training import train_throughput
-from toolkit.training.gather import candidate_counts, gather, share_of
 from toolkit.training.models import MODELS
 from toolkit.training.models.base import Rows, part_tasks
-from toolkit.training.recipe import ModelOptions, Recipe
-from toolkit.training.table import sample_rows
+from toolkit.training.recipes.recipe import ModelOptions, Recipe
+from toolkit.training.table.gather import candidate_counts, gather, share_of
+from toolkit.training.table.table import sample_rows
 
 
 def test_a_table_holds_so_many_rows_and_each_tasks_best(made_dataset: Dataset) -> None:

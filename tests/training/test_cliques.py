@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from toolkit.errors import RecipeError
 from toolkit.features.base import CandidateGroup
 from toolkit.records import Knob, Sketch, Task
-from toolkit.training.cliques import LEVEL_SHARE, Cliques, find_cliques, neighbour_loss
 from toolkit.training.models import MODELS
 from toolkit.training.models.base import Rows
-from toolkit.training.recipe import ModelOptions
+from toolkit.training.recipes.recipe import ModelOptions
+from toolkit.training.table.cliques import LEVEL_SHARE, Cliques, find_cliques, neighbour_loss
 
 TASK = Task("t", "autotvm", "w", [], "llvm", "llvm")
 SKETCH = Sketch(

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from toolkit.training.ensemble import Ensemble, fit_models
+from toolkit.training.members.ensemble import Ensemble, fit_models
 from toolkit.training.models.base import Rows
 from toolkit.training.models.ridge_model import RidgeModel
-from toolkit.training.recipe import ModelOptions, Recipe
+from toolkit.training.recipes.recipe import ModelOptions, Recipe
 
 
 def recipe(*members: dict[str, object]) -> Recipe:

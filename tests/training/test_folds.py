@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from toolkit.training.folds import assign_folds
-from toolkit.training.recipe import SplitOptions
-from toolkit.training.table import Table
+from toolkit.training.recipes.recipe import SplitOptions
+from toolkit.training.table.folds import assign_folds
+from toolkit.training.table.table import Table
 
 
 def table(families: list[float], workloads: list[str] | None = None, column: bool = True) -> Table:

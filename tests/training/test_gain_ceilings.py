@@ -9,10 +9,15 @@ import pytest
 
 from toolkit.features.base import CandidateGroup
 from toolkit.records import Knob, Sketch, Task
-from toolkit.training.alternatives import count_values
-from toolkit.training.gain_ceilings import Spread, blind_gain, gain_ceilings, neighbour_spread
-from toolkit.training.mutation_labels import LabelledGroup, label_group
-from toolkit.training.table import MeasuredGroup
+from toolkit.training.evaluate.gain_ceilings import (
+    Spread,
+    blind_gain,
+    gain_ceilings,
+    neighbour_spread,
+)
+from toolkit.training.table.alternatives import count_values
+from toolkit.training.table.mutation_labels import LabelledGroup, label_group
+from toolkit.training.table.table import MeasuredGroup
 
 TASK = Task("00000000aaaaaaaa", "autotvm", "w", [], "llvm", "llvm")
 

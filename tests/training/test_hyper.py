@@ -12,9 +12,12 @@ from typer.testing import CliRunner
 from toolkit.cli.main import app
 from toolkit.datasets import Dataset
 from toolkit.errors import DatasetError, RecipeError
-from toolkit.training import hyper, load_recipe, recipe_names
-from toolkit.training.gather import gather
-from toolkit.training.hyper import (
+from toolkit.training import load_recipe, recipe_names
+from toolkit.training.recipes.recipe import Range, Recipe, SearchOptions
+from toolkit.training.recipes.recipe_file import recipe_toml
+from toolkit.training.table.gather import gather
+from toolkit.training.tasks import hyper
+from toolkit.training.tasks.hyper import (
     Budget,
     applied,
     draw,
@@ -22,8 +25,6 @@ from toolkit.training.hyper import (
     search_recipe,
     space_of,
 )
-from toolkit.training.recipe import Range, Recipe, SearchOptions
-from toolkit.training.recipe_file import recipe_toml
 
 
 def searching(quick: Recipe, **space: Range) -> Recipe:

@@ -10,12 +10,17 @@ import pytest
 
 from toolkit.datasets import Dataset
 from toolkit.errors import ModelError
-from toolkit.live.guides import load_guides
+from toolkit.live.tune.guides import load_guides
 from toolkit.replay import load_models
 from toolkit.training import train_throughput
-from toolkit.training.loading import default_folders, find_model, load_trained, workspace_models
-from toolkit.training.recipe import Recipe
-from toolkit.training.store import read_manifest, seal
+from toolkit.training.recipes.recipe import Recipe
+from toolkit.training.trained.loading import (
+    default_folders,
+    find_model,
+    load_trained,
+    workspace_models,
+)
+from toolkit.training.trained.store import read_manifest, seal
 from toolkit.workspace import Workspace
 
 

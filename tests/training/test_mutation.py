@@ -14,13 +14,13 @@ from made_autotvm import SHAPES, write_autotvm
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import ModelError
 from toolkit.records import Candidate, Direction, Sketch, Task
-from toolkit.replay.space import RecordedSpace
+from toolkit.replay.record.space import RecordedSpace
 from toolkit.search.base import DirectionScorer
 from toolkit.training import evaluate_model, load_mutation, train_mutation
-from toolkit.training.mutation_labels import Choices
-from toolkit.training.mutation_metrics import TaskGains, summarize_gains
-from toolkit.training.recipe import MutationOptions, Recipe
-from toolkit.training.store import seal
+from toolkit.training.evaluate.mutation_metrics import TaskGains, summarize_gains
+from toolkit.training.recipes.recipe import MutationOptions, Recipe
+from toolkit.training.table.mutation_labels import Choices
+from toolkit.training.trained.store import seal
 
 
 def recipe_for(quick: Recipe, method: str, level: str = "knob") -> Recipe:

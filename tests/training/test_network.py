@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from toolkit.errors import ModelError, RecipeError
-from toolkit.training.fit import check_parameters
+from toolkit.training.members.fit import check_parameters
 from toolkit.training.models.base import Rows
 from toolkit.training.models.network_model import NetworkModel
 from toolkit.training.models.one_thread import one_blas_thread
-from toolkit.training.recipe import ModelOptions
+from toolkit.training.recipes.recipe import ModelOptions
 
 
 def options(**more: Any) -> ModelOptions:

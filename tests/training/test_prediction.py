@@ -14,13 +14,13 @@ from made_failures import write_failing
 
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.datasets.opening import opened
-from toolkit.datasets.rows_out import write_rows
+from toolkit.datasets.read.rows_out import write_rows
 from toolkit.errors import LogError, ModelError, ToolkitError
 from toolkit.training import load_throughput, load_validity, train_throughput, train_validity
-from toolkit.training.prediction import predict
-from toolkit.training.recipe import ModelOptions, Recipe
-from toolkit.training.store import read_manifest, seal
-from toolkit.training.throughput import ThroughputModel
+from toolkit.training.recipes.recipe import ModelOptions, Recipe
+from toolkit.training.tasks.prediction import predict
+from toolkit.training.tasks.throughput import ThroughputModel
+from toolkit.training.trained.store import read_manifest, seal
 
 NEW = [(48, 96, 14)]
 

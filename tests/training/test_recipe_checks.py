@@ -12,7 +12,7 @@ from toolkit.cli.main import app
 from toolkit.datasets import Dataset
 from toolkit.errors import RecipeError
 from toolkit.training import load_recipe, recipe_names
-from toolkit.training.fit import check_recipe
+from toolkit.training.members.fit import check_recipe
 
 
 def test_bundled_recipes_pass() -> None:

@@ -7,8 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from toolkit.training.metrics import task_metrics
-from toolkit.training.shortlist import BELIEVED, LONGEST, mean_opinion, preference, shortlist
+from toolkit.training.evaluate.metrics import task_metrics
+from toolkit.training.members.shortlist import (
+    BELIEVED,
+    LONGEST,
+    mean_opinion,
+    preference,
+    shortlist,
+)
 
 EVEN = np.array([0.5, 0.5])
 

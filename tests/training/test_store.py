@@ -12,8 +12,8 @@ from made_commands import QUICK
 from running import here
 
 from toolkit.datasets import ingest
-from toolkit.training.recipe import load_recipe
-from toolkit.training.throughput import train_throughput
+from toolkit.training.recipes.recipe import load_recipe
+from toolkit.training.tasks.throughput import train_throughput
 
 XGBOOST = """
 [[models]]

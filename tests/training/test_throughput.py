@@ -12,12 +12,12 @@ from made_autotvm import SHAPES, write_autotvm
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.demo import _quick_recipe
 from toolkit.errors import LeakError, ModelError
-from toolkit.features.knobs import KnobsExtractor
+from toolkit.features.extractors.knobs import KnobsExtractor
 from toolkit.training import evaluate_model, load_throughput, train_throughput
-from toolkit.training.crossfit import cross_fit, pick_member
-from toolkit.training.gather import gather, measured_groups
-from toolkit.training.recipe import Recipe, load_recipe
-from toolkit.training.table import extract_table, workload_key
+from toolkit.training.members.crossfit import cross_fit, pick_member
+from toolkit.training.recipes.recipe import Recipe, load_recipe
+from toolkit.training.table.gather import gather, measured_groups
+from toolkit.training.table.table import extract_table, workload_key
 
 
 def test_it_predicts_tasks_that_it_never_saw(

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.training.bootstrap import difference_interval, mean_interval
-from toolkit.training.metrics import (
+from toolkit.training.evaluate.bootstrap import difference_interval, mean_interval
+from toolkit.training.evaluate.metrics import (
     JudgedTask,
     network_top_k,
     pairwise,

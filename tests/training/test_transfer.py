@@ -14,10 +14,10 @@ from toolkit.cli.main import app
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import DatasetError, RecipeError
 from toolkit.training import load_throughput, train_throughput
-from toolkit.training.adaptation import Adapted, AdaptOptions, leaves_of
-from toolkit.training.metrics import pairwise
-from toolkit.training.recipe import Recipe
-from toolkit.training.transfer import evaluate_transfer
+from toolkit.training.evaluate.metrics import pairwise
+from toolkit.training.recipes.recipe import Recipe
+from toolkit.training.tasks.adaptation import Adapted, AdaptOptions, leaves_of
+from toolkit.training.tasks.transfer import evaluate_transfer
 
 ELSEWHERE = [(48, 96, 14), (96, 48, 28), (96, 96, 7)]
 

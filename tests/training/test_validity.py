@@ -11,7 +11,7 @@ from made_failures import write_failing
 
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import DatasetError, LeakError, RecipeError
-from toolkit.live.guides import Guides
+from toolkit.live.tune.guides import Guides
 from toolkit.replay import ModelSet, RecordedSpace, load_tables
 from toolkit.training import (
     evaluate_model,
@@ -21,14 +21,14 @@ from toolkit.training import (
     train_throughput,
     train_validity,
 )
-from toolkit.training.recipe import ModelOptions, Recipe
-from toolkit.training.table import align
-from toolkit.training.validity_metrics import (
+from toolkit.training.evaluate.validity_metrics import (
     auc,
     calibration_error,
     judge_task,
     summarize_validity,
 )
+from toolkit.training.recipes.recipe import ModelOptions, Recipe
+from toolkit.training.table.table import align
 
 MODEL = ModelOptions(library="lightgbm", objective="logistic", rounds=40, params={"num_leaves": 7})
 

@@ -8,7 +8,18 @@ from io import TextIOWrapper
 
 import typer
 
-from toolkit.cli import demo, features, ingest, live, predict, race, report, simulate, train, tune
+from toolkit.cli.commands import (
+    demo,
+    features,
+    ingest,
+    live,
+    predict,
+    race,
+    report,
+    simulate,
+    train,
+    tune,
+)
 from toolkit.cli.common import EXIT_ERROR, say_error
 
 app = typer.Typer(

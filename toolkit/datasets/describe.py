@@ -8,7 +8,7 @@ import polars as pl
 
 from toolkit.datasets.analysis import Analysis, analyse
 from toolkit.datasets.analysis.result import plain
-from toolkit.datasets.open import Dataset
+from toolkit.datasets.read.open import Dataset
 from toolkit.records import Task
 
 

@@ -11,11 +11,11 @@ import orjson
 import polars as pl
 
 from toolkit.atomic import write_together
-from toolkit.datasets.open import Dataset
-from toolkit.datasets.outputs import check_targets
-from toolkit.datasets.select import select_records
+from toolkit.datasets.read.open import Dataset
+from toolkit.datasets.read.outputs import check_targets
+from toolkit.datasets.read.select import select_records
 from toolkit.errors import DatasetError, did_you_mean
-from toolkit.logs import writers
+from toolkit.logs.formats import writers
 from toolkit.records import Sketch, Task, canonical_json
 
 SOURCES = {

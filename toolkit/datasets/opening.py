@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from toolkit.datasets import manifest as manifests
-from toolkit.datasets.ingest import ingest
-from toolkit.datasets.open import Dataset, open_dataset
+from toolkit.datasets.read.open import Dataset, open_dataset
+from toolkit.datasets.write.ingest import ingest
 from toolkit.errors import LogError
 from toolkit.progress import SILENT, Progress
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from toolkit.errors import DatasetError
 from toolkit.features.base import Extractor
 from toolkit.features.cache import cached_blocks, extract
-from toolkit.features.stored import PREFIX, StoredExtractor
+from toolkit.features.extractors.stored import PREFIX, StoredExtractor
 from toolkit.records import Task
 from toolkit.registry import Registry
 
 EXTRACTORS = Registry(
     "extractor",
     {
-        "knobs": "toolkit.features.knobs:KnobsExtractor",
-        "primitives": "toolkit.features.primitives:PrimitivesExtractor",
-        "per-store": "toolkit.features.per_store:PerStoreExtractor",
-        "ansor-per-store": "toolkit.features.ansor_store:AnsorStoreExtractor",
+        "knobs": "toolkit.features.extractors.knobs:KnobsExtractor",
+        "primitives": "toolkit.features.extractors.primitives:PrimitivesExtractor",
+        "per-store": "toolkit.features.extractors.per_store:PerStoreExtractor",
+        "ansor-per-store": "toolkit.features.extractors.ansor_store:AnsorStoreExtractor",
     },
 )
 

@@ -30,7 +30,7 @@ def cost_model(path: str | Path, *, seen: bool = False, machine: str | None = No
         When there is no throughput model.
     """
     # TVM is loaded only when a device is meant.
-    from toolkit.live.warm_cost_model import warm_cost_model
+    from toolkit.live.tvm.warm_cost_model import warm_cost_model
 
     return warm_cost_model(path, seen=seen, machine=machine)
 
@@ -63,6 +63,6 @@ def strategy(
     SearchError
         In TVM's ``pre_tuning``, when the strategy needs a model that was not given.
     """
-    from toolkit.live.tvm_strategy import make_tvm_strategy
+    from toolkit.live.tvm.tvm_strategy import make_tvm_strategy
 
     return make_tvm_strategy(name, model=model, options=options, seed=seed, machine=machine)

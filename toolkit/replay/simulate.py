@@ -17,15 +17,16 @@ from toolkit.errors import DatasetError
 from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
 from toolkit.records import content_id
-from toolkit.replay.forecast_jobs import forecast_scenario
-from toolkit.replay.jobs import Job, run_jobs
-from toolkit.replay.models import ModelSet, load_models
-from toolkit.replay.network_jobs import simulate_networks
-from toolkit.replay.parts import Parts, write_results
-from toolkit.replay.readings import readings_of
+from toolkit.replay.execute.jobs import Job, run_jobs
+from toolkit.replay.execute.network_jobs import simulate_networks
+from toolkit.replay.execute.parts import Parts, write_results
+from toolkit.replay.forecast.forecast_jobs import forecast_scenario
+from toolkit.replay.record.models import ModelSet, load_models
+from toolkit.replay.record.readings import readings_of
+from toolkit.replay.record.table import RecordedTable, load_tables
 from toolkit.replay.scenario import Scenario, load_scenario, parse_scenario
-from toolkit.replay.statistics import Resamples
-from toolkit.replay.summary import (
+from toolkit.replay.statistics.statistics import Resamples
+from toolkit.replay.statistics.summary import (
     Matrices,
     comparison_rows,
     curve_rows,
@@ -33,7 +34,6 @@ from toolkit.replay.summary import (
     task_facts,
     task_rows,
 )
-from toolkit.replay.table import RecordedTable, load_tables
 from toolkit.search import STRATEGIES
 
 SUMMARY_VERSION = 1
@@ -72,7 +72,7 @@ def simulate(
         was interrupted goes on where it stopped.
     forecast_draws
         Also forecast what one run on the device will show, in so many posterior draws
-        (``toolkit.replay.forecast_jobs``): ``summary["forecast"]``.
+        (``toolkit.replay.forecast.forecast_jobs``): ``summary["forecast"]``.
 
     Raises
     ------

@@ -7,7 +7,7 @@ from pathlib import Path
 from toolkit.progress import SILENT, Progress
 from toolkit.reports.figures import export_figures
 from toolkit.reports.html import render_html, write_html
-from toolkit.reports.inputs import ReportInputs, find_inputs
+from toolkit.reports.page.inputs import ReportInputs, find_inputs
 from toolkit.reports.summary import report_summary
 from toolkit.workspace import Workspace
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from toolkit.progress import SILENT, Progress
-from toolkit.reports.charts import EXPORT, Figure, draw_png, draw_svg
-from toolkit.reports.figures_analysis import analysis_figures
-from toolkit.reports.figures_dataset import dataset_figures
-from toolkit.reports.figures_live import live_figures
-from toolkit.reports.figures_models import throughput_figures, validity_figures
-from toolkit.reports.figures_mutation import mutation_figures
-from toolkit.reports.figures_networks import network_figures
-from toolkit.reports.figures_strategies import strategy_figures
+from toolkit.reports.page.charts import EXPORT, Figure, draw_png, draw_svg
+from toolkit.reports.sections.figures_analysis import analysis_figures
+from toolkit.reports.sections.figures_dataset import dataset_figures
+from toolkit.reports.sections.figures_live import live_figures
+from toolkit.reports.sections.figures_models import throughput_figures, validity_figures
+from toolkit.reports.sections.figures_mutation import mutation_figures
+from toolkit.reports.sections.figures_networks import network_figures
+from toolkit.reports.sections.figures_strategies import strategy_figures
 
 
 def report_figures(summary: Mapping[str, Any]) -> dict[str, list[Figure]]:

@@ -13,13 +13,13 @@ from markupsafe import Markup
 from toolkit import show
 from toolkit.atomic import sweep, write_atomically
 from toolkit.progress import SILENT, Progress
-from toolkit.reports.charts import NARROW, WIDE, inline_svg, task_label
 from toolkit.reports.figures import report_figures
-from toolkit.reports.figures_strategies import strategy_styles
-from toolkit.reports.model_part import METRICS
-from toolkit.reports.sparkline import sparkline
-from toolkit.reports.theme import FONT, ROLES, SERIES, css_variables
-from toolkit.reports.validity_part import METRICS as VALIDITY_METRICS
+from toolkit.reports.page.charts import NARROW, WIDE, inline_svg, task_label
+from toolkit.reports.page.sparkline import sparkline
+from toolkit.reports.page.theme import FONT, ROLES, SERIES, css_variables
+from toolkit.reports.sections.figures_strategies import strategy_styles
+from toolkit.reports.sections.model import METRICS
+from toolkit.reports.sections.validity import METRICS as VALIDITY_METRICS
 
 TASKS_LISTED = 200
 SHORT_NAME = 46

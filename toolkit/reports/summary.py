@@ -8,12 +8,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from toolkit import __version__
-from toolkit.reports.dataset_part import dataset_section
 from toolkit.reports.headline import headline
-from toolkit.reports.inputs import ReportInputs
-from toolkit.reports.live_part import live_section
-from toolkit.reports.model_part import model_sections
-from toolkit.reports.simulation_part import simulation_sections
+from toolkit.reports.page.inputs import ReportInputs
+from toolkit.reports.sections.dataset import dataset_section
+from toolkit.reports.sections.live import live_section
+from toolkit.reports.sections.model import model_sections
+from toolkit.reports.sections.simulation import simulation_sections
 from toolkit.schema import SCHEMA_VERSION
 
 SUMMARY_VERSION = 1

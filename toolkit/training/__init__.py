@@ -8,26 +8,26 @@ from typing import Any
 
 from toolkit.datasets import Dataset
 from toolkit.progress import SILENT, Progress
-from toolkit.training.mutation import (
+from toolkit.training.recipes.recipe import Recipe, load_recipe, recipe_names
+from toolkit.training.tasks.mutation import (
     MutationModel,
     evaluate_mutation,
     load_mutation,
     train_mutation,
 )
-from toolkit.training.recipe import Recipe, load_recipe, recipe_names
-from toolkit.training.store import read_manifest
-from toolkit.training.throughput import (
+from toolkit.training.tasks.throughput import (
     ThroughputModel,
     evaluate_throughput,
     load_throughput,
     train_throughput,
 )
-from toolkit.training.validity import (
+from toolkit.training.tasks.validity import (
     ValidityModel,
     evaluate_validity,
     load_validity,
     train_validity,
 )
+from toolkit.training.trained.store import read_manifest
 
 __all__ = [
     "MutationModel",

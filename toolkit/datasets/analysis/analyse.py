@@ -20,7 +20,7 @@ from toolkit.datasets.analysis.spread import (
     state_times,
 )
 from toolkit.datasets.analysis.tuners import compare_tuners, task_weights
-from toolkit.datasets.open import Dataset
+from toolkit.datasets.read.open import Dataset
 
 BATCH = 150_000
 """Records read at a time; a single task may have more."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from toolkit.datasets.analysis.result import NEAR
-from toolkit.datasets.seconds import dated_seconds, timed_seconds
+from toolkit.datasets.read.seconds import dated_seconds, timed_seconds
 
 COLUMNS = [
     "task_id",

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from toolkit.datasets.analysis.result import NEAR, Reached, Tuner, Tuners
-from toolkit.datasets.labels import network_weights, source_labels
+from toolkit.datasets.read.labels import network_weights, source_labels
 
 TUNER_LABELS = ("tuner", "strategy", "method", "search")
 MOST_TUNERS = 16

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.errors import ModelError
-from toolkit.training.cliques import Cliques
-from toolkit.training.recipe import ModelOptions
+from toolkit.training.recipes.recipe import ModelOptions
+from toolkit.training.table.cliques import Cliques
 
 Matrix = NDArray[np.float32]
 Floats = NDArray[np.float64]

@@ -11,7 +11,6 @@ import lightgbm
 import numpy as np
 
 from toolkit.errors import RecipeError
-from toolkit.training.cliques import neighbour_loss
 from toolkit.training.models.base import (
     Floats,
     Matrix,
@@ -21,7 +20,8 @@ from toolkit.training.models.base import (
     part_tasks,
     unreadable,
 )
-from toolkit.training.recipe import ModelOptions
+from toolkit.training.recipes.recipe import ModelOptions
+from toolkit.training.table.cliques import neighbour_loss
 
 DEFAULTS: dict[str, Any] = {
     "learning_rate": 0.08,

@@ -24,7 +24,7 @@ from toolkit.training.models.base import (
     unreadable,
 )
 from toolkit.training.models.one_thread import one_blas_thread
-from toolkit.training.recipe import ModelOptions
+from toolkit.training.recipes.recipe import ModelOptions
 
 PLACES = 65
 """Quantiles of a column that its places are told by; equal ones count once."""

@@ -19,7 +19,7 @@ from toolkit.training.models.base import (
     normalised,
     unreadable,
 )
-from toolkit.training.recipe import ModelOptions
+from toolkit.training.recipes.recipe import ModelOptions
 
 
 def _logs(features: Matrix) -> Floats:

@@ -21,7 +21,7 @@ from toolkit.training.models.base import (
     part_tasks,
     unreadable,
 )
-from toolkit.training.recipe import ModelOptions
+from toolkit.training.recipes.recipe import ModelOptions
 
 DEFAULTS: dict[str, Any] = {
     "eta": 0.1,

@@ -1,0 +1,4 @@
+"""One command a module: it parses, calls one function, prints.
+
+Imports everything.
+"""

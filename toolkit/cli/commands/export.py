@@ -1,0 +1,121 @@
+"""``toolkit export`` and ``toolkit query``: data out of a dataset."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from toolkit.cli.common import DatasetDir, Force, Json, command, out, print_json
+from toolkit.workspace import Workspace
+
+ROWS_SHOWN = 50
+
+
+def register(app: typer.Typer) -> None:
+    """Add this group's commands."""
+    app.command("export")(export)
+    app.command("query")(query)
+
+
+@command
+def export(
+    to: Annotated[Path, typer.Argument(help="File, or folder for databases and T4, to write.")],
+    format: Annotated[
+        str | None,
+        typer.Option(
+            help="autotvm, ansor, metaschedule, t4 or kernel-tuner (default: the records' own)."
+        ),
+    ] = None,
+    dataset: DatasetDir = None,
+    task: Annotated[
+        list[str] | None, typer.Option(help="Task id (or its beginning); repeat for more.")
+    ] = None,
+    best: Annotated[bool, typer.Option("--best", help="Only the best record of a task.")] = False,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="Only so many best candidates of a task.")
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option(help="SQL condition on the columns of records.")
+    ] = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Write records as logs that TVM or Kernel Tuner read.
+
+    AutoTVM 0.2 (for ApplyHistoryBest), Ansor v0.6, a MetaSchedule database, T4, or a Kernel
+    Tuner cache for its simulation mode.
+
+    Example: toolkit export best.json --format ansor --best
+    """
+    from toolkit.datasets import export as run
+    from toolkit.datasets import open_dataset
+
+    opened = open_dataset(dataset or Workspace().dataset)
+    report = run(
+        opened,
+        to,
+        format,
+        task_ids=task or None,
+        top=1 if best else top,
+        where=where,
+        force=force,
+    )
+    if json:
+        print_json(report)
+        return
+    out.print(
+        f"{report['records']:,} records of {report['tasks']:,} tasks written as {report['format']}"
+    )
+    if report["left_out"]:
+        out.print(f"{report['left_out']:,} selected records of other formats were left out")
+    for path in report["files"][:10]:
+        out.print(f"  {path}", highlight=False, markup=False, soft_wrap=True)
+    if len(report["files"]) > 10:
+        out.print(f"  and {len(report['files']) - 10:,} more files")
+
+
+@command
+def query(
+    sql: Annotated[str, typer.Argument(help="One SELECT statement.")],
+    dataset: DatasetDir = None,
+    to: Annotated[
+        Path | None, typer.Option("--out", help="File for all rows: .parquet, .csv or .json.")
+    ] = None,
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Run SQL on the dataset: records, candidates, tasks, sketches, sources, rejected.
+
+    Example: toolkit query "SELECT state, COUNT(*) AS n FROM records GROUP BY state"
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    from toolkit.datasets import open_dataset
+    from toolkit.datasets import query as run
+    from toolkit.datasets.read.rows_out import check_rows_target, write_rows
+
+    opened = open_dataset(dataset or Workspace().dataset)
+    if to is not None:
+        check_rows_target(to, opened, force=force)
+    frame = run(opened, sql)
+    if to is not None:
+        write_rows(frame, to)
+    if json:
+        rows = frame.to_dicts() if to is None else []
+        written = None if to is None else str(to)
+        found = {"columns": frame.columns, "rows": rows, "count": frame.height, "out": written}
+        print_json(found)
+        return
+    if to is not None:
+        out.print(f"{frame.height:,} rows written to {to}", highlight=False, markup=False)
+        return
+    table = Table(*frame.columns, box=None)
+    for row in frame.head(ROWS_SHOWN).iter_rows():
+        # Logs' own words are no markup.
+        table.add_row(*(Text("" if value is None else str(value)[:80]) for value in row))
+    out.print(table)
+    if frame.height > ROWS_SHOWN:
+        out.print(f"and {frame.height - ROWS_SHOWN:,} more rows (--out or --json gives all)")

@@ -1,0 +1,4 @@
+"""Opens, selects from, and queries a dataset.
+
+Imports the ground of ``datasets``.
+"""

@@ -1,0 +1,4 @@
+"""Ingest: accounts, parts, commits.
+
+Imports ``datasets.read`` and ``logs``.
+"""

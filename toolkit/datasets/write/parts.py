@@ -1,0 +1,179 @@
+"""Parquet parts, written row group by row group so that memory stays bounded."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from toolkit.atomic import sync_folder
+from toolkit.datasets.manifest import Part, Source, cannot_write
+from toolkit.datasets.read.integrity import file_sha256
+from toolkit.logs.read.block_reader import BlockResult
+from toolkit.logs.rows.columns import numeric, repeated
+from toolkit.logs.rows.rows import SCHEMA as ROWS
+
+ROW_GROUP_BYTES = 48 * 2**20
+"""Rows wait in memory until they make a row group of about this size."""
+
+_PLACE = {"source_id": pa.string(), "order": pa.int64()}
+
+RECORDS = pa.schema(
+    [
+        *list(ROWS)[:4],
+        pa.field("source_id", pa.string()),
+        ROWS.field("line"),
+        pa.field("order", pa.int64()),
+        *list(ROWS)[5:],
+    ]
+)
+"""``toolkit.schema.RECORDS`` in Arrow's words."""
+
+REJECTED = pa.schema(
+    [
+        ("source_id", pa.string()),
+        ("path", pa.string()),
+        ("line", pa.int64()),
+        ("byte_offset", pa.int64()),
+        ("reason", pa.string()),
+        ("content", pa.binary()),
+    ]
+)
+"""``toolkit.schema.REJECTED`` in Arrow's words."""
+
+_REPEATING = (
+    "task_id",
+    "sketch_id",
+    "source_id",
+    "format",
+    "format_version",
+    "tvm_version",
+    "state",
+    "reason",
+    "path",
+    "decisions.list.element",
+)
+"""Columns of few different values, by their paths in the file."""
+
+
+class PartWriter:
+    """Writes one part; until ``finish`` it is a file that no manifest names."""
+
+    def __init__(self, folder: Path, name: str, schema: Any) -> None:
+        self._path = folder / name
+        self._name = name
+        self._schema = schema
+        self._waiting: list[Any] = []
+        self._bytes = 0
+        self._sources: dict[str, None] = {}
+        self.rows = 0
+        self._stream: Any = None
+        self._writer: Any = None
+
+    def add(self, table: Any, *source_ids: str) -> None:
+        """Append rows, which are of these sources."""
+        self._waiting.append(table)
+        self._bytes += table.nbytes
+        self._sources.update(dict.fromkeys(source_ids))
+        self.rows += len(table)
+        if self._bytes >= ROW_GROUP_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        table = pa.concat_tables(self._waiting)
+        self._waiting, self._bytes = [], 0
+        with self._guard():
+            if self._writer is None:
+                self._stream = self._path.open("wb")
+                self._writer = pq.ParquetWriter(
+                    self._stream,
+                    self._schema,
+                    compression="zstd",
+                    compression_level=1,
+                    use_dictionary=[n for n in _REPEATING if n.split(".")[0] in self._schema.names],
+                )
+            self._writer.write_table(table, row_group_size=max(len(table), 1))
+
+    def finish(self) -> Part:
+        """Bring the part to disk and say what it holds."""
+        if self._waiting:
+            self._write()
+        with self._guard():
+            self._writer.close()
+            self._stream.flush()
+            os.fsync(self._stream.fileno())
+            self._stream.close()
+            sync_folder(self._path.parent)
+            size, sha256 = self._path.stat().st_size, file_sha256(self._path)
+        return Part(self._name, self.rows, list(self._sources), size, sha256)
+
+    def discard(self) -> None:
+        """Close and remove what was written."""
+        if self._writer is not None:
+            with contextlib.suppress(OSError, pa.ArrowException):
+                self._writer.close()
+        if self._stream is not None:
+            with contextlib.suppress(OSError):
+                self._stream.close()
+            with contextlib.suppress(OSError):
+                self._path.unlink()
+
+    @contextlib.contextmanager
+    def _guard(self) -> Any:
+        try:
+            yield
+        except OSError as error:
+            self.discard()
+            raise cannot_write(self._path, error) from None
+
+
+def write_frame(folder: Path, name: str, frame: Any) -> Part:
+    """Write a small table (a polars frame) and bring it to disk."""
+    table = frame.to_arrow()
+    writer = PartWriter(folder, name, table.schema)
+    writer.add(table)
+    return writer.finish()
+
+
+def placed(rows: Any, source: Source) -> Any:
+    """Rows of a source with their place in it."""
+    count, before = len(rows), source.records + source.duplicates
+    order = np.arange(before, before + count, dtype=np.int64)
+    rows = rows.append_column("source_id", repeated(source.source_id, count))
+    rows = rows.append_column("order", numeric(pa.int64(), order))
+    return rows.select(RECORDS.names)
+
+
+def rejected(result: BlockResult, source: Source) -> Any:
+    """Rows of a source's rejected lines."""
+    lines, offsets, reasons, contents = zip(*result.rejected, strict=True)
+    count = len(lines)
+    columns = [
+        pa.repeat(pa.scalar(source.source_id), count),
+        pa.repeat(pa.scalar(source.path), count),
+        pa.array(lines, pa.int64()),
+        pa.array(offsets, pa.int64()),
+        pa.array(reasons, pa.string()),
+        pa.array(contents, pa.binary()),
+    ]
+    return pa.table(columns, schema=REJECTED)
+
+
+def tables(path: Path) -> Iterator[Any]:
+    """The row groups of a part."""
+    with pq.ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            yield file.read_row_group(group)
+
+
+def column(path: Path, name: str) -> Iterator[Any]:
+    """One column of a part, a row group at a time."""
+    with pq.ParquetFile(path) as file:
+        for group in range(file.num_row_groups):
+            yield file.read_row_group(group, columns=[name])[name]

@@ -1,0 +1,187 @@
+"""One source being read: where it stands, and what its lines give."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import IO, Any, NamedTuple
+
+from toolkit.datasets.manifest import Source
+from toolkit.datasets.write.report import SourceReport
+from toolkit.datasets.write.sources import LogFile
+from toolkit.datasets.write.store import Store
+from toolkit.errors import LogError
+from toolkit.logs.files.files import Block, DecompressionErrors, is_compressed, read_blocks
+from toolkit.logs.formats.kernel_tuner.documents import MAX_DOCUMENT_BYTES
+from toolkit.logs.read.block_reader import BlockResult
+from toolkit.logs.read.pool import SourceSettings
+
+BARREN_LINES = 1_000_000
+"""After so many lines without a record a source is given up: it is damaged or a trap."""
+
+TAIL_BYTES = 2**16
+
+
+class Mark(NamedTuple):
+    """A place in a file: the hash (its state) of all bytes before it, and the last of them."""
+
+    place: int
+    digest: Any
+    tail: bytes
+
+
+Marks = dict[str, Mark]
+"""Marks by source id: they spare a follower the reading of what it has read itself."""
+
+
+class Reading:
+    """Gives the blocks of one source that are new, and takes in their results."""
+
+    def __init__(
+        self,
+        store: Store,
+        source: Source,
+        settings: SourceSettings,
+        file: LogFile,
+        marks: Marks,
+    ) -> None:
+        self.source, self.settings = source, settings
+        self.entry = SourceReport(str(file.place), file.kind.value, "read")
+        self.place = file.place
+        self._store, self._marks = store, marks
+        self._plain = file.place.member is None and not is_compressed(file.place.path)
+        # A compressed file is hashed as it lies on disk; a plain one while it is read.
+        self._sha256 = "" if self._plain else file.sha256
+        self._digest: Any = hashlib.sha256()
+        self._tail = b""
+        self._last: Mark | None = None
+        self._before = _counts(source)
+        self._barren = 0
+
+    def document(self) -> tuple[bytes, Mark]:
+        """The whole file; what was read of it before is forgotten."""
+        self._start_anew()
+        try:
+            with self.place.open() as stream:
+                data = stream.read(MAX_DOCUMENT_BYTES + 1)
+        except DecompressionErrors as error:
+            raise LogError(f"the data is damaged: {error}") from None
+        if len(data) > MAX_DOCUMENT_BYTES:
+            raise LogError(f"a JSON document of more than {MAX_DOCUMENT_BYTES >> 20} MiB")
+        self._tap(data)
+        return data, Mark(len(data), self._digest.copy(), b"")
+
+    def blocks(self) -> Iterator[tuple[Block, Mark]]:
+        """Give what is new in the file, and the mark at each block's end."""
+        try:
+            with self.place.open() as stream:
+                if self._jump(stream) or self._skip(stream):
+                    self._store.withdraw_unfinished(self.source)
+                    self._before = _counts(self.source)
+                    yield from self._blocks_of(stream)
+                    return
+            self._start_anew()
+            with self.place.open() as stream:
+                yield from self._blocks_of(stream)
+        except LogError as error:
+            self.entry.outcome, self.entry.message = "damaged", error.what
+
+    def _start_anew(self) -> None:
+        self._store.forget(self.source)
+        self._before = _counts(self.source)
+        self._digest, self._tail = hashlib.sha256(), b""
+
+    def _blocks_of(self, stream: IO[bytes]) -> Iterator[tuple[Block, Mark]]:
+        source = self.source
+        blocks = read_blocks(stream, number=source.lines, offset=source.consumed, tap=self._tap)
+        for block in blocks:
+            if self._barren > BARREN_LINES:
+                raise LogError(f"no record in {BARREN_LINES:,} lines: reading stopped")
+            rest = self._behind_open_end(block)
+            if rest is not None:
+                yield rest, Mark(rest.end, self._digest.copy(), self._tail)
+
+    def _tap(self, data: bytes) -> None:
+        self._digest.update(data)
+        if self._plain:
+            self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
+
+    def _jump(self, stream: IO[bytes]) -> bool:
+        """Jump over what this process has read before, if its last bytes are still there."""
+        mark = self._marks.get(self.source.source_id)
+        if not self._plain or mark is None or mark.place != self.source.consumed:
+            return False
+        stream.seek(mark.place - len(mark.tail))
+        if stream.read(len(mark.tail)) != mark.tail:
+            stream.seek(0)
+            return False
+        self._digest, self._tail = mark.digest.copy(), mark.tail
+        return True
+
+    def _skip(self, stream: IO[bytes]) -> bool:
+        """Read over what was read before; whether it still is the same."""
+        left = self.source.consumed
+        try:
+            while left and (chunk := stream.read(min(left, 2**20))):
+                self._tap(chunk)
+                left -= len(chunk)
+        except DecompressionErrors:
+            return False
+        known = not self.source.consumed or self._digest.hexdigest() == self.source.consumed_sha256
+        return known and not left
+
+    def _behind_open_end(self, block: Block) -> Block | None:
+        """Cut off the end of a line that was read before its newline was written."""
+        source = self.source
+        if not source.open_end or block.offset != source.consumed:
+            return block
+        end, newline, rest = block.body.partition(b"\n")
+        if end.strip():
+            source.open_end = False
+            return block
+        source.open_end = not newline
+        source.consumed += len(end) + len(newline)
+        if not rest:
+            self._stand(Mark(source.consumed, self._digest.copy(), self._tail))
+            return None
+        return block._replace(body=rest, offset=source.consumed)
+
+    def take(self, block: Block, result: BlockResult, mark: Mark) -> None:
+        """Take in a block's result; called in the order of the blocks."""
+        source = self.source
+        self._store.add(source, result)
+        source.seen += result.counted
+        self._barren = 0 if len(result.rows) else self._barren + result.lines
+        if result.unfinished:
+            source.unfinished = 1
+        else:
+            self._stand(mark)
+            source.open_end = not block.complete
+        reasons = self.entry.reasons
+        for rejected in result.rejected:
+            reasons[rejected.reason] = reasons.get(rejected.reason, 0) + 1
+        for task_id, workload in result.workloads.items():
+            size = self.settings.database.space_sizes.get(workload)
+            if size is not None:
+                self._store.manifest.space_sizes[task_id] = size
+
+    def _stand(self, mark: Mark) -> None:
+        self.source.consumed = mark.place
+        self.source.consumed_sha256 = mark.digest.hexdigest()
+        self._last = mark
+
+    def finish(self) -> None:
+        """Close the books of this source."""
+        source, entry = self.source, self.entry
+        source.sha256 = self._sha256 or self._digest.hexdigest()
+        source.finished = True
+        if self._plain and self._last is not None:
+            self._marks[source.source_id] = self._last
+        self._store.changed()
+        entry.lines, entry.records, entry.duplicates, entry.rejected = (
+            now - then for now, then in zip(_counts(source), self._before, strict=True)
+        )
+
+
+def _counts(source: Source) -> tuple[int, int, int, int]:
+    return source.lines, source.records, source.duplicates, source.rejected

@@ -1,0 +1,348 @@
+"""Writing a dataset: rows are gathered into parts, and commits make parts count."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from toolkit.datasets import manifest as manifests
+from toolkit.datasets.manifest import KINDS, Kind, Manifest, Part, Source
+from toolkit.datasets.read.integrity import missing, verify, verify_on_opening
+from toolkit.datasets.tables import read_sketches, read_tasks, sketches_frame, tasks_frame
+from toolkit.datasets.write.parts import (
+    RECORDS,
+    REJECTED,
+    PartWriter,
+    column,
+    placed,
+    rejected,
+    tables,
+    write_frame,
+)
+from toolkit.datasets.write.record_index import RecordIndex
+from toolkit.datasets.write.settling import LINE, among, exchange, in_use, place
+from toolkit.errors import DatasetError
+from toolkit.logs.read.block_reader import BlockResult
+from toolkit.logs.rows.identity import merge_sketches, merge_tasks
+from toolkit.logs.rows.ids import id_numbers
+from toolkit.records import Sketch, Task
+from toolkit.schema import SKETCHES, TASKS
+
+PART_ROWS = 500_000
+"""Rows a part gathers before it is committed."""
+
+SMALL_ROWS, MANY_SMALL = 25_000, 16
+"""So many parts below so many rows, side by side, are merged into one."""
+
+_SCHEMAS: dict[Kind, Any] = {"records": RECORDS, "duplicates": RECORDS, "rejected": REJECTED}
+
+
+class Store:
+    """A dataset opened for writing by one process (see ``locked``)."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.manifest = _committed(folder)
+        manifest = self.manifest
+        try:
+            verify_on_opening(folder, manifest.parts())
+            for name in KINDS:
+                (folder / name).mkdir(exist_ok=True)
+            self._sweep()
+        except FileNotFoundError as error:
+            raise missing(folder, error) from None
+        except OSError as error:
+            raise manifests.cannot_write(folder, error) from None
+        self.tasks = read_tasks(_table(folder, manifest.tasks, TASKS))
+        self.sketches = read_sketches(_table(folder, manifest.sketches, SKETCHES))
+        self._sources = {source.source_id: source for source in manifest.sources}
+        self._furthest = max((place(s) for s in manifest.sources if s.records), default=([], ""))
+        self._known = RecordIndex()
+        for part in manifest.records:
+            for ids in column(folder / part.file, "record_id"):
+                self._known.add(id_numbers(ids))
+        self._writers: dict[Kind, PartWriter] = {}
+        self._numbers = itertools.count(1)
+        self._tables_changed = self._dirty = False
+
+    def _sweep(self) -> None:
+        """Remove what a killed run left behind: files of ours that no commit names."""
+        named = {part.file for part in self.manifest.parts()}
+        for folder in (*KINDS, "."):
+            for path in (self.folder / folder).glob("*"):
+                name = path.relative_to(self.folder).as_posix()
+                if manifests.is_ours(name) and name not in named and path.is_file():
+                    path.unlink()
+
+    def source(self, source_id: str, path: str) -> Source:
+        """The entry of a source, made where there is none."""
+        found = self._sources.get(source_id)
+        if found is None:
+            found = Source(source_id, path, sha256="", format="", size=0)
+            self._sources[source_id] = found
+            self.manifest.sources.append(found)
+            self._dirty = True
+        return found
+
+    def _learn_task(self, task: Task) -> None:
+        known = self.tasks.get(task.task_id)
+        new = task if known is None else merge_tasks(known, task)
+        if new is not known:
+            self.tasks[task.task_id] = new
+            self._tables_changed = True
+
+    def _learn_sketch(self, sketch: Sketch) -> None:
+        old = self.sketches.get(sketch.sketch_id)
+        new = sketch if old is None else merge_sketches(old, sketch)
+        if new is not old:
+            self.sketches[sketch.sketch_id] = new
+            self._tables_changed = True
+
+    def add(self, source: Source, result: BlockResult) -> None:
+        """Take in what a stretch of a source's lines gave; its counts move with it."""
+        for task in result.tasks:
+            self._learn_task(task)
+        for sketch in result.sketches:
+            self._learn_sketch(sketch)
+        numbers = id_numbers(result.rows["record_id"])
+        fresh = self._known.fresh(numbers)
+        rows, repeats = placed(result.rows, source), None
+        if not fresh.all():
+            rows, repeats = rows.filter(pa.array(fresh)), rows.filter(pa.array(~fresh))
+            numbers = numbers[fresh]
+        self._known.add(numbers)
+        self._count(numbers, 1)
+        if len(rows):
+            self._writer("records").add(rows, source.source_id)
+            self._furthest = max(self._furthest, place(source))
+        if repeats is not None:
+            self._writer("duplicates").add(repeats, source.source_id)
+            source.duplicates += len(repeats)
+            # The record may be of a source that comes behind this one.
+            self.manifest.settled &= place(source) >= self._furthest
+        if result.rejected:
+            self._writer("rejected").add(rejected(result, source), source.source_id)
+        source.lines += result.lines
+        source.records += len(rows)
+        source.rejected += len(result.rejected)
+        self._dirty = True
+
+    def _count(self, numbers: NDArray[np.uint64], sign: int) -> None:
+        total = int(numbers.sum(dtype=np.uint64))
+        self.manifest.digest = (self.manifest.digest + sign * total) % 2**64
+
+    def _writer(self, kind: Kind) -> PartWriter:
+        if kind not in self._writers:
+            self._writers[kind] = self._new_part(kind)
+        return self._writers[kind]
+
+    def _new_part(self, kind: Kind, word: str = "part") -> PartWriter:
+        number = f"{self.manifest.generation + 1:06d}-{next(self._numbers)}"
+        return PartWriter(self.folder, f"{kind}/{word}-{number}.parquet", _SCHEMAS[kind])
+
+    @property
+    def full(self) -> bool:
+        """Whether enough rows wait for a commit."""
+        return sum(writer.rows for writer in self._writers.values()) >= PART_ROWS
+
+    def changed(self) -> None:
+        """Note that the manifest was changed from outside, so that it is committed."""
+        self._dirty = True
+
+    def commit(self) -> None:
+        """Finish the open parts and make them count; nothing happens when nothing changed."""
+        if not self._dirty and not self._tables_changed:
+            return
+        manifest = self.manifest
+        for kind, writer in self._writers.items():
+            parts: list[Part] = getattr(manifest, kind)
+            parts.append(writer.finish())
+        self._writers = {}
+        manifest.generation += 1
+        if self._tables_changed:
+            number = f"{manifest.generation:06d}.parquet"
+            tasks, sketches = (
+                tasks_frame(self.tasks.values()),
+                sketches_frame(self.sketches.values()),
+            )
+            manifest.tasks = write_frame(self.folder, f"tasks-{number}", tasks)
+            manifest.sketches = write_frame(self.folder, f"sketches-{number}", sketches)
+        manifests.save(self.folder, manifest)
+        self._tables_changed = self._dirty = False
+
+    def close(self) -> None:
+        """Commit, settle, merge small parts, and remove files that no longer belong."""
+        self.commit()
+        self._settle()
+        for kind in KINDS:
+            self._merge_small(kind)
+        self.commit()
+        self._sweep()
+
+    def abandon(self) -> None:
+        """Remove what was written and not committed."""
+        for writer in self._writers.values():
+            writer.discard()
+        self._writers = {}
+        with suppress(OSError, DatasetError):
+            self.manifest = _committed(self.folder)
+            self._sweep()
+
+    def _settle(self) -> None:
+        """Give every record to whom it belongs, and forget tasks and sketches of no line."""
+        if self.manifest.settled:
+            return
+        self._exchange()
+        self.commit()
+        for name, known in (("task_id", self.tasks), ("sketch_id", self.sketches)):
+            used = in_use(self.folder, self.manifest, name)
+            for gone in known.keys() - used:
+                del known[gone]
+                self.manifest.space_sizes.pop(gone, None)
+                self._tables_changed = True
+        self.manifest.settled = self._dirty = True
+
+    def _exchange(self) -> None:
+        if not self.manifest.duplicates:
+            return
+        promoted, demoted = exchange(self.folder, self.manifest)
+        known = set(demoted["record_id"])
+        fresh = promoted.filter(~pl.col("record_id").is_in(known))["record_id"]
+        numbers = id_numbers(fresh.to_arrow().cast(pa.string()))
+        self._known.add(numbers)
+        self._count(numbers, 1)
+        self._move("records", "duplicates", demoted)
+        self._move("duplicates", "records", promoted)
+
+    def _move(self, origin: Kind, target: Kind, lines: pl.DataFrame) -> None:
+        """Move lines from parts of one kind to parts of the other."""
+        if lines.is_empty():
+            return
+
+        def mine(table: Any) -> Any:
+            return pa.array(among(_frame(table), lines))
+
+        for table in self._without(origin, set(lines["source_id"]), mine):
+            ids = pc.unique(table["source_id"]).to_pylist()
+            self._writer(target).add(table, *ids)
+        for source_id, count in lines["source_id"].value_counts().iter_rows():
+            source = self._sources[source_id]
+            setattr(source, origin, getattr(source, origin) - count)
+            setattr(source, target, getattr(source, target) + count)
+
+    def _merge_small(self, kind: Kind) -> None:
+        """Merge runs of small neighbouring parts; rows keep their order."""
+        parts: list[Part] = getattr(self.manifest, kind)
+        kept: list[Part] = []
+        run: list[Part] = []
+        for part in [*parts, None]:
+            if part is not None and part.rows < SMALL_ROWS:
+                run.append(part)
+                continue
+            kept.extend([self._merged(kind, run)] if len(run) >= MANY_SMALL else run)
+            run = []
+            if part is not None:
+                kept.append(part)
+        if len(kept) < len(parts):
+            setattr(self.manifest, kind, kept)
+            self._dirty = True
+
+    def _merged(self, kind: Kind, run: list[Part]) -> Part:
+        writer = self._new_part(kind, "merged")
+        for part in run:
+            writer.add(pq.read_table(verify(self.folder, part)), *part.sources)
+        return writer.finish()
+
+    def withdraw_unfinished(self, source: Source) -> None:
+        """Take back the rejection of a last line that may have been finished since."""
+        if source.unfinished:
+            self._drop("rejected", source, source.lines)
+            source.lines -= 1
+            source.rejected -= 1
+            source.unfinished = 0
+            self._dirty = True
+
+    def forget(self, source: Source) -> None:
+        """Take a source's rows out: it changed and is read anew. Committed with what follows.
+
+        Records that other sources hold as well stay, as theirs.
+        """
+        if not source.lines:
+            return
+        self.commit()
+        gone = self._drop("records", source)
+        self._known.remove(gone)
+        self._count(gone, -1)
+        self._drop("duplicates", source)
+        self._drop("rejected", source)
+        source.lines = source.records = source.duplicates = source.rejected = 0
+        source.consumed = source.seen = source.unfinished = 0
+        source.consumed_sha256, source.finished, source.open_end = "", False, False
+        self.manifest.settled, self._dirty = False, True
+        if any(
+            np.isin(id_numbers(ids), gone).any()
+            for part in self.manifest.duplicates
+            for ids in column(self.folder / part.file, "record_id")
+        ):
+            self._exchange()
+
+    def _drop(self, kind: Kind, source: Source, line: int | None = None) -> NDArray[np.uint64]:
+        """Remove a source's rows (or one line's); return their record ids, of records."""
+
+        def mine(table: Any) -> Any:
+            own = pc.equal(table["source_id"], source.source_id)
+            return own if line is None else pc.and_(own, pc.equal(table["line"], line))
+
+        gone = [np.zeros(0, dtype=np.uint64)]
+        for table in self._without(kind, {source.source_id}, mine):
+            if kind == "records":
+                gone.append(id_numbers(table["record_id"]))
+        return np.concatenate(gone)
+
+    def _without(
+        self, kind: Kind, sources: Collection[str], going: Callable[[Any], Any]
+    ) -> Iterator[Any]:
+        """Rewrite the parts of some sources without the rows that go, and give these."""
+        kept: list[Part] = []
+        for part in getattr(self.manifest, kind):
+            if not set(sources) & set(part.sources):
+                kept.append(part)
+                continue
+            writer = self._new_part(kind)
+            for table in tables(verify(self.folder, part)):
+                gone = going(table)
+                yield table.filter(gone)
+                rest = table.filter(pc.invert(gone))
+                if len(rest):
+                    writer.add(rest, *pc.unique(rest["source_id"]).to_pylist())
+            if writer.rows == part.rows:
+                writer.discard()
+                kept.append(part)
+            elif writer.rows:
+                kept.append(writer.finish())
+        setattr(self.manifest, kind, kept)
+        self._dirty = True
+
+
+def _committed(folder: Path) -> Manifest:
+    """What was committed last; nothing in a new folder."""
+    return manifests.load(folder) if (folder / manifests.FILE).exists() else Manifest()
+
+
+def _table(folder: Path, part: Part | None, schema: dict[str, pl.DataType]) -> pl.LazyFrame:
+    return pl.LazyFrame(schema=schema) if part is None else pl.scan_parquet(folder / part.file)
+
+
+def _frame(table: Any) -> pl.DataFrame:
+    """Which lines the rows of a part are."""
+    return pl.DataFrame(pl.from_arrow(table.select(LINE)))

@@ -1,0 +1,4 @@
+"""One extractor of features a module.
+
+Imports every other room of ``features``.
+"""

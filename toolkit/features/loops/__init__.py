@@ -1,0 +1,4 @@
+"""Loop nests of programs.
+
+Imports ``features.task`` and ``logs``.
+"""

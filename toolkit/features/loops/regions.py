@@ -1,0 +1,234 @@
+"""Loop nests at the root of a program: which loops run in parallel, and what each nest works.
+
+MetaSchedule leaves that to a postprocessor, whose rule is followed here without TVM
+(``src/s_tir/meta_schedule/postproc/rewrite_parallel_vectorize_unroll.cc``, TVM 0.27): the leading
+loops of every nest are fused up to the one with which their product exceeds the annotated extent,
+no further than the first that reduces or holds two statements. A block alone in its nest whose
+loops and accesses are one run of memory is fused whole and cut into vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.features.loops.nest import Floats, Region
+
+ROOT, INLINED = -1, -2
+
+FOREIGN = -1
+"""Place of a loop that walks no iterator of the block inside it."""
+
+
+@dataclass
+class Loop:
+    """A loop of a block.
+
+    Attributes
+    ----------
+    extent
+        One value a candidate; ``None``: unknown.
+    place
+        Iterator of the block that it walks; consumers and producers are taken to number theirs
+        alike, which holds from the front for all that reduces its last axes.
+    reduces
+        Whether it adds up.
+    source
+        Knob that splits it.
+    """
+
+    extent: Floats | None
+    place: int = 0
+    reduces: bool = False
+    source: str = ""
+
+
+@dataclass
+class Placed:
+    """A block as the trace leaves it: its own loops, and the loop of another that it moved into.
+
+    ``volume`` counts its iterations where nothing is computed twice. ``depth`` is the index of that
+    loop on the other's path, ``ROOT`` or ``INLINED``; ``into`` names the other, and is ``None`` for
+    the next block that is not inlined.
+    """
+
+    name: str
+    volume: Floats | float
+    loops: list[Loop] = field(default_factory=list)
+    depth: Floats | float = ROOT
+    into: str | None = None
+    tiled: bool = False
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Annotated extents of fused loops, and volumes that lie in memory in one run."""
+
+    parallel: Floats
+    vector: Floats
+    runs: frozenset[float]
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A loop on a block's path, of the candidates that have it there."""
+
+    here: NDArray[np.bool_]
+    extent: Floats
+    place: int
+
+
+def root_regions(
+    blocks: Sequence[Placed], limits: Limits, rows: int, main: int
+) -> tuple[list[Region], Floats, list[tuple[str, Floats]]]:
+    """Find the nests that remain at the root.
+
+    Returns one region for each block that stays there in any candidate, the extent of the parallel
+    loop around the block ``main``, and the loops that it was fused of, outermost first, with the
+    knob that splits each (extent 1 where a candidate does not fuse it).
+    """
+    depth = np.empty((len(blocks), rows))
+    for place, block in enumerate(blocks):
+        depth[place] = block.depth
+    into = _targets(blocks, depth)
+    home = np.where(depth >= 0, into, np.arange(len(blocks))[:, None])
+    column = np.arange(rows)
+    for _ in range((len(blocks) - 1).bit_length()):  # each time twice as far
+        home = home[home, column]
+    steps = _steps(blocks, depth, into, rows)
+    regions = []
+    around = np.ones(rows)
+    fused: list[tuple[str, Floats]] = []
+    for place, block in enumerate(blocks):
+        members = (home == place) & (depth > INLINED)
+        if not members[place].any():
+            continue
+        inside = members & (depth >= 0)
+        shallowest = np.where(inside, depth, np.inf).min(axis=0)
+        extent, loops = _parallel(block, limits, shallowest, rows)
+        regions.append(
+            Region(np.where(members[place], extent, 1.0), np.where(members, steps, 0.0).sum(axis=0))
+        )
+        around = np.where(home[main] == place, extent, around)
+        if place == main:
+            fused = loops
+    return regions, around, fused
+
+
+def _targets(blocks: Sequence[Placed], depth: Floats) -> NDArray[np.intp]:
+    """Index of the block that each moved into, by candidate (its own where it did not)."""
+    names = {block.name: place for place, block in enumerate(blocks)}
+    into = np.empty(depth.shape, dtype=np.intp)
+    following = np.full(depth.shape[1], len(blocks) - 1)
+    for place in range(len(blocks) - 1, -1, -1):
+        named = blocks[place].into
+        into[place] = following if named is None else names.get(named, place)
+        following = np.where(depth[place] > INLINED, place, following)
+    return into
+
+
+def _parallel(
+    block: Placed, limits: Limits, shallowest: Floats, rows: int
+) -> tuple[Floats, list[tuple[str, Floats]]]:
+    """Extent of a root nest's parallel loop, and its fused loops; others move in at ``shallowest``.
+
+    1 where one thread runs it all, NaN where an extent is unknown.
+    """
+    extent = np.ones(rows)
+    growing = np.ones(rows, dtype=bool)
+    fused: list[tuple[str, Floats]] = []
+    spatial = not any(loop.reduces for loop in block.loops)
+    last = np.full(rows, float(len(block.loops)))
+    if spatial:
+        # A loop that holds another block cannot be vectorised, nor can those around it.
+        deeper = np.where(np.isinf(shallowest), last, last - 1 - shallowest)
+        last -= np.minimum(_vectorised(block.loops, limits.vector, rows), deeper)
+    for place, loop in enumerate(block.loops):
+        if loop.reduces or not growing.any():
+            break
+        taken = growing & (place <= shallowest) & (place < last)
+        length = np.where(taken, np.nan if loop.extent is None else loop.extent, 1.0)
+        extent = extent * length
+        fused.append((loop.source, length))
+        growing = taken & ~(extent > limits.parallel)
+    if spatial and len(block.loops) > 0:
+        volume = np.broadcast_to(block.volume, rows)
+        whole = np.isinf(shallowest) & (volume > 1) & np.isin(volume, list(limits.runs))
+        extent = np.where(whole, np.ceil(volume / limits.vector), extent)
+    return extent, fused
+
+
+def _vectorised(loops: Sequence[Loop], limit: Floats, rows: int) -> Floats:
+    """How many of the last loops are fused into the vectorised one."""
+    product, count = np.ones(rows), np.zeros(rows)
+    growing = np.ones(rows, dtype=bool)
+    for loop in reversed(loops):
+        product = product * (np.nan if loop.extent is None else loop.extent)
+        growing &= product <= limit
+        if not growing.any():
+            break
+        count += growing
+    return count
+
+
+def _steps(blocks: Sequence[Placed], depth: Floats, into: NDArray[np.intp], rows: int) -> Floats:
+    """Iterations of each block, with those that are computed again for every outer iteration.
+
+    A block inside loops that do not walk any iterator of its own is computed anew in each. Loops of
+    tiled blocks are left out: which of them walk the iterators of a producer, the trace does not
+    tell.
+    """
+    count = len(blocks)
+    steps = np.empty((count, rows))
+    for place, block in enumerate(blocks):
+        steps[place] = block.volume
+    untiled = np.array([not block.tiled for block in blocks])
+    again = (depth >= 0) & untiled[into]
+    paths: dict[int, list[_Step]] = {}
+
+    def path(place: int) -> list[_Step]:
+        if place not in paths:
+            paths[place] = []  # of what moved into itself, should a damaged trace say so
+            paths[place] = list(_path(place))
+        return paths[place]
+
+    def _path(place: int) -> list[_Step]:
+        block = blocks[place]
+        outer: list[_Step] = []
+        for other in range(count):
+            moved = again[place] & (into[place] == other)
+            if other == place or not moved.any():
+                continue
+            before = np.zeros(rows)
+            for step in path(other):
+                here = step.here & moved & (before <= depth[place])
+                before += step.here
+                if here.any():
+                    outer.append(_Step(here, step.extent, step.place))
+        own = {loop.place for loop in block.loops if not loop.reduces}
+        walked: dict[int, Floats] = {}
+        for number, step in enumerate(outer):
+            extent = np.where(step.here, step.extent, 1.0)
+            if step.place in own:
+                walked[step.place] = walked.get(step.place, np.ones(rows)) * extent
+            else:
+                steps[place] *= extent
+                outer[number] = replace(step, place=FOREIGN)
+        always = np.ones(rows, dtype=bool)
+        for loop in block.loops:
+            extent = np.full(rows, np.nan) if loop.extent is None else loop.extent
+            done = walked.get(loop.place)
+            if done is not None and not loop.reduces:
+                # What outer loops walk already is left out of the first loops of the iterator.
+                rest = np.maximum(extent / done, 1.0)
+                walked[loop.place] = np.maximum(done / extent, 1.0)
+                extent = rest
+            outer.append(_Step(always, extent, loop.place))
+        return outer
+
+    for place in np.flatnonzero(again.any(axis=1)).tolist():
+        path(place)
+    return steps

@@ -1,0 +1,4 @@
+"""What a task computes, and on what hardware.
+
+Imports the ground of ``features``.
+"""

@@ -1,0 +1,4 @@
+"""How a program is built and read, and by whom.
+
+Imports the ground alone.
+"""

@@ -1,0 +1,380 @@
+"""Drives the measuring process: sends programs, waits within limits, replaces it when it dies."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import orjson
+
+from toolkit import children
+from toolkit.errors import LiveError
+from toolkit.live.measure.machine import places_for
+from toolkit.live.measure.protocol import Protocol
+from toolkit.records import TrialState
+
+START_TIMEOUT_S = 120.0
+
+# An unscheduled program is slow, and it runs only a few times.
+UNSCHEDULED_TIMEOUT_S = 120.0
+CHECK_TIMEOUT_S = 30.0
+
+# Somebody else ended the process (or memory ran out): a program that crashes raises other ones.
+FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A scheduled module as TVM's JSON, and the arguments of its entry function.
+
+    ``arguments`` is ``[["TENSOR", dtype, shape], ...]``; the first ``inputs`` of them are read,
+    the others written.
+    """
+
+    key: str
+    text: str
+    arguments: list[Any]
+    inputs: int
+
+
+REFUSED = Program("refused", "", [], 0)
+"""Stands for a schedule that TVM refuses: it is not built, and says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one request to the worker gave; times in seconds.
+
+    ``first`` marks a program that was dropped after a first short reading (``Protocol``);
+    ``processors`` are those that its threads were bound to, if they were.
+    """
+
+    state: TrialState
+    run_times_s: tuple[float, ...] = ()
+    build_s: float = 0.0
+    run_s: float = 0.0
+    foreign_share: float = 0.0
+    retries: int = 0
+    error: str | None = None
+    first: bool = False
+    processors: tuple[int, ...] = ()
+
+
+class Device:
+    """One measuring process on this machine; a context manager.
+
+    ``builds`` of one process are limited, since a compiler's memory only grows.
+    """
+
+    def __init__(
+        self,
+        target: str,
+        protocol: Protocol,
+        *,
+        max_builds: int = 400,
+        rpc: dict[str, Any] | None = None,
+        command: Sequence[str] | None = None,
+        settings: dict[str, Any] | None = None,
+    ) -> None:
+        """Prepare a device; its process starts with the first request.
+
+        ``rpc`` connects the process to a tracker (``host``, ``port``, ``key``); ``command`` is
+        another measuring process that speaks the same protocol, ``settings`` what it is told
+        beside target and cores.
+        """
+        self.target = target
+        self.protocol = protocol
+        self.max_builds = max_builds
+        self.rpc = rpc
+        self.command = list(command or children.python("toolkit.live.measure.worker"))
+        self.settings = dict(settings or {})
+        self.restarts = 0
+        # Threads of programs that run elsewhere are not this machine's to place.
+        self._bound = () if rpc else self._places(protocol)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._builds = 0
+        self._held: set[str] = set()
+        self._reference: Program | None = None
+        self._has_reference = self._killed = False
+        self._buffer = b""
+        # What the worker prints, kept for the message when it does not start.
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the device
+
+    @staticmethod
+    def _places(protocol: Protocol) -> tuple[int, ...]:
+        """Processors of the program's threads, one each; empty: left to the system."""
+        if not hasattr(os, "sched_setaffinity"):
+            return ()
+        if not protocol.cores:
+            return places_for(protocol.threads)
+        return protocol.cores if 1 < protocol.threads <= len(protocol.cores) else ()
+
+    def __enter__(self) -> Device:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def measure(
+        self, program: Program, *, keep: bool = False, bar_s: float | None = None
+    ) -> Reading:
+        """Build (unless it is built) and time a program.
+
+        ``keep`` leaves it built for further readings; ``bar_s`` is the best latency so far, for
+        protocols that drop what is clearly worse.
+        """
+        more: dict[str, Any] = {"keep": keep}
+        if bar_s is not None and self.protocol.drop_above > 0:
+            more["drop_above_s"] = bar_s * self.protocol.drop_above
+        return self._ask(program, "measure", **more)
+
+    def measure_many(
+        self, programs: Sequence[Program], bar: Callable[[], float | None] = lambda: None
+    ) -> Iterator[tuple[int, Reading]]:
+        """Measure one after the other; ``bar`` gives the best latency so far, in seconds."""
+        for position, program in enumerate(programs):
+            yield position, self.measure(program, bar_s=bar())
+
+    def build(self, program: Program) -> Reading:
+        """Build a program and keep it in the process until it is measured."""
+        reading = self._ask(program, "build")
+        if reading.state is TrialState.OK:
+            self._held.add(program.key)
+        return reading
+
+    def export(self, program: Program, path: str) -> Reading:
+        """Build a program into a file that ``run_artifact`` loads elsewhere."""
+        return self._ask(program, "export", path=path)
+
+    def run_artifact(self, program: Program, path: str, *, bar_s: float | None = None) -> Reading:
+        """Load what ``export`` wrote, on this process's device, and time it."""
+        more: dict[str, Any] = {"path": path}
+        if bar_s is not None and self.protocol.drop_above > 0:
+            more["drop_above_s"] = bar_s * self.protocol.drop_above
+        return self._ask(replace(program, text=""), "run_artifact", **more)
+
+    @property
+    def running(self) -> bool:
+        """Whether its process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start the process now; raise ``LiveError`` when it does not come up."""
+        self._start()
+        self._rest()
+
+    def set_reference(self, program: Program) -> Reading:
+        """Run the unscheduled program once and keep its outputs in the worker."""
+        self._reference = program
+        return self._ask(program, "reference")
+
+    def check(self, program: Program, *, tolerance: float = 1e-3) -> Reading:
+        """Compare a program's outputs with the reference (relative to their range)."""
+        return self._ask(program, "check", tolerance=tolerance)
+
+    def close(self) -> None:
+        """End the process; the device is done with."""
+        self.stop()
+        self._log.close()
+
+    def stop(self) -> None:
+        """End the process; the next request starts another."""
+        self._wake()
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(OSError):
+            if process.stdin:
+                process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=2)
+        children.end(process)
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        # What was built and waits to be measured would be lost with the process.
+        if self._process is not None and (self._builds < self.max_builds or self._held):
+            return self._process
+        self.stop()
+        self._process = children.start(
+            self.command,
+            environment={"TVM_NUM_THREADS": str(self.protocol.threads)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+        )
+        self._builds = 0
+        self._held.clear()
+        self._has_reference = False
+        self._buffer = b""
+        target: Any = self.target
+        if target.lstrip().startswith("{"):
+            target = orjson.loads(target)
+        self._send(
+            {
+                "target": target,
+                "cores": list(self.protocol.cores),
+                "bound": list(self._bound),
+                "rpc": self.rpc,
+                **self.settings,
+            }
+        )
+        ready = self._receive(START_TIMEOUT_S)
+        if ready is None or not ready["ready"]:
+            self._kill()
+            self._log.seek(0)
+            last = self._log.read().decode(errors="replace").strip().splitlines()[-1:]
+            said = "".join(last)[-300:] if ready is None else ready["error"].splitlines()[-1]
+            raise LiveError(
+                f"the measuring process did not start: {said}",
+                cure="try: python -c 'import tvm'; the pinned apache-tvm and ffi must be installed"
+                if self.rpc is None
+                else "is the tracker up, and does it know a free device of that key?",
+            )
+        return self._process
+
+    def _rest(self) -> None:
+        """Suspend the process until its next request.
+
+        The threads of TVM's pool spin for a while after each parallel loop (300,000 yields unless
+        ``TVM_THREAD_POOL_SPIN_COUNT`` says otherwise) and would slow whoever is measured next. To
+        let them sleep at once would cost short programs the time to wake them. A suspended
+        process does neither: it takes no processor time, and goes on as it was.
+        """
+        self._signal("SIGSTOP")
+
+    def _wake(self) -> None:
+        self._signal("SIGCONT")
+
+    def _signal(self, name: str) -> None:
+        # A process that has a device elsewhere must go on answering it.
+        if self._process is not None and self.rpc is None and hasattr(signal, name):
+            self._process.send_signal(getattr(signal, name))
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self.restarts += 1
+        self.stop()
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._process is not None and self._process.stdin is not None
+        self._process.stdin.write(orjson.dumps(message) + b"\n")
+        self._process.stdin.flush()
+
+    def _receive(self, timeout_s: float) -> dict[str, Any] | None:
+        """Next reply, or ``None`` when the process died or took too long."""
+        assert self._process is not None and self._process.stdout is not None
+        stream = self._process.stdout
+        deadline = time.perf_counter() + timeout_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(stream, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                remaining = deadline - time.perf_counter()
+                if remaining <= 0 or not selector.select(remaining):
+                    return None
+                chunk = os.read(stream.fileno(), 1 << 16)
+                if not chunk:
+                    # It ended: the system may need a moment to say how (a core dump).
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        self._process.wait(timeout=20)
+                    return None
+                self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        reply: dict[str, Any] = orjson.loads(line)
+        return reply
+
+    def _ask(self, program: Program, op: str, **more: Any) -> Reading:
+        """Ask once, and once more where the process was killed from outside."""
+        if program is REFUSED:
+            return Reading(TrialState.INSTANTIATION, error="TVM refuses its schedule")
+        self._killed = False
+        reading = self._once(program, op, **more)
+        return self._once(program, op, **more) if self._killed else reading
+
+    def _once(self, program: Program, op: str, **more: Any) -> Reading:
+        process = self._start()
+        if op == "check" and self._reference is not None and not self._has_reference:
+            # The process that had its outputs is gone.
+            known = self._once(self._reference, "reference")
+            if known.state is not TrialState.OK:
+                return known
+            process = self._start()
+        self._wake()
+        try:
+            return self._answer(process, program, op, more)
+        finally:
+            self._rest()
+
+    def _answer(
+        self, process: subprocess.Popen[bytes], program: Program, op: str, more: dict[str, Any]
+    ) -> Reading:
+        """Send one request and wait for what comes of it."""
+        if op != "build":
+            self._held.discard(program.key)
+        started = time.perf_counter()
+        message = {
+            "op": op,
+            "key": program.key,
+            "program": program.text,
+            "arguments": program.arguments,
+            "inputs": program.inputs,
+            "protocol": self.protocol.to_dict(),
+            **more,
+        }
+        try:
+            self._send(message)
+        except OSError:
+            return self._died(process, started, "compile")
+        # A scheduled program that is checked runs once, and its outputs are compared.
+        limit = {"reference": UNSCHEDULED_TIMEOUT_S, "check": CHECK_TIMEOUT_S}.get(op, 0.0)
+        reply = self._receive(max(limit, self.protocol.build_timeout_s))
+        if reply is None:
+            return self._died(process, started, "compile")
+        build_s = time.perf_counter() - started
+        if reply.get("built"):
+            self._builds += bool(reply.get("fresh", True))
+            reply = self._receive(max(limit, self.protocol.run_timeout_s))
+            while reply is not None and reply.get("again"):
+                reply = self._receive(self.protocol.run_timeout_s)
+            if reply is None:
+                return self._died(process, started, "runtime", build_s)
+        self._has_reference |= op == "reference" and reply["state"] == TrialState.OK.value
+        return Reading(
+            state=TrialState(reply["state"]),
+            run_times_s=tuple(reply.get("run_times_s", ())),
+            build_s=float(reply.get("build_s", build_s)),
+            run_s=float(reply.get("run_s", 0.0)),
+            foreign_share=float(reply.get("foreign_share", 0.0)),
+            retries=int(reply.get("retries", 0)),
+            error=reply.get("error"),
+            first=bool(reply.get("first", False)),
+            processors=tuple(reply.get("processors", ())),
+        )
+
+    def _died(
+        self,
+        process: subprocess.Popen[bytes],
+        started: float,
+        stage: str,
+        build_s: float | None = None,
+    ) -> Reading:
+        code = process.poll()
+        elapsed = time.perf_counter() - started
+        self._kill()
+        self._killed = code is not None and -code in FROM_OUTSIDE
+        if code is None:
+            state = TrialState.BUILD_TIMEOUT if stage == "compile" else TrialState.RUN_TIMEOUT
+            why = f"no answer within the {stage} limit"
+        else:
+            state = TrialState.COMPILE if stage == "compile" else TrialState.RUNTIME
+            why = f"the measuring process ended with code {code}"
+        built = elapsed if build_s is None else build_s
+        return Reading(state=state, build_s=built, run_s=elapsed - built, error=why)

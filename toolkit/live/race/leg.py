@@ -1,0 +1,96 @@
+"""One leg of a race, in a process of its own: stock MetaSchedule or one of our strategies.
+
+    python -m toolkit.live.race.leg SPEC.json
+
+The process imports everything and parses TVM's intrinsics before the clock starts, for both sides
+alike. Loading models, generating design spaces and starting workers are part of what is timed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from toolkit.atomic import write_atomically
+from toolkit.children import end_group_with_this
+
+LEG_FILE = "leg.json"
+STOCK = "stock"
+
+
+def run_leg(spec: dict[str, Any]) -> dict[str, Any]:
+    """Run one leg; return its summary (JSON-ready). Times in seconds.
+
+    ``spec``: ``arm``, ``folder``, ``workload`` (line of a database), ``name``, ``target``,
+    ``protocol``, ``trials``, ``seed``, ``strategy``, ``models`` (folders), ``engine``.
+    """
+    from toolkit.live.measure.engines import open_engine
+    from toolkit.live.measure.protocol import Protocol
+    from toolkit.live.space.intrinsics import load_intrinsics
+    from toolkit.live.space.programs import load_workload
+    from toolkit.live.tune.guides import load_guides
+    from toolkit.live.tune.tasks import TuneTask
+    from toolkit.live.tune.tune import TuneSettings, tune
+    from toolkit.live.tvm.stock import tune_stock
+    from toolkit.search.runner import WallClock
+
+    folder = Path(spec["folder"])
+    protocol = Protocol(**{**spec["protocol"], "cores": tuple(spec["protocol"]["cores"])})
+    module = load_workload(spec["workload"])
+    load_intrinsics()
+    started = time.perf_counter()
+    if spec["arm"] == STOCK:
+        seconds = tune_stock(
+            module,
+            folder,
+            target=spec["target"],
+            protocol=protocol,
+            trials=spec["trials"],
+            seed=spec["seed"],
+            started=started,
+            build_timeout_s=spec.get("stock_build_timeout_s"),
+        )
+        return {"arm": STOCK, "seconds": seconds}
+    clock = WallClock()
+    guides = load_guides([Path(model) for model in spec["models"]])
+    result = tune(
+        [TuneTask(spec["name"], module)],
+        folder,
+        target=spec["target"],
+        protocol=protocol,
+        settings=TuneSettings(trials=spec["trials"], strategy=spec["strategy"], seed=spec["seed"]),
+        guides=guides,
+        engine=lambda: open_engine(spec["target"], protocol, **spec["engine"]),
+        machine=spec.get("machine"),
+        clock=clock,
+    )
+    return {"arm": spec["arm"], "seconds": result["seconds"], "tuned": result}
+
+
+def main() -> None:
+    """Run the leg of a spec file and leave its summary beside the measurements."""
+    # TVM's own tuner starts builders and runners, which do not end with it by themselves.
+    end_group_with_this()
+    spec = orjson.loads(Path(sys.argv[1]).read_bytes())
+    if spec["affinity"] and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, spec["affinity"])
+    from toolkit.errors import ToolkitError
+
+    folder = Path(spec["folder"])
+    try:
+        summary = run_leg(spec)
+    except ToolkitError as error:
+        (folder / "error.json").write_bytes(
+            orjson.dumps({"what": error.what, "where": error.where, "cure": error.cure})
+        )
+        sys.exit(1)
+    write_atomically(folder / LEG_FILE, orjson.dumps(summary, option=orjson.OPT_INDENT_2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""Sums a race up: S by task, geometric means with bootstrap intervals, final latencies.
+
+S is Han et al. 2025's measure (section 5): S = T / T0, T0 the time that default search takes to
+reach its final quality, T the time in which the other search reaches the same; below 1 is sooner.
+Here it is given in wall clock and in trials, and twice: by the latencies that the searches read,
+and by the programs' latencies as measured afterwards (``race_steps``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import polars as pl
+
+from toolkit.atomic import replacing, write_atomically
+from toolkit.live.race.curves import final_latency_s, reached
+from toolkit.live.race.leg import STOCK
+
+RESAMPLES = 10_000
+LEVEL = 0.95
+
+
+def compare_legs(stock: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """S of one leg against stock's, by the latencies that the searches read themselves.
+
+    ``s_seconds`` and ``s_trials`` are ``None`` where stock's best was not reached in the budget;
+    ``at_least_seconds`` and ``at_least_trials`` then say how much was spent without reaching it.
+    Stock's trials of a batch are all known when the batch ends: ``s_seconds_strict`` counts its
+    best as known already at its place in the batch, which favours stock.
+    """
+    target = final_latency_s(stock)
+    row: dict[str, Any] = {
+        "task": stock["task"],
+        "seed": stock["seed"],
+        "arm": other["arm"],
+        "stock_final_s": target,
+        "final_s": final_latency_s(other),
+        "stock_seconds": stock["seconds"],
+        "seconds": other["seconds"],
+        "stock_trials": len(stock["trials"]),
+        "trials": len(other["trials"]),
+        "s_seconds": None,
+        "s_seconds_strict": None,
+        "s_trials": None,
+    }
+    theirs = None if target is None else reached(stock, target)
+    if target is None or theirs is None:
+        return row
+    row["stock_reached_trials"], row["stock_reached_seconds"] = theirs
+    strict = _within_batch(stock, theirs[0])
+    # Where it stopped improving in its first half, the task was too easy to tell much.
+    row["stock_improves_late"] = theirs[0] > len(stock["trials"]) / 2
+    mine = reached(other, target)
+    if mine is None:
+        row["at_least_seconds"] = other["seconds"] / theirs[1]
+        row["at_least_trials"] = len(other["trials"]) / theirs[0]
+        return row
+    row["reached_trials"], row["reached_seconds"] = mine
+    row["s_seconds"] = mine[1] / theirs[1]
+    row["s_seconds_strict"] = mine[1] / strict
+    row["s_trials"] = mine[0] / theirs[0]
+    return row
+
+
+def add_quality(row: dict[str, Any], confirmed: dict[str, Any]) -> None:
+    """Add S by quality to a leg's row: when each arm had a program as good as stock's final one.
+
+    The same rule holds for both sides: stock's time is when it had such a program itself, which may
+    be long before it read its lowest latency. ``quality_seconds`` and ``quality_trials`` are
+    ``None`` where ours never had, and ``quality_at_least_*`` says what was spent.
+    """
+    theirs, mine = (confirmed["as_good"].get(arm) for arm in (STOCK, row["arm"]))
+    row["quality_seconds"] = row["quality_trials"] = row["quality_ratio"] = None
+    if theirs is None:
+        return
+    if mine is None:
+        row["quality_at_least_seconds"] = row["seconds"] / theirs["clock_s"]
+        row["quality_at_least_trials"] = row["trials"] / theirs["trials"]
+        return
+    row["quality_seconds"] = mine["clock_s"] / theirs["clock_s"]
+    row["quality_trials"] = mine["trials"] / theirs["trials"]
+    row["quality_ratio"] = mine["ratio"]
+
+
+def _within_batch(stock: dict[str, Any], number: int) -> float:
+    """Seconds at trial ``number`` when a batch's time is spread evenly over its trials."""
+    rows = stock["trials"]
+    batch = [i for i, row in enumerate(rows) if row["batch"] == rows[number - 1]["batch"]]
+    begin = rows[batch[0] - 1]["clock_s"] if batch[0] else 0.0
+    end = rows[batch[-1]]["clock_s"]
+    return float(begin + (end - begin) * (number - batch[0]) / len(batch))
+
+
+def geometric_mean(
+    values: Sequence[tuple[str, int, float]], *, seed: int = 0
+) -> dict[str, Any] | None:
+    """Geometric mean of ``(task, seed, value)`` with a percentile bootstrap over tasks, then seeds.
+
+    Every task counts the same, however many seeds it has. ``None`` without values; the interval
+    is ``None`` with fewer than two tasks, over which nothing can be resampled.
+    """
+    if not values:
+        return None
+    tasks = sorted({task for task, _, _ in values})
+    logs = [np.array([math.log(v) for t, _, v in values if t == task]) for task in tasks]
+    centre = float(np.mean([each.mean() for each in logs]))
+    answer: dict[str, Any] = {"value": math.exp(centre), "tasks": len(tasks), "interval": None}
+    if len(tasks) >= 2:
+        rng = np.random.default_rng([0xACE, seed])
+        means = np.empty(RESAMPLES)
+        for i in range(RESAMPLES):
+            drawn = [logs[t] for t in rng.integers(len(logs), size=len(logs))]
+            means[i] = np.mean([d[rng.integers(len(d), size=len(d))].mean() for d in drawn])
+        low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        answer["interval"] = [math.exp(low), math.exp(high)]
+    return answer
+
+
+def report_race(
+    legs: Sequence[dict[str, Any]], confirmed: Sequence[dict[str, Any]], arms: Sequence[str]
+) -> dict[str, Any]:
+    """Rows of each leg against stock's and, by arm, geometric means with intervals.
+
+    Legs that did not reach stock's final quality enter the means with what they had spent by then
+    (``s_*`` is then a lower bound, and ``not_reached`` counts them).
+    """
+    found = {(leg["task"], leg["seed"], leg["arm"]): leg for leg in legs}
+    rows = [
+        compare_legs(found[leg["task"], leg["seed"], STOCK], leg)
+        for leg in legs
+        if leg["arm"] != STOCK
+    ]
+    for row in rows:
+        for one in confirmed:
+            if (one["task"], one["seed"]) == (row["task"], row["seed"]):
+                add_quality(row, one)
+    summary = {}
+    for arm in arms:
+        mine = [row for row in rows if row["arm"] == arm and row["stock_final_s"] is not None]
+        finals = [
+            (c["task"], c["seed"], c["finals"][arm]["ratio"])
+            for c in confirmed
+            if arm in c["finals"]
+        ]
+        firsts = [
+            (c["task"], c["seed"], c["firsts"][arm]["ratio"])
+            for c in confirmed
+            if arm in c["firsts"]
+        ]
+        summary[arm] = {
+            "s_seconds": geometric_mean(_spent(mine, "s_seconds", "at_least_seconds")),
+            "s_trials": geometric_mean(_spent(mine, "s_trials", "at_least_trials")),
+            "quality_seconds": geometric_mean(
+                _spent(mine, "quality_seconds", "quality_at_least_seconds")
+            ),
+            "quality_trials": geometric_mean(
+                _spent(mine, "quality_trials", "quality_at_least_trials")
+            ),
+            "quality_ratio": geometric_mean(_spent(mine, "quality_ratio", "quality_ratio")),
+            "quality_not_reached": sum(
+                row.get("quality_at_least_seconds") is not None for row in mine
+            ),
+            "s_seconds_strict": geometric_mean(
+                [
+                    (r["task"], r["seed"], r["s_seconds_strict"])
+                    for r in mine
+                    if r["s_seconds_strict"] is not None
+                ]
+            ),
+            "not_reached": sum(row["s_seconds"] is None for row in mine),
+            "legs": len(mine),
+            "undecided": sum(one.get("undecided") is not None for one in confirmed),
+            "final_ratio": geometric_mean(finals),
+            "first_ratio": geometric_mean(firsts),
+        }
+    return {"rows": rows, "summary": summary, "confirmed": list(confirmed)}
+
+
+def _spent(rows: Sequence[dict[str, Any]], what: str, least: str) -> list[tuple[str, int, float]]:
+    """What rows hold under ``what``, or where that is unknown the lower bound under ``least``."""
+    return [
+        (row["task"], row["seed"], row.get(what) or row[least])
+        for row in rows
+        if row.get(what) or row.get(least)
+    ]
+
+
+def write_report(out: Path, result: dict[str, Any], legs: Sequence[dict[str, Any]]) -> None:
+    """Write ``race.json``, and every leg's curve as ``curves.parquet`` and ``curves.json``."""
+    curves = [
+        {
+            "task": leg["task"],
+            "seed": leg["seed"],
+            "arm": leg["arm"],
+            "trial": number,
+            "clock_s": row["clock_s"],
+            "latency_s": row["latency_s"],
+            "best_s": row["best_s"],
+        }
+        for leg in legs
+        for number, row in enumerate(leg["trials"], start=1)
+    ]
+    frame = pl.DataFrame(
+        curves,
+        schema={
+            "task": pl.String,
+            "seed": pl.Int64,
+            "arm": pl.String,
+            "trial": pl.Int64,
+            "clock_s": pl.Float64,
+            "latency_s": pl.Float64,
+            "best_s": pl.Float64,
+        },
+    )
+    with replacing(out / "curves.parquet") as temporary:
+        frame.write_parquet(temporary)
+    for name, content in (("curves.json", curves), ("race.json", result)):
+        write_atomically(out / name, orjson.dumps(content, option=orjson.OPT_INDENT_2))

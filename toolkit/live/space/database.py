@@ -1,0 +1,252 @@
+"""Writes measurements as a MetaSchedule database, one line at a time, and what TVM leaves out.
+
+``database_workload.json`` and ``database_tuning_record.json`` are TVM's own format
+(``meta_schedule/database/json_database.cc``). A record of TVM has no state, no elapsed time and
+no time stamp: line i of ``database_trials.jsonl`` has them for record i. ``collection.json``
+says how it was all measured. Whatever was finished survives a kill: every line is flushed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import orjson
+import tvm
+from tvm.s_tir import meta_schedule as ms
+
+from toolkit.atomic import sweep, write_atomically
+from toolkit.errors import LiveError
+from toolkit.live.measure.device import Reading
+from toolkit.live.space.programs import plain
+from toolkit.records import TrialState
+
+# What TVM writes for a failed run (``meta_schedule/database/database_utils.cc``).
+FAILED_RUN_SECS = [1e10]
+
+
+_OF_TRIAL = {"state", "elapsed_s", "timestamp", "error"}
+
+
+class DatabaseWriter:
+    """Appends to the database in a folder; a context manager.
+
+    Opening a folder that holds a database goes on with it: ``counts`` tells how many records
+    each workload has, ``seen`` which schedules were measured how often.
+    """
+
+    def __init__(self, folder: Path, target: str) -> None:
+        self.folder = folder
+        self._target = tvm.target.Target(
+            orjson.loads(target) if target.lstrip()[:1] == "{" else target
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+        sweep(folder)
+        self._paths = [
+            folder / "database_workload.json",
+            folder / "database_tuning_record.json",
+            folder / "database_trials.jsonl",
+        ]
+        self.workload_lines = self._lines(self._paths[0])
+        records = self._lines(self._paths[1])
+        trials = self._lines(self._paths[2])
+        self._cut(records, trials)
+        self.records = self._parsed(self._paths[1], records[: len(trials)])
+        self.trials = self._parsed(self._paths[2], trials[: len(records)])
+        if not all(_is_record(record) for record in self.records):
+            raise _damaged(self._paths[1])
+        if not all(isinstance(line, dict) and line.keys() >= _OF_TRIAL for line in self.trials):
+            raise _damaged(self._paths[2])
+        self._files: list[TextIO] = [path.open("a", encoding="utf-8") for path in self._paths]
+        self._refused: set[str] | None = None
+        self._indices: dict[str, int] = {
+            str(line[0]): index
+            for index, line in enumerate(self._parsed(self._paths[0], self.workload_lines))
+        }
+
+    def __enter__(self) -> DatabaseWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files:
+            # What a full disk did not take was said when it was written.
+            with contextlib.suppress(OSError):
+                file.close()
+
+    @staticmethod
+    def _lines(path: Path) -> list[str]:
+        """Lines of a file; one that a kill left without its end is cut off."""
+        if not path.is_file():
+            return []
+        content = path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):
+            write_atomically(path, whole)
+        try:
+            return [line for line in whole.decode().split("\n") if line.strip()]
+        except UnicodeDecodeError:
+            raise _damaged(path) from None
+
+    @staticmethod
+    def _parsed(path: Path, lines: list[str]) -> list[Any]:
+        try:
+            return [orjson.loads(line) for line in lines]
+        except orjson.JSONDecodeError:
+            raise _damaged(path) from None
+
+    def _cut(self, records: list[str], trials: list[str]) -> None:
+        """Bring both files to the same length again after a kill between two writes."""
+        whole = min(len(records), len(trials))
+        for path, lines in ((self._paths[1], records), (self._paths[2], trials)):
+            if len(lines) > whole:
+                write_atomically(path, "".join(f"{line}\n" for line in lines[:whole]).encode())
+
+    def workload_index(self, module: tvm.IRModule) -> int:
+        """Position of a workload, which is added when it is new."""
+        line = workload_line(module)
+        key = str(orjson.loads(line)[0])
+        if key not in self._indices:
+            self._indices[key] = len(self._indices)
+            self.workload_lines.append(line)
+            self._write(0, line)
+        return self._indices[key]
+
+    def add(
+        self,
+        workload: int,
+        trace: list[Any],
+        arguments: list[Any],
+        reading: Reading,
+        **more: Any,
+    ) -> int:
+        """Append one measurement; return its position.
+
+        ``trace`` is ``[instructions, decisions]``; ``more`` goes into the line beside it
+        (``occasion``, ``parent``, ``direction``).
+        """
+        ok = reading.state is TrialState.OK
+        run_secs = list(reading.run_times_s) if ok else FAILED_RUN_SECS
+        target = plain_target(self._target)
+        record = [workload, [trace, run_secs, target, arguments]]
+        trial = {
+            "elapsed_s": reading.build_s + reading.run_s,
+            "timestamp": time.time(),
+            "state": reading.state.value,
+            "error": reading.error,
+            "build_s": reading.build_s,
+            "foreign_share": round(reading.foreign_share, 4),
+            "retries": reading.retries,
+            **({"processors": list(reading.processors)} if reading.processors else {}),
+            "occasion": 0,
+            "parent": None,
+            "direction": None,
+            **more,
+        }
+        self._write(1, orjson.dumps(record).decode())
+        self._write(2, orjson.dumps(trial).decode())
+        self.records.append(record)
+        self.trials.append(trial)
+        return len(self.records) - 1
+
+    def refuse(self, workload: int, candidate: str, error: str, **more: Any) -> None:
+        """Note a candidate that TVM made no program of.
+
+        It has no valid trace, and a database with an invalid one is refused by TVM: such
+        candidates stand in ``database_refused.jsonl``, once each.
+        """
+        path = self.folder / "database_refused.jsonl"
+        if self._refused is None:
+            self._refused = {line["candidate"] for line in self._parsed(path, self._lines(path))}
+        if candidate in self._refused:
+            return
+        self._refused.add(candidate)
+        entry = {"workload": workload, "candidate": candidate, "error": error, **more}
+        with path.open("ab") as file:
+            file.write(orjson.dumps({**entry, "timestamp": time.time()}) + b"\n")
+
+    def condemn(self, position: int, state: TrialState, error: str) -> None:
+        """Turn a record into a failure: its program ran, and was then found to be wrong.
+
+        What the search read stays beside it (``searched_s``).
+        """
+        self.trials[position].setdefault("searched_s", self.records[position][1][1])
+        self.records[position][1][1] = FAILED_RUN_SECS
+        self.trials[position].update(state=state.value, error=error)
+        self._rewrite()
+
+    def settle(self, latencies_s: Mapping[int, float], **more: Any) -> None:
+        """Say what programs take that were read again, by position, best first.
+
+        TVM compiles with the record whose mean run time is lowest, so a record's ``run_secs`` are
+        put at that latency. What the search read stays beside it (``searched_s``), with the
+        program's ``final_place`` (1: the winner) and ``more``.
+        """
+        for place, (position, latency_s) in enumerate(latencies_s.items(), start=1):
+            times = self.records[position][1][1]
+            self.trials[position].setdefault("searched_s", list(times))
+            self.trials[position].update(final_place=place, **more)
+            scale = latency_s * len(times) / sum(times)
+            self.records[position][1][1] = [seconds * scale for seconds in times]
+        self._rewrite()
+
+    def _rewrite(self) -> None:
+        # The lines beside the records first: killed in between, they still say what was read.
+        for which, entries in ((2, self.trials), (1, self.records)):
+            self._files[which].close()
+            lines = b"".join(orjson.dumps(entry) + b"\n" for entry in entries)
+            write_atomically(self._paths[which], lines)
+            self._files[which] = self._paths[which].open("a", encoding="utf-8")
+
+    def _write(self, which: int, line: str) -> None:
+        path = self._paths[which]
+        before = path.stat().st_size
+        try:
+            self._files[which].write(line + "\n")
+            self._files[which].flush()
+        except OSError as error:
+            # A line that is there by half would be joined by what is written later.
+            with contextlib.suppress(OSError):
+                os.truncate(path, before)
+            raise LiveError(
+                f"could not write: {error.strerror}",
+                where=path,
+                cure="free some space and run the same command again: it goes on from here",
+            ) from None
+
+    def describe(self, collection: dict[str, Any]) -> None:
+        """Write ``collection.json``: machine, protocol, and what is known of each task."""
+        path = self.folder / "collection.json"
+        write_atomically(path, orjson.dumps(collection, option=orjson.OPT_INDENT_2))
+
+
+def _is_record(record: Any) -> bool:
+    """Whether it is ``[workload, [[instructions, decisions], run times, target, arguments]]``."""
+    return (
+        isinstance(record, list)
+        and len(record) == 2
+        and isinstance(record[1], list)
+        and len(record[1]) == 4
+        and isinstance(record[1][0], list)
+        and isinstance(record[1][1], list)
+    )
+
+
+def _damaged(path: Path) -> LiveError:
+    return LiveError(
+        "a line of it is damaged", where=path, cure="put the file right, or give another --out"
+    )
+
+
+def workload_line(module: tvm.IRModule) -> str:
+    """A workload as its line of the database: ``["hash", "base64 of its graph"]``."""
+    return orjson.dumps(plain(ms.database.Workload(module).as_json())).decode()
+
+
+def plain_target(target: tvm.target.Target) -> dict[str, Any]:
+    """A target as the JSON object that TVM writes into records."""
+    exported: dict[str, Any] = orjson.loads(str(target))
+    return exported

@@ -1,0 +1,289 @@
+"""TVM's design spaces of one workload: sample, enumerate and mutate traces, all of them valid.
+
+A trace is JSON (``[instructions, decisions]``); a design is what TVM made of it. Validity is
+TVM's own: a trace is in the space when it applies, keeps its decisions, and passes every
+postprocessor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import orjson
+import tvm
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule import _ffi_api
+from tvm.s_tir.schedule import Trace
+
+from toolkit.errors import LiveError
+from toolkit.live.space.choices import (
+    Choice,
+    all_values,
+    choices,
+    moved_factors,
+    with_value,
+    without_postprocessors,
+)
+from toolkit.live.space.intrinsics import load_intrinsics
+from toolkit.live.space.locations import Locations, learn_locations
+from toolkit.live.space.programs import count_inputs, trace_json
+from toolkit.records import KnobKind
+
+_MUTATORS: dict[KnobKind, str] = {
+    "compute_location": "MutateComputeLocation",
+    "parallel": "MutateParallel",
+}
+
+_ASK_AGAIN = tuple(8**power for power in range(1, 7))
+
+
+@dataclass(frozen=True)
+class Design:
+    """A valid schedule: what was chosen (without postprocessors) and what TVM made of it."""
+
+    sketch: int
+    chosen: list[Any]
+    schedule: Schedule
+
+    @property
+    def key(self) -> bytes:
+        """Equal for equal decisions of one sketch."""
+        return design_key(self.sketch, self.chosen)
+
+
+def design_key(sketch: int, chosen: list[Any]) -> bytes:
+    """Identity of a design: its sketch and the values of its decisions."""
+    return orjson.dumps([sketch, [choice.value for choice in choices(chosen)]])
+
+
+class DesignSpace:
+    """All designs of a workload on a target.
+
+    Parameters
+    ----------
+    module, target
+        The workload (entry ``main``) and TVM's target.
+    seed
+        Of TVM's own generator, in [1, 2**31 - 1].
+    """
+
+    def __init__(self, module: tvm.IRModule, target: str, *, seed: int = 1) -> None:
+        self.module = module
+        self.target = tvm.target.Target(
+            orjson.loads(target) if target.lstrip()[:1] == "{" else target
+        )
+        self.inputs = count_inputs(module)
+        load_intrinsics()
+        try:
+            self._context = ms.TuneContext(
+                mod=module,
+                target=self.target,
+                space_generator="post-order-apply",
+                search_strategy="evolutionary",
+                task_name="main",
+                rand_state=seed,
+                num_threads=1,
+            )
+            spaces = self._context.generate_design_space()
+        except Exception as error:  # TVM's errors have no type in common
+            said = (str(error).strip() or type(error).__name__).splitlines()[-1]
+            raise LiveError(
+                f"TVM makes no design space of the workload for {target}: {said[:200]}",
+                cure="does the target have the attributes that TVM asks for?",
+            ) from None
+        self.bases: list[list[Any]] = [trace_json(space.trace) for space in spaces]
+        self._traces = [space.trace for space in spaces]
+        self._postprocessors = list(self._context.space_generator.postprocs)
+        self._seen_values: dict[tuple[int, int], tuple[list[Any], int]] = {}
+        self._locations: dict[int, Locations | None] = {}
+        self._mutators = {
+            type(mutator).__name__: mutator
+            for mutator in self._context.space_generator.mutator_probs
+        }
+
+    def __len__(self) -> int:
+        return len(self.bases)
+
+    def realise(self, sketch: int, chosen: list[Any]) -> Design | None:
+        """Apply a trace and the postprocessors; ``None`` when it is not in the space."""
+        schedule = Schedule(self.module, debug_mask="none")
+        try:
+            Trace.apply_json_to_schedule(chosen, schedule)
+        except Exception:
+            # TVM raises several kinds for a decision that does not fit.
+            return None
+        if design_key(sketch, trace_json(schedule.trace)) != design_key(sketch, chosen):
+            return None
+        return self._postprocessed(sketch, schedule)
+
+    def sample(self, rng: np.random.Generator, sketch: int | None = None) -> Design | None:
+        """Draw one design (of one sketch); ``None`` when TVM refused what was drawn."""
+        if sketch is None:
+            sketch = int(rng.integers(len(self.bases)))
+        schedule = Schedule(self.module, seed=int(rng.integers(1, 2**31 - 1)), debug_mask="none")
+        try:
+            Trace(self._traces[sketch].insts, {}).apply_to_schedule(schedule, remove_postproc=True)
+        except Exception:
+            return None
+        return self._postprocessed(sketch, schedule)
+
+    def settled(self, sketch: int, chosen: list[Any]) -> list[Any]:
+        """The trace with its compute location as TVM would take it (``live.space.locations``).
+
+        Traces that were put together here need it: TVM's own are settled.
+        """
+        if sketch not in self._locations:
+            self._locations[sketch] = learn_locations(self.module, chosen)
+        locations = self._locations[sketch]
+        return chosen if locations is None else locations.settled(chosen)
+
+    def _postprocessed(self, sketch: int, schedule: Schedule) -> Design | None:
+        chosen = trace_json(schedule.trace)
+        schedule.enter_postproc()
+        with contextlib.suppress(Exception):
+            if all(post.apply(schedule) for post in self._postprocessors):
+                return Design(sketch, chosen, schedule)
+        return None
+
+    def mutate(
+        self, sketch: int, chosen: list[Any], position: int, rng: np.random.Generator
+    ) -> Design | None:
+        """Change the decision at an instruction to another value; ``None`` when none is found.
+
+        Tile sizes move one factor between two levels, categories take another value, compute
+        locations and parallel extents are what TVM's mutators propose.
+        """
+        for proposal in self.proposals(sketch, chosen, position, rng):
+            design = self.realise(sketch, proposal)
+            if design is not None:
+                return design
+        return None
+
+    def proposals(
+        self, sketch: int, chosen: list[Any], position: int, rng: np.random.Generator
+    ) -> Iterator[list[Any]]:
+        """Traces with another decision at an instruction, a few of them, in random order.
+
+        All but a few are valid (TVM has the last word: ``realise``), and they cost microseconds
+        where applying a trace costs milliseconds.
+        """
+        choice = next(c for c in choices(chosen) if c.position == position)
+        key = design_key(sketch, chosen)
+        for value in self._other_values(choice, sketch, chosen, rng):
+            proposal = self.settled(sketch, with_value(chosen, choice, value))
+            if design_key(sketch, proposal) != key:
+                yield proposal
+
+    def _other_values(
+        self,
+        choice: Choice,
+        sketch: int,
+        chosen: list[Any],
+        rng: np.random.Generator,
+        tries: int = 6,
+    ) -> Iterator[Any]:
+        if choice.kind in _MUTATORS:
+            values = self._proposed(choice, sketch, chosen, rng)
+        elif choice.kind == "tile":
+            values = moved_factors(choice)
+        else:
+            values = list(all_values(choice))
+        values = [value for value in values if value != choice.value]
+        for index in rng.permutation(len(values))[:tries]:
+            yield values[index]
+
+    def _proposed(
+        self, choice: Choice, sketch: int, chosen: list[Any], rng: np.random.Generator
+    ) -> list[Any]:
+        """Values that TVM's mutator proposes for a decision.
+
+        Loops have the same order in all programs of a sketch, so what it proposed for one serves
+        the others; since extents do differ it is asked again after 8, 64, 512, ... times.
+        """
+        key = (sketch, choice.position)
+        known, asked = self._seen_values.get(key, ([], 0))
+        if asked in (0, *_ASK_AGAIN):
+            fresh = self._ask_mutator(choice, chosen, rng, 12)
+            known = known + [value for value in fresh if value not in known]
+        self._seen_values[key] = (known, asked + 1)
+        return known
+
+    def _ask_mutator(
+        self, choice: Choice, chosen: list[Any], rng: np.random.Generator, tries: int
+    ) -> list[Any]:
+        mutator = self._mutators.get(_MUTATORS[choice.kind])
+        found: list[Any] = []
+        if mutator is None:
+            return found
+        schedule = Schedule(self.module, debug_mask="none")
+        try:
+            Trace.apply_json_to_schedule(without_postprocessors(chosen), schedule)
+        except Exception:
+            return found
+        for _ in range(tries):
+            seed = int(rng.integers(1, 2**31 - 1))
+            mutated = _ffi_api.MutatorApply(mutator, schedule.trace, seed)
+            if mutated is None:
+                break
+            for other in choices(without_postprocessors(trace_json(mutated))):
+                if other.position == choice.position and other.value not in found:
+                    found.append(other.value)
+        return found
+
+    def enumerate(self, limit: int) -> list[Design] | None:
+        """All designs, or ``None`` when there may be more than ``limit`` combinations."""
+        total = 0
+        for base in self.bases:
+            size = 1
+            for choice in choices(base):
+                size *= len(list(all_values(choice)))
+            total += size
+        if total > limit * 64:
+            return None
+        found: dict[bytes, Design] = {}
+        for sketch, base in enumerate(self.bases):
+            mine = choices(base)
+            fixed = [c for c in mine if c.kind != "compute_location"]
+            for combination in itertools.product(*(list(all_values(c)) for c in fixed)):
+                trace = base
+                for choice, value in zip(fixed, combination, strict=True):
+                    trace = with_value(trace, choice, value)
+                places = [c for c in mine if c.kind == "compute_location"]
+                for design in self._placed(sketch, trace, places):
+                    found[design.key] = design
+        return list(found.values()) if len(found) <= limit else None
+
+    def _placed(self, sketch: int, trace: list[Any], places: list[Choice]) -> Iterator[Design]:
+        """All valid compute locations, decided one after the other."""
+        if not places:
+            design = self.realise(sketch, trace)
+            if design is not None:
+                yield design
+            return
+        first, *rest = places
+        for value in all_values(first):
+            changed = with_value(trace, first, value)
+            if self._keeps(changed, first.position):
+                yield from self._placed(sketch, changed, rest)
+
+    def _keeps(self, trace: list[Any], position: int) -> bool:
+        """Whether TVM takes the decision at a position as it stands."""
+        wanted = dict(map(tuple, trace[1]))[position]
+        schedule = Schedule(self.module, debug_mask="none")
+        try:
+            Trace.apply_json_to_schedule(trace, schedule)
+        except Exception:
+            return False
+        return bool(dict(map(tuple, plain_decisions(schedule)))[position] == wanted)
+
+
+def plain_decisions(schedule: Schedule) -> list[list[Any]]:
+    """Decisions of a schedule's trace as ``[[position, value], ...]``."""
+    decisions: list[list[Any]] = trace_json(schedule.trace)[1]
+    return decisions

@@ -1,0 +1,218 @@
+"""Where a block is computed, as TVM settles it: a decision names a loop, and loops may be gone.
+
+TVM takes a sampled compute location for the nearest one at or above it that is possible (seen of
+``SampleComputeLocation``, TVM 0.27): loops of extent 1 do not count, and below a loop over a
+reduction no other kind does. Beside other tiles other loops have extent 1, so that the same
+decision means another place. Which tile factor each loop has is found by asking TVM about a few
+random programs of the sketch, and checked on them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm.s_tir import Schedule
+from tvm.s_tir.schedule import Trace
+
+from toolkit.live.space.choices import Trace as JsonTrace
+from toolkit.live.space.choices import redrawn, without_postprocessors
+from toolkit.live.space.programs import trace_json
+
+INLINE, ROOT = -2, -1
+# Below every loop.
+DEEPEST = 1_000
+
+# Random programs whose loops are looked at (so many that no two factors are alike in all of them),
+# and how many of these TVM is asked about.
+PROBES, ASKED = 16, 6
+
+# TVM's number for an iteration over a reduction.
+_REDUCTION = 2
+
+
+@dataclass(frozen=True)
+class Loop:
+    """A loop that a block may be computed at.
+
+    Attributes
+    ----------
+    extent
+        The same in all programs, or the position of a tile's instruction and which of its factors.
+    reduces
+        Whether it is over a reduction.
+    """
+
+    extent: int | tuple[int, int]
+    reduces: bool
+
+    def exists(self, tiles: dict[int, Any]) -> bool:
+        """Whether it does more than one iteration."""
+        if isinstance(self.extent, int):
+            return self.extent > 1
+        position, level = self.extent
+        return bool(tiles[position][level] > 1)
+
+
+@dataclass(frozen=True)
+class Locations:
+    """The first compute location of a sketch's programs (the loops of later ones depend on it).
+
+    Attributes
+    ----------
+    position
+        Of its instruction in the trace.
+    loops
+        From the outside, as far as TVM goes.
+    inline
+        Whether the block can be inlined.
+    """
+
+    position: int
+    loops: tuple[Loop, ...]
+    inline: bool
+
+    def possible(self, tiles: dict[int, Any]) -> list[int]:
+        """Loops, by number, that exist beside these tiles and that the block can be computed at."""
+        found: list[int] = []
+        reduced = False
+        for place, loop in enumerate(self.loops):
+            if not loop.exists(tiles):
+                continue
+            if reduced and not loop.reduces:
+                break
+            reduced |= loop.reduces
+            found.append(place)
+        return found
+
+    def taken(self, wanted: int, tiles: dict[int, Any]) -> int:
+        """Give the location that TVM takes for a wanted one."""
+        if wanted == INLINE and self.inline:
+            return INLINE
+        return max((place for place in self.possible(tiles) if place <= wanted), default=ROOT)
+
+    def settled(self, chosen: JsonTrace) -> JsonTrace:
+        """Return the trace with its location as TVM takes it."""
+        instructions, decisions = chosen
+        values = {int(position): value for position, value in decisions}
+        found = self.taken(int(values[self.position]), values)
+        if found == values[self.position]:
+            return chosen
+        settled = [[p, found if p == self.position else value] for p, value in decisions]
+        return [instructions, settled]
+
+
+def learn_locations(module: tvm.IRModule, design: JsonTrace) -> Locations | None:
+    """Learn a sketch's locations from one of its programs.
+
+    ``None`` when it has none, or when what was learned does not tell what TVM does.
+    """
+    instructions, _ = without_postprocessors(design)
+    wanted = (n for n, one in enumerate(instructions) if one[0] == "SampleComputeLocation")
+    position = next(wanted, None)
+    if position is None:
+        return None
+    rng = np.random.default_rng(0)
+    probes = [without_postprocessors(redrawn(design, rng)) for _ in range(PROBES)]
+    nests = [_nest(module, probe, position) for probe in probes]
+    tiles = [{int(place): value for place, value in probe[1]} for probe in probes]
+    loops = _named([nest for nest in nests if nest is not None], tiles, instructions)
+    inline = {_ask(module, probe, position, INLINE) == INLINE for probe in probes[:2]}
+    if loops is None or None in nests or len(inline) != 1:
+        return None
+    whole = Locations(position, loops, inline.pop())
+    probes, tiles = probes[:ASKED], tiles[:ASKED]
+    deepest = [_ask(module, probe, position, DEEPEST) for probe in probes]
+    # What is possible by all that is known here and was not taken is out of reach, and all below.
+    reach = min(
+        (
+            place
+            for mine, last in zip(tiles, deepest, strict=True)
+            for place in whole.possible(mine)
+            if last is not None and place > last
+        ),
+        default=len(loops),
+    )
+    learned = Locations(position, loops[:reach], whole.inline)
+    for probe, mine, last in zip(probes, tiles, deepest, strict=True):
+        somewhere = int(rng.integers(len(loops) + 1))
+        if learned.taken(DEEPEST, mine) != last or learned.taken(somewhere, mine) != _ask(
+            module, probe, position, somewhere
+        ):
+            return None
+    return learned
+
+
+def _named(
+    nests: list[list[tuple[int, bool]]], tiles: list[dict[int, Any]], instructions: list[Any]
+) -> tuple[Loop, ...] | None:
+    """Say which factor the extent of each loop is; ``None`` where one cannot be told."""
+    if not nests or len({tuple(reduces for _, reduces in nest) for nest in nests}) != 1:
+        return None
+    factors = [
+        (position, level)
+        for position, instruction in enumerate(instructions)
+        if instruction[0] == "SamplePerfectTile"
+        for level in range(len(tiles[0][position]))
+    ]
+    found = []
+    for place, (_, reduces) in enumerate(nests[0]):
+        seen = [nest[place][0] for nest in nests]
+        alike = [f for f in factors if [mine[f[0]][f[1]] for mine in tiles] == seen]
+        if not alike and len(set(seen)) != 1:
+            return None
+        found.append(Loop(alike[0] if alike else seen[0], reduces))
+    return tuple(found)
+
+
+def _applied(
+    module: tvm.IRModule, trace: JsonTrace, end: int, decisions: list[Any]
+) -> Schedule | None:
+    schedule = Schedule(module, debug_mask="none")
+    try:
+        Trace.apply_json_to_schedule([trace[0][:end], decisions], schedule)
+    except Exception:
+        # TVM raises several kinds for a decision that does not fit.
+        return None
+    return schedule
+
+
+def _before(trace: JsonTrace, position: int) -> list[Any]:
+    return [decision for decision in trace[1] if decision[0] < position]
+
+
+def _nest(module: tvm.IRModule, trace: JsonTrace, position: int) -> list[tuple[int, bool]] | None:
+    """Extents of the loops around the only consumer of the block, and whether each reduces."""
+    schedule = _applied(module, trace, position, _before(trace, position))
+    if schedule is None:
+        return None
+    block = trace[0][position][1][0]
+    made, number = next(
+        (place, outputs.index(block))
+        for place, (_, _, _, outputs) in enumerate(trace[0][:position])
+        if block in outputs
+    )
+    consumers = schedule.get_consumers(schedule.trace.insts[made].outputs[number])
+    if len(consumers) != 1:
+        return None
+    loops = [schedule.get(loop) for loop in schedule.get_loops(consumers[0])]
+    realised: Any = getattr(loops[-1], "body", None) if loops else None
+    if not hasattr(realised, "iter_values"):
+        return None
+    bound = zip(realised.block.iter_vars, realised.iter_values, strict=True)
+    values = " ".join(str(value) for one, value in bound if int(one.iter_type) == _REDUCTION)
+    reduced = set(re.findall(r"\w+", values))
+    return [(int(loop.extent), loop.loop_var.name in reduced) for loop in loops]
+
+
+def _ask(module: tvm.IRModule, trace: JsonTrace, position: int, wanted: int) -> int | None:
+    """Ask TVM which location it takes for a wanted one."""
+    decisions = [*_before(trace, position), [position, wanted]]
+    schedule = _applied(module, trace, position + 1, decisions)
+    if schedule is None:
+        return None
+    taken = {int(place): value for place, value in trace_json(schedule.trace)[1]}
+    return int(taken[position])

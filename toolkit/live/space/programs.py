@@ -1,0 +1,105 @@
+"""Between traces as JSON and scheduled modules: the only place that applies traces.
+
+Source: TVM 0.27 ``s_tir/schedule/trace.py`` and ``s_tir/meta_schedule/arg_info.py``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import tvm
+from tvm.s_tir import SBlock, Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.schedule import Trace
+
+from toolkit.errors import LiveError
+from toolkit.live.measure.device import Program
+from toolkit.records import content_id
+
+
+def plain(value: Any) -> Any:
+    """Turn TVM's arrays, strings and integers into Python's own."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        return str(value)
+    if hasattr(value, "value"):
+        return value.value
+    return [plain(item) for item in value]
+
+
+def trace_json(trace: Trace) -> list[Any]:
+    """A trace as ``[instructions, decisions]`` in Python's own types."""
+    answer: list[Any] = plain(trace.as_json())
+    return answer
+
+
+def entry_arguments(module: tvm.IRModule, *, as_timed: bool) -> list[Any]:
+    """``[["TENSOR", dtype, shape], ...]`` of the entry function.
+
+    With ``as_timed`` weights have the shape that the schedule's layout rewrite gives them.
+    """
+    infos = ms.arg_info.ArgInfo.from_entry_func(module, remove_preproc=as_timed)
+    return [plain(info.as_json()) for info in infos]
+
+
+def count_inputs(module: tvm.IRModule) -> int:
+    """How many leading arguments of the entry function are only read."""
+    function = module["main"]
+    written: list[Any] = []
+    pending: list[Any] = [function.body]
+    while pending:
+        node = pending.pop()
+        if isinstance(node, SBlock):
+            written.extend(region.source for region in node.writes)
+        for part in ("block", "body", "init", "then_case", "else_case"):
+            child = getattr(node, part, None)
+            if child is not None:
+                pending.append(child)
+        pending.extend(getattr(node, "seq", ()))
+    for position, parameter in enumerate(function.params):
+        if any(parameter.same_as(variable) for variable in written):
+            return position
+    return len(function.params)
+
+
+def load_workload(line: str) -> tvm.IRModule:
+    """The module behind a line of ``database_workload.json``.
+
+    Raises ``LiveError`` when this TVM cannot load it.
+    """
+    try:
+        module: tvm.IRModule = ms.database.Workload.from_json(orjson.loads(line)).mod
+    except Exception as error:
+        raise LiveError(
+            f"TVM {tvm.__version__} cannot load this workload: "
+            f"{str(error).strip().splitlines()[-1][:160]}",
+            cure="it can be read, trained on and replayed; rebuilding takes the TVM that wrote it",
+        ) from None
+    return module
+
+
+def replay_trace(module: tvm.IRModule, schedule: str | list[Any]) -> Schedule | None:
+    """Apply a recorded trace (postprocessors included); ``None`` when TVM refuses it."""
+    steps = orjson.loads(schedule) if isinstance(schedule, str) else schedule
+    target = Schedule(module, debug_mask="none")
+    try:
+        Trace.apply_json_to_schedule(steps, target)
+    except Exception:
+        # TVM raises several kinds for a schedule that does not fit the module.
+        return None
+    return target
+
+
+def timed_program(schedule: Schedule, inputs: int) -> Program:
+    """The program as it is measured."""
+    text = str(tvm.ir.save_json(schedule.mod))
+    arguments = entry_arguments(schedule.mod, as_timed=True)
+    return Program(content_id(text), text, arguments, inputs)
+
+
+def checked_program(module: tvm.IRModule, inputs: int) -> Program:
+    """The program with its arguments as the workload has them, for comparing outputs."""
+    text = str(tvm.ir.save_json(module))
+    return Program(content_id("check", text), text, entry_arguments(module, as_timed=False), inputs)

@@ -1,0 +1,236 @@
+"""TVM's design spaces as a Space: what replays search in a record, this searches on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from toolkit.errors import SearchError
+from toolkit.features import best_extractor_for
+from toolkit.features.base import CandidateGroup
+from toolkit.live.space.choices import (
+    choices,
+    moved_factors,
+    redrawn,
+    with_value,
+    without_postprocessors,
+)
+from toolkit.live.space.database import workload_line
+from toolkit.live.space.design import Design, DesignSpace
+from toolkit.live.space.programs import entry_arguments
+from toolkit.logs.formats.metaschedule.reader import Database, MetaScheduleReader
+from toolkit.logs.formats.metaschedule.trace import read_skeleton
+from toolkit.logs.formats.metaschedule.workload import read_workload
+from toolkit.records import Candidate, Direction, Sketch, Task, candidate_id
+from toolkit.training.trained.scorer import candidate_features
+
+# Kinds that TVM's mutators or this module can change; limits of vectorisation are not decided.
+_MUTABLE = ("tile", "unroll", "vectorize", "parallel", "compute_location", "categorical")
+
+# Candidates drawn here for each one that TVM draws.
+REDRAWS = 32
+
+# A space is taken to be used up when so many rounds in a row bring hardly anything new.
+BARREN_ROUNDS = 6
+
+
+class MetaScheduleSpace:
+    """The candidates of a workload as TVM generates them.
+
+    Sketches are TVM's design spaces, directions its mutators, validity its postprocessors.
+    Candidates, sketches and the task have the ids that the same programs have in a dataset, so
+    that models and records carry over.
+
+    Parameters
+    ----------
+    design
+        The workload's design spaces.
+    machine
+        As in the dataset whose records are of this machine.
+    """
+
+    def __init__(
+        self,
+        design: DesignSpace,
+        *,
+        machine: str | None = None,
+    ) -> None:
+        self.design = design
+        self.size: int | None = None
+        self._arguments = entry_arguments(design.module, as_timed=False)
+        workload = read_workload(workload_line(design.module).encode())
+        self._reader = MetaScheduleReader(Database(workloads=(workload,), machine=machine))
+        self._target: dict[str, Any] = orjson.loads(str(design.target))
+        self._chosen: dict[str, tuple[int, list[Any]]] = {}
+        readings = [self._read(base) for base in design.bases]
+        self.task: Task = readings[0].task
+        self.sketches: tuple[Sketch, ...] = tuple(reading.sketch for reading in readings)
+        self._positions = [
+            {
+                knob.name: instruction
+                for knob, instruction in zip(
+                    reading.sketch.knobs, read_skeleton(base[0]).instructions, strict=True
+                )
+            }
+            for reading, base in zip(readings, design.bases, strict=True)
+        ]
+        self._columns: list[str] | None = None
+        self._index = {sketch.sketch_id: i for i, sketch in enumerate(self.sketches)}
+
+    def _read(self, chosen: list[Any]) -> Any:
+        entry = [0, [chosen, [1.0], self._target, self._arguments]]
+        return self._reader.read(orjson.dumps(entry), 0)
+
+    def _candidate(self, sketch: int, chosen: list[Any]) -> Candidate:
+        reading = self._read(chosen)
+        identity = candidate_id(self.task.task_id, reading.sketch, reading.decisions)
+        self._chosen.setdefault(identity, (sketch, chosen))
+        return Candidate(identity, reading.sketch.sketch_id, tuple(reading.decisions))
+
+    def adopt(self, schedule: str | list[Any], *, proven: bool = False) -> Candidate | None:
+        """Take in a recorded schedule (JSON); ``None`` when it is not in this space.
+
+        ``proven`` skips TVM's word on it: for what this very space measured before.
+        """
+        recorded = orjson.loads(schedule) if isinstance(schedule, str) else schedule
+        chosen = without_postprocessors(recorded)
+        sketch_id = read_skeleton(chosen[0]).sketch.sketch_id
+        if sketch_id not in self._index:
+            return None
+        if proven:
+            return self._candidate(self._index[sketch_id], chosen)
+        design = self.design.realise(self._index[sketch_id], chosen)
+        return None if design is None else self._candidate(design.sketch, design.chosen)
+
+    def realise(self, candidate: Candidate) -> Design | None:
+        """The scheduled program; ``None`` when TVM refuses it after all.
+
+        Raises ``SearchError`` for a candidate that is not of this space.
+        """
+        return self.design.realise(*self._known(candidate))
+
+    def candidates(self) -> Sequence[Candidate]:
+        """Not listed: the space is too large."""
+        raise SearchError(
+            "a live space cannot be listed", cure="take a strategy that samples, or enumerate"
+        )
+
+    def enumerate(self, limit: int) -> list[Candidate] | None:
+        """All candidates of a small space; ``None`` when there are more than ``limit``."""
+        designs = self.design.enumerate(limit)
+        if designs is None:
+            return None
+        return [self._candidate(design.sketch, design.chosen) for design in designs]
+
+    def sample(
+        self, rng: np.random.Generator, n: int, sketch_id: str | None = None
+    ) -> list[Candidate]:
+        """Draw up to n distinct candidates.
+
+        TVM draws one in ``REDRAWS`` of them; the others take its compute locations and draw
+        tiles and categories anew here, a hundred times faster. Should TVM refuse one of these,
+        it fails when it is measured.
+        """
+        sketch = None if sketch_id is None else self._index[sketch_id]
+        found: dict[str, Candidate] = {}
+        barren = 0
+        for _ in range(2 * (n // REDRAWS) + 16):
+            if len(found) >= n or barren == BARREN_ROUNDS:
+                break
+            before = len(found)
+            design = self.design.sample(rng, sketch)
+            if design is None:
+                continue
+            drawn = [design.chosen]
+            for _ in range(min(REDRAWS, n // 8)):
+                drawn.append(self.design.settled(design.sketch, redrawn(design.chosen, rng)))
+            for chosen in drawn:
+                candidate = self._candidate(design.sketch, chosen)
+                found.setdefault(candidate.candidate_id, candidate)
+            barren = barren + 1 if len(found) - before < 0.1 * len(drawn) else 0
+        # In random order, so that cutting off the surplus favours none.
+        listed = list(found.values())
+        return [listed[i] for i in rng.permutation(len(listed))[:n].tolist()]
+
+    def directions(self, candidate: Candidate) -> list[Direction]:
+        """One direction a knob that can be changed."""
+        sketch = self.sketches[self._index[candidate.sketch_id]]
+        sketch_index, chosen = self._known(candidate)
+        decided = {choice.position for choice in choices(chosen)}
+        positions = self._positions[sketch_index]
+        return [
+            Direction(knob.kind, knob.name)
+            for knob in sketch.knobs
+            if knob.kind in _MUTABLE and positions[knob.name] in decided
+        ]
+
+    def _known(self, candidate: Candidate) -> tuple[int, list[Any]]:
+        known = self._chosen.get(candidate.candidate_id)
+        if known is None:
+            raise SearchError(
+                f"candidate {candidate.candidate_id} is not of this space",
+                cure="candidates come from sample, neighbours, mutate or adopt",
+            )
+        return known
+
+    def mutate(
+        self, candidate: Candidate, direction: Direction, rng: np.random.Generator
+    ) -> Candidate | None:
+        """Change the direction's knob (or any of its rule); ``None`` when it has no other value."""
+        sketch, chosen = self._known(candidate)
+        knob = direction.knob
+        if knob is None:
+            names = [d.knob for d in self.directions(candidate) if d.rule == direction.rule]
+            if not names:
+                return None
+            knob = names[int(rng.integers(len(names)))]
+        assert knob is not None
+        position = self._positions[sketch][knob]
+        for proposal in self.design.proposals(sketch, chosen, position, rng):
+            return self._candidate(sketch, proposal)
+        return None
+
+    def neighbours(self, candidate: Candidate, knob: str | None = None) -> list[Candidate]:
+        """Candidates one move away: a factor moved, or the next value of a category.
+
+        Compute locations and parallel extents have no order that a step could follow; they
+        change by ``mutate``.
+        """
+        sketch, chosen = self._known(candidate)
+        wanted = None if knob is None else self._positions[sketch][knob]
+        found: dict[str, Candidate] = {}
+        for choice in choices(chosen):
+            if wanted is not None and choice.position != wanted:
+                continue
+            if choice.kind == "tile":
+                values: list[Any] = moved_factors(choice)
+            elif choice.kind in ("unroll", "vectorize", "categorical"):
+                values = [v for v in (choice.value - 1, choice.value + 1) if v >= 0]
+                values = [v for v in values if v < len(choice.limits)]
+            else:
+                continue
+            for value in values:
+                moved = self.design.settled(sketch, with_value(chosen, choice, value))
+                neighbour = self._candidate(sketch, moved)
+                found[neighbour.candidate_id] = neighbour
+        found.pop(candidate.candidate_id, None)
+        return list(found.values())
+
+    def features(self, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
+        """Features ``(n, d)`` in the candidates' order: the columns that this task's formats have.
+
+        The same extractor serves recorded candidates, so offline models and online ones agree.
+        """
+        extractor = best_extractor_for(self.task)
+        if self._columns is None:
+            found: set[str] = set()
+            for sketch, base in zip(self.sketches, self.design.bases, strict=True):
+                decisions = np.array([self._read(base).decisions], dtype=np.int64)
+                group = CandidateGroup(self.task, sketch, decisions)
+                found.update(extractor.extract(group).columns)
+            self._columns = sorted(found)
+        return candidate_features(self.task, self.sketches, candidates, extractor, self._columns)

@@ -1,0 +1,4 @@
+"""Searches on the device.
+
+Imports ``live.space`` and ``live.measure``.
+"""

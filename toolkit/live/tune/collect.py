@@ -1,0 +1,272 @@
+"""Measures new logs on this machine: random programs, whole small spaces, all mutations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from toolkit.live.measure.device import Device
+from toolkit.live.measure.machine import describe_machine
+from toolkit.live.measure.protocol import Protocol
+from toolkit.live.space.choices import choices, without_postprocessors
+from toolkit.live.space.database import DatabaseWriter
+from toolkit.live.space.design import DesignSpace, design_key
+from toolkit.live.space.programs import entry_arguments, timed_program, trace_json
+from toolkit.live.tune.workloads import Workload
+from toolkit.locks import one_writer
+from toolkit.progress import SILENT, Progress, Step
+from toolkit.records import TrialState
+from toolkit.workspace import folder_name
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to measure of each workload.
+
+    Attributes
+    ----------
+    trials
+        Distinct random programs (sketches drawn uniformly); 0 for none.
+    mutated
+        How many of them are also mutated in every direction, each mutant measured once (Han et
+        al. 2025, section 3.2: collection of labels).
+    enumerate_up_to
+        A space of at most so many programs is measured whole instead; 0: never.
+    occasions
+        How often each program is measured, in separate passes over all workloads, each in an
+        order of its own (of ``mutated``: once).
+    seed
+        Of everything that is drawn.
+    refined
+        Generations that come after, one entry each: how many of the fastest programs so far,
+        mutants included, are mutated in every direction; none is a parent twice. Such a record
+        is dense where it is fast, as a search's own is, and random programs are in it as well.
+    """
+
+    trials: int = 64
+    mutated: int = 0
+    enumerate_up_to: int = 0
+    occasions: int = 1
+    seed: int = 0
+    refined: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Job:
+    sketch: int
+    chosen: list[Any]
+    occasion: int = 0
+    parent: bytes | None = None
+    direction: str | None = None
+
+    @property
+    def key(self) -> bytes:
+        return design_key(self.sketch, self.chosen)
+
+
+@one_writer
+def collect(
+    workloads: Sequence[Workload],
+    out: Path,
+    *,
+    target: str,
+    protocol: Protocol,
+    plan: Plan,
+    machine: str | None = None,
+    progress: Progress = SILENT,
+) -> dict[str, Any]:
+    """Measure workloads into one MetaSchedule database each, below ``out``.
+
+    All workloads once, then all of them again: occasions that lie as far apart as they can say how
+    much the machine changes in a while; those of one minute would not. Goes on where an earlier
+    run with the same plan stopped; the same plan with more occasions measures the same programs
+    again. Returns counts (JSON-ready).
+    """
+    found: dict[str, dict[str, Any]] = {}
+    with Device(target, protocol) as device:
+        for occasion in range(max(1, plan.occasions)):
+            for workload in workloads:
+                folder = out / folder_name(workload.name)
+                space = DesignSpace(workload.module, target, seed=plan.seed + 1)
+                title = workload.name + (f", occasion {occasion + 1}" if plan.occasions > 1 else "")
+                with DatabaseWriter(folder, target) as writer:
+                    collector = _Collector(workload, space, writer, device)
+                    # Said before the first reading, so that a log that is cut short is known.
+                    _describe(writer, workload, collector, plan, machine, None)
+                    with progress.step(title) as step:
+                        counts = collector.run(replace(plan, occasions=occasion + 1), step)
+                    _describe(writer, workload, collector, plan, machine, counts["space_size"])
+                found[workload.name] = {"name": workload.name, "folder": str(folder), **counts}
+    return {
+        "out": str(out),
+        "target": target,
+        "workloads": list(found.values()),
+        "records": sum(entry["records"] for entry in found.values()),
+        "failed": sum(entry["failed"] for entry in found.values()),
+    }
+
+
+def _describe(
+    writer: DatabaseWriter,
+    workload: Workload,
+    collector: _Collector,
+    plan: Plan,
+    machine: str | None,
+    space_size: int | None,
+) -> None:
+    facts = describe_machine()
+    writer.describe(
+        {
+            "machine": machine or facts["cpu"],
+            "hardware": facts,
+            "target": str(collector.space.target),
+            "protocol": collector.device.protocol.to_dict(),
+            "plan": asdict(plan),
+            "tasks": [
+                {
+                    "workload_index": collector.index,
+                    "name": workload.name,
+                    "space_size": space_size,
+                }
+            ],
+        }
+    )
+
+
+class _Collector:
+    """One workload's measurements."""
+
+    def __init__(
+        self, workload: Workload, space: DesignSpace, writer: DatabaseWriter, device: Device
+    ) -> None:
+        self.space = space
+        self.writer = writer
+        self.device = device
+        self.index = writer.workload_index(workload.module)
+        # (program, occasion) → position of its record: what need not be measured again, and
+        # the parent that a mutant names.
+        self.done: dict[tuple[bytes, int], int] = {}
+        sketches = {self._skeleton(base): i for i, base in enumerate(space.bases)}
+        for position, (record, trial) in enumerate(zip(writer.records, writer.trials, strict=True)):
+            chosen = without_postprocessors(record[1][0])
+            sketch = sketches.get(self._skeleton(chosen))
+            if sketch is not None:
+                self.done[design_key(sketch, chosen), trial["occasion"]] = position
+
+    @staticmethod
+    def _skeleton(trace: list[Any]) -> str:
+        mutable = {c.position for c in choices(trace) if c.kind == "parallel"}
+        kept = [i if p not in mutable else [i[0], i[2]] for p, i in enumerate(trace[0])]
+        return repr(kept)
+
+    def run(self, plan: Plan, step: Step) -> dict[str, Any]:
+        rng = np.random.default_rng(plan.seed)
+        # Orders have their own: which programs are measured must not depend on how often.
+        order = np.random.default_rng([plan.seed, 1])
+        whole = self.space.enumerate(plan.enumerate_up_to) if plan.enumerate_up_to else None
+        if whole is None:
+            designs = self._sampled(plan.trials, rng)
+        else:
+            designs = [(design.sketch, design.chosen) for design in whole]
+        jobs = list(self._jobs(designs, plan, rng, order))
+        self._measure_all(jobs, step)
+        parents = {design_key(*design) for design in designs[: plan.mutated]}
+        for count in plan.refined:
+            fastest = self._fastest(jobs, parents, count)
+            parents |= {design_key(*design) for design in fastest}
+            found = list(self._mutants(fastest, {job.key for job in jobs}, rng))
+            mutants = [
+                replace(found[index], occasion=occasion)
+                for occasion in range(plan.occasions)
+                for index in order.permutation(len(found))
+            ]
+            self._measure_all(mutants, step)
+            jobs += mutants
+        failed = sum(trial["state"] != TrialState.OK.value for trial in self.writer.trials)
+        return {
+            "records": len(self.writer.records),
+            "failed": failed,
+            "space_size": None if whole is None else len(whole),
+        }
+
+    def _sampled(self, trials: int, rng: np.random.Generator) -> list[tuple[int, list[Any]]]:
+        found: dict[bytes, tuple[int, list[Any]]] = {}
+        for _ in range(trials * 20):
+            if len(found) >= trials:
+                break
+            design = self.space.sample(rng)
+            if design is not None:
+                found.setdefault(design.key, (design.sketch, design.chosen))
+        return list(found.values())
+
+    def _jobs(
+        self,
+        designs: list[tuple[int, list[Any]]],
+        plan: Plan,
+        rng: np.random.Generator,
+        order: np.random.Generator,
+    ) -> Iterator[_Job]:
+        for occasion in range(plan.occasions):
+            for index in order.permutation(len(designs)):
+                sketch, chosen = designs[index]
+                yield _Job(sketch, chosen, occasion)
+        seen = {design_key(*design) for design in designs}
+        yield from self._mutants(designs[: plan.mutated], seen, rng)
+
+    def _mutants(
+        self, parents: list[tuple[int, list[Any]]], seen: set[bytes], rng: np.random.Generator
+    ) -> Iterator[_Job]:
+        """Each parent changed in every direction; what was ``seen`` is left out, and grows."""
+        for sketch, chosen in parents:
+            parent = design_key(sketch, chosen)
+            for choice in choices(chosen):
+                mutant = self.space.mutate(sketch, chosen, choice.position, rng)
+                if mutant is None or mutant.key in seen:
+                    continue
+                seen.add(mutant.key)
+                direction = f"{choice.kind}:{choice.position}"
+                yield _Job(sketch, mutant.chosen, parent=parent, direction=direction)
+
+    def _measure_all(self, jobs: list[_Job], step: Step) -> None:
+        for count, job in enumerate(jobs):
+            if (job.key, job.occasion) not in self.done:
+                self._measure(job)
+            step.advance(note=f"{count + 1} of {len(jobs)}")
+
+    def _fastest(
+        self, jobs: list[_Job], parents: set[bytes], count: int
+    ) -> list[tuple[int, list[Any]]]:
+        """Programs that were fastest on their first occasion, without those that were parents."""
+        timed: list[tuple[float, int]] = []
+        for number, job in enumerate(jobs):
+            position = self.done.get((job.key, 0))
+            if job.occasion or position is None or job.key in parents:
+                continue
+            if self.writer.trials[position]["state"] == TrialState.OK.value:
+                times = self.writer.records[position][1][1]
+                timed.append((sum(times) / len(times), number))
+        return [(jobs[number].sketch, jobs[number].chosen) for _, number in sorted(timed)[:count]]
+
+    def _measure(self, job: _Job) -> None:
+        design = self.space.realise(job.sketch, job.chosen)
+        if design is None:
+            # A mutated parallel extent is no decision of the trace; TVM may refuse it later.
+            return
+        program = timed_program(design.schedule, self.space.inputs)
+        reading = self.device.measure(program)
+        parent = None if job.parent is None else self.done.get((job.parent, 0))
+        position = self.writer.add(
+            self.index,
+            trace_json(design.schedule.trace),
+            entry_arguments(design.schedule.mod, as_timed=True),
+            reading,
+            occasion=job.occasion,
+            parent=parent,
+            direction=job.direction,
+            threads=self.device.protocol.threads,
+        )
+        self.done[job.key, job.occasion] = position

@@ -1,0 +1,351 @@
+"""Tunes tasks on the device into a MetaSchedule database: strategies and schedulers of ``search``.
+
+The same strategies and the same task schedulers search a record in a replay. Here they are only
+put together: ``run_network`` is the loop, ``DeviceOracle`` the measurement.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from toolkit.atomic import write_atomically
+from toolkit.errors import LiveError
+from toolkit.live.measure.device import UNSCHEDULED_TIMEOUT_S, Device
+from toolkit.live.measure.machine import describe_machine
+from toolkit.live.measure.protocol import Protocol
+from toolkit.live.measure.slowed import slowed_warnings
+from toolkit.live.space.database import DatabaseWriter
+from toolkit.live.space.design import DesignSpace
+from toolkit.live.space.oracle import DeviceOracle, Engine
+from toolkit.live.space.space import MetaScheduleSpace
+from toolkit.live.tune.avoid import AvoidingOracle
+from toolkit.live.tune.finalists import FINALISTS
+from toolkit.live.tune.guides import Guides
+from toolkit.live.tune.resume import (
+    RememberingOracle,
+    keep_settings,
+    recorded_trials,
+)
+from toolkit.live.tune.tasks import TuneTask
+from toolkit.live.tune.winner import check_winners, name_winner
+from toolkit.locks import one_writer
+from toolkit.progress import SILENT, Progress, Step
+from toolkit.records import Trial, TrialState
+from toolkit.search import STRATEGIES
+from toolkit.search.base import Strategy
+from toolkit.search.network import NetworkRun, NetworkTask, run_network
+from toolkit.search.runner import Budget, WallClock
+from toolkit.search.schedulers import SCHEDULERS
+
+AGAIN = "run the same command when it is quiet"
+SETTINGS_FILE = "tune.json"
+RESULT_FILE = "tuned.json"
+
+
+@dataclass(frozen=True, slots=True)
+class TuneSettings:
+    """How a budget is spent.
+
+    Attributes
+    ----------
+    trials, seconds
+        Budget of all tasks together; either may be ``None``, not both.
+    strategy, options
+        A strategy of ``toolkit.search`` and its options.
+    scheduler
+        A task scheduler of ``toolkit.search``.
+    round_size
+        Trials that a task is given at a time.
+    finalists
+        So many of each task's best programs are read again before one is named; 0: none.
+    check
+        Compare the outputs of each task's best program with the unscheduled one's.
+    """
+
+    trials: int | None = 256
+    seconds: float | None = None
+    strategy: str = "evolutionary"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    scheduler: str = "gradient"
+    round_size: int = 64
+    seed: int = 0
+    finalists: int = FINALISTS
+    check: bool = True
+
+
+@dataclass(frozen=True)
+class _Searcher:
+    """One task while it is tuned."""
+
+    task: TuneTask
+    space: MetaScheduleSpace
+    strategy: Strategy
+    oracle: AvoidingOracle
+
+
+def make_strategy(
+    space: MetaScheduleSpace,
+    guides: Guides,
+    name: str,
+    options: Mapping[str, Any] | None,
+    rng: np.random.Generator,
+) -> Strategy:
+    """Build a strategy over a live space with the models' members that never saw its task."""
+    made: Strategy = STRATEGIES.get(name)(
+        space,
+        dict(options or {}),
+        rng,
+        scorer=guides.scorer(space.task),
+        direction_scorer=guides.direction_scorer(space.task),
+    )
+    return made
+
+
+@one_writer
+def tune(
+    tasks: Sequence[TuneTask],
+    out: Path,
+    *,
+    target: str,
+    protocol: Protocol,
+    settings: TuneSettings,
+    guides: Guides,
+    engine: Callable[[], Any] | None = None,
+    machine: str | None = None,
+    clock: WallClock | None = None,
+    progress: Progress = SILENT,
+) -> dict[str, Any]:
+    """Tune tasks into the MetaSchedule database in ``out``; go on where it was stopped.
+
+    Parameters
+    ----------
+    engine
+        Opens what builds and measures (a context manager with ``measure_many``); a ``Device``
+        of this machine where it is not given.
+    clock
+        Counts the seconds of the run, from when it was made.
+
+    Returns
+    -------
+    What ``tuned.json`` holds: a row a task (best latency in seconds, trials, failures by state),
+    trials a minute, seconds, and with how many ``threads`` the programs were read: a process that
+    runs them needs as many in TVM's pool (``TVM_NUM_THREADS``).
+
+    Raises
+    ------
+    LiveError
+        When ``out`` holds a run with other settings.
+    """
+    if settings.trials is None and settings.seconds is None:
+        raise LiveError("a search without a budget", cure="give --trials, --seconds, or both")
+    _same_settings(out, target, protocol, settings)
+    clock = clock or WallClock()
+    open_engine = engine or (lambda: Device(target, protocol))
+    with open_engine() as device, DatabaseWriter(out, target) as writer:
+        total = None if settings.trials is None else float(settings.trials)
+        label = f"tune {tasks[0].name}" if len(tasks) == 1 else f"tune {len(tasks)} tasks"
+        with progress.step(label, total) as step:
+            board = _Board(step, clock)
+            searchers = _searchers(
+                tasks, writer, device, board, clock, target, settings, guides, machine
+            )
+            _describe(writer, searchers, target, protocol, machine)
+            network = run_network(
+                [NetworkTask(s.strategy, s.oracle, s.task.weight, s.task.name) for s in searchers],
+                SCHEDULERS.get(settings.scheduler)(None, np.random.default_rng(settings.seed)),
+                Budget(settings.trials, settings.seconds),
+                round_size=settings.round_size,
+                clock=clock,
+            )
+        warnings: list[str] = []
+        if settings.finalists:
+            warnings = _name_winners(
+                searchers, writer, device, target, protocol, settings, clock, progress
+            )
+        result = _summary(searchers, writer, network, clock.now(), out)
+        if settings.check:
+            label = f"check outputs, within {UNSCHEDULED_TIMEOUT_S:.0f} s a program"
+            with progress.step(label, float(len(searchers))) as step:
+                spaces = [searcher.space for searcher in searchers]
+                unchecked = check_winners(spaces, writer, target, protocol, step)
+            result = _summary(searchers, writer, network, result["seconds"], out)
+            for row in result["tasks"]:
+                row["unchecked"] = unchecked.get(row["task_id"])
+    result.update(threads=protocol.threads, warnings=warnings)
+    write_atomically(out / RESULT_FILE, orjson.dumps(result, option=orjson.OPT_INDENT_2))
+    return result
+
+
+def _same_settings(out: Path, target: str, protocol: Protocol, settings: TuneSettings) -> None:
+    """Refuse to mix two protocols or searches in one folder; a budget may grow."""
+    free = ("trials", "seconds", "finalists", "check")
+    chosen = {key: value for key, value in asdict(settings).items() if key not in free}
+    wanted = {"target": target, "protocol": protocol.to_dict(), **chosen}
+    keep_settings(out / SETTINGS_FILE, wanted, "search")
+
+
+class _Board:
+    """What a run says while it goes on: best so far, trials a minute, time left, failures."""
+
+    def __init__(self, step: Step, clock: WallClock) -> None:
+        self._step = step
+        self._clock = clock
+        self.trials = 0
+        self.failures = 0
+        self.best: dict[str, float] = {}
+        self.started = clock.now()
+
+    def take(self, name: str, trial: Trial) -> None:
+        """Note one trial of a task."""
+        self.trials += 1
+        self.failures += trial.state is not TrialState.OK
+        latency = trial.latency_s
+        if latency is not None:
+            self.best[name] = min(latency, self.best.get(name, latency))
+        rate = 60.0 * self.trials / max(self._clock.now() - self.started, 1e-9)
+        best = f"best {self.best[name] * 1e6:.1f} us" if name in self.best else "no success yet"
+        self._step.advance(note=f"{name}: {best}, {rate:.0f} trials/min, {self.failures} failed")
+
+
+def _searchers(
+    tasks: Sequence[TuneTask],
+    writer: DatabaseWriter,
+    device: Engine,
+    board: _Board,
+    clock: WallClock,
+    target: str,
+    settings: TuneSettings,
+    guides: Guides,
+    machine: str | None,
+) -> list[_Searcher]:
+    seeds = np.random.SeedSequence(settings.seed).spawn(len(tasks))
+    found = []
+    for number, task in enumerate(tasks):
+        design = DesignSpace(task.module, target, seed=settings.seed + number + 1)
+        space = MetaScheduleSpace(design, machine=machine)
+        known = recorded_trials(space, writer, as_searched=True)
+        strategy = make_strategy(
+            space, guides, settings.strategy, settings.options, np.random.default_rng(seeds[number])
+        )
+
+        def follow(trial: Trial, name: str = task.name) -> None:
+            board.take(name, trial)
+
+        measured = DeviceOracle(space, device, writer, clock=clock.now, on_trial=follow)
+
+        def remember(
+            trial: Trial,
+            oracle: DeviceOracle = measured,
+            show: Callable[[Trial], None] = follow,
+        ) -> None:
+            oracle.note(trial)
+            show(trial)
+
+        oracle = RememberingOracle(measured, known, clock, on_known=remember)
+        found.append(_Searcher(task, space, strategy, AvoidingOracle(oracle, space)))
+    return found
+
+
+def _describe(
+    writer: DatabaseWriter,
+    searchers: Sequence[_Searcher],
+    target: str,
+    protocol: Protocol,
+    machine: str | None,
+) -> None:
+    facts = describe_machine()
+    writer.describe(
+        {
+            "machine": machine or facts["cpu"],
+            "hardware": facts,
+            "target": target,
+            "protocol": protocol.to_dict(),
+            "tasks": [
+                {
+                    "workload_index": writer.workload_index(s.task.module),
+                    "name": s.task.name,
+                    "space_size": None,
+                    "weight": s.task.weight,
+                }
+                for s in searchers
+            ],
+        }
+    )
+
+
+def _name_winners(
+    searchers: Sequence[_Searcher],
+    writer: DatabaseWriter,
+    device: Engine,
+    target: str,
+    protocol: Protocol,
+    settings: TuneSettings,
+    clock: WallClock,
+    progress: Progress,
+) -> list[str]:
+    """Read every task's best again; return what to tell of it."""
+    warnings: list[str] = []
+    with progress.step("read the best again", float(len(searchers))) as step:
+        for number, searcher in enumerate(searchers):
+            again = name_winner(
+                searcher.space,
+                writer,
+                device,
+                target=target,
+                protocol=protocol,
+                finalists=settings.finalists,
+                rng=np.random.default_rng([settings.seed, number]),
+                now=clock.now,
+            )
+            warnings += slowed_warnings(searcher.task.name, again.slowed_by, AGAIN)
+            step.advance(note=searcher.task.name)
+    return warnings
+
+
+def _summary(
+    searchers: Sequence[_Searcher],
+    writer: DatabaseWriter,
+    network: NetworkRun,
+    seconds: float,
+    out: Path,
+) -> dict[str, Any]:
+    rows: list[dict[str, Any]] = []
+    for searcher in searchers:
+        trials = [trial for trial, _, _ in recorded_trials(searcher.space, writer)]
+        failed: dict[str, int] = {}
+        for trial in trials:
+            if trial.state is not TrialState.OK:
+                failed[trial.state.value] = failed.get(trial.state.value, 0) + 1
+        latencies = [t.latency_s for t in trials if t.latency_s is not None]
+        rows.append(
+            {
+                "name": searcher.task.name,
+                "task_id": searcher.space.task.task_id,
+                "weight": searcher.task.weight,
+                "trials": len(trials),
+                "failed": failed,
+                "avoided": searcher.oracle.avoided,
+                "best_latency_s": min(latencies, default=None),
+            }
+        )
+    best = [row["best_latency_s"] for row in rows]
+    spent = network.evaluations[-1] if network.evaluations else 0
+    return {
+        "out": str(out),
+        "tasks": rows,
+        "weighted_latency_s": None
+        if None in best
+        else sum(row["weight"] * row["best_latency_s"] for row in rows),
+        "trials": spent,
+        "records": len(writer.records),
+        "trials_per_minute": round(60.0 * spent / max(seconds, 1e-9), 2),
+        "seconds": round(seconds, 3),
+        "finished_at": time.time(),
+    }

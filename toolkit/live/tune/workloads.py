@@ -1,0 +1,141 @@
+"""What to tune: TVM's test workloads and layers of networks by name, or a user's Python file."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import te
+from tvm.s_tir.meta_schedule.testing import te_workload
+
+from toolkit.errors import LiveError, did_you_mean
+from toolkit.live.space.programs import entry_arguments
+from toolkit.live.tune.layers import LAYERS
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A name and a module whose entry function is ``main``."""
+
+    name: str
+    module: tvm.IRModule
+
+
+def workload_functions() -> dict[str, Callable[..., Any]]:
+    """The functions of TVM's ``te_workload`` and the ``LAYERS``, by name."""
+    return LAYERS | {
+        name: function
+        for name, function in vars(te_workload).items()
+        if inspect.isfunction(function) and function.__module__ == te_workload.__name__
+    }
+
+
+def parse_workload(text: str) -> list[Workload]:
+    """Resolve ``NAME:ARGUMENTS`` (``matmul:128,128,128``), ``SET:INDEX`` (``GMM:0``) or a file.
+
+    A file is ``path.py`` or ``path.py:name``; see ``from_file``. Raises ``LiveError`` with near
+    names when nothing is called so.
+    """
+    head, _, tail = text.partition(":")
+    if head.endswith(".py"):
+        return [w for w in from_file(Path(head)) if not tail or w.name == tail]
+    functions = workload_functions()
+    sets = te_workload.CONFIGS
+    if head in functions:
+        return [Workload(text, _from_function(functions[head], _numbers(tail, text), text))]
+    if head in sets:
+        function, arguments = sets[head]
+        chosen = _numbers(tail, text) if tail else range(len(arguments))
+        if not chosen or any(not 0 <= index < len(arguments) for index in chosen):
+            raise LiveError(f"{head} has {len(arguments)} workloads, 0 to {len(arguments) - 1}")
+        return [
+            Workload(f"{head}:{index}", _from_function(function, arguments[index], text))
+            for index in chosen
+        ]
+    raise LiveError(f"no workload is called {head!r}", cure=did_you_mean(head, [*functions, *sets]))
+
+
+def _numbers(text: str, whole: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.replace("x", ",").split(",") if part.strip())
+    except ValueError:
+        raise LiveError(
+            f"{whole!r} has arguments that are no integers", cure="example: matmul:128,128,128"
+        ) from None
+
+
+def _from_function(function: Callable[..., Any], arguments: Any, text: str) -> tvm.IRModule:
+    names = ", ".join(inspect.signature(function).parameters)
+    cure = f"its arguments are {names}"
+    try:
+        module = as_module(function(*arguments))
+    except Exception as error:  # TVM's errors have no type in common
+        said = (str(error).strip() or type(error).__name__).splitlines()[-1]
+        raise LiveError(f"{text!r}: {said[:200]}", cure=cure) from None
+    return _sound(module, text, cure)
+
+
+def _sound(module: tvm.IRModule, text: str, cure: str | None = None) -> tvm.IRModule:
+    """Refuse tensors that hold nothing; return the module."""
+
+    if any(isinstance(function, tvm.relax.Function) for function in module.functions.values()):
+        return module  # its tasks are told later
+    try:
+        shapes = [shape for _, _, shape in entry_arguments(module, as_timed=False)]
+    except Exception:  # TVM's errors have no type in common
+        raise LiveError(f"{text!r} has no 'main' of tensors of known shapes", cure=cure) from None
+    for shape in shapes:
+        if any(extent < 1 for extent in shape):
+            raise LiveError(f"{text!r}: a tensor of the shape {list(shape)}", cure=cure)
+    return module
+
+
+def as_module(value: Any) -> tvm.IRModule:
+    """Make a module of tensors (inputs first), a PrimFunc, or a module with a ``main``."""
+    if isinstance(value, tvm.IRModule):
+        return value
+    if isinstance(value, tvm.tirx.PrimFunc):
+        return tvm.IRModule({"main": value})
+    return tvm.IRModule({"main": te.create_prim_func(list(value))})
+
+
+def from_file(path: Path) -> Iterator[Workload]:
+    """Read a Python file that defines ``WORKLOADS``, a dict from name to workload.
+
+    A workload is a ``PrimFunc``, an ``IRModule`` with ``main``, a list of ``te`` tensors (inputs
+    first), or a function without arguments that returns one of these.
+    """
+    if not path.is_file():
+        raise LiveError("there is no such file", where=path)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    with _told(path):
+        spec.loader.exec_module(module)
+    workloads = getattr(module, "WORKLOADS", None)
+    if not isinstance(workloads, dict) or not workloads:
+        raise LiveError(
+            "it defines no workloads",
+            where=path,
+            cure='define WORKLOADS = {"name": function_that_returns_tensors_or_a_PrimFunc}',
+        )
+    for name, value in workloads.items():
+        with _told(path):
+            made = as_module(value() if inspect.isfunction(value) else value)
+        yield Workload(str(name), _sound(made, str(name)))
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Turn what a file of workloads raises into an error; that it would end the process, too."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        said = (str(error).strip() or "without a word").splitlines()[-1]
+        raise LiveError(f"{type(error).__name__}: {said[:300]}", where=path) from None

@@ -1,0 +1,103 @@
+"""TVM's own tuner, untouched, with a note of when each of its trials was known.
+
+``tune_tir`` of TVM 0.27 (``meta_schedule/tir_integration.py``) with its own builder, runner,
+evolutionary search and cost model, in its default batches. All that is added is a measure callback
+behind TVM's own, which writes down what they were given.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import tvm
+from tvm.ir.utils import derived_object
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.builder import LocalBuilder
+from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, LocalRunner
+
+from toolkit.live.measure.protocol import Protocol
+
+TRIALS_FILE = "stock_trials.jsonl"
+
+
+@derived_object
+class TrialNotes(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc]
+    """Writes latency, error and time of every trial, a line each, after every batch."""
+
+    def __init__(self, path: str, started: float) -> None:
+        super().__init__()
+        self.path = path
+        self.started = started
+        self.batch = 0
+
+    def apply(
+        self,
+        task_scheduler: Any,
+        task_id: int,
+        measure_candidates: Sequence[Any],
+        builder_results: Sequence[Any],
+        runner_results: Sequence[Any],
+    ) -> None:
+        """Note one batch: all of its trials are known when it ends."""
+        now = time.perf_counter() - self.started
+        with Path(self.path).open("ab") as file:
+            for built, ran in zip(builder_results, runner_results, strict=True):
+                error = built.error_msg if built.error_msg is not None else ran.error_msg
+                times = [] if ran.run_secs is None else [float(s) for s in ran.run_secs]
+                row = {
+                    "batch": self.batch,
+                    "clock_s": now,
+                    "latency_s": sum(times) / len(times) if error is None and times else None,
+                    "error": None if error is None else str(error)[-300:],
+                }
+                file.write(orjson.dumps(row) + b"\n")
+        self.batch += 1
+
+
+def tune_stock(
+    module: tvm.IRModule,
+    folder: Path,
+    *,
+    target: str,
+    protocol: Protocol,
+    trials: int,
+    seed: int,
+    started: float,
+    build_timeout_s: float | None = None,
+) -> float:
+    """Tune with TVM's own tuner into a database in ``folder``; return the seconds that it took.
+
+    ``started`` is the ``time.perf_counter()`` that clock times count from. Of the protocol the
+    evaluator's settings are used; the builder's and the runner's time-outs are TVM's own unless
+    ``build_timeout_s`` replaces the builder's (30 s): on a slow machine its workers need longer
+    than that to start.
+    """
+    config = EvaluatorConfig(
+        number=protocol.number,
+        repeat=protocol.repeat,
+        min_repeat_ms=protocol.min_repeat_ms,
+        enable_cpu_cache_flush=protocol.cache_flush,
+    )
+    notes = TrialNotes(str(folder / TRIALS_FILE), started)
+    ms.tune_tir(
+        module,
+        tvm.target.Target(json.loads(target) if target.lstrip()[:1] == "{" else target),
+        work_dir=str(folder),
+        max_trials_global=trials,
+        builder="local" if build_timeout_s is None else LocalBuilder(timeout_sec=build_timeout_s),
+        runner=LocalRunner(evaluator_config=config),
+        measure_callbacks=[*ms.measure_callback.MeasureCallback.create("default"), notes],
+        seed=seed + 1,
+    )
+    return time.perf_counter() - started
+
+
+def stock_trials(folder: Path) -> list[dict[str, Any]]:
+    """Trials of a stock run in order: batch, clock_s, latency_s (``None`` for a failure), error."""
+    path = folder / TRIALS_FILE
+    return [orjson.loads(line) for line in path.read_bytes().splitlines()] if path.is_file() else []

@@ -1,0 +1,144 @@
+"""Our strategies inside TVM's own tuner, for those who keep it.
+
+    from toolkit import live
+    ms.tune_tir(module, target, work_dir, 256, strategy=live.strategy("etc-mutation", model=FOLDER))
+
+TVM's builder, runner, database and task scheduler stay; what is measured next is asked of a
+strategy of ``toolkit.search`` over ``MetaScheduleSpace``, the same as in ``toolkit tune``.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tvm.ir.utils import derived_object
+from tvm.s_tir import meta_schedule as ms
+
+from toolkit.live.space.design import DesignSpace
+from toolkit.live.space.intrinsics import load_intrinsics
+from toolkit.live.space.space import MetaScheduleSpace
+from toolkit.live.tune.guides import Guides, load_guides
+from toolkit.live.tune.tune import make_strategy
+from toolkit.records import Candidate, Trial, TrialState
+
+# TVM ends a task whose strategy gives nothing: so many refused batches in a row are replaced.
+REFUSED_BATCHES = 16
+
+
+@derived_object
+class ToolkitStrategy(ms.search_strategy.PySearchStrategy):  # type: ignore[misc]
+    """A strategy of ``toolkit.search`` as a ``SearchStrategy`` of TVM 0.27.
+
+    The contract is TVM's (``search_strategy/search_strategy.py``): initialised with a context,
+    told of a budget, then asked for batches until it gives ``None``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        options: Mapping[str, Any],
+        guides: Guides,
+        seed: int,
+        machine: str | None,
+    ) -> None:
+        super().__init__()
+        self.given = (name, options, guides, seed, machine)
+        self.context: Any = None
+        self.searcher: Any = None
+        self.space: Any = None
+        self.left = 0
+        self.batch = 0
+        self.asked: list[Candidate] = []
+
+    def _initialize_with_tune_context(self, context: Any) -> None:
+        self.context = context
+
+    def pre_tuning(
+        self,
+        max_trials: int,
+        num_trials_per_iter: int,
+        design_spaces: Sequence[Any],
+        database: Any = None,
+        cost_model: Any = None,
+    ) -> None:
+        """Build the space and the strategy; TVM's cost model is not asked."""
+        name, options, guides, seed, machine = self.given
+        for warning in guides.warnings(str(self.context.target)):
+            warnings.warn(warning, UserWarning, stacklevel=2)
+        design = DesignSpace(self.context.mod, str(self.context.target), seed=seed + 1)
+        self.space = MetaScheduleSpace(design, machine=machine)
+        rng = np.random.default_rng(seed)
+        self.searcher = make_strategy(self.space, guides, name, options, rng)
+        self.left, self.batch = int(max_trials), int(num_trials_per_iter)
+
+    def post_tuning(self) -> None:
+        """Let go of the space."""
+        self.searcher = self.space = None
+
+    def generate_measure_candidates(self) -> list[Any] | None:
+        """Ask for the next batch; ``None`` when the budget is spent or nothing is left."""
+        found: list[Any] = []
+        self.asked = []
+        for _ in range(REFUSED_BATCHES):
+            wanted = min(self.batch, self.left)
+            if wanted <= 0:
+                return None
+            candidates = self.searcher.ask(wanted)
+            if not candidates:
+                return None
+            refused = []
+            for candidate in candidates:
+                design = self.space.realise(candidate)
+                if design is None:
+                    state = TrialState.INSTANTIATION
+                    refused.append(Trial(candidate, state, (), 0.0, time.time(), "refused"))
+                    continue
+                arguments = ms.arg_info.ArgInfo.from_entry_func(
+                    design.schedule.mod, remove_preproc=True
+                )
+                found.append(ms.search_strategy.MeasureCandidate(design.schedule, arguments))
+                self.asked.append(candidate)
+            if refused:
+                self.searcher.tell(refused)
+            if found:
+                self.left -= len(found)
+                return found
+        return None
+
+    def notify_runner_results(self, measure_candidates: Sequence[Any], results: Any) -> None:
+        """Tell the strategy what TVM's runner measured."""
+        trials = []
+        for candidate, result in zip(self.asked, results, strict=True):
+            times = () if result.run_secs is None else tuple(float(s) for s in result.run_secs)
+            error = None if result.error_msg is None else str(result.error_msg)
+            # TVM's result does not say whether building or running failed.
+            state = TrialState.OK if error is None and times else TrialState.UNKNOWN
+            run_times = times if state is TrialState.OK else ()
+            trials.append(Trial(candidate, state, run_times, sum(times), time.time(), error))
+        self.asked = []
+        self.searcher.tell(trials)
+
+    def clone(self) -> Any:
+        """A fresh one with the same settings: TVM clones a strategy for every task."""
+        return ToolkitStrategy(*self.given)
+
+
+def make_tvm_strategy(
+    name: str,
+    *,
+    model: Path | str | Sequence[Path | str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    machine: str | None = None,
+) -> Any:
+    """Make a ``SearchStrategy`` for ``ms.tune_tir`` or ``ms.tune_tasks``; see ``toolkit.live``."""
+    load_intrinsics()
+    single = isinstance(model, (str, Path))
+    folders: Any = [] if model is None else [model] if single else list(model)  # type: ignore[arg-type]
+    guides = load_guides([Path(folder) for folder in folders])
+    return ToolkitStrategy(name, dict(options or {}), guides, seed, machine)

@@ -1,0 +1,262 @@
+"""A trained throughput model as MetaSchedule's cost model: it starts warm and goes on learning.
+
+Source of the contract: TVM 0.27 ``s_tir/meta_schedule/cost_model/cost_model.py``. Scores are
+predicted relative throughput, 1 for the task's best, as those of TVM's own model are.
+"""
+
+from __future__ import annotations
+
+import warnings
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+from tvm.ir.utils import derived_object
+from tvm.s_tir import meta_schedule as ms
+
+from toolkit.errors import ModelError
+from toolkit.live.space.database import plain_target, workload_line
+from toolkit.live.space.programs import entry_arguments, trace_json
+from toolkit.logs.formats.metaschedule.reader import Database, MetaScheduleReader
+from toolkit.logs.formats.metaschedule.workload import read_workload
+from toolkit.records import Candidate, Sketch, Task, candidate_id
+from toolkit.training import load_throughput
+from toolkit.training.members.crossfit import ALL
+from toolkit.training.table.cores import core_warnings, target_task
+from toolkit.training.tasks.adaptation import Adapted, AdaptOptions
+from toolkit.training.tasks.prediction import choose_member
+from toolkit.training.tasks.throughput import ThroughputModel
+from toolkit.training.trained.scorer import candidate_features
+
+FAILED = 1.0
+"""A failure counts as slower than the task's slowest program by so much, in log throughput."""
+
+Matrix = NDArray[np.float32]
+
+
+@dataclass
+class Observed:
+    """What was measured so far: rows of features, log throughput (NaN: failed), task number."""
+
+    task_ids: list[str]
+    features: Matrix
+    log_throughput: NDArray[np.float64]
+    task: NDArray[np.int64]
+
+    @classmethod
+    def nothing(cls, width: int) -> Observed:
+        """Return an empty record."""
+        none = np.zeros(0, dtype=np.int64)
+        return cls([], np.zeros((0, width), dtype=np.float32), np.zeros(0), none)
+
+    def add(self, task_id: str, features: Matrix, log_throughput: NDArray[np.float64]) -> None:
+        """Append measurements of one task."""
+        if task_id not in self.task_ids:
+            self.task_ids.append(task_id)
+        number = self.task_ids.index(task_id)
+        self.features = np.concatenate([self.features, features])
+        self.log_throughput = np.concatenate([self.log_throughput, log_throughput])
+        new = np.full(len(features), number, dtype=np.int64)
+        self.task = np.concatenate([self.task, new])
+
+    def rows(self) -> tuple[Matrix, NDArray[np.float64], NDArray[np.int64]]:
+        """All rows of tasks of which something ran, with failures below the slowest."""
+        value = self.log_throughput.copy()
+        for number in range(len(self.task_ids)):
+            own = self.task == number
+            ran = own & np.isfinite(self.log_throughput)
+            if ran.any():
+                value[own & ~ran] = self.log_throughput[ran].min() - FAILED
+        known = np.isfinite(value)
+        return self.features[known], value[known], self.task[known]
+
+
+class WarmModel:
+    """Scores MetaSchedule's candidates and takes their measurements in.
+
+    Parameters
+    ----------
+    model
+        What was trained offline.
+    seen
+        Use the member that saw every task. Without it a task that was trained on is scored by the
+        member that left it out, as ``toolkit predict`` does: needed where the run is judged.
+    machine
+        Name of the machine, as in the model's dataset.
+    """
+
+    def __init__(
+        self,
+        model: ThroughputModel,
+        *,
+        seen: bool = False,
+        machine: str | None = None,
+        options: AdaptOptions | None = None,
+    ) -> None:
+        self.model = model
+        self.observed = Observed.nothing(len(model.columns))
+        self._seen = seen
+        self._machine = machine
+        self._options = options
+        self._readers: dict[tuple[str, str], tuple[MetaScheduleReader, Any, Any]] = {}
+        self._adapted: dict[str, Adapted] = {}
+
+    def features(self, context: Any, candidates: Sequence[Any]) -> tuple[Task, Matrix]:
+        """Return the task and the model's features ``(n, d)`` of candidates of a tune context.
+
+        Raises
+        ------
+        ModelError
+            When the model's extractor cannot read MetaSchedule candidates.
+        """
+        reader, target, arguments = self._reader(context)
+        sketches: dict[str, Sketch] = {}
+        read: list[Candidate] = []
+        task: Task | None = None
+        for candidate in candidates:
+            entry = [0, [trace_json(candidate.sch.trace), [1.0], target, arguments]]
+            reading = reader.read(orjson.dumps(entry), 0)
+            task = reading.task
+            sketches.setdefault(reading.sketch.sketch_id, reading.sketch)
+            identity = candidate_id(task.task_id, reading.sketch, reading.decisions)
+            read.append(Candidate(identity, reading.sketch.sketch_id, tuple(reading.decisions)))
+        assert task is not None
+        extractor = self.model.extractor(task)
+        if not extractor.supports(task):
+            raise ModelError(
+                f"the model reads its features with {extractor.name!r}, which knows no "
+                "MetaSchedule candidates",
+                cure="train one with extractor = 'auto'",
+            )
+        return task, candidate_features(
+            task, tuple(sketches.values()), read, extractor, self.model.columns
+        )
+
+    def _reader(self, context: Any) -> tuple[MetaScheduleReader, Any, Any]:
+        line, target = workload_line(context.mod), plain_target(context.target)
+        key = (line, str(target))
+        if key not in self._readers:
+            database = Database(workloads=(read_workload(line.encode()),), machine=self._machine)
+            arguments = entry_arguments(context.mod, as_timed=False)
+            for warning in core_warnings((self.model,), [target_task(str(context.target))]):
+                warnings.warn(warning, UserWarning, stacklevel=2)
+            self._readers[key] = (MetaScheduleReader(database), target, arguments)
+        return self._readers[key]
+
+    def predict(self, context: Any, candidates: Sequence[Any]) -> NDArray[np.float64]:
+        """Predicted relative throughput, one a candidate; higher is faster."""
+        if not len(candidates):
+            return np.zeros(0)
+        task, features = self.features(context, candidates)
+        return np.exp(self._adapted_to(task).predict(features))
+
+    def update(self, context: Any, candidates: Sequence[Any], results: Sequence[Any]) -> None:
+        """Take measurements in; failures count as slow."""
+        if not len(candidates):
+            return
+        task, features = self.features(context, candidates)
+        value = np.array([_log_throughput(result) for result in results])
+        self.observed.add(task.task_id, features, value)
+        self._adapted.clear()
+
+    def _adapted_to(self, task: Task) -> Adapted:
+        if task.task_id not in self._adapted:
+            member = self.model.members[ALL]
+            if not self._seen:
+                member, _ = choose_member(self.model, task)
+            rows = self.observed.rows()
+            self._adapted[task.task_id] = Adapted(member.ensemble, *rows, self._options)
+        return self._adapted[task.task_id]
+
+    def save(self, path: Path) -> None:
+        """Write what was measured (``.npz``); the offline model stays where it is."""
+        o = self.observed
+        with path.open("wb") as stream:
+            np.savez(
+                stream,
+                columns=np.array(self.model.columns),
+                task_ids=np.array(o.task_ids, dtype=np.str_),
+                features=o.features,
+                log_throughput=o.log_throughput,
+                task=o.task,
+            )
+
+    def load(self, path: Path) -> None:
+        """Read what ``save`` wrote, in place of what was measured since.
+
+        Raises
+        ------
+        ModelError
+            For a file that is none, or that was made with a model of other columns.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as kept:
+                columns = tuple(kept["columns"].tolist())
+                observed = Observed(
+                    kept["task_ids"].tolist(),
+                    kept["features"],
+                    kept["log_throughput"],
+                    kept["task"],
+                )
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise ModelError(
+                f"holds no measurements of a cost model: {error}", where=path
+            ) from None
+        if columns != tuple(self.model.columns):
+            raise ModelError(
+                "its measurements were kept with a model of other columns",
+                where=path,
+                cure="load it into a cost model of the model that it was saved with",
+            )
+        self.observed = observed
+        self._adapted.clear()
+
+
+def _log_throughput(result: Any) -> float:
+    """Log of 1 / mean run time in seconds; NaN for a failure."""
+    times = None if result.run_secs is None else [float(t) for t in result.run_secs]
+    if not times or result.error_msg is not None:
+        return float("nan")
+    return -float(np.log(np.mean(times)))
+
+
+@derived_object
+class WarmCostModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
+    """``WarmModel`` as TVM calls it."""
+
+    def __init__(self, warm: WarmModel) -> None:
+        super().__init__()
+        self.warm = warm
+
+    def load(self, path: str) -> None:
+        """Read what ``save`` wrote."""
+        self.warm.load(Path(path))
+
+    def save(self, path: str) -> None:
+        """Write what was measured."""
+        self.warm.save(Path(path))
+
+    def update(self, context: Any, candidates: Any, results: Any) -> None:
+        """Take measurements in."""
+        self.warm.update(context, list(candidates), list(results))
+
+    def predict(self, context: Any, candidates: Any) -> NDArray[np.float64]:
+        """Score candidates."""
+        return self.warm.predict(context, list(candidates))
+
+
+def warm_cost_model(
+    path: str | Path,
+    *,
+    seen: bool = False,
+    machine: str | None = None,
+    options: AdaptOptions | None = None,
+) -> Any:
+    """Load a trained throughput model as a TVM ``CostModel``; see ``WarmModel``."""
+    model = load_throughput(path)
+    return WarmCostModel(WarmModel(model, seen=seen, machine=machine, options=options))

@@ -1,0 +1,58 @@
+"""Where a log lies: a file of its own, or a member of an archive."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from toolkit.logs.files.archives import Archive
+from toolkit.logs.files.files import open_log, shown
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file, or (``member``) a file of an archive; reads decompressed content.
+
+    ``beside`` lists the other members of the archive.
+    """
+
+    path: Path
+    member: str | None = None
+    archive: Archive | None = field(default=None, compare=False, repr=False)
+    beside: tuple[str, ...] = field(default=(), compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return shown(self.path if self.member is None else f"{self.path}::{self.member}")
+
+    @property
+    def identity(self) -> str:
+        """What tells this place apart, whatever the working directory."""
+        resolved = shown(self.path.resolve())
+        return resolved if self.member is None else f"{resolved}::{shown(self.member)}"
+
+    @property
+    def name(self) -> str:
+        """File name without folders."""
+        return self.path.name if self.member is None else PurePosixPath(self.member).name
+
+    @property
+    def folder(self) -> tuple[Path, str | None]:
+        """The folder (inside the archive) that the file lies in."""
+        if self.member is None:
+            return self.path.parent, None
+        return self.path, str(PurePosixPath(self.member).parent)
+
+    def open(self) -> AbstractContextManager[IO[bytes]]:
+        """Open the content for reading."""
+        if self.member is None or self.archive is None:
+            return open_log(self.path)
+        return self.archive.open(self.member)
+
+    def siblings(self) -> list[Place]:
+        """Files of the same folder, this one among them, by name."""
+        if self.member is None:
+            return [Place(path) for path in sorted(self.path.parent.iterdir()) if path.is_file()]
+        places = [Place(self.path, name, self.archive, self.beside) for name in self.beside]
+        return sorted((p for p in places if p.folder == self.folder), key=lambda p: p.name)

@@ -1,0 +1,4 @@
+"""One folder a format, and what writes logs again.
+
+Imports ``logs.rows`` and ``logs.files``.
+"""

@@ -1,0 +1,4 @@
+"""Logs of Ansor (``auto_scheduler``).
+
+Imports ``logs.rows``.
+"""

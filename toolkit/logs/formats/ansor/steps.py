@@ -1,0 +1,260 @@
+"""Ansor's transform steps → skeleton, knobs and decisions.
+
+Step layouts (TVM ``src/auto_scheduler/transform_step.cc``, ``WriteToRecord``)::
+
+    ["AN", stage, iterator, annotation]      ["FU", stage, [iterators]]
+    ["PR", stage, iterator, "pragma$value"]  ["RE", stage, [order]]
+    ["SP", stage, iterator, extent, [lengths], inner to outer]
+    ["FSP", stage, iterator, step, splits]   ["FFSP", stage, iterator, [steps], level, factor?]
+    ["SA", stage, iterator, factor, offset]  ["CA", stage, target stage, target iterator]
+    ["CI", stage]  ["CR", stage]  ["RF", stage, iterator, factor iterator]
+    ["CHR", stage, scope, [readers]]         ["CHW", stage, scope]
+
+What Ansor's own mutators change is a decision, all else is skeleton: split lengths
+(``MutateTileSize``), unroll steps (``MutateAutoUnroll``), attachment (``MutateComputeLocation``)
+and how many loops are fused before they run in parallel (``MutateParallel``) or as a vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from toolkit.logs.rows.identity import KnobList
+
+VECTORIZE, PARALLEL = 2, 3
+_INT64 = 2**63
+
+
+class BadStep(Exception):
+    """A transform step does not have its layout."""
+
+
+class Run(int):
+    """An integer that knows which run of digits of the steps' text it was read from.
+
+    ``shift`` is what was added to the run's value since.
+    """
+
+    column: int
+    shift: int
+
+    def __new__(cls, value: int, column: int, shift: int = 0) -> Run:
+        """Make a number read from that run."""
+        run = super().__new__(cls, value)
+        run.column, run.shift = column, shift
+        return run
+
+    def __add__(self, other: int) -> Run:
+        return Run(int(self) + other, self.column, self.shift + other)
+
+
+class PragmaText(str):
+    """A pragma that knows which run of digits its value is."""
+
+    run: Run
+
+
+def _int(value: Any) -> int:
+    if type(value) not in (int, Run) or not -_INT64 < value < _INT64:
+        raise BadStep("a step's number is not a 64-bit integer")
+    number: int = value
+    return number
+
+
+class StepReader:
+    """Reads one record's steps.
+
+    Attributes
+    ----------
+    skeleton
+        The steps without decisions.
+    decisions
+        Flat values, laid out as ``knobs`` says.
+    extents
+        Extents of loops that were split before any fusion or attachment changed their stage:
+        they belong to the workload, not to the schedule.
+    splits
+        Of each tile: where its outermost factor stands in ``decisions``, the extent, the lengths.
+    linear
+        Whether every decision is a number of the steps plus a constant (or an outermost factor).
+    """
+
+    def __init__(self) -> None:
+        self.skeleton: list[list[Any]] = []
+        self.decisions: list[int] = []
+        self.knobs = KnobList()
+        self.extents: tuple[int, ...] = ()
+        self.splits: list[tuple[int, int, tuple[int, ...]]] = []
+        self.linear = True
+        self._shifts: dict[int, list[tuple[int, int]]] = {}
+        self._reshaped: set[int] = set()
+
+    def read(self, steps: Any) -> None:
+        """Read all steps in order; raise ``BadStep`` at the first that is none."""
+        if not isinstance(steps, list):
+            raise BadStep("the steps are not a list")
+        at = 0
+        while at < len(steps):
+            step = steps[at]
+            if not isinstance(step, list) or not step:
+                raise BadStep("a step is not a list")
+            handler = _HANDLERS.get(step[0]) if isinstance(step[0], str) else None
+            if handler is None:
+                raise BadStep(f"unknown step {str(step[0])[:20]!r}")
+            if len(step) not in _LENGTHS[step[0]]:
+                raise BadStep(f"the step {step[0]} has {len(step)} items")
+            if step[0] == "FU" and at + 1 < len(steps) and self._fuse(step, steps[at + 1]):
+                at += 2
+                continue
+            handler(self, step)
+            at += 1
+
+    def _decide(self, name: str, kind: str, *parts: int) -> None:
+        self.knobs.add(name, kind, len(parts))
+        self.decisions.extend(parts)
+
+    def _place(self, stage: int, iterator: int) -> int:
+        """Number an iterator as if the loops fused by a decision were still apart."""
+        for after, removed in self._shifts.get(stage, ()):
+            if iterator > after:
+                iterator = iterator + removed
+        return iterator
+
+    def _fuse(self, step: list[Any], following: Any) -> bool:
+        """Take a fusion and the annotation behind it as one decision: how many loops."""
+        fused = step[2]
+        if not isinstance(fused, list) or not fused:
+            raise BadStep("FU has no iterators")
+        if not (
+            isinstance(following, list)
+            and len(following) == 4
+            and following[0] == "AN"
+            and following[1:3] == [step[1], fused[0]]
+            and following[3] in (VECTORIZE, PARALLEL)
+        ):
+            return False
+        stage, first = _int(step[1]), _int(fused[0])
+        self._annotate(stage, first, following[3], len(fused))
+        self._shifts.setdefault(stage, []).append((first, len(fused) - 1))
+        self._reshaped.add(stage)
+        return True
+
+    def _annotate(self, stage: int, iterator: int, kind: int, loops: int) -> None:
+        word = "vectorize" if kind == VECTORIZE else "parallel"
+        # A vector is made of the innermost loops, so it is its last loop that stays in place.
+        place = self._place(stage, iterator) + (loops - 1 if kind == VECTORIZE else 0)
+        self.skeleton.append(["AN", stage, place, kind])
+        self._decide(f"{word}:s{stage}:i{place}", word, loops)
+
+    def _an(self, step: list[Any]) -> None:
+        stage, iterator, kind = (_int(item) for item in step[1:])
+        if kind in (VECTORIZE, PARALLEL):
+            self._annotate(stage, iterator, kind, 1)
+        else:
+            self.skeleton.append(["AN", stage, self._place(stage, iterator), kind])
+
+    def _fu(self, step: list[Any]) -> None:
+        if not isinstance(step[2], list) or not step[2]:
+            raise BadStep("FU has no iterators")
+        stage = _int(step[1])
+        self._reshaped.add(stage)
+        self.skeleton.append(["FU", stage, [self._place(stage, _int(i)) for i in step[2]]])
+
+    def _sp(self, step: list[Any]) -> None:
+        stage, iterator = _int(step[1]), self._place(_int(step[1]), _int(step[2]))
+        extent = 0 if step[3] is None else _int(step[3])
+        if extent < 0:
+            raise BadStep("SP has a negative extent")
+        if not isinstance(step[4], list):
+            raise BadStep("SP has no list of lengths")
+        lengths = [0 if length is None else _int(length) for length in step[4]]
+        if any(length < 1 for length in step[4] if length is not None):
+            raise BadStep("SP has a length that is not positive")
+        product = 1
+        for length in lengths:
+            product *= length
+        outermost = -(-extent // product) if extent > 0 and product > 0 else 0
+        inner_to_outer = int(bool(step[5])) if len(step) > 5 else 1
+        self.splits.append((len(self.decisions), extent, tuple(lengths)))
+        if inner_to_outer:
+            self._decide(f"SP:s{stage}:i{iterator}", "tile", outermost, *lengths)
+        else:
+            # Lengths run from outside inwards: the innermost part follows from the rest, and it
+            # is put first because a tile's first part is the one that is not chosen.
+            self._decide(f"SP:s{stage}:i{iterator}:outer", "tile", outermost, *lengths)
+        self.skeleton.append(["SP", stage, iterator, len(lengths), inner_to_outer])
+        if extent and stage not in self._reshaped:
+            self.extents += (extent,)
+
+    def _pr(self, step: list[Any]) -> None:
+        stage, iterator = _int(step[1]), self._place(_int(step[1]), _int(step[2]))
+        if not isinstance(step[3], str):
+            raise BadStep("PR has no pragma")
+        name, dollar, value = step[3].partition("$")
+        if dollar and value.isascii() and value.isdigit() and len(value) < 18:
+            self.skeleton.append(["PR", stage, iterator, name])
+            run = step[3].run if isinstance(step[3], PragmaText) else None
+            self._decide(f"unroll:s{stage}", "unroll", int(value) if run is None else run)
+        else:
+            self.skeleton.append(["PR", stage, iterator, step[3]])
+
+    def _ca(self, step: list[Any]) -> None:
+        stage, target, iterator = (_int(item) for item in step[1:])
+        self.skeleton.append(["CA", stage, target])
+        self._reshaped.add(stage)
+        if self._shifts.get(target):
+            self.linear = False  # which constant is added depends on the number
+        self._decide(f"CA:s{stage}", "compute_location", self._place(target, iterator))
+
+    def _plain(self, step: list[Any]) -> None:
+        for item in step[1:]:
+            if not isinstance(item, (int, str, list)) and item is not None:
+                raise BadStep(f"an item of {step[0]} is not a number, word or list")
+        self.skeleton.append(list(step))
+
+    def _inserts(self, step: list[Any]) -> None:
+        """Steps that put a new stage behind theirs: what is known of later stages moves up."""
+        self._plain(step)
+        stage = _int(step[1])
+        if step[0] != "CHR":  # CHW and RF put it before, so that stage itself moves too
+            stage -= 1
+        self._shifts = {s + (s > stage): v for s, v in self._shifts.items()}
+        self._reshaped = {s + (s > stage) for s in self._reshaped}
+        if step[0] == "CHR":  # how much is cached follows from the schedule
+            self._reshaped.add(stage + 1)
+
+
+_HANDLERS: dict[str, Callable[[StepReader, list[Any]], None]] = {
+    "AN": StepReader._an,
+    "FU": StepReader._fu,
+    "PR": StepReader._pr,
+    "RE": StepReader._plain,
+    "SP": StepReader._sp,
+    "FSP": StepReader._plain,
+    "FFSP": StepReader._plain,
+    "SA": StepReader._plain,
+    "CA": StepReader._ca,
+    "CI": StepReader._plain,
+    "CR": StepReader._plain,
+    "CHR": StepReader._inserts,
+    "CHW": StepReader._inserts,
+    "RF": StepReader._inserts,
+}
+
+_LENGTHS: dict[str, tuple[int, ...]] = {
+    "AN": (4,),
+    "FU": (3,),
+    "PR": (4,),
+    "RE": (3,),
+    "SP": (5, 6),
+    "FSP": (5,),
+    "FFSP": (6,),
+    "SA": (5,),
+    "CA": (4,),
+    "CI": (2,),
+    "CR": (2,),
+    "CHR": (4,),
+    "CHW": (3,),
+    "RF": (4,),
+}

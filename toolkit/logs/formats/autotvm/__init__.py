@@ -1,0 +1,4 @@
+"""Logs of AutoTVM.
+
+Imports ``logs.rows``.
+"""

@@ -1,0 +1,4 @@
+"""Databases of MetaSchedule.
+
+Imports ``logs.rows`` and ``logs.files``.
+"""

@@ -1,0 +1,205 @@
+"""MetaSchedule records read many at a time.
+
+A line is ``[workload,[[instructions,decisions],run times,target,arguments]]``. Most of its bytes
+recur: the instructions up to ``EnterPostproc``, those behind it, target and arguments. Each of
+these pieces is parsed and made canonical once; only decisions and run times go through the JSON
+parser every time. Whatever does not fit is left to the reader of single lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+
+from toolkit.logs.formats.metaschedule.reader import MetaScheduleReader
+from toolkit.logs.formats.metaschedule.trace import (
+    FORMAT,
+    Skeleton,
+    check_instructions,
+    read_skeleton,
+)
+from toolkit.logs.rows.base import BadLine, refuse_deep
+from toolkit.logs.rows.chunks import Candidates, Outcomes, Words, make_chunk
+from toolkit.logs.rows.columns import Texts
+from toolkit.logs.rows.repeated_keys import count_keys, refuse_repeated
+from toolkit.logs.rows.rows import Rows
+from toolkit.records import Task, canonical_json
+
+_START, _MARK = b"[[[", b'["EnterPostproc"'
+_DECISIONS, _TARGET = b"]],[[", b"],{"
+_KEPT_PIECES = 20_000
+
+
+class _Head:
+    """Instructions up to ``EnterPostproc``, with what stood behind them so far."""
+
+    def __init__(self, skeleton: Skeleton, canonical: bytes) -> None:
+        self.skeleton = skeleton
+        self.canonical = canonical
+        self.tails: dict[bytes, _Instructions] = {}
+
+
+class _Instructions(NamedTuple):
+    """All instructions of a trace: canonical text, and hashes of it begun for each task."""
+
+    canonical: bytes
+    hashes: dict[str, Any]
+
+
+class _Record(NamedTuple):
+    """One line, taken apart."""
+
+    place: int
+    task: Task
+    tvm_version: str | None
+    instructions: _Instructions
+    flat: tuple[int, ...]
+    decisions: bytes
+    costs: Any
+
+
+class MetaScheduleBlocks:
+    """Reads the lines of a block that it understands, and leaves the rest."""
+
+    def __init__(self, reader: MetaScheduleReader) -> None:
+        self._reader = reader
+        self._heads: dict[bytes, _Head] = {}
+        self._tasks: dict[bytes, dict[bytes, tuple[Task, str | None]]] = {}
+
+    def read(self, lines: Sequence[bytes], number: int, rows: Rows) -> list[int]:
+        """Read lines, of which the first is line ``number + 1``; return the places left over."""
+        left: list[int] = []
+        groups: dict[int, tuple[Skeleton, list[_Record]]] = {}
+        last = b"\n"
+        head: _Head | None = None
+        for place, line in enumerate(lines):
+            begin = line.find(_START)
+            # The mark belongs to what recurs: without it the skeleton goes on.
+            if head is None or not line.startswith(last + _MARK, begin):
+                last = line[begin : line.find(_MARK)] if begin > 0 else b""
+                head = self._head(last)
+            record = None
+            if head is not None:
+                record = self._record(place, line, begin, begin + len(last), head)
+            if record is None or head is None:
+                left.append(place)
+                continue
+            groups.setdefault(id(head.skeleton), (head.skeleton, []))[1].append(record)
+        for skeleton, records in groups.values():
+            left += self._add(skeleton, records, number, rows)
+        left.sort()
+        return left
+
+    def _head(self, text: bytes) -> _Head | None:
+        if len(text) <= len(_START) or not text.endswith(b","):
+            return None
+        head = self._heads.get(text)
+        if head is None:
+            try:
+                whole = b"[" + text[len(_START) : -1] + b"]"
+                instructions = orjson.loads(whole)
+                refuse_deep(whole)
+                refuse_repeated(whole)
+                canonical = canonical_json(instructions)
+                skeleton = read_skeleton(instructions)
+            except (orjson.JSONDecodeError, orjson.JSONEncodeError, BadLine):
+                return None
+            if len(self._heads) >= _KEPT_PIECES:
+                self._heads.clear()
+            head = self._heads[text] = _Head(skeleton, b"[" + canonical[:-1] + b",")
+        return head
+
+    def _record(
+        self, place: int, line: bytes, begin: int, mark: int, head: _Head
+    ) -> _Record | None:
+        """Take a line apart whose first instructions are known."""
+        target = line.rfind(_TARGET)
+        cut = line.rfind(_DECISIONS, mark, target)
+        if cut < 0:
+            return None
+        try:
+            instructions = head.tails.get(line[mark:cut])
+            if instructions is None:
+                instructions = self._instructions(head, line[mark:cut])
+            (decisions,), costs = orjson.loads(b"[[" + line[cut + 3 : target + 1] + b"]")
+            flat = head.skeleton.decide(decisions)
+            known = self._tasks.get(line[:begin], {}).get(line[target + 2 :])
+            if known is None:
+                known = self._task(line[:begin], line[target + 2 :])
+            task, tvm_version = known
+            text = canonical_json(decisions)
+        except (orjson.JSONDecodeError, orjson.JSONEncodeError, BadLine, ValueError, TypeError):
+            return None
+        return _Record(place, task, tvm_version, instructions, flat, text, costs)
+
+    def _instructions(self, head: _Head, text: bytes) -> _Instructions:
+        """Parse the instructions from ``EnterPostproc`` on; raise ``BadLine``."""
+        whole = b"[" + text + b"]]"
+        parsed = orjson.loads(whole)
+        refuse_deep(whole)
+        refuse_repeated(whole)
+        check_instructions(parsed)
+        if len(head.tails) >= _KEPT_PIECES:
+            head.tails.clear()
+        canonical = head.canonical + canonical_json(parsed)[1:] + b","
+        found = head.tails[text] = _Instructions(canonical, {})
+        return found
+
+    def _task(self, begin: bytes, end: bytes) -> tuple[Task, str | None]:
+        """Parse workload index, target and arguments; raise ``ValueError`` or ``BadLine``."""
+        ((target, arguments),) = orjson.loads(b"[[" + end)
+        refuse_deep(b"[[" + end)
+        refuse_repeated(b"[[" + end, count_keys(target))
+        if begin[-1:] != b",":
+            raise ValueError("not a workload index")
+        (which,) = orjson.loads(begin[:-1] + b"]")
+        if type(which) is not int:
+            raise ValueError("not a workload index")
+        known = self._reader.task(which, target, arguments)
+        self._tasks.setdefault(begin, {})[end] = known
+        return known
+
+    def _add(
+        self, skeleton: Skeleton, records: list[_Record], number: int, rows: Rows
+    ) -> list[int]:
+        """Add records of one sketch; return the places of those whose costs are odd."""
+        good = Outcomes.read([[record.costs, 0, 0.0, 0.0] for record in records]).good.tolist()
+        left = [record.place for record, fine in zip(records, good, strict=True) if not fine]
+        records = [record for record, fine in zip(records, good, strict=True) if fine]
+        if not records:
+            return left
+        outcomes = Outcomes.read([[record.costs, 0, 0.0, 0.0] for record in records])
+        schedules = [record.instructions.canonical + record.decisions + b"]" for record in records]
+        hashes = []
+        for record, schedule in zip(records, schedules, strict=True):
+            begun = record.instructions.hashes.get(record.task.task_id)
+            if begun is None:
+                begun = blake2b(record.task.task_id.encode(), digest_size=8)
+                begun.update(record.instructions.canonical)
+                record.instructions.hashes[record.task.task_id] = begun
+            digest = begun.copy()
+            digest.update(schedule[len(record.instructions.canonical) :])
+            hashes.append(digest)
+        count, width = len(records), skeleton.sketch.width
+        matrix = np.array([record.flat for record in records], dtype=np.int64)
+        tasks = Words.of([record.task.task_id for record in records])
+        candidates = Candidates(tasks, np.full(count, width))
+        candidates.put(np.arange(count), skeleton.sketch, matrix.reshape(count, width))
+        chunk = make_chunk(
+            format=FORMAT,
+            lines=np.array([record.place for record in records], dtype=np.int64) + number + 1,
+            candidates=candidates,
+            schedules=Texts.of(schedules),
+            versions=Words(["1"], np.zeros(count, dtype=np.int64)),
+            tvm_versions=[record.tvm_version for record in records],
+            outcomes=outcomes,
+            rows=np.arange(count),
+            hashes=hashes,
+            costs_only=True,
+        )
+        rows.add_chunk(chunk, {id(r.task): r.task for r in records}.values(), [skeleton.sketch])
+        return left

@@ -1,0 +1,185 @@
+"""MetaSchedule databases (``ms.database.JSONDatabase``) of any TVM version, read without TVM.
+
+A database is two files. A line of ``database_tuning_record.json`` is
+``[workload index, [[instructions, decisions], run times, target, arguments]]``; line *i* of
+``database_workload.json`` is workload *i*. A failed record has one run time that stands for the
+failure (``[1e10]``, ``[1e9]`` or the integer ``10000000000``); there is no error number.
+
+Beside them ``toolkit collect`` writes ``database_trials.jsonl`` (one line a record: elapsed
+time, timestamp, state) and ``collection.json`` (machine, protocol, names of the tasks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import orjson
+
+from toolkit.logs.formats.metaschedule.trace import (
+    FORMAT,
+    Skeleton,
+    check_instructions,
+    read_skeleton,
+)
+from toolkit.logs.formats.metaschedule.workload import Workload
+from toolkit.logs.rows.base import BadLine, Reading, check_shapes, outcome_of, seconds
+from toolkit.logs.rows.identity import Interner, make_task
+from toolkit.records import Task, TrialState, canonical_json
+
+
+@dataclass(frozen=True)
+class Database:
+    """What stands beside the records of a database.
+
+    Attributes
+    ----------
+    workloads
+        By index; ``None`` where the line is damaged.
+    trials
+        Objects of ``database_trials.jsonl`` in record order (may be shorter than the log).
+    names
+        Task names by workload index, from ``collection.json``; ``space_sizes`` likewise.
+    """
+
+    workloads: Sequence[Workload | None] = ()
+    trials: Sequence[Any] | Callable[[int], Any] = ()
+    names: Mapping[int, str] = field(default_factory=dict)
+    space_sizes: Mapping[int, int] = field(default_factory=dict)
+    machine: str | None = None
+
+    def trial(self, index: int) -> dict[str, Any]:
+        """What the sidecar says of the record with this index; empty where it says nothing."""
+        if callable(self.trials):
+            found = self.trials(index)
+        else:
+            found = self.trials[index] if index < len(self.trials) else None
+        return found if isinstance(found, dict) else {}
+
+
+class MetaScheduleReader:
+    """Reads tuning records of one database into readings."""
+
+    format = FORMAT
+
+    def __init__(self, database: Database, machine: str | None = None) -> None:
+        self._database = database
+        self._machine = machine or database.machine
+        self.workloads: dict[str, int] = {}
+        self._tasks = Interner()
+        self._skeletons = Interner()
+
+    def read(self, line: bytes, index: int) -> Reading:
+        """Read one line; ``index`` is the record's place, by which the sidecar describes it."""
+        try:
+            entry = orjson.loads(line)
+        except orjson.JSONDecodeError as error:
+            raise BadLine(f"not JSON: {error}") from None
+        return self.interpret(entry, index, line)
+
+    def interpret(self, entry: Any, index: int, line: bytes) -> Reading:
+        """Interpret a line that has been decoded; its bytes serve as keys of what recurs."""
+        if not (
+            isinstance(entry, list)
+            and len(entry) == 2
+            and type(entry[0]) is int
+            and isinstance(entry[1], list)
+            and len(entry[1]) == 4
+        ):
+            raise BadLine("a tuning record is [workload, [trace, run times, target, arguments]]")
+        which, (trace, costs, target, arguments) = entry
+        if not isinstance(trace, list) or len(trace) != 2:
+            raise BadLine("the trace is not [instructions, decisions]")
+        skeleton = self._skeleton(trace[0], line)
+        decisions = skeleton.decide(trace[1])
+        state, run_times = outcome_of([] if costs is None else costs, None)
+        described = self._database.trial(index)
+        if described and not run_times:
+            state = _state(described.get("state"))
+        task, tvm_version = self._task(which, target, arguments, line)
+        return Reading(
+            task=task,
+            sketch=skeleton.sketch,
+            decisions=decisions,
+            schedule=canonical_json(trace).decode(),
+            format_version="1",
+            tvm_version=tvm_version,
+            state=state,
+            error_number=None,
+            run_times_s=run_times,
+            elapsed_s=seconds(described.get("elapsed_s"), "elapsed time in the sidecar"),
+            timestamp=seconds(described.get("timestamp"), "timestamp in the sidecar"),
+        )
+
+    def _skeleton(self, instructions: Any, line: bytes) -> Skeleton:
+        """Skeleton of the instructions up to ``EnterPostproc``, known again by their bytes."""
+        end = line.find(b'["EnterPostproc"')
+        skeleton: Skeleton
+        if end < 0:
+            key = canonical_json(instructions)
+            skeleton = self._skeletons.get(key, lambda: read_skeleton(instructions))
+            return skeleton
+        # Quotes inside a JSON string are escaped: these bytes are an instruction, and what
+        # stands before them is the instructions before it.
+        check_instructions(instructions)  # also those that are not part of the key
+        head = line[line.find(b"[[[") : end]
+        skeleton = self._skeletons.get(head, lambda: read_skeleton(instructions))
+        return skeleton
+
+    def _task(
+        self, which: int, target: Any, arguments: Any, line: bytes
+    ) -> tuple[Task, str | None]:
+        """Task of a record, known again by the bytes of target and arguments."""
+        tail = line[line.rfind(b"],{") + 2 :]
+        kept: tuple[Task, str | None] | None = self._tasks.find((which, tail))
+        if kept is None:
+            kept = self.task(which, target, arguments)
+            try:
+                ends_there = orjson.loads(b"[[" + tail) == [[target, arguments]]
+            except orjson.JSONDecodeError:
+                ends_there = False
+            if ends_there:
+                self._tasks.replace((which, tail), kept)
+        return kept
+
+    def task(self, which: int, target: Any, arguments: Any) -> tuple[Task, str | None]:
+        workloads = self._database.workloads
+        if not workloads:
+            raise BadLine("the database's workload file is missing")
+        workload = workloads[which] if 0 <= which < len(workloads) else None
+        if workload is None:
+            raise BadLine(f"workload {which} is missing or damaged")
+        if isinstance(target, dict):
+            kind = target.get("kind")
+            text = canonical_json(target).decode()
+            hardware = {k: v for k, v in target.items() if k not in ("kind", "keys", "tag")}
+        elif isinstance(target, str):
+            kind, text, hardware = target.split(" ", 1)[0], target, {}
+        else:
+            raise BadLine("the target is neither an object nor a string")
+        task = make_task(
+            format=FORMAT,
+            workload=self._database.names.get(which) or workload.name,
+            arguments=[],
+            target=text,
+            target_kind=kind if isinstance(kind, str) else "unknown",
+            hardware=hardware,
+            machine=self._machine,
+            extents=workload.extents,
+            blob=workload.line,
+            identity=workload.structural_hash,
+            named=False,
+        )
+        check_shapes(arguments)
+        self.workloads[task.task_id] = which
+        return replace(task, arguments=arguments), workload.tvm_version
+
+
+def _state(word: Any) -> TrialState:
+    """State of a failed record as the sidecar names it."""
+    try:
+        state = TrialState(word)
+    except ValueError:
+        return TrialState.UNKNOWN
+    return TrialState.UNKNOWN if state is TrialState.OK else state

@@ -1,0 +1,234 @@
+"""MetaSchedule traces → skeleton, knobs and decisions.
+
+A trace is ``[[instruction, ...], [[instruction index, decision], ...]]``, an instruction
+``[kind, inputs, attributes, outputs]`` (TVM ``src/tir/schedule/trace.cc``, ``AsJSON``). What
+stands behind ``EnterPostproc`` was added by postprocessors, not chosen.
+
+Decisions: ``SamplePerfectTile`` (and its kin) a list of factors, outermost first;
+``SampleCategorical`` an index into the instruction's choices (kept here as the chosen value);
+``SampleComputeLocation`` a loop index (-1 root, -2 inlined). The limits in ``Annotate``
+instructions for parallel and vectorised loops are decisions as well: the parallel mutator
+changes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from toolkit.logs.rows.base import INT64_MAX, BadLine, word_code
+from toolkit.logs.rows.identity import KnobList, make_sketch
+from toolkit.records import KnobKind, Sketch, canonical_json
+
+FORMAT = "metaschedule"
+
+_LIMITS: dict[str, KnobKind] = {
+    "meta_schedule.parallel": "parallel",
+    "meta_schedule.vectorize": "vectorize",
+}
+_ANNOTATIONS: dict[str, tuple[str, KnobKind]] = {
+    "meta_schedule.unroll_explicit": ("unroll", "unroll"),
+    "meta_schedule.unroll_implicit": ("unroll", "unroll"),
+    "meta_schedule.cooperative_fetch": ("vectorize", "vectorize"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """Where a knob's value comes from: a decision of an instruction, or an annotated limit."""
+
+    instruction: int
+    kind: KnobKind
+    width: int
+    choices: tuple[Any, ...] | None = None
+    codes: tuple[int, ...] | None = None
+    limit: int | None = None
+
+
+class Skeleton:
+    """An instruction list read once: its sketch, and how to read decisions into its vector."""
+
+    def __init__(self, sketch: Sketch, slots: tuple[_Slot, ...]) -> None:
+        self.sketch = sketch
+        self._slots = slots
+        self._decided = [slot.instruction for slot in slots if slot.limit is None]
+
+    @property
+    def instructions(self) -> tuple[int, ...]:
+        """For each knob of the sketch, the index of the instruction that decides it."""
+        return tuple(slot.instruction for slot in self._slots)
+
+    def decide(self, decisions: Any) -> tuple[int, ...]:
+        """Lay a trace's decisions out as the sketch's knobs say; raise ``BadLine``."""
+        if not isinstance(decisions, list):
+            raise BadLine("the decisions are not a list")
+        for pair in decisions:
+            if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) is not int:
+                raise BadLine("a decision is not [instruction, value]")
+        if [pair[0] for pair in decisions] != self._decided:
+            decisions = self._sorted(decisions)
+        values = iter(decisions)
+        flat: list[int] = []
+        for slot in self._slots:
+            if slot.limit is not None:
+                flat.append(slot.limit)
+                continue
+            value = next(values)[1]
+            if slot.kind == "tile":
+                if not isinstance(value, list) or len(value) != slot.width:
+                    raise BadLine(f"the tile of instruction {slot.instruction} has not its factors")
+                flat += value
+            elif slot.codes is None:
+                flat.append(value)
+            elif type(value) is int and 0 <= value < len(slot.codes):
+                flat.append(slot.codes[value])
+            else:
+                raise BadLine(f"instruction {slot.instruction} has no choice {str(value)[:40]}")
+        if not all(type(part) is int and abs(part) <= INT64_MAX for part in flat):
+            raise BadLine("a decision is not a 64-bit integer")
+        if min(flat, default=1) < 1:
+            for slot, knob in zip(self._slots, self.sketch.knobs, strict=True):
+                factors = flat[knob.offset : knob.offset + knob.width]
+                if slot.kind == "tile" and min(factors, default=1) < 1:
+                    raise BadLine(f"a factor of instruction {slot.instruction} is not positive")
+        return tuple(flat)
+
+    def _sorted(self, decisions: list[Any]) -> list[Any]:
+        """Decisions in the order of the instructions; raise where one lacks or is too much."""
+        given = {pair[0]: pair for pair in decisions}
+        for instruction in self._decided:
+            if instruction not in given:
+                raise BadLine(f"instruction {instruction} has no decision")
+        for instruction in given:
+            if instruction not in self._decided:
+                raise BadLine(f"instruction {instruction} takes no decision")
+        return [given[instruction] for instruction in self._decided]
+
+
+def check_instructions(instructions: Any) -> None:
+    """Raise ``BadLine`` where instructions do not have their layout."""
+    if not isinstance(instructions, list):
+        raise BadLine("the instructions are not a list")
+    for instruction in instructions:
+        if not (
+            isinstance(instruction, list)
+            and len(instruction) == 4
+            and isinstance(instruction[0], str)
+            and all(isinstance(part, list) for part in instruction[1:])
+        ):
+            raise BadLine("an instruction is not [kind, inputs, attributes, outputs]")
+
+
+def read_skeleton(instructions: Any) -> Skeleton:
+    """Read the instructions of a trace up to ``EnterPostproc``; raise ``BadLine``."""
+    check_instructions(instructions)
+    reader = _SkeletonReader()
+    for index, instruction in enumerate(instructions):
+        if instruction[0] == "EnterPostproc":
+            break
+        reader.take(index, *instruction)
+    return reader.finish()
+
+
+class _SkeletonReader:
+    """Follows names through a trace, so that knobs are called after blocks and loops."""
+
+    def __init__(self) -> None:
+        self._skeleton: list[Any] = []
+        self._slots: list[_Slot] = []
+        self._names: list[str] = []
+        self._blocks: dict[str, str] = {}
+        self._loops: dict[str, str] = {}
+        self._random: dict[str, int] = {}
+
+    def take(
+        self, index: int, kind: str, inputs: list[Any], attrs: list[Any], outputs: list[Any]
+    ) -> None:
+        """Read one instruction."""
+        # TVM 0.27 renamed blocks; the choice that is made is the same.
+        kind = kind.replace("SBlock", "Block")
+        if kind.startswith("Sample"):
+            self._sample(index, kind, inputs, attrs, outputs)
+            return
+        if kind == "Annotate" and len(inputs) == 2 and len(attrs) == 1:
+            self._annotate(index, inputs, attrs, outputs)
+            return
+        self._follow(kind, inputs, attrs, outputs)
+        self._skeleton.append([kind, inputs, attrs, outputs])
+
+    def _sample(
+        self, index: int, kind: str, inputs: list[Any], attrs: list[Any], outputs: list[Any]
+    ) -> None:
+        first = str(inputs[0]) if inputs else ""
+        if kind == "SampleCategorical":
+            if not attrs or not isinstance(attrs[0], list) or not attrs[0]:
+                raise BadLine("SampleCategorical has no choices")
+            self._random.update({str(out): len(self._slots) for out in outputs})
+            codes = tuple(map(word_code, attrs[0]))
+            self._slots.append(_Slot(index, "categorical", 1, tuple(attrs[0]), codes))
+            self._names.append("categorical")
+            # The probabilities steer the sampling, they do not change what can be chosen.
+            self._skeleton.append([kind, inputs, [attrs[0]], outputs])
+            return
+        if kind == "SampleComputeLocation":
+            self._slots.append(_Slot(index, "compute_location", 1))
+            self._names.append(f"location:{self._blocks.get(first, first)}")
+            self._loops.update({str(out): f"location:{first}" for out in outputs})
+        else:
+            self._slots.append(_Slot(index, "tile", len(outputs)))
+            loop = self._loops.get(first, first)
+            self._names.append(f"tile:{loop}")
+        self._skeleton.append([kind, inputs, attrs, outputs])
+
+    def _annotate(
+        self, index: int, inputs: list[Any], attrs: list[Any], outputs: list[Any]
+    ) -> None:
+        target, value = inputs
+        key = attrs[0]
+        block = self._blocks.get(str(target), self._loops.get(str(target), str(target)))
+        if key in _LIMITS and type(value) is int and abs(value) <= INT64_MAX:
+            self._slots.append(_Slot(index, _LIMITS[key], 1, limit=value))
+            self._names.append(f"{_LIMITS[key]}:{block}")
+            value = None
+        elif isinstance(value, str) and value in self._random:
+            at = self._random[value]
+            word, kind = _ANNOTATIONS.get(str(key), (str(key), "categorical"))
+            slot = self._slots[at]
+            self._slots[at] = replace(slot, kind=kind)
+            self._names[at] = f"{word}:{block}"
+        self._skeleton.append(["Annotate", [target, value], attrs, outputs])
+
+    def _follow(self, kind: str, inputs: list[Any], attrs: list[Any], outputs: list[Any]) -> None:
+        source = str(inputs[0]) if inputs else ""
+        if kind == "GetBlock" and attrs:
+            self._blocks.update({str(out): str(attrs[0]) for out in outputs})
+        elif kind == "GetLoops":
+            block = self._blocks.get(source, source)
+            self._loops.update({str(o): f"{block}:i{n}" for n, o in enumerate(outputs)})
+        elif kind in ("CacheRead", "CacheWrite", "ReadAt", "WriteAt", "ReIndex"):
+            block = self._blocks.get(source, source)
+            label = f"{block}.{kind}{''.join(f'.{a}' for a in attrs)}".lower()
+            self._blocks.update({str(out): label for out in outputs})
+        elif kind in ("Split", "Fuse", "AddUnitLoop"):
+            loop = self._loops.get(source, source)
+            self._loops.update({str(o): f"{loop}.{n}" for n, o in enumerate(outputs)})
+            for factor in inputs[1:]:
+                at = self._random.get(factor) if isinstance(factor, str) else None
+                if at is not None and self._slots[at].kind == "categorical":
+                    slot = self._slots[at]
+                    self._slots[at] = replace(slot, kind="thread_binding")
+                    self._names[at] = f"threads:{loop}"
+        else:
+            base = self._blocks.get(source, source)
+            for n, out in enumerate(outputs):
+                if isinstance(out, str) and out.startswith("b"):
+                    self._blocks[out] = f"{base}.{kind.lower()}{n}"
+
+    def finish(self) -> Skeleton:
+        """Name the knobs and make the sketch."""
+        knobs = KnobList()
+        for name, slot in zip(self._names, self._slots, strict=True):
+            words = zip(slot.codes or (), slot.choices or (), strict=True)
+            labels = tuple((c, canonical_json(w).decode()) for c, w in words if type(w) is not int)
+            knobs.add(name, slot.kind, slot.width, slot.codes, labels)
+        return Skeleton(make_sketch(FORMAT, self._skeleton, knobs.knobs), tuple(self._slots))

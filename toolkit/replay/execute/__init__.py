@@ -1,0 +1,4 @@
+"""Pieces of work, in any process.
+
+Imports ``replay.record`` and ``replay.statistics``.
+"""

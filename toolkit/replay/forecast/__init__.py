@@ -1,0 +1,4 @@
+"""What the device will show.
+
+Imports ``replay.execute``.
+"""

@@ -1,0 +1,130 @@
+"""Answers measurements from the record: a recorded occasion for every candidate, or a miss."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from toolkit.errors import SearchError
+from toolkit.records import Candidate, Trial, content_id
+from toolkit.replay.record.space import RecordedSpace
+
+Missing = Literal["skip", "error", "nearest"]
+
+
+class RecordedOracle:
+    """Recorded measurements of one task, one occasion drawn for each evaluation.
+
+    Noise (honesty rule 6): where a candidate was measured on several occasions, one of them is
+    drawn, failures included; measured again in the same run it gives the next occasion in turn.
+    The draws depend on the task and the seed alone, so that strategies that are compared under
+    one seed meet the same luck (paired runs).
+
+    Parameters
+    ----------
+    space
+        The recorded space.
+    seed
+        Seed of the draws.
+    missing
+        What happens to candidates outside the record (honesty rule 2): ``skip`` (no trial, counted
+        by the runner), ``error``, or ``nearest`` (the recorded candidate of the same sketch with
+        the fewest other decisions answers; such answers are counted in ``substituted``).
+
+    Attributes
+    ----------
+    occasions
+        The occasions that were paid for, in order: what the metrics are computed from.
+    missed_at
+        For each miss how many occasions had been paid for before it.
+    """
+
+    def __init__(self, space: RecordedSpace, *, seed: int = 0, missing: Missing = "skip") -> None:
+        self.space = space
+        self.table = space.table
+        self.missing = missing
+        self.occasions: list[int] = []
+        self.missed_at: list[int] = []
+        self.substituted = 0
+        table = self.table
+        self._noisy = table.noisy
+        if self._noisy:
+            key = int(content_id("occasions", table.task.task_id), 16)
+            rng = np.random.default_rng([seed, key])
+            self._count = table.occasions
+            self._turn = (rng.random(len(table)) * self._count).astype(np.int64)
+            self._start = table.offsets[:-1]
+        self._trials = table.trials
+
+    def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
+        """Return one recorded trial a candidate, in order; unrecorded ones have none (``skip``)."""
+        index = self.space.numbers_of(candidates)
+        if -1 in index:
+            if self.missing == "error":
+                outside = candidates[index.index(-1)]
+                raise SearchError(
+                    f"candidate {outside.candidate_id} was never recorded: {outside.decisions}",
+                    where=f"task {self.table.task.task_id}",
+                    cure="set missing = 'skip' or 'nearest' in the scenario",
+                )
+            if self.missing == "nearest":
+                return self._with_substitutes(candidates, index)
+            before = len(self.occasions)
+            inside: list[int] = []
+            for i in index:
+                if i < 0:
+                    self.missed_at.append(before + len(inside))
+                else:
+                    inside.append(i)
+            index = inside
+        occasions = self._draw(index)
+        self.occasions += occasions
+        return list(map(self._trials.__getitem__, occasions))
+
+    def _draw(self, index: list[int]) -> list[int]:
+        """Occasion of each candidate, given and returned by number."""
+        if not self._noisy:
+            return index
+        if len(set(index)) == len(index):
+            at = np.array(index, dtype=np.int64)
+            drawn: list[int] = (self._start[at] + self._turn[at]).tolist()
+            self._turn[at] = (self._turn[at] + 1) % self._count[at]
+            return drawn
+        return [self._draw([i])[0] for i in index]
+
+    def _with_substitutes(self, candidates: Sequence[Candidate], index: list[int]) -> list[Trial]:
+        trials = []
+        for candidate, i in zip(candidates, index, strict=True):
+            nearest = i if i >= 0 else self._nearest(candidate)
+            if nearest is None:
+                self.missed_at.append(len(self.occasions))
+                continue
+            (occasion,) = self._draw([nearest])
+            self.occasions.append(occasion)
+            trial = self._trials[occasion]
+            if i < 0:
+                self.substituted += 1
+                trial = replace(trial, candidate=candidate)
+            trials.append(trial)
+        return trials
+
+    def _nearest(self, candidate: Candidate) -> int | None:
+        """Fewest differing knobs first, then the least difference of logarithms; recorded order."""
+        for s, sketch in enumerate(self.table.sketches):
+            if sketch.sketch_id != candidate.sketch_id:
+                continue
+            rows = np.flatnonzero(self.table.sketch_of == s)
+            recorded = self.table.decisions[s]
+            wanted = np.array(candidate.decisions, dtype=np.int64)
+            differing = np.zeros(len(rows))
+            distance = np.zeros(len(rows))
+            for knob in sketch.knobs:
+                have, want = recorded[:, knob.free], wanted[knob.free]
+                differing += (have != want).any(axis=1)
+                logs = np.log2(np.maximum(have, 1)) - np.log2(np.maximum(want, 1))
+                distance += np.abs(logs).sum(axis=1)
+            return int(rows[np.lexsort((distance, differing))[0]])
+        return None

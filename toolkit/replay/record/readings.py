@@ -1,0 +1,185 @@
+"""The noise of a record with several readings a candidate, and what readings to come may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.errors import DatasetError
+from toolkit.replay.record.noise import PROBABILITIES, latency_quantiles
+from toolkit.replay.record.table import RecordedTable
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+# Of levels and candidates' middles in turn; three or four do.
+_POLISHES = 5
+
+# What is thought of a machine's level before its occasions are seen: as if two had been 5 % off.
+# Occasions of a record lie minutes apart; of three virtual machines one was 13 % away from its
+# record an hour later and one 5 % ten minutes later, both with occasions that agreed better.
+PRIOR_LEVEL, PRIOR_FREEDOM = 0.05, 2
+
+
+@dataclass(frozen=True)
+class PosteriorDraw:
+    """One posterior draw: latencies that all candidates may have, given what was recorded.
+
+    Attributes
+    ----------
+    log_latency
+        ``(n,)``: logarithm of seconds; NaN where no reading ever succeeded.
+    noise
+        Logarithms by which readings differ from it, one after the other.
+    """
+
+    log_latency: FloatArray
+    noise: FloatArray
+
+    def read(self, numbers: IntArray, places: IntArray) -> FloatArray:
+        """Return a reading in seconds of each candidate, given by number.
+
+        ``places`` say where in the noise each is taken, ``(len(numbers),)``; after its end it
+        begins anew.
+        """
+        slower = self.noise[places % len(self.noise)]
+        seconds: FloatArray = np.exp(self.log_latency[numbers] + slower)
+        return seconds
+
+
+@dataclass(frozen=True)
+class Readings:
+    """What is known of the readings of one task, in logarithms of seconds.
+
+    A reading is taken to be a candidate's latency, times the machine's level on that occasion (the
+    same for all candidates of the task), times what is left over: the noise
+    (``toolkit.replay.record.noise``). It is not white: a clock or a neighbour that changes slows
+    many readings in a row, and so a whole run. It is kept in the order in which it was recorded,
+    and a run meets a stretch of it.
+
+    Attributes
+    ----------
+    latency
+        ``(n, len(PROBABILITIES))``: quantiles of what each candidate's latency may be at the mean
+        level of the record; NaN where no reading succeeded.
+    seen
+        Readings at the mean level, of candidates that have several, in recorded order.
+    owner
+        Number of the candidate of each.
+    level
+        Standard deviation of the machine's level from occasion to occasion (with
+        ``PRIOR_LEVEL``, which many occasions outweigh).
+    freedom
+        Degrees of freedom behind ``level``.
+    occasions
+        How many occasions the mean level rests on.
+    """
+
+    latency: FloatArray
+    seen: FloatArray
+    owner: IntArray
+    level: float
+    freedom: int
+    occasions: int
+
+    def draw(self, rng: np.random.Generator) -> PosteriorDraw:
+        """Draw latencies of all candidates, and with them the noise that their readings had."""
+        place = np.interp(
+            rng.random(len(self.latency)), PROBABILITIES, np.arange(len(PROBABILITIES))
+        )
+        below = np.minimum(place.astype(np.int64), len(PROBABILITIES) - 2)
+        rows, between = np.arange(len(place)), place - below
+        low, high = self.latency[rows, below], self.latency[rows, below + 1]
+        drawn = low + between * (high - low)
+        # Candidates are drawn one by one, though readings in a row were slowed alike: how noise
+        # follows noise is seen better beside what is most likely.
+        middle = self.latency[self.owner, len(PROBABILITIES) // 2]
+        noise = np.empty(len(self.seen))
+        noise[np.argsort(self.seen - middle)] = np.sort(self.seen - drawn[self.owner])
+        return PosteriorDraw(drawn, noise)
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the noise."""
+        return float(self.draw(np.random.default_rng(0)).noise.std())
+
+    def levels(self, rng: np.random.Generator, n: int) -> FloatArray:
+        """Draw logarithms of the machine's level on a day to come over the record's, ``(n,)``.
+
+        Student's t, since the record's occasions are few; wider by what is not known of their own
+        mean.
+        """
+        reach = self.level * np.sqrt(1 + 1 / self.occasions)
+        drawn: FloatArray = reach * rng.standard_t(self.freedom, n)
+        return drawn
+
+
+@dataclass(frozen=True)
+class _Levelled:
+    """Readings of one task, freed of the machine's level on each occasion."""
+
+    logs: FloatArray
+    levels: FloatArray
+    seen: FloatArray
+    owner: IntArray
+
+
+def readings_of(tables: Mapping[str, RecordedTable]) -> dict[str, Readings]:
+    """Estimate the noise of each task; how much a machine's level varies from all its tasks.
+
+    A task without two occasions that hold good readings of half of those candidates that have
+    several is left out: its noise is not known.
+
+    Raises
+    ------
+    DatasetError
+        When all of them are left out.
+    """
+    found = {task_id: _level(table) for task_id, table in tables.items()}
+    known = {task_id: one for task_id, one in found.items() if one is not None}
+    if not known:
+        raise DatasetError(
+            "too few programs were read twice in any task, so that their noise is not known",
+            cure="measure several occasions: 'toolkit collect --occasions 3'",
+        )
+    out = {}
+    for task_id, one in known.items():
+        machine = tables[task_id].task.machine
+        alike = [other for key, other in known.items() if tables[key].task.machine == machine]
+        freedom = PRIOR_FREEDOM + sum(len(other.levels) - 1 for other in alike)
+        squares = PRIOR_FREEDOM * PRIOR_LEVEL**2 + sum((o.levels**2).sum() for o in alike)
+        out[task_id] = Readings(
+            latency=latency_quantiles(one.logs),
+            seen=one.seen,
+            owner=one.owner,
+            level=float(np.sqrt(squares / freedom)),
+            freedom=freedom,
+            occasions=len(one.levels),
+        )
+    return out
+
+
+def _level(table: RecordedTable) -> _Levelled | None:
+    turns = table.occasions
+    owner = np.repeat(np.arange(len(table)), turns)
+    turn = np.arange(len(owner)) - table.offsets[owner]
+    logs = np.full((len(table), int(turns.max())), np.nan)
+    logs[owner, turn] = np.log(table.latency_s)
+    several = np.isfinite(logs).sum(axis=1) > 1
+    # A level of few readings would be theirs and not the machine's.
+    shared = np.isfinite(logs[several]).sum(axis=0) >= max(1, several.sum() / 2)
+    if shared.sum() < 2:
+        return None
+    levels = np.zeros(logs.shape[1])
+    for _ in range(_POLISHES):
+        rest = (logs - levels)[several]
+        off = np.nanmedian((rest - np.nanmedian(rest, axis=1)[:, None])[:, shared], axis=0)
+        levels[shared] += off - off.mean()
+    logs -= levels
+    counted = np.flatnonzero(several[owner] & np.isfinite(table.latency_s))
+    counted = counted[np.argsort(table.order[counted], kind="stable")]
+    seen = logs[owner[counted], turn[counted]]
+    return _Levelled(logs, levels[shared], seen, owner[counted])

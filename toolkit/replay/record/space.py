@@ -1,0 +1,187 @@
+"""The recorded candidates of one task as a space, with their one-decision neighbour graph.
+
+``sample``, ``neighbours`` and ``mutate`` stay inside the record; ``compose`` is the only way out
+of it, and the oracle counts what leaves. How much of each neighbourhood was recorded at all is
+reported (``neighbourhood_coverage``): a walk over a sparse record is not the walk over the space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.records import Candidate, Direction, Sketch, Task, content_id
+from toolkit.replay.record.table import RecordedTable, load_tables
+from toolkit.search.base import Space
+from toolkit.search.graph import IntArray, NeighbourGraph
+from toolkit.search.models.encoding import encode_all
+from toolkit.search.strategy import candidate_id
+
+Features = Callable[[Space, Sequence[Candidate]], NDArray[np.float32]]
+
+
+class RecordedSpace:
+    """The recorded candidates of one task.
+
+    Parameters
+    ----------
+    source
+        An opened dataset, or a ``RecordedTable``.
+    task_id
+        Which task of the dataset.
+    features
+        Function from (space, candidates) to a matrix for online cost models; the knobs
+        themselves (``KnobEncoder``) by default.
+    """
+
+    def __init__(
+        self, source: Any, task_id: str | None = None, *, features: Features | None = None
+    ) -> None:
+        if not isinstance(source, RecordedTable):
+            source = load_tables(source, None if task_id is None else [task_id])[str(task_id)]
+        table: RecordedTable = source
+        self.table = table
+        self.task: Task = table.task
+        self.sketches: Sequence[Sketch] = table.sketches
+        self.size: int | None = len(table)
+        self.complete = table.enumerated
+        self.graph = NeighbourGraph(table.sketches, table.sketch_of, table.decisions)
+        self._candidates = table.candidates
+        self._number = {candidate_id: i for i, candidate_id in enumerate(table.candidate_ids)}
+        self._by_sketch = {
+            sketch.sketch_id: np.flatnonzero(table.sketch_of == s)
+            for s, sketch in enumerate(table.sketches)
+        }
+        self._known: dict[str, tuple[list[int], dict[tuple[int, ...], int]]] = {}
+        self._features = features
+        self._matrix: NDArray[np.float32] | None = None
+
+    def candidates(self) -> Sequence[Candidate]:
+        """All recorded candidates, in recorded order."""
+        return self._candidates
+
+    def index_of(self, candidates: Sequence[Candidate]) -> IntArray:
+        """Number of each candidate, -1 where it was not recorded."""
+        return np.array(self.numbers_of(candidates), dtype=np.int64)
+
+    def numbers_of(self, candidates: Sequence[Candidate]) -> list[int]:
+        """Do as ``index_of``, in a list."""
+        return list(map(self._number.get, map(candidate_id, candidates), repeat(-1)))
+
+    def grid_order(self) -> IntArray:
+        """Numbers by configuration index where the log has it, else by knob values.
+
+        AutoTVM's index counts with the first knob fastest (``ConfigSpace``, ``knob2point``);
+        without an index, sketches come one after the other and values in the order of
+        ``knob_order``.
+        """
+        if self.table.config_index is not None:
+            return np.argsort(self.table.config_index, kind="stable")
+        keys = [self.graph.rank[k] for k in range(self.graph.knobs)]
+        return np.lexsort([*keys, self.table.sketch_of])
+
+    def sample(
+        self, rng: np.random.Generator, n: int, sketch_id: str | None = None
+    ) -> list[Candidate]:
+        """Draw up to n distinct recorded candidates, from one sketch where it is named."""
+        if sketch_id is None:
+            picks = rng.permutation(len(self._candidates))[:n]
+        else:
+            pool = self._by_sketch.get(sketch_id, np.empty(0, dtype=np.int64))
+            picks = rng.permutation(pool)[:n]
+        return [self._candidates[i] for i in picks.tolist()]
+
+    def _require(self, candidate: Candidate) -> int | None:
+        return self._number.get(candidate.candidate_id)
+
+    def neighbours(self, candidate: Candidate, knob: str | None = None) -> list[Candidate]:
+        """Recorded candidates that differ in one decision (of that knob, or of any)."""
+        i = self._require(candidate)
+        if i is None:
+            return []
+        k = None if knob is None else self.graph.knob_number(i, knob)
+        return [self._candidates[j] for j in self.graph.neighbours(i, k).tolist()]
+
+    def directions(self, candidate: Candidate) -> list[Direction]:
+        """Directions in which a recorded neighbour lies."""
+        i = self._require(candidate)
+        return [] if i is None else self.graph.directions(i)
+
+    def mutate(
+        self, candidate: Candidate, direction: Direction, rng: np.random.Generator
+    ) -> Candidate | None:
+        """Draw a recorded neighbour in that direction; ``None`` when there is none.
+
+        A direction that names no knob stands for any knob of its rule.
+        """
+        i = self._require(candidate)
+        if i is None:
+            return None
+        sketch = self.graph.sketches[self.graph.sketch_of[i]]
+        pools = [
+            self.graph.one_way(i, k, direction.way)
+            for k, knob in enumerate(sketch.knobs)
+            if (knob.name == direction.knob)
+            or (direction.knob is None and knob.kind == direction.rule)
+        ]
+        pool = np.concatenate(pools) if pools else np.empty(0, dtype=np.int64)
+        return self._candidates[int(pool[rng.integers(len(pool))])] if len(pool) else None
+
+    def compose(self, sketch_id: str, decisions: Sequence[int]) -> Candidate | None:
+        """Return the candidate with these decisions, recorded or not (honesty rule 2)."""
+        known = self._known.get(sketch_id)
+        if known is None:
+            numbers = [s for s, sk in enumerate(self.sketches) if sk.sketch_id == sketch_id]
+            if not numbers:
+                return None
+            knobs = self.sketches[numbers[0]].knobs
+            free = [column for k in knobs for column in range(k.free.start, k.free.stop)]
+            values = self.table.decisions[numbers[0]][:, free].tolist()
+            rows = self._by_sketch[sketch_id].tolist()
+            known = free, dict(zip(map(tuple, values), rows, strict=True))
+            self._known[sketch_id] = known
+        wanted = tuple([int(decisions[column]) for column in known[0]])
+        found = known[1].get(wanted)
+        if found is not None:
+            return self._candidates[found]
+        unrecorded = content_id(self.task.task_id, sketch_id, "unrecorded", repr(list(wanted)))
+        return Candidate(unrecorded, sketch_id, tuple([int(v) for v in decisions]))
+
+    def features(self, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
+        """Feature matrix of candidates, recorded ones from a matrix that is computed once."""
+        if self._matrix is None:
+            self._matrix = self._compute(self._candidates)
+        index = self.index_of(candidates)
+        if (index >= 0).all():
+            return self._matrix[index]
+        outside = np.flatnonzero(index < 0)
+        out = self._matrix[np.maximum(index, 0)]
+        out[outside] = self._compute([candidates[i] for i in outside.tolist()])
+        return out
+
+    def _compute(self, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
+        if self._features is not None:
+            return np.asarray(self._features(self, candidates), dtype=np.float32)
+        return encode_all(self.sketches, candidates)
+
+    def neighbourhood_coverage(self) -> float:
+        """Mean over candidates of recorded neighbours over possible ones (0 to 1).
+
+        Possible are all values of a knob that occur anywhere in the task's sketch: the real space
+        may have more, so this is an upper bound, and 1 for a space that was enumerated.
+        """
+        if not len(self._candidates):
+            return 0.0
+        possible = np.array(
+            [
+                sum(len(values) - 1 for values in sketch_values)
+                for sketch_values in self.graph.values
+            ],
+            dtype=np.float64,
+        )[self.graph.sketch_of]
+        shares = self.graph.degree / np.maximum(possible, 1.0)
+        return float(shares[possible > 0].mean()) if (possible > 0).any() else 1.0

@@ -1,0 +1,253 @@
+"""What was recorded of one task, in arrays: candidates, their decisions, and every occasion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import orjson
+import polars as pl
+from numpy.typing import NDArray
+
+from toolkit.errors import DatasetError
+from toolkit.records import Candidate, Sketch, Task, Trial, TrialState
+from toolkit.replay.record.cost import CostModel, elapsed_seconds
+
+IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
+
+COLUMNS = [
+    "task_id",
+    "candidate_id",
+    "sketch_id",
+    "source_id",
+    "order",
+    "schedule",
+    "decisions",
+    "state",
+    "run_times_s",
+    "latency_s",
+    "elapsed_s",
+    "timestamp",
+]
+STATES = tuple(TrialState)
+
+
+@dataclass(frozen=True)
+class RecordedTable:
+    """The measurements of one task.
+
+    Candidates are numbered in the order in which they were first recorded; occasions (one
+    measurement of a candidate each) are sorted by candidate, then in recorded order.
+
+    Attributes
+    ----------
+    sketch_of, row
+        ``(n,)``: number of each candidate's sketch, and its row in that sketch's decisions.
+    decisions
+        For each sketch its candidates' decisions, ``(n_sketch, width)``.
+    offsets
+        ``(n + 1,)``: the occasions of candidate i are ``offsets[i]`` to ``offsets[i + 1]``.
+    state
+        ``(m,)``: number of each occasion's state in ``TrialState``'s order.
+    latency_s, elapsed_s
+        ``(m,)``: seconds; latency is NaN unless ok, elapsed is always known (see
+        ``elapsed_sources``).
+    elapsed_sources
+        How many occasions have a recorded elapsed time, one from timestamps, and one from the
+        stated cost model.
+    value_s
+        ``(n,)``: a candidate's recorded latency: the median over its ok occasions, NaN for none.
+    order
+        ``(m,)``: each occasion's place among all of them in recorded order.
+    config_index
+        ``(n,)``: AutoTVM's index of the configuration, where the log has it.
+    enumerated
+        Whether the whole space was recorded, so that "best recorded" is the optimum.
+    """
+
+    task: Task
+    sketches: tuple[Sketch, ...]
+    candidate_ids: tuple[str, ...]
+    sketch_of: IntArray
+    row: IntArray
+    decisions: tuple[IntArray, ...]
+    offsets: IntArray
+    state: IntArray
+    run_times_s: tuple[tuple[float, ...], ...]
+    latency_s: FloatArray
+    elapsed_s: FloatArray
+    elapsed_sources: dict[str, int]
+    value_s: FloatArray
+    order: IntArray
+    config_index: IntArray | None = None
+    enumerated: bool = False
+    _cache: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        """Number of distinct candidates."""
+        return len(self.candidate_ids)
+
+    @cached_property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """All candidates, in recorded order."""
+        ids = [sketch.sketch_id for sketch in self.sketches]
+        rows = [matrix.tolist() for matrix in self.decisions]
+        return tuple(
+            Candidate(candidate_id, ids[s], tuple(rows[s][r]))
+            for candidate_id, s, r in zip(
+                self.candidate_ids, self.sketch_of.tolist(), self.row.tolist(), strict=True
+            )
+        )
+
+    @cached_property
+    def trials(self) -> tuple[Trial, ...]:
+        """One trial an occasion, made once and shared by all runs."""
+        owner = np.repeat(np.arange(len(self)), np.diff(self.offsets)).tolist()
+        candidates = self.candidates
+        states = [STATES[s] for s in self.state.tolist()]
+        return tuple(
+            Trial(candidates[i], state, times, elapsed)
+            for i, state, times, elapsed in zip(
+                owner, states, self.run_times_s, self.elapsed_s.tolist(), strict=True
+            )
+        )
+
+    @property
+    def occasions(self) -> IntArray:
+        """Number of occasions of each candidate."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def noisy(self) -> bool:
+        """Whether any candidate has several occasions; without, occasions are candidates."""
+        return bool((self.occasions != 1).any())
+
+    @property
+    def best_s(self) -> float | None:
+        """Best recorded latency (the optimum only where ``enumerated``)."""
+        values = self.value_s[np.isfinite(self.value_s)]
+        return float(values.min()) if len(values) else None
+
+    @classmethod
+    def from_records(
+        cls,
+        records: pl.DataFrame,
+        task: Task,
+        sketches: dict[str, Sketch],
+        *,
+        cost: CostModel | None = None,
+        enumerated: bool = False,
+    ) -> RecordedTable:
+        """Build from the dataset's records of one task (columns ``COLUMNS``).
+
+        Raises
+        ------
+        DatasetError
+            When there is no record.
+        """
+        if records.is_empty():
+            raise DatasetError(f"task {task.task_id} has no record", cure="see 'toolkit describe'")
+        records = records.sort("source_id", "order", maintain_order=True)
+        first = records.unique("candidate_id", keep="first", maintain_order=True)
+        ids: list[str] = first["candidate_id"].to_list()
+        number = {candidate_id: i for i, candidate_id in enumerate(ids)}
+        sketch_ids = first["sketch_id"].to_list()
+        used = sorted(set(sketch_ids), key=sketch_ids.index)
+        sketch_number = {sketch_id: s for s, sketch_id in enumerate(used)}
+        sketch_of = np.array([sketch_number[s] for s in sketch_ids], dtype=np.int64)
+        vectors = first["decisions"].to_list()
+        row = np.zeros(len(ids), dtype=np.int64)
+        matrices = []
+        for s, sketch_id in enumerate(used):
+            rows = np.flatnonzero(sketch_of == s)
+            row[rows] = np.arange(len(rows))
+            matrix = np.array([vectors[i] for i in rows], dtype=np.int64)
+            matrices.append(matrix.reshape(len(rows), sketches[sketch_id].width))
+        elapsed, sources = elapsed_seconds(records, cost or CostModel())
+        owner = np.array([number[c] for c in records["candidate_id"].to_list()], dtype=np.int64)
+        by_candidate = np.argsort(owner, kind="stable")
+        times = [tuple(t) if t is not None else () for t in records["run_times_s"].to_list()]
+        state_number = {state.value: s for s, state in enumerate(STATES)}
+        state = np.array([state_number[s] for s in records["state"].to_list()], dtype=np.int64)
+        latency = records["latency_s"].to_numpy().astype(np.float64)
+        offsets = np.r_[0, np.cumsum(np.bincount(owner, minlength=len(ids)))].astype(np.int64)
+        latency = latency[by_candidate]
+        return cls(
+            task=task,
+            sketches=tuple(sketches[s] for s in used),
+            candidate_ids=tuple(ids),
+            sketch_of=sketch_of,
+            row=row,
+            decisions=tuple(matrices),
+            offsets=offsets,
+            state=state[by_candidate],
+            run_times_s=tuple(times[i] for i in by_candidate.tolist()),
+            latency_s=latency,
+            elapsed_s=elapsed[by_candidate],
+            elapsed_sources=sources,
+            value_s=_medians(latency, offsets),
+            order=by_candidate,
+            config_index=_config_index(task.format, first),
+            enumerated=enumerated,
+        )
+
+
+def _medians(latency: FloatArray, offsets: IntArray) -> FloatArray:
+    """Median of each candidate's ok latencies; NaN where it has none."""
+    counts = np.diff(offsets)
+    out: FloatArray = np.where(counts == 1, latency[offsets[:-1]], np.nan)
+    for i in np.flatnonzero(counts > 1).tolist():
+        ok = latency[offsets[i] : offsets[i + 1]]
+        ok = ok[np.isfinite(ok)]
+        if len(ok):
+            out[i] = np.median(ok)
+    return out
+
+
+def _config_index(log_format: str, first: pl.DataFrame) -> IntArray | None:
+    """AutoTVM writes the configuration's index; the order of grid search follows it."""
+    if log_format != "autotvm":
+        return None
+    found = []
+    for text in first["schedule"].to_list():
+        value = orjson.loads(text) if text else None
+        index = value.get("index", value.get("i")) if isinstance(value, dict) else None
+        if not isinstance(index, int):
+            return None
+        found.append(index)
+    return np.array(found, dtype=np.int64)
+
+
+def load_tables(
+    dataset: Any,
+    task_ids: Sequence[str] | None = None,
+    *,
+    cost: CostModel | None = None,
+    minimum: int = 1,
+) -> dict[str, RecordedTable]:
+    """Read the tables of several tasks of a dataset in one pass, in the order of task ids.
+
+    Parameters
+    ----------
+    dataset
+        An opened dataset (``toolkit.datasets.open_dataset``).
+    minimum
+        Tasks with fewer distinct good candidates are left out.
+    """
+    frame = dataset.records(COLUMNS)
+    if task_ids is not None:
+        frame = frame.filter(pl.col("task_id").is_in(list(task_ids)))
+    parts = frame.collect().partition_by("task_id", as_dict=True, maintain_order=True)
+    tasks, sketches, enumerated = dataset.tasks(), dataset.sketches(), dataset.enumerated()
+    tables = {}
+    for (task_id,), part in sorted(parts.items()):
+        table = RecordedTable.from_records(
+            part, tasks[task_id], sketches, cost=cost, enumerated=enumerated.get(task_id, False)
+        )
+        if int(np.isfinite(table.value_s).sum()) >= minimum:
+            tables[task_id] = table
+    return tables

@@ -1,0 +1,4 @@
+"""What runs achieved, and how sure that is.
+
+Imports ``replay.record``.
+"""

@@ -1,0 +1,4 @@
+"""Theme and charts of the page, and where its figures come from.
+
+Imports the ground alone.
+"""

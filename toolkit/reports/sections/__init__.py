@@ -1,0 +1,4 @@
+"""Rows and figures of each section.
+
+Imports ``reports.page``.
+"""

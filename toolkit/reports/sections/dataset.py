@@ -1,0 +1,125 @@
+"""The report's section on the dataset: what was recorded, and how hard each task is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from toolkit.datasets import Dataset, describe, open_dataset
+from toolkit.reports.page.inputs import DATASET_FILE
+
+SOURCES_LISTED = 200
+LOGS_DRAWN = 8
+CURVE_POINTS = 48
+QUANTILES = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
+SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
+"""Shares of a task's candidates, fastest first, at which ``rarity`` is given."""
+
+FloatArray = NDArray[np.float64]
+
+
+def dataset_section(folder: Path | None) -> dict[str, Any]:
+    """Summarise a dataset for the report.
+
+    Beside what ``toolkit describe`` says (its keys keep their names), each task has ``spread``
+    (quantiles of the candidates' values over ``best_s``), ``rarity`` (the same at ``SHARES``) and
+    ``curves`` (best so far in recorded order, one curve a log).
+    """
+    if folder is None:
+        return {"missing": "toolkit ingest LOGS"}
+    dataset = open_dataset(folder)
+    found = describe(dataset)
+    spread = _spreads(dataset)
+    curves = _curves(dataset, {task["task_id"]: task["best_s"] for task in found["tasks"]})
+    tasks = [
+        {
+            **task,
+            **spread.get(task["task_id"], {"spread": None, "rarity": None}),
+            "curves": curves.get(task["task_id"], []),
+        }
+        for task in found["tasks"]
+    ]
+    known = found["measuring_s"] is not None
+    failing = [entry["seconds"] for entry in found["failures"] if entry["seconds"] is not None]
+    return {
+        **found,
+        "missing": None,
+        "path": str(folder / DATASET_FILE),
+        "sources_total": len(found["sources"]),
+        "sources": found["sources"][:SOURCES_LISTED],
+        "failing_s": float(sum(failing)) if known else None,
+        "rarity_shares": list(SHARES),
+        "enumerated_tasks": sum(task["enumerated"] for task in tasks),
+        "repeated_tasks": sum(task["occasions"] > 1 for task in tasks),
+        "unknown_machine_tasks": sum(task["machine"] is None for task in tasks),
+        "tasks": tasks,
+    }
+
+
+def _spreads(dataset: Dataset) -> dict[str, dict[str, Any]]:
+    """Quantiles of the candidates' values over the best, by task."""
+    ok = dataset.records(["task_id", "candidate_id", "latency_s"]).drop_nulls("latency_s")
+    candidates = ok.group_by("task_id", "candidate_id").agg(value=pl.col("latency_s").median())
+    relative = pl.col("value") / pl.col("value").min()
+    quantiles = {name: relative.quantile(q, "linear") for name, q in QUANTILES.items()}
+    shares = {f"s{i}": relative.quantile(share, "linear") for i, share in enumerate(SHARES)}
+    rows = candidates.group_by("task_id").agg(**quantiles, **shares).collect()
+    return {
+        row["task_id"]: {
+            "spread": {name: row[name] for name in QUANTILES},
+            "rarity": [row[name] for name in shares],
+        }
+        for row in rows.iter_rows(named=True)
+    }
+
+
+def _curves(dataset: Dataset, best: dict[str, float | None]) -> dict[str, list[dict[str, Any]]]:
+    """Best so far over the task's best, in each log's own order, thinned for drawing."""
+    columns = ["task_id", "source_id", "order", "latency_s"]
+    frame = dataset.records(columns).sort("task_id", "source_id", "order").collect()
+    labels = dict(dataset.sources().select("source_id", "path").iter_rows())
+    curves: dict[str, list[dict[str, Any]]] = {}
+    for (task_id, source_id), part in frame.partition_by(
+        "task_id", "source_id", as_dict=True, maintain_order=True
+    ).items():
+        reference = best.get(str(task_id))
+        if reference is None:
+            continue
+        latency = part["latency_s"].cast(pl.Float64).to_numpy()
+        reached = np.fmin.accumulate(np.where(np.isfinite(latency), latency, np.nan))
+        # A single lucky repeat can lie below the median-based best: cut at 1.
+        relative = np.minimum(1.0, np.nan_to_num(reference / reached, nan=0.0))
+        at = _thin(relative)
+        curves.setdefault(str(task_id), []).append(
+            {
+                "log": _log_name(labels.get(str(source_id), str(source_id))),
+                "records": len(relative),
+                "at": (at + 1).tolist(),
+                "relative": [round(float(v), 4) for v in relative[at]],
+            }
+        )
+    return {
+        task_id: sorted(logs, key=lambda log: -log["records"])[:LOGS_DRAWN]
+        for task_id, logs in curves.items()
+    }
+
+
+def _log_name(path: str) -> str:
+    """Last parts of a path: file names alone are often the same."""
+    return "/".join(Path(path).parts[-3:])
+
+
+def _thin(curve: FloatArray) -> NDArray[np.int64]:
+    """Indices that keep a curve's shape: where it changes, else evenly in the logarithm."""
+    n = len(curve)
+    if n <= CURVE_POINTS:
+        return np.arange(n)
+    changes = np.flatnonzero(np.diff(curve, prepend=-1.0) != 0)
+    if len(changes) > CURVE_POINTS:
+        picks = np.unique(np.geomspace(1, len(changes), CURVE_POINTS).astype(np.int64)) - 1
+        changes = changes[picks]
+    return np.unique(np.r_[0, changes, n - 1])

@@ -1,0 +1,4 @@
+"""Neighbours, mutation and crossover.
+
+Imports the ground of ``search``.
+"""

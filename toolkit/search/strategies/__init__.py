@@ -1,0 +1,4 @@
+"""One strategy a module.
+
+Imports ``search.moves`` and ``search.models``.
+"""

@@ -1,0 +1,187 @@
+"""Beam search over decisions in the order in which the schedule makes them.
+
+Adams et al. 2019, "Learning to Optimize Halide with Tree Search and Random Programs", sections 3
+and 5. A state is a prefix of decisions; its score is the best (or a quantile of the) predicted
+value over the candidates that complete it. Passes go from coarse to fine: the first keeps but the
+best state of each coarse hash, which drops the inner decisions, so that the beam stays diverse
+where it matters; later passes refine below what survived. Between measurements states are dropped
+at random, the model is trained again, and the beam is run again (the paper's autotuning mode).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from toolkit.errors import SearchError
+from toolkit.records import Candidate, Trial
+from toolkit.search.models.cost_model import CostModelOptions, OnlineCostModel
+from toolkit.search.models.encoding import value_codes
+from toolkit.search.models.history import History
+from toolkit.search.moves.pool import sampled_pool
+from toolkit.search.strategy import BaseStrategy, StrategyOptions, sample_unseen
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+
+
+class BeamOptions(StrategyOptions):
+    """Options of beam search."""
+
+    round_size: int = Field(default=32, ge=1, description="measurements between two trainings")
+    width: int = Field(default=32, ge=1, description="states kept at each decision")
+    passes: int = Field(default=5, ge=1, description="coarse-to-fine passes (Halide: 5)")
+    keep: float = Field(
+        default=0.7, gt=0, le=1, description="probability of keeping a state while autotuning"
+    )
+    quantile: float = Field(
+        default=1.0, ge=0, le=1, description="of predicted completions; 1 is the best of them"
+    )
+    samples: int = Field(
+        default=1000, ge=1, description="candidates looked at where a space cannot be listed"
+    )
+    model: CostModelOptions = CostModelOptions()
+
+
+class Beam(BaseStrategy):
+    """A beam over decisions in order, coarse to fine, with random dropout between trainings.
+
+    With a throughput model of other tasks the first round is already guided; without one it is
+    random.
+    """
+
+    name = "beam"
+    source = "Adams et al. 2019 (Halide), sections 3 and 5"
+    Options = BeamOptions
+    options: BeamOptions
+
+    def setup(self) -> None:
+        """Take the whole of a finite space as completions."""
+        self._history = History(self.space)
+        self._trials: list[Trial] = []
+        self._model = OnlineCostModel(self.options.model, int(self.rng.integers(2**31)))
+        self._plan: list[Candidate] = []
+        self._finite = False
+        if self.space.size is not None:
+            try:
+                self._set_pool(self.space.candidates())
+                self._finite = True
+            except SearchError:
+                pass
+
+    def _set_pool(self, candidates: Sequence[Candidate]) -> None:
+        self._pool = list(candidates)
+        self._numbers = {c.candidate_id: i for i, c in enumerate(self._pool)}
+        sketch = {s.sketch_id: i for i, s in enumerate(self.space.sketches)}
+        first = [sketch[c.sketch_id] for c in self._pool]
+        codes = value_codes(self.space.sketches, self._pool)
+        self._codes = np.column_stack([np.array(first, dtype=np.int64), codes])
+
+    def propose(self, n: int) -> Iterable[Candidate]:
+        """Return the next of the round."""
+        if not self._plan:
+            self._plan = self._round()
+        batch, self._plan = self._plan[:n], self._plan[n:]
+        return batch
+
+    def learn(self, trials: Sequence[Trial]) -> None:
+        """Keep measurements for the next training."""
+        self._history.add(trials)
+        self._trials += trials
+
+    def _round(self) -> list[Candidate]:
+        o = self.options
+        if not self._finite:
+            self._set_pool(sampled_pool(self.space, self.rng, o.samples, self._trials))
+        scores = self._scores()
+        if scores is None:
+            return sample_unseen(self.space, self.rng, o.round_size, self.seen)
+        open_ = np.array([c.candidate_id not in self.seen for c in self._pool], dtype=bool)
+        chosen: list[int] = []
+        dropout = 1.0  # the first run of a round keeps everything
+        for _ in range(4 * o.passes):
+            rows = np.flatnonzero(open_)
+            if len(chosen) >= o.round_size or not len(rows):
+                break
+            found = self._run(rows, scores, dropout)[: o.round_size - len(chosen)]
+            chosen += found.tolist()
+            open_[found] = False
+            dropout = o.keep
+        return [self._pool[i] for i in chosen]
+
+    def _scores(self) -> FloatArray | None:
+        if len(self._history):
+            self._model.fit(self._history.features(), self._history.throughput())
+        if self._model.fitted:
+            scores = self._model.predict(self.space.features(self._pool))
+        elif self.scorer is not None:
+            scores = np.asarray(self.scorer.score(self.space, self._pool), dtype=np.float64)
+        else:
+            return None
+        # Ties are broken at random: the order of a record must not help.
+        ranks = np.empty(len(scores), dtype=np.int64)
+        ranks[np.lexsort((self.rng.random(len(scores)), scores))] = np.arange(len(scores))
+        return ranks.astype(np.float64)
+
+    def _run(self, rows: IntArray, scores: FloatArray, keep: float) -> IntArray:
+        """One coarse-to-fine run over the open rows; complete candidates, best first."""
+        o = self.options
+        complete = rows
+        for number in range(o.passes):
+            # How many decisions the coarse hash still sees: all of them in the last pass.
+            depth = 1 + round((self._codes.shape[1] - 1) * (number + 1) / o.passes)
+            complete = self._pass(rows, scores, keep, depth)
+            # The next pass refines below what survived: only below the hashes seen in this one.
+            survived = _hash(self._codes[complete, :depth])
+            rows = rows[np.isin(_hash(self._codes[rows, :depth]), survived)]
+        return complete[np.argsort(-scores[complete], kind="stable")]
+
+    def _pass(self, rows: IntArray, scores: FloatArray, keep: float, depth: int) -> IntArray:
+        """Extend prefixes decision by decision; return the rows that were completed."""
+        o, levels = self.options, self._codes.shape[1]
+        coarse = _hash(self._codes[rows, :depth])
+        prefix = np.zeros(len(rows), dtype=np.int64)
+        for level in range(levels):
+            _, prefix = np.unique(
+                np.column_stack([prefix, self._codes[rows, level]]), axis=0, return_inverse=True
+            )
+            prefix = prefix.reshape(-1)
+            values = _group_quantile(prefix, scores[rows], o.quantile)
+            order = np.argsort(-values, kind="stable")
+            if keep < 1.0:
+                kept = order[self.rng.random(len(order)) < keep]
+                order = kept if len(kept) else order[:1]
+            if level < depth - 1:
+                # Prefixes above the coarse depth: the hash has not told them apart yet.
+                states = order[: o.width]
+            else:
+                states = self._best_of_each_hash(order, prefix, coarse)[: o.width]
+            inside = np.isin(prefix, states)
+            rows, prefix, coarse = rows[inside], prefix[inside], coarse[inside]
+        return rows
+
+    def _best_of_each_hash(self, order: IntArray, prefix: IntArray, coarse: IntArray) -> IntArray:
+        """Keep the best state of each coarse hash; ``order`` is best first."""
+        of_state = np.empty(int(prefix.max(initial=-1)) + 1, dtype=np.int64)
+        of_state[prefix] = coarse
+        _, first = np.unique(of_state[order], return_index=True)
+        return order[np.sort(first)]
+
+
+def _hash(codes: IntArray) -> IntArray:
+    """Number that equal rows share, the same in every pass (codes are small)."""
+    out = np.zeros(len(codes), dtype=np.int64)
+    for column in range(codes.shape[1]):
+        out = out * np.int64(1_000_003) + codes[:, column] + 2
+    return out
+
+
+def _group_quantile(group: IntArray, values: FloatArray, quantile: float) -> FloatArray:
+    """Quantile (by order, no interpolation) of the values in each group 0 to k - 1."""
+    order = np.lexsort((values, group))
+    sizes = np.bincount(group)
+    starts = np.r_[0, np.cumsum(sizes)[:-1]]
+    return np.asarray(values[order][starts + np.round(quantile * (sizes - 1)).astype(np.int64)])

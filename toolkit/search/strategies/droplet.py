@@ -1,0 +1,112 @@
+"""Droplet search: coordinate descent with a significance test, corrected.
+
+Canesche et al., "The Droplet Search Algorithm for Kernel Scheduling" (ACM TACO 2024). What TVM has
+of it is ``droplet-faithful``; this one measures all that it queued, compares only measurements of
+its own, keeps results with their candidates when some fail, does not step off one end of a knob
+onto the other, and ends when no neighbour wins at any step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from pydantic import Field
+
+from toolkit.records import Candidate, Trial, TrialState
+from toolkit.search.base import Indexed
+from toolkit.search.moves.steps import Stepper, t_test_p_value
+from toolkit.search.strategy import BaseStrategy, StrategyOptions
+
+
+class DropletOptions(StrategyOptions):
+    """Options of coordinate descent."""
+
+    p_value: float = Field(
+        default=0.05, gt=0, le=1, description="a move needs a t-test on the repeats below this"
+    )
+    start: Literal["first", "random"] = Field(
+        default="first", description="the lowest value of every knob (as published), or a sample"
+    )
+    together: int = Field(
+        default=2, ge=1, description="knobs that are changed at once at most, each up or down"
+    )
+
+
+class Droplet(BaseStrategy):
+    """From the best so far measure the neighbours; move when one is significantly better.
+
+    On success the step is one again, otherwise it grows by one. When the step leads out of every
+    knob, neighbours of earlier places that were not measured have their turn; the search ends when
+    none of them wins either. A measurement without repeats is taken at its word.
+    """
+
+    name = "droplet"
+    source = "Canesche et al. 2024, The Droplet Search Algorithm for Kernel Scheduling (TACO 21)"
+    Options = DropletOptions
+    options: DropletOptions
+    own_batches = True
+
+    def setup(self) -> None:
+        """Begin at the start candidate."""
+        self._stepper = Stepper(self.space)
+        self._best: Trial | None = None
+        self._queue = self._first()
+        self._left: dict[str, Candidate] = {}
+        self._step = 0
+
+    def _first(self) -> list[Candidate]:
+        if self.options.start == "first" and isinstance(self.space, Indexed):
+            order = self.space.grid_order()
+            return [self.space.candidates()[int(order[0])]] if len(order) else []
+        return self.space.sample(self.rng, 1)
+
+    def begin(self, trial: Trial) -> None:
+        """Begin at a candidate that was measured before, with that measurement."""
+        self._best, self._queue, self._left, self._step = trial, [], {}, 0
+
+    def propose(self, n: int) -> Iterable[Candidate]:
+        """Return the next neighbours; a larger step when those of this one are used up."""
+        while not self._queue:
+            if self._best is None:
+                # The start failed or was not recorded: any other candidate will do.
+                self._queue = [
+                    c for c in self.space.sample(self.rng, 16) if c.candidate_id not in self.seen
+                ]
+                break
+            here = self._best.candidate
+            self._step += 1
+            if self._step > self._stepper.longest(here):
+                self._queue = [c for key, c in self._left.items() if key not in self.seen]
+                self._left = {}
+                break
+            around = {
+                c.candidate_id: c
+                for c in self._stepper.around(here, self._step, self.options.together)
+            }
+            self._queue = [c for key, c in around.items() if key not in self.seen]
+        batch, self._queue = self._queue[:n], self._queue[n:]
+        return batch
+
+    def learn(self, trials: Sequence[Trial]) -> None:
+        """Move to the fastest neighbour that is significantly better."""
+        better = [trial for trial in trials if self._beats(trial)]
+        if better:
+            self._best = min(better, key=lambda trial: trial.latency_s or float("inf"))
+            # Neighbours of the place that was left are measured only when nothing else is.
+            self._left.update((c.candidate_id, c) for c in self._queue)
+            self._queue, self._step = [], 0
+
+    def _beats(self, trial: Trial) -> bool:
+        latency = trial.latency_s
+        if trial.state is not TrialState.OK or latency is None:
+            return False
+        best = self._best
+        if best is None or best.latency_s is None:
+            return True
+        if latency >= best.latency_s:
+            return False
+        if min(len(trial.run_times_s), len(best.run_times_s)) < 2:
+            return True
+        p = t_test_p_value(best.run_times_s, trial.run_times_s)
+        return p <= self.options.p_value

@@ -1,0 +1,220 @@
+"""Droplet search exactly as published, defects included, to compare with.
+
+Two versions are in use, and logs of both exist: the one of the published experiments
+(lac-dcc/DropletSearch, early 2023, ``droplet_turner.py``) and the one that TVM 0.13 to 0.16 carry
+(``autotvm/tuner/droplet_tuner.py``). Replaying recorded runs through these classes gives the
+recorded order of configurations, one by one.
+
+Defects that are kept on purpose. 2023: results are matched to the queue although what was visited
+was left out of it, so that a better result moves the search to another place than where it was
+measured. TVM: the last queued candidate of every batch is dropped; a coordinate past its upper
+end wraps around; a configuration that the template forbids shifts the results behind it; the
+stop on an all-invalid neighbourhood never happens, because nothing counts the iterations.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from toolkit.records import Candidate, Trial
+from toolkit.search.moves.lattice import Lattice
+from toolkit.search.moves.steps import t_test_p_value
+from toolkit.search.strategy import BaseStrategy, StrategyOptions
+
+Point = tuple[int, ...]
+Times = tuple[float, ...]
+
+
+class DropletFaithfulOptions(StrategyOptions):
+    """Options of the published tuners."""
+
+    version: Literal["2023", "tvm"] = Field(
+        default="2023", description="the published experiments' code, or TVM 0.13 to 0.16"
+    )
+    p_value: float = Field(default=0.05, gt=0, le=1)
+    first_batch: int = Field(default=16, ge=1, description="TVM: 16, or the number of cores")
+
+
+class DropletFaithful(BaseStrategy):
+    """The published droplet tuners over the grid of configuration indices."""
+
+    name = "droplet-faithful"
+    source = "lac-dcc/DropletSearch (2023); TVM 0.16, autotvm/tuner/droplet_tuner.py"
+    Options = DropletFaithfulOptions
+    options: DropletFaithfulOptions
+    own_batches = True
+    needs_finite = True
+
+    def setup(self) -> None:
+        """Begin at the lowest value of every knob."""
+        o = self.options
+        self._lattice = Lattice.of(self.space)
+        dims: list[int] = self._lattice.dims.tolist()
+        self._tuner: _Tuner
+        if o.version == "2023":
+            self._tuner = _Tuner2023(dims, o.p_value)
+        else:
+            self._tuner = _TunerTVM(dims, o.p_value, o.first_batch)
+        self._waiting: list[Candidate] = []
+        self._asked: list[Candidate] = []
+        self._results: dict[str, Trial] = {}
+
+    def propose(self, n: int) -> Iterable[Candidate]:
+        """Return the rest of the tuner's batch, or the next one."""
+        # A batch of configurations that the template forbids is measured by nobody: TVM goes on.
+        while not self._waiting and self._tuner.has_next():
+            if self._asked:
+                self._update()
+                continue
+            points = self._tuner.next_batch(n)
+            rows = np.array(points, dtype=np.int64).reshape(len(points), len(self._tuner.dims))
+            known = self._lattice.candidates(rows)
+            self._asked = [candidate for candidate in known if candidate is not None]
+            self._waiting = list(self._asked)
+            if not self._asked:
+                self._tuner.update([])
+        batch, self._waiting = self._waiting[:n], self._waiting[n:]
+        return batch
+
+    def learn(self, trials: Sequence[Trial]) -> None:
+        """Keep results; the tuner sees them when its batch is complete."""
+        self._results.update((trial.candidate.candidate_id, trial) for trial in trials)
+        if not self._waiting and self._asked:
+            self._update()
+
+    def _update(self) -> None:
+        results: list[Times | None] = []
+        for candidate in self._asked:
+            trial = self._results.get(candidate.candidate_id)
+            ok = trial is not None and trial.latency_s is not None
+            results.append(trial.run_times_s if ok and trial is not None else None)
+        self._asked, self._results = [], {}
+        self._tuner.update(results)
+
+
+class _Tuner(ABC):
+    """One of the published state machines."""
+
+    def __init__(self, dims: Sequence[int], p_value: float) -> None:
+        self.dims, self.p_value = list(dims), p_value
+        self.best: Times = (99999.0,)
+
+    @abstractmethod
+    def next_batch(self, n: int) -> list[Point]:
+        """Points to measure."""
+
+    @abstractmethod
+    def update(self, results: Sequence[Times | None]) -> None:
+        """Results of the batch; ``None`` for a failure."""
+
+    @abstractmethod
+    def has_next(self) -> bool:
+        """Whether there is another batch."""
+
+    def moves(self, factor: int, bits: Iterable[int]) -> Iterator[Point]:
+        """Sets of coordinates (the binary digits), each up and then down by ``factor``."""
+        n = len(self.dims)
+        for number in bits:
+            up = tuple(factor * (number >> (n - 1 - i) & 1) for i in range(n))
+            yield up
+            yield tuple(-x for x in up)
+
+    def beats(self, times: Times | None) -> bool:
+        """Whether measured times are lower than the best, significantly where both repeat."""
+        if times is None or sum(self.best) / len(self.best) <= sum(times) / len(times):
+            return False
+        single = min(len(self.best), len(times)) <= 1
+        return single or t_test_p_value(self.best, times) <= self.p_value
+
+
+class _Tuner2023(_Tuner):
+    """The published experiments' code: a batch is the whole queue without what was visited."""
+
+    def __init__(self, dims: Sequence[int], p_value: float) -> None:
+        super().__init__(dims, p_value)
+        self._here: Point = (-1,) * len(self.dims)
+        self._next: list[Point] = [(0,) * len(self.dims)]
+        self._execution, self._executions = 1, int(np.mean(self.dims)) if self.dims else 1
+        self._visited: set[Point] = set()
+
+    def next_batch(self, n: int) -> list[Point]:
+        """Return all queued points that were not visited; n is ignored, as published."""
+        fresh: list[Point] = []
+        for place in self._next:
+            point = tuple(x % d for x, d in zip(place, self.dims, strict=True))
+            if point not in self._visited:
+                self._visited.add(point)
+                fresh.append(point)
+        return fresh
+
+    def update(self, results: Sequence[Times | None]) -> None:
+        """Move to the queue's i-th place for the i-th result (a defect: the queue is longer)."""
+        found = False
+        for place, times in zip(self._next, results, strict=False):
+            if self.beats(times) and times is not None:
+                self.best, self._here, found = times, place, True
+        factor = 1 if found else self._execution
+        self._execution += not found
+        self._next = []
+        if factor < self._executions:
+            for move in self.moves(factor, range(1, 2 ** len(self.dims))):
+                place = tuple(x + y for x, y in zip(move, self._here, strict=True))
+                if min(place, default=0) >= 0:
+                    self._next.append(place)
+
+    def has_next(self) -> bool:
+        """Whether a larger step is left, or something is queued."""
+        return self._execution < self._executions or bool(self._next)
+
+
+class _TunerTVM(_Tuner):
+    """TVM's code: a queue that batches are cut from."""
+
+    def __init__(self, dims: Sequence[int], p_value: float, first_batch: int) -> None:
+        super().__init__(dims, p_value)
+        start: Point = (0,) * len(self.dims)
+        self._here, self._visited, self._next = start, {start}, [start]
+        self._execution, self._executions = 1, max(self.dims, default=1)
+        self._batch = first_batch
+
+    def next_batch(self, n: int) -> list[Point]:
+        """Return the first n of the queue."""
+        self._batch = n
+        return self._next[:n]
+
+    def _positions(self, factor: int) -> list[Point]:
+        found: list[Point] = []
+        for move in self.moves(factor, range(2 ** len(self.dims) - 1, 0, -1)):
+            if len(found) > self._batch:
+                break
+            point = tuple(
+                (x + y) % d if x + y > 0 else 0
+                for x, y, d in zip(move, self._here, self.dims, strict=True)
+            )
+            if point not in self._visited:
+                self._visited.add(point)
+                found.append(point)
+        return found
+
+    def update(self, results: Sequence[Times | None]) -> None:
+        """Move, cut the batch and the last of the rest (a defect) off the queue, fill it up."""
+        found = False
+        for place, times in zip(self._next, results, strict=False):
+            if self.beats(times) and times is not None:
+                self.best, self._here, found = times, place, True
+        self._next = self._next[self._batch : -1]
+        if found:
+            self._next += self._positions(1)
+            self._execution = 1
+        while len(self._next) < self._batch and self._execution < self._executions:
+            self._execution += 1
+            self._next += self._positions(self._execution)
+
+    def has_next(self) -> bool:
+        """Whether something is queued."""
+        return bool(self._next)

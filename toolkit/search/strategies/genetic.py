@@ -1,0 +1,133 @@
+"""AutoTVM's genetic tuner (TVM 0.16, ``autotvm/tuner/ga_tuner.py``), with its defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+from pydantic import Field
+
+from toolkit.records import Candidate, Trial
+from toolkit.search.base import Indexed
+from toolkit.search.moves.genes import Genes, LatticeGenes, ObjectGenes
+from toolkit.search.strategy import BaseStrategy, StrategyOptions, candidate_id, throughputs
+
+_measured_id: Callable[[Trial], str] = attrgetter("candidate.candidate_id")
+# Stands for the latency of what was not measured: no latency is negative, and a failure has none.
+UNKNOWN = -1.0
+_latency_s: Callable[[Trial], float | None] = attrgetter("latency_s")
+
+
+class GeneticOptions(StrategyOptions):
+    """Options of the genetic tuner; the defaults are AutoTVM's."""
+
+    population: int = Field(default=100, ge=2)
+    elites: int = Field(default=3, ge=0, description="fastest genes that stay parents")
+    mutation: float = Field(default=0.1, ge=0, le=1, description="probability of each knob")
+    revisit: bool = Field(
+        default=True,
+        description="children may have been measured before and are measured again (TVM 0.11 and "
+        "later); otherwise they are mutated until they are new (TVM 0.10 and older)",
+    )
+    wrap: bool = Field(
+        default=True,
+        description="a batch that goes beyond the generation begins again at its first gene",
+    )
+
+
+class Genetic(BaseStrategy):
+    """AutoTVM's genetic tuner: parents drawn by throughput, one-point crossover, mutation.
+
+    AutoTVM measures a gene again when it comes up again, and its last batch of a generation wraps
+    around to the first genes; both cost evaluations. ``revisit = false`` and ``wrap = false`` stop
+    that.
+    """
+
+    name = "genetic"
+    source = "AutoTVM, GATuner (TVM 0.16, autotvm/tuner/ga_tuner.py)"
+    Options = GeneticOptions
+    options: GeneticOptions
+
+    def setup(self) -> None:
+        """Draw the first generation."""
+        o = self.options
+        self.repeats = o.revisit or o.wrap
+        finite = isinstance(self.space, Indexed)
+        self._genes: Genes = LatticeGenes.of(self.space) if finite else ObjectGenes(self.space)
+        size = self.space.size
+        self._population = o.population if size is None else min(o.population, size)
+        self._elites: list[tuple[Any, float]] = []
+        self._visited: set[str] = set()
+        self._begin(self._genes.random(self.rng, self._population, set()))
+
+    def _begin(self, genes: Any) -> None:
+        self._generation = genes
+        self._candidates = self._genes.candidates(genes)
+        self._ids = list(map(candidate_id, self._candidates))
+        self._visited.update(self._ids)
+        self._asked = 0
+        self._told: list[Trial] = []
+
+    def _allowed(self) -> float:
+        """How many more may be asked for before all was proposed (``has_next`` in AutoTVM)."""
+        size = self.space.size
+        if size is None or len(self._visited) < size:
+            return float("inf")
+        left = max(len(self._candidates) - self._asked, 0)
+        return max(left - (len(self._visited) - size), 0)
+
+    def propose(self, n: int) -> Iterable[Candidate]:
+        """Return the next genes of the generation; breed the next one when all were asked for."""
+        if self._candidates and self._asked >= len(self._candidates):
+            self._breed()
+        count = len(self._candidates)
+        if not count:
+            return []
+        size = int(min(n, self._allowed()))
+        if not self.options.wrap:
+            size = min(size, count - self._asked)
+        begin = self._asked % count
+        self._asked += size
+        batch = self._candidates[begin : begin + size]
+        while len(batch) < size:
+            batch += self._candidates[: size - len(batch)]
+        return batch
+
+    def learn(self, trials: Sequence[Trial]) -> None:
+        """Keep what was measured of this generation."""
+        self._told += trials
+
+    def _latencies(self) -> dict[str, float | None]:
+        """First latency of each gene (AutoTVM drops those of a wrapped batch), by candidate."""
+        # Told last to first, so that of equal keys the first trial stays.
+        told = self._told[::-1]
+        return dict(zip(map(_measured_id, told), map(_latency_s, told), strict=True))
+
+    def _breed(self) -> None:
+        o, rng, genes = self.options, self.rng, self._genes
+        size = self.space.size
+        if size is not None and len(self._visited) >= size:
+            self._candidates = []
+            return
+        if size is not None and size - len(self._visited) <= self._population:
+            self._begin(genes.rest(self._visited))
+            return
+        # What was not recorded has no score and cannot be a parent.
+        known = list(map(self._latencies().get, self._ids, repeat(UNKNOWN)))
+        latencies = np.array(known, dtype=np.float64)
+        measured = (latencies != UNKNOWN).nonzero()[0]
+        parents = genes.join(self._generation, measured, [gene for gene, _ in self._elites])
+        elites = [score for _, score in self._elites]
+        values = np.concatenate([throughputs(latencies[measured]), elites])
+        if len(values) < 2:
+            self._begin(genes.random(rng, self._population, self._visited))
+            return
+        top = np.argsort(values, kind="stable")[len(values) - min(o.elites, len(values)) :]
+        self._elites = [(genes.take(parents, i), float(values[i])) for i in top.tolist()]
+        weights = values + 1e-8 * max(values.max(), 1e-300)
+        weights /= weights.sum()
+        visited = None if o.revisit else self._visited
+        self._begin(genes.breed(rng, parents, weights, self._population, o.mutation, visited))

@@ -1,0 +1,4 @@
+"""Metrics, intervals and ceilings.
+
+Imports ``training.members`` and ``training.table``.
+"""

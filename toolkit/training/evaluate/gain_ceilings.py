@@ -1,0 +1,244 @@
+"""What no direction model can get past: the shares that noise, and luck of the draw, leave.
+
+The oracle of ``gain_share`` knows what was measured. Two things in that are beyond a model:
+
+- *Noise.* Another measurement of the same neighbours would differ. ``gain_share_ceiling`` is the
+  share of a predictor that is told another measurement of every neighbour.
+- *The draw.* An incomplete log holds one or two of the values that a direction can lead to. A
+  predictor that is not told which ones ("blind") can know the direction's mean over all values at
+  best. ``gain_share_told_half`` is measured: the direction is chosen by one random half of its
+  recorded neighbours and gains what the other half gained. ``gain_share_blind_ceiling`` is an
+  estimate for the best blind predictor, from a model of two normal variances (below).
+
+The model of the blind ceiling: the directions of a candidate have means with variance rho s^2, the
+values inside a direction differ with variance f s^2; rho is one number a task, f one a knob of a
+task, s the candidate's own. Of a direction's N values n were recorded, so that its recorded mean
+is off by f s^2 (1/n - 1/N): nothing where the space was recorded completely. rho follows from the
+analysis of variance within candidates (between directions against inside them). The best blind
+predictor gets the largest of the means; its expectation, given the recorded means, is drawn from
+their normal posterior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.records import Sketch
+from toolkit.search.graph import knob_hash
+from toolkit.training.evaluate.bootstrap import ratio_interval
+from toolkit.training.table.alternatives import count_values
+from toolkit.training.table.mutation_labels import LabelledGroup
+from toolkit.training.table.neighbours import ANY, direction_gains
+
+Floats = NDArray[np.float64]
+
+DRAWS = 32
+"""Posterior draws a candidate; the mean over candidates needs few."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Candidates with two or more recorded directions; arrays are ``(n, knobs)``, NaN: none.
+
+    Attributes
+    ----------
+    gain
+        Mean gain over the recorded neighbours.
+    shrink
+        ``1/n - 1/N``: variance of that mean about the mean over all values, in units of the
+        variance inside the direction.
+    within
+        Variance of the recorded neighbours inside a direction; NaN below two.
+    half, other
+        Mean gains over the two random halves of the recorded neighbours.
+    """
+
+    gain: Floats
+    shrink: Floats
+    within: Floats
+    half: Floats
+    other: Floats
+
+
+def neighbour_spread(label: LabelledGroup, rng: np.random.Generator) -> Spread:
+    """Split the recorded neighbours of a group's candidates; directions are knobs."""
+    group = label.measured.group
+    gain, count = label.gains.gain[ANY], label.gains.count[ANY].astype(np.float64)
+    rows = np.flatnonzero(np.isfinite(gain).sum(axis=1) >= 2)
+    within, half, other = (np.full(gain.shape, np.nan) for _ in range(3))
+    good = np.flatnonzero(np.isfinite(label.measured.latency_s))
+    if len(rows):
+        speed = -np.log(label.measured.latency_s[good])
+        decided = group.decisions[good]
+        hashes = [knob_hash(knob, decided) for knob in group.sketch.knobs]
+        whole = np.sum(hashes, axis=0, dtype=np.uint64)
+        for k, part in enumerate(hashes):
+            within[good, k], half[good, k], other[good, k] = _halves(whole - part, speed, rng)
+    legal = _legal(group.sketch, group.decisions[rows])
+    recorded = np.maximum(count[rows], 1.0)
+    # 1/n - 1/N, as a product: no term is infinite where N is.
+    shrink = (1.0 - recorded / np.maximum(legal, recorded)) / recorded
+    shrink[~np.isfinite(gain[rows])] = np.nan
+    return Spread(gain[rows], shrink, within[rows], half[rows], other[rows])
+
+
+def _halves(
+    rest: NDArray[np.uint64], speed: Floats, rng: np.random.Generator
+) -> tuple[Floats, Floats, Floats]:
+    """Variance of each candidate's neighbours in one knob, and gains to two random halves."""
+    _, clique, size = np.unique(rest, return_inverse=True, return_counts=True)
+    clique = clique.reshape(-1)
+    # Centred first: variances are differences of squares.
+    centred = speed - (np.bincount(clique, speed) / size)[clique]
+    number = size[clique] - 1.0
+    total = -centred
+    squares = np.bincount(clique, centred**2)[clique] - centred**2
+    first = rng.random(len(speed)) < 0.5
+    in_first = np.bincount(clique, first)[clique] - first
+    sum_first = np.bincount(clique, first * centred)[clique] - first * centred
+    in_second = number - in_first
+    with np.errstate(divide="ignore", invalid="ignore"):
+        within = np.maximum(squares - total**2 / number, 0.0) / (number - 1)
+        half = sum_first / in_first - centred
+        other = (total - sum_first) / in_second - centred
+    within[number < 2] = np.nan
+    half[in_first < 1] = np.nan
+    other[in_second < 1] = np.nan
+    return within, half, other
+
+
+def _legal(sketch: Sketch, decisions: NDArray[np.int64]) -> Floats:
+    """Number of other values that each knob of each candidate can take; infinite: not known."""
+    result = np.full((len(decisions), len(sketch.knobs)), np.inf)
+    for k, knob in enumerate(sketch.knobs):
+        own = decisions[:, knob.offset : knob.offset + knob.width]
+        distinct, place = np.unique(own, axis=0, return_inverse=True)
+        counts = np.array([count_values(knob, value) - 1.0 for value in distinct])
+        if len(counts):
+            result[:, k] = counts[place.reshape(-1)]
+    return result
+
+
+def stack_spreads(parts: Sequence[Spread]) -> Spread:
+    """Put the groups of a task under each other; missing knobs are NaN."""
+    width = max(part.gain.shape[1] for part in parts)
+
+    def joined(name: str) -> Floats:
+        blocks = [getattr(part, name) for part in parts]
+        return np.concatenate(
+            [np.pad(b, ((0, 0), (0, width - b.shape[1])), constant_values=np.nan) for b in blocks]
+        )
+
+    return Spread(*(joined(name) for name in ("gain", "shrink", "within", "half", "other")))
+
+
+def blind_gain(spread: Spread, rng: np.random.Generator) -> Floats:
+    """Expected gain of the best blind predictor for each candidate of one task (see above)."""
+    known = np.isfinite(spread.gain)
+    factor = _knob_factors(spread.within)
+    error = np.where(known, spread.shrink * factor, 0.0)
+    directions = known.sum(axis=1)
+    mean = np.where(known, spread.gain, 0.0).sum(axis=1) / directions
+    excess = np.where(known, spread.gain - mean[:, None], 0.0)
+    between = (excess**2).sum(axis=1) / (directions - 1)
+    mean_error = error.sum(axis=1) / directions
+    scaled = spread.within / factor
+    has = np.isfinite(scaled)
+    inside = np.where(has, scaled, 0.0).sum(axis=1) / np.maximum(has.sum(axis=1), 1)
+    usable = has.any(axis=1)
+    below = inside[usable].sum()
+    if below <= 0:
+        # Nothing differs inside a direction, or no direction has two neighbours.
+        return np.asarray(np.where(known, spread.gain, -np.inf).max(axis=1))
+    rho = max(float((between - inside * mean_error)[usable].sum() / below), 0.0)
+    expected = rho + mean_error
+    # Both kinds of difference tell a candidate's scale, each by as many as there are.
+    outside = np.where(expected > 0, between / np.maximum(expected, 1e-12), 0.0) * (directions - 1)
+    inner = np.where(has, scaled, 0.0).sum(axis=1)
+    scale = ((outside + inner) / (directions - 1 + has.sum(axis=1)))[:, None]
+    kept = np.where(error > 0, rho / np.maximum(rho + error, 1e-12), 1.0)
+    precision = np.where(known, 1 / np.maximum(rho + error, 1e-12), 0.0)
+    centre = (precision * np.where(known, spread.gain, 0.0)).sum(axis=1) / precision.sum(axis=1)
+    posterior = centre[:, None] + kept * (np.where(known, spread.gain, 0.0) - centre[:, None])
+    deviation = np.sqrt(kept * error * scale)
+    best = np.zeros(len(posterior))
+    for _ in range(DRAWS):
+        drawn = posterior + deviation * rng.normal(size=posterior.shape)
+        best += np.where(known, drawn, -np.inf).max(axis=1)
+    return np.asarray(best / DRAWS)
+
+
+def _knob_factors(within: Floats) -> Floats:
+    """Variance inside each knob's directions over that of all of them; 1 where it is unknown."""
+    has = np.isfinite(within)
+    if not has.any():
+        return np.ones(within.shape[1])
+    overall = within[has].mean()
+    sums, number = np.where(has, within, 0.0).sum(axis=0), has.sum(axis=0)
+    if overall <= 0:
+        return np.ones(within.shape[1])
+    found = np.where(number > 0, sums / np.maximum(number, 1) / overall, 1.0)
+    return np.asarray(np.maximum(found, 1e-3))
+
+
+def told_gain(label: LabelledGroup, shifts: Floats, rng: np.random.Generator) -> tuple[float, int]:
+    """Summed gain of the predictor that is told another measurement, and how many it judged.
+
+    ``shifts`` are differences of log latency between two occasions of one candidate.
+    """
+    gain = label.gains.gain[ANY]
+    known = np.isfinite(gain)
+    rows = np.flatnonzero(known.sum(axis=1) >= 2)
+    if len(rows) == 0:
+        return 0.0, 0
+    group = label.measured.group
+    drawn = rng.choice(shifts, len(group)) * rng.choice((-1.0, 1.0), len(group))
+    told = direction_gains(
+        group.sketch, group.decisions, label.measured.latency_s * np.exp(drawn)
+    ).gain[ANY]
+    picked = np.where(known[rows], told[rows], -np.inf).argmax(axis=1)
+    return float(gain[rows, picked].sum()), len(rows)
+
+
+def gain_ceilings(
+    by_task: Mapping[str, Sequence[LabelledGroup]], shifts: Floats, *, seed: int = 0
+) -> dict[str, Any]:
+    """Ceilings at the level ``knob`` over the judged tasks, each with its interval by task.
+
+    ``gain_share_ceiling`` is ``None`` where nothing was measured twice.
+    """
+    names = ("told", "oracle", "blind", "half", "half_oracle")
+    rows: list[list[float]] = []
+    for task_id, labels in sorted(by_task.items()):
+        rng = np.random.default_rng([seed, int(task_id[:8], 16)])
+        told = sum(told_gain(label, shifts, rng)[0] for label in labels) if len(shifts) else 0.0
+        spread = stack_spreads([neighbour_spread(label, rng) for label in labels])
+        if len(spread.gain) == 0:
+            continue
+        known = np.isfinite(spread.gain)
+        oracle = np.where(known, spread.gain, -np.inf).max(axis=1).sum()
+        both = np.isfinite(spread.half) & np.isfinite(spread.other)
+        own = np.flatnonzero(both.sum(axis=1) >= 2)
+        picked = np.where(both[own], spread.half[own], -np.inf).argmax(axis=1)
+        reached = spread.other[own, picked].sum()
+        highest = np.where(both[own], spread.gain[own], -np.inf).max(axis=1).sum()
+        blind = blind_gain(spread, rng).sum()
+        rows.append([told, oracle, blind, reached, highest])
+    sums = dict(zip(names, np.array(rows).reshape(-1, len(names)).T, strict=True))
+    result: dict[str, Any] = {}
+    for key, above, below in (
+        ("gain_share_ceiling", "told", "oracle"),
+        ("gain_share_blind_ceiling", "blind", "oracle"),
+        ("gain_share_told_half", "half", "half_oracle"),
+    ):
+        if (above == "told" and not len(shifts)) or not sums[below].any():
+            result[key] = None
+            continue
+        result[key], low, high = ratio_interval(sums[above], sums[below], seed=seed)
+        result[f"{key}_interval"] = [low, high]
+    return result

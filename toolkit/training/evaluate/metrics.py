@@ -1,0 +1,237 @@
+"""What a predictor is worth on tasks that it never saw: one definition for each metric.
+
+All of them judge one task at a time, from the measured latencies of its candidates (seconds) and
+one score a candidate (higher = predicted faster). A task's best is the best *recorded* latency.
+What is said of a model's first picks is said of the order in which it would have candidates
+measured (``shortlist.preference``), which is that of its scores where it states no other.
+Candidates with equal scores are treated as if they were ordered at random, and the expectation over
+that order is reported: a constant predictor gains nothing from the order of a log.
+
+Pooled figures are means over tasks. Figures of a network are ratios of sums: ``network_top_k`` is
+the sum of its tasks' best latencies over the sum of what the picks would take (TLP, section 6.1,
+with equal weights). Intervals come from ``bootstrap.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.training.evaluate.bootstrap import mean_interval, ratio_interval
+
+Floats = NDArray[np.float64]
+
+MAX_PAIRWISE = 2000
+"""Tasks with more candidates are judged on this many of them, drawn with a fixed seed."""
+
+TIE = 0.01
+"""Latencies that differ by less than this share are no pair to be ordered."""
+
+
+@dataclass(frozen=True)
+class TaskMetrics:
+    """How well one task's candidates were predicted.
+
+    Attributes
+    ----------
+    top1, top5, top10
+        Best latency over the best latency among the first k picks, in (0, 1]; 1 is perfect.
+        (TenSet calls the mean over tasks peak@k.)
+    top5_by_score
+        The same for the five highest scores, also where the model would measure in another order.
+    slowdown
+        Latency of the first pick over the best, minus 1; 0 is perfect.
+    pairwise
+        Share of pairs, more than 1 % apart in latency, that the scores order rightly; a tie in the
+        scores counts one half; 0.5 is chance.
+    recall10
+        Share of the ten fastest candidates among the ten highest scores.
+    spearman
+        Rank correlation of score and throughput, in [-1, 1].
+    rmse
+        Root mean square error of the predicted log relative throughput; only for scores in that
+        unit.
+    calibration
+        Slope of the regression of true on predicted log relative throughput; 1 is calibrated, less
+        is over-confident.
+    to_1pct
+        Picks until one within 1 % of the best.
+    """
+
+    top1: float
+    top5: float
+    top10: float
+    top5_by_score: float
+    slowdown: float
+    pairwise: float
+    recall10: float
+    spearman: float
+    rmse: float
+    calibration: float
+    to_1pct: float
+
+
+METRIC_NAMES = tuple(field.name for field in fields(TaskMetrics))
+
+
+def task_metrics(latency_s: Floats, score: Floats, preference: Floats | None = None) -> TaskMetrics:
+    """Judge the scores of one task; ``latency_s`` is finite and positive, higher scores first.
+
+    ``preference``, where it is given, says in falling order which candidates would be measured
+    first.
+    """
+    if len(latency_s) != len(score) or len(score) == 0:
+        raise ValueError("one score a candidate is needed, and at least one candidate")
+    picked = score if preference is None else preference
+    best = float(latency_s.min())
+    speed = best / latency_s
+    truth = np.log(speed)
+    first = top_k(speed, picked, 1)
+    centred = score - score.mean()
+    spread = float((centred**2).mean())
+    slope = float((centred * (truth - truth.mean())).mean() / spread) if spread > 0 else np.nan
+    return TaskMetrics(
+        top1=first,
+        top5=top_k(speed, picked, 5),
+        top10=top_k(speed, picked, 10),
+        top5_by_score=top_k(speed, score, 5),
+        slowdown=expected_first(latency_s / best, picked) - 1.0,
+        pairwise=pairwise(latency_s, score),
+        recall10=recall(latency_s, score, 10),
+        spearman=spearman(speed, score),
+        rmse=float(np.sqrt(np.mean((score - truth) ** 2))),
+        calibration=slope,
+        to_1pct=picks_until(speed >= 1 / 1.01, picked),
+    )
+
+
+def top_k(speed: Floats, score: Floats, k: int) -> float:
+    """Expected highest ``speed`` among the k highest scores, ties in random order."""
+    k = min(k, len(speed))
+    edge = np.partition(score, len(score) - k)[len(score) - k]
+    sure = speed[score > edge]
+    floor = float(sure.max()) if len(sure) else 0.0
+    tied = np.sort(speed[score == edge])
+    drawn = k - len(sure)
+    # P(maximum of `drawn` out of t tied <= j-th smallest) = C(j, drawn) / C(t, drawn)
+    below = np.ones(len(tied) + 1)
+    j = np.arange(len(tied) + 1, dtype=np.float64)
+    for i in range(drawn):
+        below *= np.maximum(j - i, 0.0) / (len(tied) - i)
+    return float(np.sum(np.diff(below) * np.maximum(tied, floor)))
+
+
+def expected_first(value: Floats, score: Floats) -> float:
+    """Mean of ``value`` over the candidates that share the highest score."""
+    return float(value[score == score.max()].mean())
+
+
+def picks_until(hit: NDArray[np.bool_], score: Floats) -> float:
+    """Expected number of candidates taken by falling score until one of ``hit`` is taken."""
+    if not hit.any():
+        return float("nan")
+    edge = score[hit].max()
+    before = int((score > edge).sum())
+    tied = int((score == edge).sum())
+    good = int((hit & (score == edge)).sum())
+    return before + (tied + 1) / (good + 1)
+
+
+def pairwise(latency_s: Floats, score: Floats, tie: float = TIE) -> float:
+    """Share of pairs ordered rightly (see ``TaskMetrics``); NaN where no two latencies differ."""
+    if len(score) > MAX_PAIRWISE:
+        chosen = np.random.default_rng(0).choice(len(score), MAX_PAIRWISE, replace=False)
+        latency_s, score = latency_s[chosen], score[chosen]
+    slower = latency_s[:, None] > latency_s[None, :] * (1 + tie)
+    pairs = int(slower.sum())
+    if pairs == 0:
+        return float("nan")
+    right = int((slower & (score[:, None] < score[None, :])).sum())
+    equal = int((slower & (score[:, None] == score[None, :])).sum())
+    return (right + equal / 2) / pairs
+
+
+def recall(latency_s: Floats, score: Floats, k: int) -> float:
+    """Expected share of the k fastest among the k highest scores, ties in random order."""
+    k = min(k, len(score))
+    fast = np.zeros(len(score), dtype=bool)
+    fast[np.argsort(latency_s, kind="stable")[:k]] = True
+    edge = np.partition(score, len(score) - k)[len(score) - k]
+    sure, tied = score > edge, score == edge
+    share = (k - int(sure.sum())) / int(tied.sum())
+    return float((fast & sure).sum() + share * (fast & tied).sum()) / k
+
+
+def spearman(a: Floats, b: Floats) -> float:
+    """Rank correlation with mean ranks for ties; NaN where one side is constant."""
+    from scipy.stats import rankdata
+
+    x, y = rankdata(a), rankdata(b)
+    x, y = x - x.mean(), y - y.mean()
+    scale = float(np.sqrt((x**2).sum() * (y**2).sum()))
+    return float((x * y).sum() / scale) if scale > 0 else float("nan")
+
+
+@dataclass(frozen=True)
+class JudgedTask:
+    """One task's metrics, with what places it: its best latency and its networks."""
+
+    task_id: str
+    candidates: int
+    best_s: float
+    metrics: TaskMetrics
+    networks: tuple[str, ...] = ()
+    enumerated: bool = False
+
+
+def summarize(judged: Sequence[JudgedTask], *, seed: int = 0) -> dict[str, object]:
+    """Mean of every metric over tasks with its 95 % interval by task, and figures by network."""
+    summary: dict[str, object] = {"n_test_tasks": len(judged)}
+    if not judged:
+        return summary
+    for name in METRIC_NAMES:
+        values = np.array([getattr(task.metrics, name) for task in judged])
+        mean, low, high = mean_interval(values, seed=seed)
+        summary[name] = mean
+        summary[f"{name}_interval"] = [low, high]
+    reached = np.array([task.metrics.to_1pct for task in judged])
+    summary["median_to_1pct"] = float(np.nanmedian(reached))
+    summary["max_to_1pct"] = float(np.nanmax(reached))
+    networks = sorted({name for task in judged for name in task.networks})
+    summary["networks"] = {
+        name: network_top_k([t for t in judged if name in t.networks], seed=seed)
+        for name in networks
+    }
+    return summary
+
+
+def network_top_k(judged: Sequence[JudgedTask], *, seed: int = 0) -> dict[str, object]:
+    """Sum of best latencies over the sum of the picks' latencies, for k = 1 and 5."""
+    best = np.array([task.best_s for task in judged])
+    result: dict[str, object] = {"n_tasks": len(judged)}
+    for k in (1, 5):
+        # A pick's expected latency: exact without ties, else the latency of the expected speed.
+        picked = best / np.array([getattr(task.metrics, f"top{k}") for task in judged])
+        value, low, high = ratio_interval(best, picked, seed=seed)
+        result[f"network_top{k}"] = value
+        result[f"network_top{k}_interval"] = [low, high]
+        result[f"top{k}"] = float(np.mean(best / picked))
+    return result
+
+
+def task_rows(judged: Sequence[JudgedTask]) -> list[Mapping[str, object]]:
+    """One flat, JSON-ready row a task."""
+    return [
+        {
+            "task_id": task.task_id,
+            "candidates": task.candidates,
+            "best_s": task.best_s,
+            "networks": list(task.networks),
+            "enumerated": task.enumerated,
+            **asdict(task.metrics),
+        }
+        for task in judged
+    ]

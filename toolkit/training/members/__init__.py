@@ -1,0 +1,4 @@
+"""Several models as one, none judged on what it saw.
+
+Imports ``training.models`` and ``training.table``.
+"""

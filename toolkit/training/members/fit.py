@@ -1,0 +1,77 @@
+"""Fits one model of a recipe; what its library refuses is told before anything is gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from toolkit.errors import RecipeError, did_you_mean
+from toolkit.training.models import MODELS
+from toolkit.training.models.base import Model, Rows
+from toolkit.training.recipes.recipe import ModelOptions, Recipe
+
+FIELDS = ("rounds", "emphasis")
+"""What a search may change beside parameters of a library."""
+
+
+ABSURD = 1e30
+"""Predictions are of the order of one."""
+
+
+def check_recipe(recipe: Recipe, kind: str) -> None:
+    """Raise ``RecipeError`` where a recipe is of another kind or a library refuses a parameter."""
+    if recipe.kind != kind:
+        raise RecipeError(
+            f"a recipe of kind {recipe.kind!r} trains no {kind} model",
+            cure=f"run: toolkit train {recipe.kind} --recipe ...",
+        )
+    for options in recipe.models:
+        check_parameters(options.library, options.params)
+    for name, values in recipe.search.space.items():
+        if name not in FIELDS:
+            value = round(values.low) if values.integer else values.low
+            check_parameters(recipe.models[0].library, {name: value})
+
+
+def check_parameters(library: str, params: Mapping[str, Any]) -> None:
+    """Raise ``RecipeError`` where a library does not know a parameter, or not with such a value."""
+    check = getattr(MODELS.get(library), "check", None)
+    if check is None:
+        return
+    with _told(library):
+        unknown, known = check(dict(params))
+    if unknown:
+        cure = did_you_mean(unknown[0], known) if known else None
+        raise RecipeError(f"{library} has no parameter {unknown[0]!r}", cure=cure)
+
+
+def fit_one(
+    rows: Rows, options: ModelOptions, recipe: Recipe, number: int, *, threads: int
+) -> Model:
+    """Fit one of the models that a recipe averages, ``number`` being which fit of it."""
+    with _told(options.library):
+        model: Model = MODELS.get(options.library).fit(
+            rows,
+            options,
+            seed=recipe.seed + 1000 * number,
+            threads=threads,
+            device=recipe.device if options.library == "xgboost" else "cpu",
+        )
+        if not (np.abs(model.predict(rows.features[:100])) < ABSURD).all():
+            raise ValueError("what it predicts is without a bound")
+    return model
+
+
+@contextmanager
+def _told(library: str) -> Iterator[None]:
+    """Turn what a library raises of its parameters into one line."""
+    try:
+        yield
+    except (ValueError, TypeError, OverflowError, MemoryError, RuntimeError) as error:
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise RecipeError(
+            f"{library} cannot be fitted so: {said[:200]}", cure="see 'params' of the recipe"
+        ) from None

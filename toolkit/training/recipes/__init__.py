@@ -1,0 +1,4 @@
+"""What to train, as a file says it.
+
+Imports the ground alone.
+"""

@@ -1,0 +1,4 @@
+"""Rows, labels and folds.
+
+Imports ``training.recipes`` and ``features``.
+"""

@@ -1,0 +1,206 @@
+"""From a dataset to a training table: features from the cache, medians over occasions, labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from toolkit.datasets import Dataset
+from toolkit.datasets.read.labels import NETWORK_LABELS, source_labels
+from toolkit.errors import DatasetError, ModelError
+from toolkit.features import EXTRACTORS, best_extractor_for, cached_blocks, extractor_named
+from toolkit.features.base import Extractor, FeatureBlock
+from toolkit.progress import SILENT, Progress
+from toolkit.records import Task
+from toolkit.training.table.table import (
+    MeasuredGroup,
+    Table,
+    build_table,
+    draw_key,
+    task_order,
+    workload_key,
+)
+
+Part = tuple[MeasuredGroup, FeatureBlock]
+
+
+def extractor_for(name: str, task: Task) -> Extractor | None:
+    """Return the named extractor (``auto``: the task's best) if it can read the task."""
+    if name == "auto":
+        try:
+            return best_extractor_for(task)
+        except DatasetError:
+            return None
+    extractor = extractor_named(name)
+    return extractor if extractor.supports(task) else None
+
+
+def check_extractors(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Refuse a model whose columns mean something else in this toolkit.
+
+    Raises
+    ------
+    ModelError
+        When an extractor that it was trained with has another version here.
+    """
+    for name, version in manifest["extractor_versions"].items():
+        own = extractor_named(name).version
+        if own != version:
+            raise ModelError(
+                f"was trained with version {version} of the extractor {name!r}, this toolkit has "
+                f"version {own}",
+                where=folder,
+                cure="train it again",
+            )
+
+
+def measured_groups(
+    dataset: Dataset, task_ids: Iterable[str] | None = None
+) -> Iterator[MeasuredGroup]:
+    """Give every task's candidates, one sketch at a time, with their median latencies."""
+    for group, rows in dataset.groups(task_ids):
+        yield measured(group, rows)
+
+
+def measured(group: Any, rows: pl.DataFrame) -> MeasuredGroup:
+    """Join a group with what ``Dataset.candidates`` says of it."""
+    latency = rows["latency_s"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+    return MeasuredGroup(group, np.asarray(latency, np.float64), rows["candidate_id"].to_list())
+
+
+def gather_parts(
+    dataset: Dataset,
+    extractor: str = "auto",
+    task_ids: Iterable[str] | None = None,
+    *,
+    thin: Callable[[Part], Part] | None = None,
+    progress: Progress = SILENT,
+) -> tuple[list[Part], dict[str, int]]:
+    """Give every group with its features, by task, and the versions of the extractors.
+
+    Tasks that the extractor cannot read are left out; ``thin`` makes less of each group as it
+    comes.
+
+    Raises
+    ------
+    DatasetError
+        When nothing is left.
+    """
+    tasks = dataset.tasks()
+    wanted = list(tasks) if task_ids is None else list(task_ids)
+    by_extractor: dict[str, list[str]] = {}
+    versions: dict[str, int] = {}
+    for task_id in wanted:
+        found = extractor_for(extractor, tasks[task_id])
+        if found is not None:
+            by_extractor.setdefault(found.name, []).append(task_id)
+            versions[found.name] = found.version
+    parts: list[Part] = []
+    with progress.step("features", total=sum(map(len, by_extractor.values()))) as step:
+        for name, own in sorted(by_extractor.items()):
+            seen: set[str] = set()
+            for group, rows, block in cached_blocks(dataset, extractor_named(name), own):
+                part = (measured(group, rows), block)
+                parts.append(part if thin is None else thin(part))
+                if group.task.task_id not in seen:
+                    seen.add(group.task.task_id)
+                    step.advance(note=group.task.workload[:30])
+    if not parts:
+        raise DatasetError(
+            f"no task's candidates can be read by the extractor {extractor!r}",
+            where=dataset.path,
+            cure="known extractors: " + ", ".join(EXTRACTORS.names()),
+        )
+    order = {task_id: task_order(tasks[task_id]) for task_id in wanted}
+    parts.sort(key=lambda part: order[part[0].group.task.task_id])
+    return parts, versions
+
+
+def gather(
+    dataset: Dataset,
+    extractor: str = "auto",
+    task_ids: Iterable[str] | None = None,
+    *,
+    most: int | None = None,
+    progress: Progress = SILENT,
+) -> tuple[Table, dict[str, int]]:
+    """Build the table of a dataset (see ``gather_parts``).
+
+    With ``most`` it has at most about so many rows, whatever the dataset holds: memory is bounded
+    by this. Tasks with many candidates then keep the fastest fifth of their share and a random
+    sample of the others, sketch by sketch; the draw of one task depends on that task alone.
+    """
+    wanted = list(dataset.tasks()) if task_ids is None else list(task_ids)
+    counts = candidate_counts(dataset, wanted)
+    quota = share_of(list(counts.values()), most) if most is not None else None
+
+    def thin(part: Part) -> Part:
+        total = counts[part[0].group.task.task_id]
+        return light(part, 1.0 if quota is None else min(1.0, quota / total))
+
+    parts, versions = gather_parts(dataset, extractor, wanted, thin=thin, progress=progress)
+    return build_table(parts), versions
+
+
+def candidate_counts(dataset: Dataset, task_ids: Iterable[str]) -> dict[str, int]:
+    """Number of candidates of each task."""
+    records = dataset.records(["task_id", "candidate_id"])
+    own = records.filter(pl.col("task_id").is_in(list(task_ids)))
+    counted = own.group_by("task_id").agg(pl.col("candidate_id").n_unique()).collect()
+    return {str(task_id): int(count) for task_id, count in counted.iter_rows()}
+
+
+def share_of(counts: Sequence[int], most: int) -> int:
+    """The largest quota q with which the sum of min(count, q) is at most ``most`` (at least 10)."""
+    left, remaining = most, sorted(counts)
+    for place, count in enumerate(remaining):
+        share = left // (len(remaining) - place)
+        if count > share:
+            return max(10, share)
+        left -= count
+    return max([10, *remaining])
+
+
+def light(part: Part, share: float) -> Part:
+    """A part without its schedules, and of its rows a share: the fastest fifth, the rest drawn."""
+    measured_group, block = part
+    group, latency = measured_group.group, measured_group.latency_s
+    if share >= 1:
+        bare = replace(group, schedules=None)
+        return replace(measured_group, group=bare), block
+    keep = max(1, round(share * len(group)))
+    fastest = keep // 5
+    order = np.argsort(latency, kind="stable")  # what never ran comes last
+    key = [draw_key(workload_key(group.task)), int(group.sketch.sketch_id[:8], 16)]
+    drawn = np.random.default_rng(key).choice(order[fastest:], keep - fastest, replace=False)
+    rows = np.sort(np.concatenate([order[:fastest], drawn]))
+    return (
+        MeasuredGroup(
+            replace(group, decisions=group.decisions[rows], schedules=None),
+            latency[rows],
+            [measured_group.candidate_ids[i] for i in rows.tolist()],
+        ),
+        FeatureBlock(block.columns, block.values[rows]),
+    )
+
+
+def networks_of(dataset: Dataset) -> dict[str, tuple[str, ...]]:
+    """Networks that each task was met in, by task id: the sources' labels, or none."""
+    labels = {
+        source_id: next(own[key] for key in NETWORK_LABELS if key in own)
+        for source_id, own in source_labels(dataset.sources()).items()
+        if any(key in own for key in NETWORK_LABELS)
+    }
+    if not labels:
+        return {}
+    pairs = dataset.records(["task_id", "source_id"]).unique().collect()
+    found: dict[str, set[str]] = {}
+    for task_id, source_id in pairs.iter_rows():
+        if source_id in labels:
+            found.setdefault(task_id, set()).add(labels[source_id])
+    return {task_id: tuple(sorted(names)) for task_id, names in found.items()}

@@ -1,0 +1,127 @@
+"""Labels of mutation models: recorded gains by knob, by rule, and by knob and way.
+
+A *choice* is one direction that was recorded for a candidate. At the level ``knob`` a direction is
+"another value of this knob"; at ``rule`` it is "another value of any knob of this kind"; at ``way``
+ordered knobs go up or down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.records import Sketch, iter_ways
+from toolkit.training.table.neighbours import ANY, DOWN, UP, Gains, direction_gains
+from toolkit.training.table.table import MeasuredGroup
+
+Floats = NDArray[np.float64]
+
+RULE_WEIGHTS: dict[str, dict[str, float]] = {
+    # TVM 0.16 src/auto_scheduler/search_policy/sketch_policy.cc, node->mutation_rules
+    "ansor/cpu": {"tile": 0.90, "unroll": 0.04, "compute_location": 0.05, "parallel": 0.01},
+    "ansor/gpu": {"tile": 0.90, "unroll": 0.10},
+    # TVM 0.27 src/s_tir/meta_schedule/mutator/mutator.cc, Mutator::DefaultLLVM and DefaultCUDA
+    "metaschedule/cpu": {"tile": 0.90, "compute_location": 0.05, "unroll": 0.03, "parallel": 0.02},
+    "metaschedule/gpu": {"tile": 0.90, "unroll": 0.08, "thread_binding": 0.02},
+}
+OTHER_WEIGHT = 0.02
+"""Weight of rules that TVM's search does not have."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Directions at one level, one column each.
+
+    Attributes
+    ----------
+    names
+        What a direction is called across tasks: ``tile:tile_oc``, ``tile``, ``tile:tile_oc:up``.
+    rules
+        The rule of each direction.
+    gain, count
+        ``(n, directions)``: mean gain over recorded neighbours (NaN: none recorded), and how many.
+    """
+
+    names: tuple[str, ...]
+    rules: tuple[str, ...]
+    gain: Floats
+    count: NDArray[np.int64]
+
+
+def choices(sketch: Sketch, gains: Gains, level: str) -> Choices:
+    """Lay gains out as the directions of a level."""
+    names: list[str] = []
+    rules: list[str] = []
+    gain: list[Floats] = []
+    count: list[NDArray[np.int64]] = []
+    if level == "rule":
+        for rule in dict.fromkeys(knob.kind for knob in sketch.knobs):
+            own = [k for k, knob in enumerate(sketch.knobs) if knob.kind == rule]
+            number = gains.count[ANY][:, own].astype(np.int64)
+            summed = np.nansum(gains.gain[ANY][:, own] * number, axis=1)
+            total = number.sum(axis=1)
+            names.append(rule)
+            rules.append(rule)
+            gain.append(np.where(total > 0, summed / np.maximum(total, 1), np.nan))
+            count.append(total)
+    else:
+        for k, knob in enumerate(sketch.knobs):
+            ordered = level == "way" and any(True for _ in iter_ways(knob))
+            for way, word in ((UP, ":up"), (DOWN, ":down")) if ordered else ((ANY, ""),):
+                names.append(f"{knob.kind}:{knob.name}{word}")
+                rules.append(knob.kind)
+                gain.append(gains.gain[way][:, k])
+                count.append(gains.count[way][:, k].astype(np.int64))
+    if not names:
+        empty = np.zeros((gains.gain.shape[1], 0))
+        return Choices((), (), empty, empty.astype(np.int64))
+    return Choices(tuple(names), tuple(rules), np.column_stack(gain), np.column_stack(count))
+
+
+def rule_weights(task_format: str, gpu: bool, rules: Sequence[str]) -> Floats:
+    """TVM's fixed weight of each direction's rule.
+
+    AutoTVM has no mutation rules; MetaSchedule's weights stand for them.
+    """
+    family = task_format if task_format == "ansor" else "metaschedule"
+    table = RULE_WEIGHTS[f"{family}/{'gpu' if gpu else 'cpu'}"]
+    return np.array([table.get(rule, OTHER_WEIGHT) for rule in rules])
+
+
+@dataclass(frozen=True)
+class LabelledGroup:
+    """One task and sketch with its recorded gains."""
+
+    measured: MeasuredGroup
+    gains: Gains
+
+
+def label_group(measured: MeasuredGroup) -> LabelledGroup:
+    """Find the recorded neighbours of a group's candidates and what they gained."""
+    group = measured.group
+    return LabelledGroup(
+        measured, direction_gains(group.sketch, group.decisions, measured.latency_s)
+    )
+
+
+def best_rules(
+    labelled: LabelledGroup, gpu: bool, tie: float
+) -> tuple[NDArray[np.int64], list[str]]:
+    """The paper's label: the rule that gains most; among near equals the one TVM weighs most.
+
+    Returns rows (candidates with two recorded rules or more) and one rule for each.
+    """
+    group = labelled.measured.group
+    found = choices(group.sketch, labelled.gains, "rule")
+    known = np.isfinite(found.gain)
+    rows = np.flatnonzero(known.sum(axis=1) >= 2)
+    if len(rows) == 0:
+        return rows, []
+    weights = rule_weights(group.task.format, gpu, found.rules)
+    gain = np.where(known[rows], found.gain[rows], -np.inf)
+    near = gain >= gain.max(axis=1, keepdims=True) - tie
+    best = np.where(near, weights, -1.0).argmax(axis=1)
+    return rows, [found.rules[b] for b in best.tolist()]

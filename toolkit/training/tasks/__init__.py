@@ -1,0 +1,4 @@
+"""One thing to predict a module.
+
+Imports every other room of ``training``.
+"""

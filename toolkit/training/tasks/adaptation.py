@@ -1,0 +1,270 @@
+"""A trained ensemble, corrected by a few records of what it never saw: another task or machine.
+
+Two corrections are mixed:
+
+- a *process*: a Gaussian process on the prediction's error (Rasmussen and Williams 2006, algorithms
+  2.1 and 5.1). Two candidates are alike as far as the ensemble's trees put them into the same
+  leaves (the kernel of a random forest, Breiman 2000): what the offline data say of similarity is
+  kept even where what they say of speed is wrong. How far the prediction and its slope may be off,
+  and how noisy a record is, are chosen by marginal likelihood.
+- *stacked* trees (Wolpert 1992), grown on nothing but the new records, with the offline prediction
+  as one more column: with many records, they can leave it behind.
+
+How much each counts is decided by cross-validation on the new records. Every task has a level of
+its own, so that records of several tasks can be learnt from at once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import lightgbm
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.training.members.ensemble import Ensemble
+
+Floats = NDArray[np.float64]
+Matrix = NDArray[np.float32]
+Rows = NDArray[np.int64]
+
+MOST = 1000
+"""At most so many records are learnt from, the newest: the process' cost is cubic."""
+
+LEVEL = 2.0
+"""Prior deviation of a task's level: it is unknown, and does not change the candidates' order."""
+
+GRID = tuple(itertools.product((0.25, 0.5, 1.0, 2.0), (0.1, 0.3, 0.6, 1.0), (0.1, 0.3)))
+"""Deviations of the prediction's error, of its slope, and of a record, in log throughput."""
+
+MIDDLE = (1.0, 0.6, 0.1)
+"""Where nothing speaks against it they are near these (a log-normal prior with deviation 1)."""
+
+FOLDS = 4
+
+
+@dataclass(frozen=True)
+class AdaptOptions:
+    """Options of an adaptation.
+
+    Attributes
+    ----------
+    method
+        ``process`` or ``stacked`` alone, or ``both``, mixed.
+    clip
+        Largest error that is believed, around the task's median (Huber 1981), in log throughput.
+    fewest
+        Records that are needed before trees have a say beside the process.
+    """
+
+    method: Literal["process", "stacked", "both"] = "both"
+    clip: float = 1.0
+    fewest: int = 32
+
+
+class Process:
+    """Posterior of the offline prediction's error, given new records.
+
+    Parameters
+    ----------
+    prior, leaves
+        Offline prediction and leaves ``(n, trees)`` of the new records.
+    error
+        Centred and clipped error of the prediction; ``group`` is the task of each.
+    """
+
+    def __init__(
+        self, prior: Floats, leaves: NDArray[np.int32], error: Floats, group: Rows
+    ) -> None:
+        self._prior, self._leaves = prior, leaves
+        alike = _alike(leaves, leaves)
+        level = LEVEL**2 * (group[:, None] == group[None, :])
+        best = -np.inf
+        for deviations in GRID:
+            spread, slope, noise = deviations
+            covariance = spread**2 * alike + slope**2 * np.outer(prior, prior) + level
+            covariance[np.diag_indices_from(covariance)] += noise**2
+            factor = np.linalg.cholesky(covariance)
+            weights = np.linalg.solve(covariance, error)
+            off = np.log(np.array(deviations) / MIDDLE)
+            evidence = -error @ weights / 2 - np.log(np.diag(factor)).sum() - off @ off / 2
+            if evidence > best:
+                best = float(evidence)
+                self.deviations = deviations
+                self._weights = np.asarray(weights, dtype=np.float64)
+
+    def predict(self, prior: Floats, leaves: NDArray[np.int32]) -> Floats:
+        """Corrected predictions, up to a constant of the task."""
+        spread, slope, _ = self.deviations
+        kernel = spread**2 * _alike(leaves, self._leaves)
+        kernel += slope**2 * np.outer(prior, self._prior)
+        return np.asarray(prior + kernel @ self._weights)
+
+
+class Stacked:
+    """Boosted trees on features and offline prediction of the new records alone."""
+
+    def __init__(
+        self, features: Matrix, prior: Floats, target: Floats, rows: int, seed: int
+    ) -> None:
+        parameters: dict[str, Any] = {
+            "objective": "regression",
+            "num_leaves": 4 if rows < 200 else 15,
+            "min_data_in_leaf": 5,
+            "min_data_in_bin": 1,
+            "learning_rate": 0.1,
+            "lambda_l2": 1.0,
+            "feature_fraction": 0.5,
+            "num_threads": 1,
+            "seed": seed,
+            "deterministic": True,
+            "force_row_wise": True,
+            "verbosity": -1,
+        }
+        data = lightgbm.Dataset(_stack(features, prior), target, params=parameters)
+        self._trees = lightgbm.train(parameters, data, num_boost_round=100)
+
+    def predict(self, features: Matrix, prior: Floats) -> Floats:
+        """Predicted log throughput, up to a constant of the task."""
+        found = self._trees.predict(_stack(features, prior), num_threads=1)
+        return np.asarray(found, dtype=np.float64)
+
+
+class Adapted:
+    """An ensemble and what new records say of it; without records it predicts as the ensemble.
+
+    Parameters
+    ----------
+    ensemble
+        What was trained offline; ``None`` for a model of the new records alone.
+    features, log_throughput, group
+        The new records: ``(n, d)`` in the ensemble's columns, log of 1 / latency, task number.
+    """
+
+    def __init__(
+        self,
+        ensemble: Ensemble | None,
+        features: Matrix,
+        log_throughput: Floats,
+        group: Rows,
+        options: AdaptOptions | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        self._ensemble = ensemble
+        self._options = options or AdaptOptions()
+        self._seed = seed
+        self._features, self._group = features[-MOST:], group[-MOST:]
+        self._value = log_throughput[-MOST:]
+        self._prior, self._leaves = self._offline(self._features)
+        rows = np.arange(len(self._group))
+        method = self._options.method
+        self._process = self._stacked = None
+        self.share = 0.0
+        """Share of the stacked trees in the prediction, 0 to 1."""
+        if ensemble is not None and method != "stacked" and len(rows):
+            self._process = self._condition(rows)
+        # Alone, trees are grown as soon as they can split: there is nothing else to go by.
+        fewest = self._options.fewest if self._process is not None else 10
+        if (ensemble is None or method != "process") and len(rows) >= fewest:
+            self._stacked = self._grow(rows)
+            self.share = 1.0 if self._process is None else self._mixed(rows)
+        self._shift = self._offset(rows)
+
+    def _offline(self, features: Matrix) -> tuple[Floats, NDArray[np.int32]]:
+        if self._ensemble is None:
+            return np.zeros(len(features)), np.zeros((len(features), 0), dtype=np.int32)
+        return self._ensemble.predict(features), leaves_of(self._ensemble, features)
+
+    def _condition(self, rows: Rows) -> Process:
+        group = self._group[rows]
+        error = _centred(self._value[rows] - self._prior[rows], group)
+        clipped = np.asarray(np.clip(error, -self._options.clip, self._options.clip))
+        return Process(self._prior[rows], self._leaves[rows], clipped, group)
+
+    def _grow(self, rows: Rows) -> Stacked:
+        limit = 2 * self._options.clip
+        target = np.asarray(np.clip(_centred(self._value[rows], self._group[rows]), -limit, limit))
+        return Stacked(
+            self._features[rows], self._prior[rows], target, len(self._group), self._seed
+        )
+
+    def _mixed(self, rows: Rows) -> float:
+        """Share of the trees: the mean of none, half and all, by their squared errors.
+
+        Errors are those of records left out, clipped; the weights are those of a Gaussian error
+        with the best one's deviation.
+        """
+        errors = np.zeros(3)
+        for fold in range(FOLDS):
+            known, left = rows[rows % FOLDS != fold], rows[rows % FOLDS == fold]
+            process, stacked = self._condition(known), self._grow(known)
+            off = []
+            for found in (
+                process.predict(self._prior, self._leaves),
+                stacked.predict(self._features, self._prior),
+            ):
+                gap = self._value - found
+                level = {g: np.median(gap[known][self._group[known] == g])
+                         for g in np.unique(self._group[known])}  # fmt: skip
+                own = [gap[i] - level[self._group[i]] for i in left if self._group[i] in level]
+                off.append(np.clip(own, -self._options.clip, self._options.clip))
+            errors += [np.sum((a * off[0] + (1 - a) * off[1]) ** 2) for a in (1.0, 0.5, 0.0)]
+        least = max(float(errors.min()), 1e-12)
+        weight = np.exp(-(errors - least) / (2 * least / len(rows)))
+        return float(weight @ [0.0, 0.5, 1.0] / weight.sum())
+
+    def _offset(self, rows: Rows) -> float:
+        """What brings the trees' constant to the offline prediction's, on the new records."""
+        if self._stacked is None or not len(rows):
+            return 0.0
+        grown = self._stacked.predict(self._features, self._prior)
+        return float(np.mean(self._corrected(self._prior, self._leaves) - grown))
+
+    def _corrected(self, prior: Floats, leaves: NDArray[np.int32]) -> Floats:
+        return prior if self._process is None else self._process.predict(prior, leaves)
+
+    def predict(self, features: Matrix) -> Floats:
+        """Log throughput up to a constant of the task, one a row; higher is faster."""
+        if len(features) == 0:
+            return np.zeros(0)
+        prior, leaves = self._offline(features)
+        found = self._corrected(prior, leaves)
+        if self._stacked is None:
+            return found
+        grown = self._stacked.predict(features, prior) + self._shift
+        return (1 - self.share) * found + self.share * grown
+
+
+def leaves_of(ensemble: Ensemble, features: Matrix) -> NDArray[np.int32]:
+    """Leaf of each tree of an ensemble's models, ``(n, trees)``; models without trees have none."""
+    found = [np.zeros((len(features), 0), dtype=np.int32)]
+    for part in ensemble.parts:
+        leaves = getattr(part.model, "leaves", None)
+        if leaves is not None and len(features):
+            found.append(leaves(features))
+    return np.concatenate(found, axis=1)
+
+
+def _alike(left: NDArray[np.int32], right: NDArray[np.int32]) -> Floats:
+    """Share of the trees that put two candidates into one leaf, ``(len(left), len(right))``."""
+    alike = np.zeros((len(left), len(right)))
+    if left.shape[1]:
+        for place, row in enumerate(right):
+            alike[:, place] = (left == row).mean(axis=1)
+    return alike
+
+
+def _stack(features: Matrix, prior: Floats) -> Matrix:
+    return np.column_stack([features, prior.astype(np.float32)])
+
+
+def _centred(values: Floats, group: Rows) -> Floats:
+    """Values minus the median of their task."""
+    result = np.empty(len(values))
+    for number in np.unique(group):
+        own = group == number
+        result[own] = values[own] - np.median(values[own])
+    return result

@@ -1,0 +1,227 @@
+"""Scores of recorded candidates: a dataset (or logs) in, one row a candidate out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from toolkit.datasets import Dataset, task_name
+from toolkit.errors import LeakError, ModelError
+from toolkit.features import cached_blocks
+from toolkit.features.base import FeatureBlock
+from toolkit.progress import SILENT, Progress
+from toolkit.records import Task
+from toolkit.training.members.crossfit import ALL, Member, pick_member
+from toolkit.training.members.shortlist import mean_opinion, preference
+from toolkit.training.table.cores import core_warnings
+from toolkit.training.table.table import align
+from toolkit.training.tasks.throughput import ThroughputModel
+from toolkit.training.tasks.validity import ValidityModel
+from toolkit.training.trained.trained import TrainedModel
+
+LOW_COVERAGE = 0.5
+"""Below this a model is asked about a feature space that it hardly knows, and that is said."""
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What ``predict`` found.
+
+    Attributes
+    ----------
+    rows
+        One row a candidate, by task and then ``rank``: ``task_id``, ``candidate_id``,
+        ``sketch_id``, ``source`` and ``line`` of its first record, ``rank`` in its task (the order
+        to measure in, see ``shortlist``; 1 is predicted fastest), ``score`` (predicted log relative
+        throughput: differences count, higher is faster), ``relative_throughput`` (its exponential;
+        1 is the task's best), ``spread`` (standard deviation between the ensemble's models), with a
+        validity model ``failure_probability``, ``trained_on``, ``member``, and what was measured:
+        ``state`` and ``latency_s`` (seconds).
+    tasks
+        One entry a task: its name, numbers, whether the model was trained on it or its workload
+        (``trained_on``), the member that predicted (``member``), whether that member saw the task
+        (``leaked``), and ``coverage``, the share of the model's feature importance that the
+        task's candidates have columns for.
+    unreadable
+        Tasks whose candidates the model's extractor cannot read.
+    warnings
+        Core counts that the models have not seen.
+    """
+
+    rows: pl.DataFrame
+    tasks: list[dict[str, Any]]
+    unreadable: list[str]
+    warnings: list[str]
+
+
+def predict(
+    model: ThroughputModel,
+    dataset: Dataset,
+    *,
+    validity: ValidityModel | None = None,
+    task_ids: Iterable[str] | None = None,
+    progress: Progress = SILENT,
+) -> Predictions:
+    """Score every candidate of a dataset.
+
+    A task that the model was trained on is scored by the member that left it out, and flagged;
+    where every member saw it, by the one that saw all, and flagged as ``leaked``.
+
+    Raises
+    ------
+    ModelError
+        When no task can be read, or none shares a column with the model.
+    """
+    tasks = dataset.tasks()
+    wanted = list(tasks) if task_ids is None else [dataset.task(t).task_id for t in task_ids]
+    readable = [t for t in wanted if model.extractor(tasks[t]).supports(tasks[t])]
+    if not readable:
+        raise ModelError(
+            f"the model reads its features with {_names(model)}, and no task has them",
+            where=dataset.path,
+            cure="train a model on logs of this format, or with extractor = 'auto'",
+        )
+    by_extractor: dict[str, list[str]] = {}
+    for task_id in readable:
+        by_extractor.setdefault(model.extractor(tasks[task_id]).name, []).append(task_id)
+    weights = column_weights(model)
+    scored: dict[str, _Scored] = {}
+    with progress.step("predicting", total=len(readable)) as step:
+        for own in by_extractor.values():
+            # One pass over the dataset for all tasks of an extractor.
+            extractor = model.extractor(tasks[own[0]])
+            for group, rows, block in cached_blocks(dataset, extractor, own):
+                task_id = group.task.task_id
+                if task_id not in scored:
+                    scored[task_id] = _Scored(model, group.task)
+                    step.advance(note=group.task.workload[:30])
+                scored[task_id].add(rows, block, validity, weights)
+    finished = [scored[task_id].finish() for task_id in readable if task_id in scored]
+    frames, entries = [frame for frame, _ in finished], [entry for _, entry in finished]
+    if not entries or all(entry["coverage"] == 0 for entry in entries):
+        raise ModelError(
+            "no column of these candidates is known to the model",
+            cure=f"it was trained on {_names(model)}; train one on logs of this format",
+        )
+    rows = pl.concat(frames).join(_places(dataset), on="candidate_id", how="left")
+    first = [name for name in rows.columns if name not in ("source", "line")]
+    rows = rows.select(*first[:3], "source", "line", *first[3:])
+    unreadable = [t for t in wanted if t not in set(readable)]
+    warnings = core_warnings((model, validity), [tasks[t] for t in readable])
+    return Predictions(rows, entries, unreadable, warnings)
+
+
+def _names(model: TrainedModel) -> str:
+    return " and ".join(repr(name) for name in model.manifest["extractor_versions"])
+
+
+class _Scored:
+    """One task's candidates as they are scored, sketch by sketch."""
+
+    def __init__(self, model: ThroughputModel, task: Task) -> None:
+        self._model, self._task = model, task
+        self._member, self._leaked = choose_member(model, task)
+        self._trained_on = any(each.saw(task) for each in model.members.values())
+        self._parts: list[pl.DataFrame] = []
+        self._opinions: list[NDArray[np.float64]] = []
+        self._covered = 0.0
+
+    def add(
+        self,
+        rows: pl.DataFrame,
+        block: FeatureBlock,
+        validity: ValidityModel | None,
+        weights: dict[str, float],
+    ) -> None:
+        """Score the candidates of one sketch."""
+        features = align(block, self._model.columns)
+        opinions = self._member.ensemble.opinions(features)
+        self._opinions.append(opinions)
+        score = mean_opinion(opinions, self._member.ensemble.weights)
+        columns: dict[str, Any] = {
+            "score": score,
+            "relative_throughput": np.exp(score),
+            "spread": np.std(opinions, axis=0),
+        }
+        if validity is not None:
+            columns["failure_probability"] = _failure(validity, self._task, block)
+        self._covered += _coverage(block, weights) * len(rows)
+        self._parts.append(
+            rows.select("task_id", "candidate_id", "sketch_id").with_columns(
+                *(pl.Series(name, values) for name, values in columns.items()),
+                trained_on=pl.lit(self._trained_on),
+                member=pl.lit(self._member.name),
+                state=rows["state"],
+                latency_s=rows["latency_s"],
+            )
+        )
+
+    def finish(self) -> tuple[pl.DataFrame, dict[str, Any]]:
+        """All rows in the order to measure in, and the task's entry."""
+        preferred = preference(
+            np.concatenate(self._opinions, axis=1), self._member.ensemble.weights
+        )
+        order = np.argsort(-preferred, kind="stable")
+        frame = pl.concat(self._parts)[order]
+        frame = frame.with_row_index("rank", offset=1)
+        front = ["task_id", "candidate_id", "sketch_id", "rank"]
+        frame = frame.select(*front, *(name for name in frame.columns if name not in front))
+        return frame, {
+            "task_id": self._task.task_id,
+            "name": task_name(self._task),
+            "candidates": frame.height,
+            "trained_on": self._trained_on,
+            "member": self._member.name,
+            "leaked": self._leaked,
+            "coverage": self._covered / frame.height,
+        }
+
+
+def choose_member(model: TrainedModel, task: Task) -> tuple[Member, bool]:
+    """The member that knows most but never saw a task; else the one that saw all, and ``True``."""
+    try:
+        return pick_member(model.members, task), False
+    except LeakError:
+        return model.members[ALL], True
+
+
+def column_weights(model: TrainedModel) -> dict[str, float]:
+    """Share of the model's importance in each of its columns; all alike where none is known."""
+    known: dict[str, float] = dict(model.manifest.get("importance", {}))
+    total = sum(known.values())
+    if total <= 0:
+        return {name: 1 / len(model.columns) for name in model.columns}
+    return {name: share / total for name, share in known.items()}
+
+
+def _coverage(block: FeatureBlock, weights: dict[str, float]) -> float:
+    """Share of the weight whose columns have any value in a block."""
+    known = np.isfinite(block.values).any(axis=0)
+    own = np.array([weights.get(name, 0.0) for name in block.columns])
+    return float(own[known].sum())
+
+
+def _failure(validity: ValidityModel, task: Task, block: FeatureBlock) -> NDArray[np.float64]:
+    extractor = validity.extractor(task)
+    if not extractor.supports(task) or not set(block.columns) & set(validity.columns):
+        raise ModelError(
+            f"the validity model reads its features with {_names(validity)}, which task "
+            f"{task.task_id} does not have",
+            cure="train both models with the same extractor",
+        )
+    member, _ = choose_member(validity, task)
+    return np.asarray(member.ensemble.predict(align(block, validity.columns)))
+
+
+def _places(dataset: Dataset) -> pl.DataFrame:
+    """File and line of each candidate's first record."""
+    paths = dataset.sources().select("source_id", source="path")
+    records = dataset.records(["candidate_id", "source_id", "line"])
+    first = records.unique("candidate_id", keep="first", maintain_order=True).collect()
+    joined = first.join(paths, on="source_id", how="left", maintain_order="left")
+    return joined.select("candidate_id", "source", "line")

@@ -1,0 +1,138 @@
+"""A mutation model as the search sees it: expected gains of a candidate's directions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.errors import SearchError
+from toolkit.features.base import CandidateGroup, Extractor
+from toolkit.records import Candidate, Direction, Sketch, iter_ways
+from toolkit.search.graph import knob_order
+from toolkit.training.evaluate.mutation_metrics import softmax
+from toolkit.training.members.crossfit import Member
+from toolkit.training.members.gain_models import predict_gains
+from toolkit.training.table.alternatives import other_values
+from toolkit.training.table.neighbours import ANY, DOWN, UP
+from toolkit.training.table.table import align
+from toolkit.training.trained.scorer import candidate_matrix
+
+if TYPE_CHECKING:
+    from toolkit.search.base import Space
+
+Floats = NDArray[np.float64]
+
+_WAYS = {None: ANY, "up": UP, "down": DOWN}
+
+
+class MutationScorer:
+    """Expected gains for one task by a member that never saw it (role ``DirectionScorer``).
+
+    In a finite space all gains are computed at the first question, over the neighbours that the
+    space has; in any other each candidate's directions are judged by values that the knob could
+    take. A direction of which nothing is known gains 0. ``temperature`` is the one at which the
+    softmax of gains fits best on tasks that the member does not judge.
+    """
+
+    def __init__(
+        self,
+        member: Member,
+        method: str,
+        extractor: Extractor,
+        columns: Sequence[str],
+        temperature: float,
+    ) -> None:
+        self._member = member
+        self._method = method
+        self._extractor = extractor
+        self._columns = tuple(columns)
+        self.temperature = temperature
+        self._known: dict[str, Floats] = {}
+        self._prepared: int | None = None
+        self.training_task_ids = member.training_task_ids
+
+    def gains(self, space: Space, candidate: Candidate, directions: Sequence[Direction]) -> Floats:
+        """Expected gain in log latency of each direction; higher is better."""
+        sketch = next(s for s in space.sketches if s.sketch_id == candidate.sketch_id)
+        table = self._table(space, sketch, candidate)
+        numbers = {knob.name: k for k, knob in enumerate(sketch.knobs)}
+        result = np.zeros(len(directions))
+        for place, direction in enumerate(directions):
+            if direction.knob is not None:
+                found = table[_WAYS[direction.way], numbers[direction.knob]]
+                if not np.isfinite(found):
+                    found = table[ANY, numbers[direction.knob]]
+            else:
+                own = [k for k, knob in enumerate(sketch.knobs) if knob.kind == direction.rule]
+                values = table[ANY, own][np.isfinite(table[ANY, own])]
+                found = values.mean() if len(values) else np.nan
+            result[place] = found if np.isfinite(found) else 0.0
+        return result
+
+    def probabilities(
+        self, space: Space, candidate: Candidate, directions: Sequence[Direction]
+    ) -> Floats:
+        """Calibrated probability of each direction to be the best of those given; sums to 1."""
+        if not directions:
+            return np.zeros(0)
+        gains = self.gains(space, candidate, directions)[None]
+        return np.asarray(softmax(gains, np.ones(gains.shape, dtype=bool), self.temperature)[0])
+
+    def _table(self, space: Space, sketch: Sketch, candidate: Candidate) -> Floats:
+        """Gains ``(3, knobs)`` of one candidate."""
+        if space.size is not None and self._prepared != id(space):
+            self._prepared = id(space)
+            self._prepare(space)
+        found = self._known.get(candidate.candidate_id)
+        if found is None:
+            found = self._known[candidate.candidate_id] = self._single(space, sketch, candidate)
+        return found
+
+    def _prepare(self, space: Space) -> None:
+        try:
+            everything = space.candidates()
+        except SearchError:
+            return
+        for sketch in space.sketches:
+            own = [c for c in everything if c.sketch_id == sketch.sketch_id]
+            if not own:
+                continue
+            group = CandidateGroup(space.task, sketch, candidate_matrix(own, sketch.width))
+            features = align(self._extractor.extract(group), self._columns)
+            gains = predict_gains(self._member, self._method, group, features)
+            for place, candidate in enumerate(own):
+                self._known[candidate.candidate_id] = gains[:, place]
+
+    def _single(self, space: Space, sketch: Sketch, candidate: Candidate) -> Floats:
+        here = np.array(candidate.decisions, dtype=np.int64)
+        if self._method != "expected":
+            group = CandidateGroup(space.task, sketch, here[None])
+            features = align(self._extractor.extract(group), self._columns)
+            return predict_gains(self._member, self._method, group, features)[:, 0]
+        vectors, owners = [here], [-1]
+        for k, knob in enumerate(sketch.knobs):
+            others = other_values(knob, here)
+            vectors += others
+            owners += [k] * len(others)
+        matrix, owner = np.stack(vectors), np.array(owners)
+        group = CandidateGroup(space.task, sketch, matrix)
+        features = align(self._extractor.extract(group), self._columns)
+        gain = self._member.ensemble.predict(features)
+        gain = gain - gain[0]
+        result = np.full((3, len(sketch.knobs)), np.nan)
+        for k, knob in enumerate(sketch.knobs):
+            own = np.flatnonzero(owner == k)
+            if len(own) == 0:
+                continue
+            result[ANY, k] = gain[own].mean()
+            if any(True for _ in iter_ways(knob)):
+                keys = knob_order(knob, matrix[np.append(own, 0)])
+                _, rank = np.unique(keys, axis=0, return_inverse=True)
+                rank = rank.reshape(-1)
+                for way, side in ((UP, rank[:-1] > rank[-1]), (DOWN, rank[:-1] < rank[-1])):
+                    if side.any():
+                        result[way, k] = gain[own[side]].mean()
+        return result

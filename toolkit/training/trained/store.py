@@ -1,0 +1,156 @@
+"""A trained model on disk: ``manifest.json`` and its members in their libraries' own formats."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from toolkit import __version__
+from toolkit.atomic import write_atomically
+from toolkit.errors import ModelError
+from toolkit.locks import LOCK_FILE
+from toolkit.records import content_id
+from toolkit.training.members.classifier import RuleClassifier
+from toolkit.training.members.crossfit import Member
+from toolkit.training.members.ensemble import Ensemble
+from toolkit.training.trained.failure import FailureEnsemble
+
+_KINDS: dict[str, Any] = {
+    "ensemble": Ensemble,
+    "classifier": RuleClassifier,
+    "failure": FailureEnsemble,
+}
+
+MANIFEST = "manifest.json"
+MODEL_VERSION = 3
+
+
+def versions() -> dict[str, str]:
+    """Versions of the toolkit and of the libraries that a model depends on."""
+    from importlib.metadata import version
+
+    names = ("lightgbm", "xgboost", "scikit-learn", "numpy")
+    return {"tvm-tuning-toolkit": __version__, **{name: version(name) for name in names}}
+
+
+def save_model(folder: Path, manifest: dict[str, Any], members: dict[str, Member]) -> None:
+    """Write members under a name of their own, then the manifest that names them, in one step.
+
+    What was there before is replaced; an interrupted write leaves it as it was.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / MANIFEST).is_file() and {p.name for p in folder.iterdir()} - {LOCK_FILE}:
+        raise ModelError(
+            "the folder is not empty and holds no model", where=folder, cure="give another"
+        )
+    fresh = folder / f".members.{os.getpid()}.tmp"
+    try:
+        entries = {name: _saved(fresh / name, member) for name, member in members.items()}
+        files = checksums(fresh)
+        written = folder / f"members-{content_id(*files, *files.values())}"
+        if not written.is_dir() or checksums(written) != files:
+            shutil.rmtree(written, ignore_errors=True)
+            fresh.replace(written)
+    except OSError as error:
+        error.filename = error.filename or str(folder)
+        raise
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    content = {"model_version": MODEL_VERSION, **manifest, "members": entries}
+    content |= {"folder": written.name, "files": files}
+    options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
+    # As it is read back: checksums are of values, not of how NumPy has them.
+    plain = orjson.loads(orjson.dumps(content, option=options))
+    write_atomically(folder / MANIFEST, orjson.dumps(seal(plain), option=options))
+    for path in folder.glob("members*"):
+        if path != written:
+            shutil.rmtree(path, ignore_errors=True)
+    # They belonged to the model before.
+    (folder / "recipe.toml").unlink(missing_ok=True)
+    if (folder / "validity" / MANIFEST).is_file():
+        shutil.rmtree(folder / "validity")
+
+
+def _saved(folder: Path, member: Member) -> dict[str, Any]:
+    kinds = (name for name, kind in _KINDS.items() if isinstance(member.ensemble, kind))
+    return {
+        "type": next(kinds, "ensemble"),
+        "models": member.ensemble.save(folder),
+        "training_task_ids": sorted(member.training_task_ids),
+        "training_workloads": sorted(member.workloads),
+    }
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file below a folder, by its path there."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {
+        path.relative_to(folder).as_posix(): sha256(path.read_bytes()).hexdigest() for path in files
+    }
+
+
+def seal(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return a manifest with the checksum of everything else in it."""
+    content = {key: value for key, value in manifest.items() if key != "checksum"}
+    text = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
+    return {**content, "checksum": sha256(text).hexdigest()}
+
+
+def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
+    """Read a model's manifest; raise ``ModelError`` where there is none of that kind."""
+    path = folder / MANIFEST
+    try:
+        manifest: Any = orjson.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise ModelError(
+            "there is no model", where=folder, cure=f"toolkit train {kind or 'throughput'}"
+        ) from None
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise ModelError(f"damaged: {error}", where=path, cure="train it again") from None
+    if not isinstance(manifest, dict):
+        raise ModelError("damaged: no JSON object", where=path, cure="train it again")
+    if manifest.get("model_version") != MODEL_VERSION:
+        raise ModelError(
+            f"has model version {manifest.get('model_version')}, this toolkit reads "
+            f"{MODEL_VERSION}",
+            where=path,
+            cure="train it again",
+        )
+    if seal(manifest) != manifest:
+        raise ModelError(
+            "damaged: it was changed since it was written", where=path, cure="train it again"
+        )
+    if kind is not None and manifest.get("kind") != kind:
+        raise ModelError(
+            f"is a {manifest.get('kind')} model, not a {kind} model",
+            where=path,
+            cure="give the folder of the other",
+        )
+    return manifest
+
+
+def load_members(folder: Path, manifest: dict[str, Any]) -> dict[str, Member]:
+    """Read a model's members; raise ``ModelError`` where one is absent or damaged.
+
+    Nothing is given to a library that is not as it was written: some end the process on such files.
+    """
+    written = folder / manifest["folder"]
+    found = checksums(written)
+    for name, checksum in manifest["files"].items():
+        if found.get(name) != checksum:
+            what = "damaged: it was changed since it was written" if name in found else "is absent"
+            raise ModelError(what, where=written / name, cure="train it again")
+    return {
+        name: Member(
+            name=name,
+            ensemble=_KINDS[entry["type"]].load(written / name, entry["models"]),
+            training_task_ids=frozenset(entry["training_task_ids"]),
+            workloads=frozenset(entry["training_workloads"]),
+        )
+        for name, entry in manifest["members"].items()
+    }
