@@ -12,6 +12,7 @@ TESTS = Path(__file__).parent
 MEASURE = ("live", "cli/test_live.py", "cli/test_core_counts.py", "test_children.py")
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One worker to a file, and one to all that measures; skip ``real_logs`` where they are not."""
     for item in items:

@@ -15,7 +15,7 @@ import zstandard
 
 from toolkit.datasets import ingest, open_dataset
 from toolkit.errors import LogError
-from toolkit.logs.files.files import archives
+from toolkit.logs.files import archives
 
 CONTENT = {
     "measure_records/e5-2673/a.json": [loglines.ansor(timestamp=n) for n in range(5)],

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from toolkit.datasets import ingest, open_dataset
 from toolkit.datasets.write import reading, store
 from toolkit.errors import DatasetError
-from toolkit.logs.files.files import files
+from toolkit.logs.files import files
 
 GOOD = loglines.dump(loglines.autotvm(timestamp=1))
 LAST = loglines.dump(loglines.autotvm(timestamp=2))
