@@ -1,4 +1,4 @@
-"""One strategy a module.
+"""Search strategies; those of one kind share a module.
 
 Imports ``search.moves`` and ``search.models``.
 """
