@@ -221,7 +221,7 @@ def _summarise(
     scenario: Scenario,
     grids: Mapping[str, Sequence[float]],
 ) -> dict[str, Any]:
-    """Put the summary together; see ``docs/explanation/replay.md`` for every key."""
+    """Put the summary together; see ``docs/reference/replay-figures.md`` for every key."""
     matrices = Matrices(rows, list(tables), scenario.seeds)
     resamples = Resamples.draw(len(tables), scenario.seeds, scenario.resamples)
     labels = scenario.labels

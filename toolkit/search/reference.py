@@ -1,4 +1,4 @@
-"""The reference page of strategies and schedulers, written from their own option models."""
+"""The reference pages of strategies and schedulers, written from their own option models."""
 
 from __future__ import annotations
 
@@ -28,25 +28,35 @@ The column *needs* says what a strategy cannot do without: a finite space, a thr
 other tasks (`toolkit train throughput`), or a mutation model (`toolkit train mutation`).
 
 Your own strategy is one class and one line in the entry point group `tvm_tuning_toolkit.strategy`;
-the conformance suite in `tests/search/test_conformance.py` runs on it.
+the conformance suite in `tests/search/test_conformance.py` runs on it. A
+[task scheduler](schedulers.md) chooses which task of a network is searched next.
 
 """
 
+SCHEDULERS_INTRODUCTION = """# Task schedulers
 
-def strategies_page() -> str:
-    """Write the page: an overview, then each strategy with its options."""
+They choose which task of a network gets the next round of measurements. Every task gets a first
+one.
+"""
+
+
+def strategy_pages() -> dict[str, str]:
+    """Text of the overview and of a page each, by path."""
     plugins = {name: STRATEGIES.get(name) for name in STRATEGIES.names()}
     lines = ["| strategy | what it does | needs |", "|---|---|---|"]
     for name, plugin in plugins.items():
-        lines.append(f"| [`{name}`](#{name}) | {_first_line(plugin)} | {_needs(plugin)} |")
-    parts = [INTRODUCTION + "\n".join(lines) + "\n"]
-    parts += [_section(name, plugin) for name, plugin in plugins.items()]
-    parts.append(
-        "\n# Task schedulers\n\nThey choose which task of a network gets the next round of "
-        "measurements; every task gets a first one.\n"
-    )
-    parts += [_section(name, SCHEDULERS.get(name)) for name in SCHEDULERS.names()]
-    return "".join(parts)
+        link = f"[`{name}`](strategies/{name}.md)"
+        lines.append(f"| {link} | {_first_line(plugin)} | {_needs(plugin)} |")
+    schedulers = {name: SCHEDULERS.get(name) for name in SCHEDULERS.names()}
+    return {
+        "strategies.md": INTRODUCTION + "\n".join(lines) + "\n",
+        "schedulers.md": SCHEDULERS_INTRODUCTION
+        + "".join(_section(f"\n## {name}", plugin) for name, plugin in schedulers.items()),
+        **{
+            f"strategies/{name}.md": _section(f"# {name}", plugin)
+            for name, plugin in plugins.items()
+        },
+    }
 
 
 def _first_line(plugin: Any) -> str:
@@ -66,12 +76,12 @@ def _needs(plugin: Any) -> str:
     return ", ".join(found)
 
 
-def _section(name: str, plugin: Any) -> str:
+def _section(heading: str, plugin: Any) -> str:
     paragraphs = [
         " ".join(line.strip() for line in block.splitlines())
         for block in str(plugin.__doc__).strip().split("\n\n")
     ]
-    text = f"\n## {name}\n\n" + "\n\n".join(paragraphs).replace("``", "`")
+    text = f"{heading}\n\n" + "\n\n".join(paragraphs).replace("``", "`")
     text += f"\n\nSource: {plugin.source}.\n"
     rows = _rows(plugin.Options)
     if rows:

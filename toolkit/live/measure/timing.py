@@ -11,7 +11,7 @@ from typing import Any
 # Only a reading can tell how many calls a repeat of 'min_repeat_ms' takes. TVM's evaluator starts
 # with the first, cold ones; what they promise falls short, and it all begins again with 1.6 times
 # as many: 0.15 to 0.20 s for a repeat of 0.1. After a pilot of this length, and with so many more
-# calls than it asks for, it is 0.13 s, and the readings are the same (docs/explanation/live.md).
+# calls than it asks for, it is 0.13 s, and the readings are the same (docs/results/engine.md).
 PILOT_MS = 5
 SPARE_CALLS = 0.05
 # Where a repeat is shorter than so many pilots, nothing was gained.

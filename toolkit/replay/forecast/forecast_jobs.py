@@ -25,7 +25,7 @@ from toolkit.search.base import DirectionScorer, Scorer
 FloatArray = NDArray[np.float64]
 
 NOMINAL = 0.90
-"""What the intervals promise; how often they held is in ``docs/explanation/replay.md``."""
+"""What the intervals promise; how often they held is in ``docs/results/forecasts.md``."""
 
 LEVELS = 20
 """Levels of the machine that each draw is looked at with: they cost no run."""
