@@ -199,44 +199,6 @@ class Trial:
         object.__setattr__(self, "latency_s", sum(times) / len(times) if known else None)
 
 
-@dataclass(frozen=True, slots=True)
-class TuningRecord:
-    """One line of a log, read: everything the dataset keeps of it."""
-
-    record_id: str
-    candidate_id: str
-    task: Task
-    sketch: Sketch
-    decisions: tuple[int, ...]
-    schedule: str
-    line: int
-    format: str
-    format_version: str
-    tvm_version: str | None
-    state: TrialState
-    error_number: int | None
-    run_times_s: tuple[float, ...]
-    elapsed_s: float | None
-    timestamp: float | None
-
-    @property
-    def latency_s(self) -> float | None:
-        """Arithmetic mean of the repeats in seconds; ``None`` unless ok."""
-        if self.state is not TrialState.OK or not self.run_times_s:
-            return None
-        return sum(self.run_times_s) / len(self.run_times_s)
-
-
-@dataclass(frozen=True, slots=True)
-class RejectedLine:
-    """A line that is not a record: where it stands, why, and its bytes (cut at 4 KiB)."""
-
-    line: int
-    byte_offset: int
-    reason: str
-    content: bytes
-
-
 def canonical_json(value: Any) -> bytes:
     """Encode with sorted keys and no spaces, so that equal values have equal bytes."""
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS)

@@ -8,10 +8,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from toolkit.replay.statistics.closed_form import (
-    expected_best,
     expected_evaluations,
-    not_reached,
-    quantile_evaluations,
 )
 from toolkit.replay.statistics.statistics import (
     Resamples,
@@ -129,33 +126,10 @@ def test_seeds_that_change_nothing_add_no_runs() -> None:
 
 @pytest.mark.parametrize(("n", "good"), [(10, 1), (200, 7), (448, 3)])
 def test_random_search_in_closed_form(n: int, good: int) -> None:
-    """Against the negative hypergeometric distribution of scipy (draws before the first hit)."""
-    hits = stats.nhypergeom(n, n - good, good)  # failures before all... see below
-    ks = np.arange(0, n + 1)
-    tail = not_reached(n, good, ks)
-    assert tail[0] == 1.0
-    assert expected_evaluations(n, good) == pytest.approx(float(tail.sum()))
-    single = stats.hypergeom(n, good, ks)
-    assert np.allclose(tail, single.pmf(0))
-    median_k = quantile_evaluations(n, good, 0.5)
-    assert median_k is not None
-    assert tail[median_k] <= 0.5 < tail[median_k - 1]
-    assert hits.support()[0] == 0
-
-
-def test_expected_best_of_random_draws() -> None:
-    values = np.array([3.0, 1.0, 2.0, np.nan])
-    rng = np.random.default_rng(0)
-    for k in (1, 2, 3, 4):
-        draws = [
-            np.nanmin(v) if np.isfinite(v).any() else np.nan
-            for v in (values[rng.permutation(4)[:k]] for _ in range(4000))
-        ]
-        assert expected_best(values, np.array([k]))[0] == pytest.approx(
-            float(np.nanmean(draws)), abs=0.05
-        )
-    assert quantile_evaluations(5, 0, 0.5) is None
-    assert expected_evaluations(5, 0) == np.inf
+    """The mean is the sum of the probabilities that so many draws do not suffice."""
+    draws = stats.hypergeom(n, good, np.arange(n + 1))
+    assert expected_evaluations(n, good) == pytest.approx(float(draws.pmf(0).sum()))
+    assert expected_evaluations(n, 0) == np.inf
 
 
 def test_one_run_alone_has_no_interval() -> None:

@@ -12,12 +12,11 @@ from made_autotvm import SHAPES, write_autotvm
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.demo import _quick_recipe
 from toolkit.errors import LeakError, ModelError
-from toolkit.features.extractors.knobs import KnobsExtractor
 from toolkit.training import evaluate_model, load_throughput, train_throughput
 from toolkit.training.members.crossfit import cross_fit, pick_member
 from toolkit.training.recipes.recipe import Recipe, load_recipe
-from toolkit.training.table.gather import gather, measured_groups
-from toolkit.training.table.table import extract_table, workload_key
+from toolkit.training.table.gather import gather
+from toolkit.training.table.table import workload_key
 
 
 def test_it_predicts_tasks_that_it_never_saw(
@@ -101,7 +100,7 @@ def test_members_survive_being_written_and_read(
     train_throughput(made_dataset, recipe, tmp_path / library, threads=1)
     read = load_throughput(tmp_path / library)
     groups = [g for g, _ in made_dataset.groups()]
-    table = extract_table(measured_groups(made_dataset), KnobsExtractor())
+    table, _ = gather(made_dataset)
     fitted = cross_fit(table, recipe, keep_all=False, threads=1)
     for group, values in zip(groups, read.predict(groups), strict=True):
         number = table.task_ids.index(group.task.task_id)

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from toolkit.datasets import open_dataset
 from toolkit.errors import LiveError
 from toolkit.live.confirm.choose import choose_tasks
@@ -96,12 +94,3 @@ def validate_dataset(
         guides=guides,
         progress=progress,
     )
-
-
-def verdicts_of(folder: Path) -> dict[str, Any]:
-    """Read what ``validate`` left; raise ``LiveError`` when there is nothing."""
-    path = folder / "verdicts.json"
-    if not path.is_file():
-        raise LiveError("there are no verdicts", where=folder, cure="run: toolkit validate")
-    result: dict[str, Any] = orjson.loads(path.read_bytes())
-    return result

@@ -121,11 +121,6 @@ class RememberingOracle:
         self._times = {trial.candidate.candidate_id: at for trial, at, _ in known}
         self._waiting = set(self._known)
 
-    @property
-    def remembered(self) -> int:
-        """Number of records that answers are taken from."""
-        return len(self._known)
-
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
         """Answer from the records where they can, measure the rest; one trial each.
 

@@ -110,11 +110,6 @@ class Lattice:
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         return np.where(self._keys[at] == keys, self._keyed[at], -1)
 
-    def point_of(self, number: int) -> IntArray:
-        """Point of a candidate of this sketch."""
-        point: IntArray = self.points[int(np.searchsorted(self.numbers, number))]
-        return point
-
     def decisions(self, point: Sequence[int]) -> tuple[int, ...]:
         """Decision vector of a point; outermost tile factors are left open (0)."""
         vector = [0] * self.sketch.width

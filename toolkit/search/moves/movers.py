@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -144,10 +144,7 @@ def gains_of(
     candidates: Sequence[Candidate],
     directions: Sequence[Sequence[Direction]],
 ) -> list[FloatArray]:
-    """Gains of many candidates, in one call where the model offers ``gains_many``."""
-    many: Any = getattr(scorer, "gains_many", None)
-    if many is not None and candidates:
-        return [np.asarray(gains) for gains in many(space, candidates, directions)]
+    """Gains of many candidates, by the directions that were asked of each."""
     return [
         np.asarray(scorer.gains(space, candidate, asked)) if asked else np.empty(0)
         for candidate, asked in zip(candidates, directions, strict=True)

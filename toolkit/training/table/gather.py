@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,14 +57,6 @@ def check_extractors(folder: Path, manifest: Mapping[str, Any]) -> None:
                 where=folder,
                 cure="train it again",
             )
-
-
-def measured_groups(
-    dataset: Dataset, task_ids: Iterable[str] | None = None
-) -> Iterator[MeasuredGroup]:
-    """Give every task's candidates, one sketch at a time, with their median latencies."""
-    for group, rows in dataset.groups(task_ids):
-        yield measured(group, rows)
 
 
 def measured(group: Any, rows: pl.DataFrame) -> MeasuredGroup:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.features.base import CandidateGroup, Extractor, FeatureBlock
+from toolkit.features.base import CandidateGroup, FeatureBlock
 from toolkit.records import Task, canonical_json, content_id
 
 Floats = NDArray[np.float64]
@@ -160,11 +160,6 @@ def build_table(groups: Iterable[tuple[MeasuredGroup, FeatureBlock]]) -> Table:
             [np.zeros(0, dtype=np.str_), *(np.asarray(m.candidate_ids) for m, _ in parts)]
         ),
     )
-
-
-def extract_table(groups: Iterable[MeasuredGroup], extractor: Extractor) -> Table:
-    """Compute features and stack them (for data in memory)."""
-    return build_table((measured, extractor.extract(measured.group)) for measured in groups)
 
 
 def sample_rows(

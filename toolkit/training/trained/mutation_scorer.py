@@ -12,7 +12,6 @@ from toolkit.errors import SearchError
 from toolkit.features.base import CandidateGroup, Extractor
 from toolkit.records import Candidate, Direction, Sketch, iter_ways
 from toolkit.search.graph import knob_order
-from toolkit.training.evaluate.mutation_metrics import softmax
 from toolkit.training.members.crossfit import Member
 from toolkit.training.members.gain_models import predict_gains
 from toolkit.training.table.alternatives import other_values
@@ -71,15 +70,6 @@ class MutationScorer:
                 found = values.mean() if len(values) else np.nan
             result[place] = found if np.isfinite(found) else 0.0
         return result
-
-    def probabilities(
-        self, space: Space, candidate: Candidate, directions: Sequence[Direction]
-    ) -> Floats:
-        """Calibrated probability of each direction to be the best of those given; sums to 1."""
-        if not directions:
-            return np.zeros(0)
-        gains = self.gains(space, candidate, directions)[None]
-        return np.asarray(softmax(gains, np.ones(gains.shape, dtype=bool), self.temperature)[0])
 
     def _table(self, space: Space, sketch: Sketch, candidate: Candidate) -> Floats:
         """Gains ``(3, knobs)`` of one candidate."""
