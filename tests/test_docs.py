@@ -107,7 +107,7 @@ def test_readme_starts_with_its_two_commands() -> None:
     lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
     code = [line.strip() for line in lines[:6] if line.startswith("    ")]
     assert code == [
-        "python -m pip install -e . && toolkit demo",
+        "python -m pip install -e '.[live]' && toolkit demo",
         "python -m pip install -e '.[test]' && pytest -n 2",
     ]
 

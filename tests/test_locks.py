@@ -30,7 +30,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_second_simulate_is_refused_and_the_first_one_is_whole(
     workplace: Path, number: int
 ) -> None:
-    command = ("simulate", "--seeds", "3", "--workers", "2")
+    command = ("simulate", "--seeds", "30", "--workers", "2")
     out = workplace / "tuning" / "simulations" / "quick"
     first = Running(*command, cwd=workplace)
     lock = out / LOCK_FILE

@@ -30,9 +30,26 @@ def test_seconds_choose_their_unit(value: float, text: str) -> None:
 
 @given(st.floats(0, 1))
 def test_a_share_is_all_or_nothing_only_when_it_is(share: float) -> None:
+    """But for what sums of shares are off by."""
     text = show.percent(share)
-    assert (text == f"100{show.THIN}%") == (share == 1)
-    assert (text == f"0{show.THIN}%") == (share == 0)
+    assert (text == f"100{show.THIN}%") == (round(share, 12) == 1)
+    assert (text == f"0{show.THIN}%") == (round(share, 12) == 0)
+
+
+@pytest.mark.parametrize(
+    ("share", "digits", "text"),
+    [
+        (4 / 1000, 0, "0.4 %"),
+        (0.0025, 0, "0.2 %"),
+        (0.996, 0, "99.6 %"),
+        (0.9999, 0, ">99.9 %"),
+        (sum([1 / 12] * 12), 1, "100 %"),
+        (0.0004, 0, "<0.1 %"),
+        (0.123, 0, "12 %"),
+    ],
+)
+def test_a_digit_more_is_shown_beside_all_and_nothing(share: float, digits: int, text: str) -> None:
+    assert show.percent(share, digits).replace(show.THIN, " ") == text
 
 
 def test_a_small_loss_is_no_zero() -> None:

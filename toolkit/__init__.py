@@ -11,16 +11,10 @@ The commands are a thin skin on these functions::
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-
-# OpenMP threads that wait by spinning make training a hundred times slower as soon as anything else
-# runs on the machine (measured: 118 s against 0.4 s for a small model with two threads on two busy
-# cores). It has to be said before LightGBM or XGBoost loads its runtime; a user's own word stands.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 # Name → module; imported when asked for, so that ``import toolkit`` stays quick.
 _PUBLIC = {

@@ -37,20 +37,21 @@ def one_writer(function: Callable[Given, Result]) -> Callable[Given, Result]:
 
 
 @contextmanager
-def writing(folder: Path) -> Iterator[None]:
+def writing(folder: Path, *, wait: bool = False) -> Iterator[None]:
     """Be the only writer in a folder, which is made; the file ``.lock`` in it says who that is.
 
-    What writers that were killed left half written is removed.
+    What writers that were killed left half written is removed. With ``wait`` a second writer
+    waits for the first.
 
     Raises
     ------
     ToolkitError
-        When another process writes there.
+        When another process writes there, unless ``wait``.
     """
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / LOCK_FILE
-    stream = _taken(path)
+    stream = _taken(path, wait)
     try:
         sweep(folder)
         yield
@@ -63,15 +64,16 @@ def writing(folder: Path) -> Iterator[None]:
                 folder.rmdir()  # nothing was written
 
 
-def _taken(path: Path) -> IO[bytes]:
+def _taken(path: Path, wait: bool) -> IO[bytes]:
     try:
         import fcntl
     except ImportError:  # no advisory locks on this system: one writer is the user's care
         return path.open("ab")
     while True:
+        path.parent.mkdir(parents=True, exist_ok=True)  # a writer that wrote nothing removes it
         stream = path.open("ab+")
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except OSError as error:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 return stream  # a file system without locks

@@ -19,6 +19,8 @@ class Registry:
     def __init__(self, role: str, builtin: dict[str, str]) -> None:
         self.role = role
         self._paths = dict(builtin)
+        self.added: set[str] = set()
+        """Names that this process added by hand: another process does not know them."""
         self._scanned = False
 
     def _scan(self) -> None:
@@ -31,6 +33,7 @@ class Registry:
     def add(self, name: str, path: str) -> None:
         """Register ``module:attr`` under a name (for tests and notebooks)."""
         self._paths[name] = path
+        self.added.add(name)
 
     def names(self) -> list[str]:
         """All known names, sorted."""

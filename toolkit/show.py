@@ -45,12 +45,15 @@ def seconds(value: float | None, absent: str = "–") -> str:
 
 
 def percent(value: float | None, digits: int = 1, absent: str = "–") -> str:
-    """Turn a share into per cent; 100 % and 0 % are exact."""
+    """Turn a share into per cent; 100 % and 0 % are exact, beside them there is a digit more."""
     if value is None or not math.isfinite(value):
         return absent
+    value = round(value, 12)  # sums of shares
     if value in (0, 1):
         return f"{100 * value:.0f}{THIN}%"
     text = f"{100 * value:.{digits}f}"
+    if float(text) in (0, 100):  # a digit more before it is said in words
+        text = f"{100 * value:.{max(digits, 1)}f}"
     # Rounding must not claim that everything, or nothing, was reached.
     if float(text) >= 100 and value < 1:
         text = f"{99.9:.{max(digits, 1)}f}"

@@ -156,3 +156,12 @@ def test_query(run, log):
     }
     assert "ok" in run("query", sql).stdout
     assert run("query", "SELECT").exit_code == 1
+
+
+def test_a_log_without_a_record_is_an_error_that_says_so(run, tmp_path):
+    loglines.write(tmp_path / "bad.log", *[b"{broken"] * 3, loglines.autotvm(costs="none"))
+    result = run("ingest", "bad.log")
+    assert result.exit_code == 1
+    assert "none of 4 lines is a record" in result.stderr
+    assert "toolkit query" in result.stderr
+    assert "toolkit describe" not in result.stdout

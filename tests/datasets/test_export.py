@@ -157,10 +157,26 @@ def test_the_best_and_the_top(dataset):
     best = select_records(dataset, top=1)
     assert best["task_id"].is_unique().all()
     dense = [t for t, task in dataset.tasks().items() if task.workload == "dense_nopack.x86"]
-    assert best.filter(best["task_id"] == dense[0])["latency_s"].to_list() == [0.5e-5]
+    assert best.filter(best["task_id"] == dense[0])["latency_s"].to_list() == [1e-5]
     top = select_records(dataset, task_ids=dense, top=3)
-    assert sorted(top["latency_s"]) == pytest.approx([0.5e-5, 1e-5, 1.6e-5])
+    assert sorted(top["latency_s"]) == pytest.approx([1e-5, 1.6e-5, 2e-5])
     assert top["candidate_id"].n_unique() == 3
+
+
+def test_the_best_is_best_in_the_median_and_not_by_luck(tmp_path):
+    lucky = [
+        loglines.autotvm(costs=[cost], timestamp=at) for at, cost in enumerate((1e-6, 9e-6, 5e-6))
+    ]
+    steady = [
+        loglines.autotvm(index=8, tiles=(2, 2, 2), costs=[2e-6 + at * 1e-8], timestamp=10 + at)
+        for at in range(3)
+    ]
+    ingest(loglines.write(tmp_path / "log.json", *lucky, *steady), tmp_path / "ds")
+    (best,) = select_records(open_dataset(tmp_path / "ds"), top=1).iter_rows(named=True)
+    assert best["latency_s"] == pytest.approx(2.01e-6)
+    assert best["timestamp"] == 11
+    both = select_records(open_dataset(tmp_path / "ds"), top=2)
+    assert sorted(both["latency_s"]) == pytest.approx([2.01e-6, 5e-6])
 
 
 def test_a_filter(dataset):

@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from toolkit.datasets import describe, ingest, open_dataset
-from toolkit.logs.files.detect import DOCUMENTS, Kind
+from toolkit.logs.formats import document_formats
+from toolkit.logs.read.detect import TEXT_LOG
 
 pytestmark = pytest.mark.real_logs
 
@@ -29,7 +30,7 @@ def check(folder: Path, dataset_dir: Path):
     """Ingest a folder; every line of every log is a record, a duplicate or rejected."""
     report = ingest(folder, dataset_dir)
     assert report.lines == report.records + report.duplicates + report.rejected
-    documents = {kind.value for kind in DOCUMENTS}
+    documents = {found.name for found in document_formats()}
     for source in report.per_source:
         assert source.lines == source.records + source.duplicates + source.rejected
         if source.outcome == "read" and source.format not in documents:
@@ -120,7 +121,7 @@ def test_t4(real_logs, tmp_path):
 def test_odd(real_logs, tmp_path):
     report, dataset = check(real_logs / "odd", tmp_path / "ds")
     (text_log,) = report.skipped
-    assert text_log.format == Kind.TEXT_LOG.value
+    assert text_log.format == TEXT_LOG
     damaged = dataset.rejected().filter(pl.col("reason").str.contains("not UTF-8"))
     assert damaged.select("line").to_series().to_list() == [3068]
     versions = {e["format_version"] for e in describe(dataset)["formats"] if e["format"] == "ansor"}

@@ -19,16 +19,19 @@ import loglines
 
 from toolkit.datasets import ingest
 from toolkit.errors import ToolkitError
-from toolkit.logs.files.detect import Kind, detect
 from toolkit.logs.files.files import read_blocks
-from toolkit.logs.formats import writers
+from toolkit.logs.formats.ansor.format import ansor_line
+from toolkit.logs.formats.autotvm.format import autotvm_line
 from toolkit.logs.formats.kernel_tuner.documents import read_document
+from toolkit.logs.formats.metaschedule.format import metaschedule_line
 from toolkit.logs.formats.metaschedule.reader import Database
 from toolkit.logs.formats.metaschedule.workload import Workload, read_workload
-from toolkit.logs.read.block_reader import BlockReader, BlockResult
+from toolkit.logs.read.block_reader import BlockReader
+from toolkit.logs.read.detect import detect
 from toolkit.logs.read.line_reader import LineReader
 from toolkit.logs.read.transfer import decode_result, encode_result
 from toolkit.logs.rows.base import LONGEST_S, SHORTEST_S, BadLine
+from toolkit.logs.rows.results import BlockResult
 from toolkit.logs.rows.rows import Rows
 
 FORMATS = ("autotvm", "ansor", "metaschedule", "t4", "kernel-tuner")
@@ -36,37 +39,34 @@ FORMATS = ("autotvm", "ansor", "metaschedule", "t4", "kernel-tuner")
 APART = b"\x00"
 """Stands between the workloads and the records of a MetaSchedule input."""
 
-_KINDS = {name: Kind(name) for name in FORMATS}
-
 
 def check(name: str, data: bytes) -> None:
     """Read an input as a format in every way that there is; all must agree on what it says."""
-    kind = _KINDS[name]
     detect(data)
     if name in ("t4", "kernel-tuner"):
         try:
-            result = read_document(data, kind, "name", None)
+            result = read_document(data, name, "name", None)
         except BadLine:
             return
         _check_result(result)
         return
     database, records = Database(), data
-    if kind is Kind.METASCHEDULE:
+    if name == "metaschedule":
         before, apart, behind = data.partition(APART)
         workloads = before if apart else b"\n".join(map(loglines.dump, _WORKLOADS))
         database = Database(workloads=[_workload(line) for line in workloads.split(b"\n")])
         records = behind if apart else before
-    reader = BlockReader(kind, None, database)
+    reader = BlockReader(name, None, database)
     index = 0
     for block in read_blocks(io.BytesIO(records)):
         result = reader.read(block, index)
         assert result.lines == len(block.pieces())
         _check_result(result)
         pieces = [piece.removesuffix(b"\n") for piece in block.pieces()]
-        alone = _one_by_one(LineReader(kind, None, database), pieces, index, block.number)
+        alone = _one_by_one(LineReader(name, None, database), pieces, index, block.number)
         assert result.rows.to_pylist() == alone.to_pylist(), "read together and one by one differ"
         index += result.counted
-        _check_way_back(kind, result, database)
+        _check_way_back(name, result, database)
 
 
 def check_ingest(data: bytes) -> None:
@@ -129,18 +129,19 @@ def _one_by_one(reader: LineReader, pieces: list[bytes], index: int, number: int
     return rows.table()
 
 
-def _check_way_back(kind: Kind, result: BlockResult, database: Database) -> None:
+def _check_way_back(name: str, result: BlockResult, database: Database) -> None:
     """What is exported of the records and read again are the same records."""
     tasks = {task.task_id: task for task in result.tasks}
-    reader = LineReader(kind, None, database)
+    reader = LineReader(name, None, database)
+    places = {known.line: place for place, known in enumerate(database.workloads) if known}
     for row in result.rows.to_pylist():
         task = tasks[row["task_id"]]
-        if kind is Kind.METASCHEDULE:
-            line = writers.metaschedule_line(row, task, result.workloads[task.task_id])
+        if name == "metaschedule":
+            line = metaschedule_line(row, task, places[task.blob])
         elif row["format"] == "autotvm":
-            line = writers.autotvm_line(row, task)
+            line = autotvm_line(row, task)
         else:
-            line = writers.ansor_line(row, task)
+            line = ansor_line(row, task)
         again = reader.read(line, 0)
         assert again.task.task_id == task.task_id
         assert again.candidate_id == row["candidate_id"]

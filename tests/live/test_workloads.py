@@ -32,6 +32,25 @@ def test_names_sets_and_files(tmp_path: Path) -> None:
     assert count_inputs(only.module) == 1
 
 
+def test_a_file_may_hold_tvmscript(tmp_path: Path) -> None:
+    file = tmp_path / "json.py"  # a name that Python has as well
+    file.write_text(
+        "from tvm.script import ir as I\n"
+        "from tvm.script import tirx as T\n"
+        "@I.ir_module\n"
+        "class Net:\n"
+        "    @T.prim_func(s_tir=True)\n"
+        "    def main(a: T.Buffer((4,), 'float32'), b: T.Buffer((4,), 'float32')):\n"
+        "        for i in range(4):\n"
+        "            with T.sblock('B'):\n"
+        "                v = T.axis.spatial(4, i)\n"
+        "                b[v] = a[v] * T.float32(2)\n"
+        "WORKLOADS = {'net': Net}\n"
+    )
+    (only,) = parse_workload(str(file))
+    assert entry_arguments(only.module, as_timed=True) == [["TENSOR", "float32", [4]]] * 2
+
+
 @pytest.mark.parametrize(
     ("text", "cure"),
     [

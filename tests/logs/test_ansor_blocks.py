@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit.logs.files.detect import Kind
 from toolkit.logs.files.files import Block
 from toolkit.logs.read.block_reader import BlockReader
 from toolkit.logs.rows.number_runs import Pattern, Runs
@@ -21,8 +20,8 @@ from toolkit.logs.rows.number_runs import Pattern, Runs
 
 def both(lines: list[bytes]):
     block = Block(b"".join(line + b"\n" for line in lines), 0, 0, 0)
-    fast = BlockReader(Kind.ANSOR, "m")
-    slow = BlockReader(Kind.ANSOR, "m")
+    fast = BlockReader("ansor", "m")
+    slow = BlockReader("ansor", "m")
     slow._together = None
     return fast.read(block, 0), slow.read(block, 0)
 
@@ -44,7 +43,7 @@ def assert_same(lines: list[bytes]):
 
 def taken_fast(lines: list[bytes]) -> int:
     """How many lines the fast reader did not leave to the other."""
-    reader = BlockReader(Kind.ANSOR, "m")
+    reader = BlockReader("ansor", "m")
     left = []
     original = reader._together.read
     reader._together.read = lambda *args: left.extend(original(*args)) or left

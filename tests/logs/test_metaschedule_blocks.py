@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit.logs.files.detect import Kind
 from toolkit.logs.files.files import Block
 from toolkit.logs.files.places import Place
 from toolkit.logs.formats.metaschedule.databases import read_database, workload_file
@@ -27,8 +26,8 @@ WORKLOADS = [
 
 def assert_same(lines: list[bytes], database: Database):
     block = Block(b"".join(line + b"\n" for line in lines), 0, 0, 0)
-    together = BlockReader(Kind.METASCHEDULE, "m", database)
-    single = BlockReader(Kind.METASCHEDULE, "m", database)
+    together = BlockReader("metaschedule", "m", database)
+    single = BlockReader("metaschedule", "m", database)
     single._together = None
     fast, slow = together.read(block, 0), single.read(block, 0)
     assert fast.rows.to_pylist() == slow.rows.to_pylist()
@@ -36,7 +35,7 @@ def assert_same(lines: list[bytes], database: Database):
     assert (fast.lines, fast.counted) == (slow.lines, slow.counted)
     assert {t.task_id: t for t in fast.tasks} == {t.task_id: t for t in slow.tasks}
     assert {s.sketch_id: s for s in fast.sketches} == {s.sketch_id: s for s in slow.sketches}
-    assert fast.workloads == slow.workloads
+    assert fast.space_sizes == slow.space_sizes
     return fast
 
 
@@ -115,7 +114,7 @@ def test_plain_lines_are_all_read_together():
         compact(loglines.metaschedule(n % 2 * 2, loglines.trace(tile=(n, 2, 2), unroll=n % 4)))
         for n in range(1, 200)
     ]
-    reader = BlockReader(Kind.METASCHEDULE, None, Database(workloads=WORKLOADS))
+    reader = BlockReader("metaschedule", None, Database(workloads=WORKLOADS))
     left = []
     original = reader._together.read
     reader._together.read = lambda *arguments: left.extend(original(*arguments)) or left

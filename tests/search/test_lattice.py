@@ -7,13 +7,13 @@ from itertools import product
 
 import numpy as np
 import pytest
-from toy_spaces import FiniteSpace, FormulaOracle, finite_space, two_sketch_space
 
 from toolkit.search import STRATEGIES
 from toolkit.search.moves import lattice
 from toolkit.search.moves.lattice import Lattice
 from toolkit.search.runner import Budget, SimulatedClock, run
 from toolkit.search.strategy import throughput, throughputs
+from toolkit.testing.spaces import FiniteSpace, FormulaOracle, finite_space, two_sketch_space
 
 
 def part_of_a_space() -> FiniteSpace:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy import stats
-from toy_spaces import TILES, FormulaOracle, OpenSpace, finite_space, toy_candidate, toy_latency
 
 from toolkit.records import Candidate, Direction
 from toolkit.search import STRATEGIES
@@ -22,6 +21,14 @@ from toolkit.search.runner import Budget, SimulatedClock, run
 from toolkit.search.strategies.annealing import diverse
 from toolkit.search.strategies.bayes import expected_improvement
 from toolkit.search.strategies.sketch_choice import SketchMeans
+from toolkit.testing.spaces import (
+    TILES,
+    FormulaOracle,
+    OpenSpace,
+    finite_space,
+    toy_candidate,
+    toy_latency,
+)
 
 
 def direct_posterior(

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from toy_spaces import FormulaOracle, OpenSpace
 
 from toolkit.errors import SearchError
 from toolkit.records import Candidate, Trial, TrialState
@@ -15,6 +14,7 @@ from toolkit.search import STRATEGIES
 from toolkit.search.base import Oracle, Strategy
 from toolkit.search.runner import Budget, Run, SimulatedClock, run
 from toolkit.search.trace import Trace
+from toolkit.testing.spaces import FormulaOracle, OpenSpace
 
 
 def strategy(seed: int = 0) -> Strategy:

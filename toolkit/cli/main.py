@@ -8,6 +8,7 @@ from io import TextIOWrapper
 
 import typer
 
+from toolkit.children import CALM
 from toolkit.cli.commands import (
     demo,
     features,
@@ -35,6 +36,8 @@ for group in (ingest, features, train, predict, simulate, live, tune, race, repo
 
 def main() -> None:
     """Run the command line."""
+    for name, value in CALM.items():
+        os.environ.setdefault(name, value)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # What a terminal cannot show is no reason to stop.

@@ -6,6 +6,7 @@ from toolkit.errors import DatasetError
 from toolkit.features.base import Extractor
 from toolkit.features.cache import cached_blocks, extract
 from toolkit.features.extractors.stored import PREFIX, StoredExtractor
+from toolkit.logs.formats import format_named
 from toolkit.records import Task
 from toolkit.registry import Registry
 
@@ -20,8 +21,6 @@ EXTRACTORS = Registry(
 )
 
 __all__ = ["EXTRACTORS", "best_extractor_for", "cached_blocks", "extract", "extractor_named"]
-
-_BEST = {"autotvm": "knobs", "ansor": "primitives", "metaschedule": "primitives"}
 
 
 def extractor_named(name: str) -> Extractor:
@@ -46,7 +45,7 @@ def best_extractor_for(task: Task) -> Extractor:
     DatasetError
         When none reads the format.
     """
-    name = _BEST.get(task.format)
+    name = format_named(task.format).extractor
     if name is None:
         for other in EXTRACTORS.names():
             extractor: Extractor = EXTRACTORS.get(other)()

@@ -6,6 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from toolkit.compiler import require_tvm
+
+require_tvm()
+
 __all__ = ["cost_model", "strategy"]
 
 

@@ -27,9 +27,9 @@ options = { epsilon = 0.1, model = { loss = "squared" } }
 The column *needs* says what a strategy cannot do without: a finite space, a throughput model of
 other tasks (`toolkit train throughput`), or a mutation model (`toolkit train mutation`).
 
-Your own strategy is one class and one line in the entry point group `tvm_tuning_toolkit.strategy`;
-the conformance suite in `tests/search/test_conformance.py` runs on it. A
-[task scheduler](schedulers.md) chooses which task of a network is searched next.
+Your own strategy is one class and one line in the entry point group `tvm_tuning_toolkit.strategy`
+([how](../how-to/plugins.md)). A [task scheduler](schedulers.md) chooses which task of a network is
+searched next.
 
 """
 

@@ -18,6 +18,8 @@ from toolkit.cli.common import (
     out,
     print_json,
 )
+from toolkit.errors import LogError
+from toolkit.show import plural
 from toolkit.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -85,6 +87,11 @@ def ingest(
         print_json(report.to_dict())
     else:
         _show_ingest(report)
+    if report.lines and not report.total_records:
+        raise LogError(
+            f"none of {plural(report.lines, 'line')} is a record",
+            cure='say why: toolkit query "SELECT reason, count(*) FROM rejected GROUP BY reason"',
+        )
 
 
 def _show_ingest(report: IngestReport) -> None:
@@ -123,7 +130,8 @@ def _show_ingest(report: IngestReport) -> None:
             f"the machine of {report.machines_unknown:,} tasks is unknown: "
             "name it with --machine or --path-rule"
         )
-    out.print("next: toolkit describe", style="bold")
+    if report.total_records:
+        out.print("next: toolkit describe", style="bold")
 
 
 def _follow(

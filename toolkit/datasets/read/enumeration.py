@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import polars as pl
+
+from toolkit.logs.formats import format_named
+from toolkit.logs.rows.format import LogFormat
 
 if TYPE_CHECKING:
     from toolkit.datasets.read.open import Dataset
-
-INDEX = r'"index":(\d+)'
 
 
 def enumerated_tasks(dataset: Dataset) -> dict[str, bool]:
     """Say of every task whether all candidates of its space were recorded.
 
-    AutoTVM numbers its configurations: the space is complete when the recorded indices are
-    0 to n - 1 without a gap, there are n distinct candidates, and n is the product of the
-    numbers of values that the knobs take. For MetaSchedule the collector states the space's
-    size. A Kernel Tuner cache names the values of every parameter: all their combinations must
-    be there. Ansor's spaces are not enumerable.
+    Where a collector stated the size of the space, so many candidates must be recorded. Else the
+    format says it (``LogFormat.is_whole_space``). Ansor's spaces are not enumerable.
     """
     from toolkit.datasets.read.open import decision_matrix
 
@@ -36,30 +32,36 @@ def enumerated_tasks(dataset: Dataset) -> dict[str, bool]:
             counts.group_by("task_id").agg(pl.col("candidate_id").n_unique()).collect().iter_rows()
         ):
             result[task_id] = n == sizes[task_id]
-    frame = (
-        dataset.records(["format", "task_id", "candidate_id", "sketch_id", "decisions", "schedule"])
-        .filter(pl.col("format").is_in(["autotvm", "kernel-tuner"]))
-        .with_columns(index=pl.col("schedule").str.extract(INDEX).cast(pl.Int64))
-        .group_by(["task_id", "sketch_id", "candidate_id"], maintain_order=True)
-        .agg(pl.col("decisions", "index").first())
-        .collect()
-    )
-    spaces: dict[str, int] = {}
-    for (task_id, sketch_id), rows in frame.group_by(["task_id", "sketch_id"]):
-        key = str(task_id)
-        spaces[key] = spaces.get(key, 0) + 1
-        sketch = sketches[str(sketch_id)]
-        if sketch.format == "kernel-tuner":
-            sizes_of = [len(knob.choices or ()) for knob in sketch.knobs]
-            result[key] = math.prod(sizes_of) == len(rows) and spaces[key] == 1
+    for name in sorted({sketch.format for sketch in sketches.values()}):
+        log_format = format_named(name)
+        if type(log_format).is_whole_space is LogFormat.is_whole_space:
             continue
-        indices = np.sort(rows["index"].to_numpy())
-        complete = bool(np.array_equal(indices, np.arange(len(indices))))
-        if complete:
-            matrix = decision_matrix(rows["decisions"], sketch.width)
-            product = 1
-            for knob in sketch.knobs:
-                product *= len(np.unique(matrix[:, knob.free], axis=0))
-            complete = product == len(rows)
-        result[key] = complete and spaces[key] == 1
+        spaces: dict[str, int] = {}
+        for (task_id, sketch_id), rows in _candidates(dataset, log_format):
+            key = str(task_id)
+            spaces[key] = spaces.get(key, 0) + 1
+            sketch = sketches[str(sketch_id)]
+            decisions = decision_matrix(rows["decisions"], sketch.width)
+            numbers = rows["number"].fill_null(-1).to_numpy()
+            whole = log_format.is_whole_space(sketch, decisions, numbers)
+            result[key] = whole and spaces[key] == 1
     return result
+
+
+def _candidates(dataset: Dataset, log_format: LogFormat) -> Any:
+    """Distinct candidates of a format with their numbers, a task and sketch at a time."""
+    pattern = log_format.number_in_space
+    number = (
+        pl.col("schedule").str.extract(pattern).cast(pl.Int64)
+        if pattern
+        else pl.lit(None, dtype=pl.Int64)
+    )
+    return (
+        dataset.records(["format", "task_id", "candidate_id", "sketch_id", "decisions", "schedule"])
+        .filter(pl.col("format") == log_format.name)
+        .with_columns(number=number)
+        .group_by(["task_id", "sketch_id", "candidate_id"], maintain_order=True)
+        .agg(pl.col("decisions", "number").first())
+        .collect()
+        .group_by(["task_id", "sketch_id"])
+    )

@@ -27,8 +27,8 @@ def select_records(
     task_ids
         Tasks to take (ids or their beginnings); all by default.
     top
-        Of each task only the k best candidates, each by its best record (latency, lower is
-        better). Failures are left out.
+        Of each task only the k best candidates by their median latency over good occasions, as
+        in ``describe``; of each the record that is nearest to its median. Failures are left out.
     where
         An SQL condition on the columns of ``records``, such as ``state = 'ok'``.
 
@@ -63,9 +63,12 @@ def select_records(
 
 
 def _top(rows: pl.DataFrame, k: int) -> pl.DataFrame:
-    """Keep the best record of each of a task's k best candidates."""
-    ranked = rows.with_row_index("place").filter(pl.col("latency_s").is_not_null())
-    best = ranked.sort(["latency_s", "place"]).unique(
+    """Keep one record of each of a task's k best candidates: the one nearest to its median."""
+    latency = pl.col("latency_s")
+    median = latency.median().over("task_id", "candidate_id")
+    ranked = rows.with_row_index("place").filter(latency.is_not_null())
+    ranked = ranked.with_columns(median=median, off=(latency - median).abs())
+    best = ranked.sort(["median", "off", "place"]).unique(
         ["task_id", "candidate_id"], keep="first", maintain_order=True
     )
     kept = best.group_by("task_id", maintain_order=True).head(k)

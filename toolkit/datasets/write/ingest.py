@@ -16,8 +16,8 @@ from toolkit.datasets.write.run import Run
 from toolkit.datasets.write.sources import LogFile, discover
 from toolkit.datasets.write.store import Store
 from toolkit.errors import LogError, ToolkitError
-from toolkit.logs.files.detect import READABLE
 from toolkit.logs.files.files import shown
+from toolkit.logs.read.detect import SIDECAR, WHY_NOT
 from toolkit.logs.read.pool import Blocks, InProcess, WorkerPool
 from toolkit.progress import SILENT, Progress
 
@@ -101,7 +101,7 @@ def ingest(
 def _blocks(files: Sequence[LogFile], workers: int | None) -> Iterator[Blocks]:
     """Choose who reads: this process alone, or others beside it where that pays."""
     if workers is None:
-        read = {file.place.path for file in files if file.kind in READABLE}
+        read = {file.place.path for file in files if file.kind not in {SIDECAR, *WHY_NOT}}
         sizes = sum(path.stat().st_size for path in read)
         workers = cores() if sizes >= WORTH_WORKERS_BYTES and cores() > 1 else 0
     if not workers:

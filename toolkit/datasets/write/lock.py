@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from toolkit.datasets import manifest as manifests
 from toolkit.datasets.manifest import KINDS
 from toolkit.errors import DatasetError
+from toolkit.locks import LOCK_FILE, writing
 
 
 @contextmanager
-def locked(folder: Path, waiting: Callable[[], None] | None = None) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Hold a dataset's write lock; a second writer waits for the first.
 
     Raises
@@ -20,24 +21,12 @@ def locked(folder: Path, waiting: Callable[[], None] | None = None) -> Iterator[
     DatasetError
         When the folder holds anything that is no dataset, or cannot be written.
     """
-    try:
-        _refuse_foreign(folder)
-        folder.mkdir(parents=True, exist_ok=True)
-        stream = (folder / ".lock").open("wb")
-    except OSError as error:
-        raise manifests.cannot_write(folder, error) from None
-    with stream:
+    with ExitStack() as stack:
         try:
-            import fcntl
-        except ImportError:  # no advisory locks on this system: one writer is the user's care
-            yield
-            return
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if waiting is not None:
-                waiting()
-            fcntl.flock(stream, fcntl.LOCK_EX)
+            _refuse_foreign(folder)
+            stack.enter_context(writing(folder, wait=True))
+        except OSError as error:
+            raise manifests.cannot_write(folder, error) from None
         yield
 
 
@@ -50,7 +39,7 @@ def _refuse_foreign(folder: Path) -> None:
         inside = list(path.iterdir()) if path.name in KINDS and path.is_dir() else [path]
         for entry in inside:
             name = entry.relative_to(folder).as_posix()
-            if name != ".lock" and not manifests.is_ours(name):
+            if name != LOCK_FILE and not manifests.is_ours(name):
                 raise DatasetError(
                     f"not empty, and no dataset: it holds {name}",
                     where=folder,

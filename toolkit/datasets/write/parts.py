@@ -15,8 +15,8 @@ import pyarrow.parquet as pq
 from toolkit.atomic import sync_folder
 from toolkit.datasets.manifest import Part, Source, cannot_write
 from toolkit.datasets.read.integrity import file_sha256
-from toolkit.logs.read.block_reader import BlockResult
 from toolkit.logs.rows.columns import numeric, repeated
+from toolkit.logs.rows.results import BlockResult
 from toolkit.logs.rows.rows import SCHEMA as ROWS
 
 ROW_GROUP_BYTES = 48 * 2**20

@@ -12,14 +12,16 @@ from toolkit.datasets.write.sources import LogFile
 from toolkit.datasets.write.store import Store
 from toolkit.errors import LogError
 from toolkit.logs.files.files import Block, DecompressionErrors, is_compressed, read_blocks
-from toolkit.logs.formats.kernel_tuner.documents import MAX_DOCUMENT_BYTES
-from toolkit.logs.read.block_reader import BlockResult
 from toolkit.logs.read.pool import SourceSettings
+from toolkit.logs.rows.results import BlockResult
 
 BARREN_LINES = 1_000_000
 """After so many lines without a record a source is given up: it is damaged or a trap."""
 
 TAIL_BYTES = 2**16
+
+MAX_DOCUMENT_BYTES = 96 * 2**20
+"""A document is read as a whole; larger ones are refused, to keep memory bounded."""
 
 
 class Mark(NamedTuple):
@@ -46,7 +48,7 @@ class Reading:
         marks: Marks,
     ) -> None:
         self.source, self.settings = source, settings
-        self.entry = SourceReport(str(file.place), file.kind.value, "read")
+        self.entry = SourceReport(str(file.place), file.kind, "read")
         self.place = file.place
         self._store, self._marks = store, marks
         self._plain = file.place.member is None and not is_compressed(file.place.path)
@@ -160,10 +162,7 @@ class Reading:
         reasons = self.entry.reasons
         for rejected in result.rejected:
             reasons[rejected.reason] = reasons.get(rejected.reason, 0) + 1
-        for task_id, workload in result.workloads.items():
-            size = self.settings.database.space_sizes.get(workload)
-            if size is not None:
-                self._store.manifest.space_sizes[task_id] = size
+        self._store.manifest.space_sizes.update(result.space_sizes)
 
     def _stand(self, mark: Mark) -> None:
         self.source.consumed = mark.place

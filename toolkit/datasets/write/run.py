@@ -12,14 +12,13 @@ from toolkit.datasets.write.report import SourceReport
 from toolkit.datasets.write.sources import LogFile
 from toolkit.datasets.write.store import Store
 from toolkit.errors import LogError
-from toolkit.logs.files.detect import DOCUMENTS, READABLE, WHY_NOT, Kind
 from toolkit.logs.files.files import Block
-from toolkit.logs.formats.kernel_tuner.documents import read_document
-from toolkit.logs.formats.metaschedule.databases import read_database, workload_file
-from toolkit.logs.formats.metaschedule.reader import Database
-from toolkit.logs.read.block_reader import BlockResult
+from toolkit.logs.formats import format_named
+from toolkit.logs.read.detect import SIDECAR, WHY_NOT
 from toolkit.logs.read.pool import Blocks, SourceSettings
 from toolkit.logs.rows.base import BadLine
+from toolkit.logs.rows.format import Beside, DocumentFormat, LineFormat, LogFormat
+from toolkit.logs.rows.results import BlockResult, no_garbage_collection
 from toolkit.records import content_id
 
 
@@ -51,7 +50,6 @@ class Run:
         self._files = files
         self._blocks = blocks
         self._marks: Marks = {} if marks is None else marks
-        self._workload_files = [f.place for f in files if f.kind is Kind.METASCHEDULE_WORKLOAD]
 
     def run(self, done: Callable[[SourceReport], None]) -> None:
         """Ingest all files; ``done`` is told of each when its last line is taken in."""
@@ -75,18 +73,19 @@ class Run:
     def _jobs(self, done: Callable[[SourceReport], None]) -> Iterator[_Job]:
         seen: set[str] = set()
         for file in self._files:
-            if file.kind is Kind.SIDECAR or file.source_id in seen:
+            if file.kind == SIDECAR or file.source_id in seen:
                 continue
             seen.add(file.source_id)
-            if file.kind not in READABLE:
+            if file.kind in WHY_NOT:
                 why = file.trouble or WHY_NOT[file.kind]
-                done(SourceReport(str(file.place), file.kind.value, "skipped", message=why))
+                done(SourceReport(str(file.place), file.kind, "skipped", message=why))
                 continue
-            reading = self._open(file)
+            found = format_named(file.kind)
+            reading = self._open(file, found)
             if reading is None:
-                done(SourceReport(str(file.place), file.kind.value, "unchanged"))
-            elif file.kind in DOCUMENTS:
-                yield from self._document(reading)
+                done(SourceReport(str(file.place), file.kind, "unchanged"))
+            elif isinstance(found, DocumentFormat):
+                yield from self._document(reading, found)
             else:
                 yield from self._lines(reading)
 
@@ -94,19 +93,19 @@ class Run:
         index = reading.source.seen
         for block, mark in reading.blocks():
             future = self._blocks.submit(reading.settings, block, index)
-            if not reading.settings.portable:
+            if not reading.settings.beside.portable:
                 index += future.result().counted
             yield _Job(reading, block, mark, future)
         yield _Job(reading)
 
-    def _document(self, reading: Reading) -> Iterator[_Job]:
+    def _document(self, reading: Reading, found: DocumentFormat) -> Iterator[_Job]:
         """Read a file that is one document: as a whole, and anew when it has changed."""
         result: Future[BlockResult] = Future()
         try:
             data, mark = reading.document()
             name = reading.place.name.split(".")[0]
-            settings = reading.settings
-            read = read_document(data, settings.kind, name, settings.machine)
+            with no_garbage_collection():
+                read = found.read(data, name, reading.settings.machine)
             if read.unfinished:
                 reading.entry.outcome = "damaged"
                 reading.entry.message = "the document is cut off or damaged"
@@ -116,25 +115,24 @@ class Run:
             reading.entry.outcome, reading.entry.message = "damaged", str(error)
         yield _Job(reading)
 
-    def _open(self, file: LogFile) -> Reading | None:
+    def _open(self, file: LogFile, found: LogFormat) -> Reading | None:
         """Prepare to read a file; ``None`` where it was read before and has not changed."""
-        database, workloads = Database(), None
-        if file.kind is Kind.METASCHEDULE:
-            workloads = workload_file(file.place, self._workload_files)
-            database = read_database(file.place, workloads)
+        beside = Beside()
+        if isinstance(found, LineFormat):
+            companions = [f.place for f in self._files if f.kind == found.companion]
+            beside = found.beside(file.place, companions)
         source = self._store.source(file.source_id, str(file.place))
         # What is known of a source stays until something else is said of it.
         labels = file.labels if file.ruled else source.labels
-        machine = file.machine or database.machine or source.machine
-        beside = f"{workloads} {bool(database.trials)}"
-        context = content_id(machine or "", repr(sorted(labels.items())), beside)
+        machine = file.machine or beside.machine or source.machine
+        context = content_id(machine or "", repr(sorted(labels.items())), beside.context)
         size = file.place.path.stat().st_size
         same = source.finished and source.context == context and source.size == size
         if same and source.sha256 == file.sha256:
             return None
         if source.context != context:
             self._store.forget(source)
-        source.format, source.context, source.size = file.kind.value, context, size
+        source.format, source.context, source.size = file.kind, context, size
         source.machine, source.labels = machine, labels
-        settings = SourceSettings(file.kind, machine, database, file.place, workloads)
+        settings = SourceSettings(file.kind, machine, beside)
         return Reading(self._store, source, settings, file, self._marks)

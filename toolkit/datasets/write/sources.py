@@ -11,9 +11,9 @@ from pathlib import Path
 from toolkit.datasets.read.integrity import file_sha256
 from toolkit.errors import LogError
 from toolkit.logs.files.archives import Archive, is_archive
-from toolkit.logs.files.detect import Kind, detect, read_head, why_foreign
 from toolkit.logs.files.files import DecompressionErrors, Found, find_logs, open_log
 from toolkit.logs.files.places import Place
+from toolkit.logs.read.detect import FOREIGN, detect, read_head, why_foreign
 from toolkit.records import content_id
 
 
@@ -25,7 +25,7 @@ class LogFile:
     """
 
     place: Place
-    kind: Kind
+    kind: str
     labels: dict[str, str] = field(default_factory=dict)
     machine: str | None = None
     trouble: str | None = None
@@ -64,15 +64,15 @@ class _Finder:
         """Recognise a file, or the members of an archive."""
         path = found.path
         if found.trouble:
-            yield LogFile(Place(path), Kind.FOREIGN, trouble=found.trouble)
+            yield LogFile(Place(path), FOREIGN, trouble=found.trouble)
             return
         try:
             with open_log(path) as stream:
                 head = read_head(stream)
         except LogError as error:
-            yield LogFile(Place(path), Kind.FOREIGN, trouble=error.what)
+            yield LogFile(Place(path), FOREIGN, trouble=error.what)
         except (OSError, *DecompressionErrors) as error:
-            yield LogFile(Place(path), Kind.FOREIGN, trouble=f"cannot be read: {error}")
+            yield LogFile(Place(path), FOREIGN, trouble=f"cannot be read: {error}")
         else:
             if is_archive(head):
                 yield from self._unpack(path)
@@ -87,7 +87,7 @@ class _Finder:
             for name, head, why in archive.members(read_head):
                 file = self._file(Place(path, name, archive), head)
                 if why:
-                    file.kind, file.trouble = Kind.FOREIGN, why
+                    file.kind, file.trouble = FOREIGN, why
                 heads[name] = file
         except LogError as error:
             trouble = error.what
@@ -98,7 +98,7 @@ class _Finder:
             file.__dict__["sha256"] = digest
             yield file
         if trouble:
-            yield LogFile(Place(path), Kind.FOREIGN, trouble=trouble)
+            yield LogFile(Place(path), FOREIGN, trouble=trouble)
 
     def _file(self, place: Place, head: bytes) -> LogFile:
         labels: dict[str, str] = {}
@@ -107,6 +107,6 @@ class _Finder:
             labels = {k: v for k, v in match.groupdict().items() if v is not None}
         named = labels.pop("machine", None)
         kind = detect(head, place.name)
-        trouble = why_foreign(head) if kind is Kind.FOREIGN else None
+        trouble = why_foreign(head) if kind == FOREIGN else None
         machine = self._machine or named
         return LogFile(place, kind, labels, machine, trouble, ruled=self._rule is not None)

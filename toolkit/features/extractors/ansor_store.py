@@ -25,7 +25,7 @@ from toolkit.errors import DatasetError
 from toolkit.features.base import CandidateGroup, FeatureBlock
 from toolkit.features.extractors.per_store import STORE_COLUMNS, fold
 from toolkit.features.extractors.worker_process import WorkerProcess
-from toolkit.logs.formats.writers import ansor_line
+from toolkit.logs.formats.ansor.format import ansor_line
 from toolkit.records import Task
 
 COLUMNS = (

@@ -21,6 +21,7 @@ import orjson
 from numpy.typing import NDArray
 
 from toolkit import children
+from toolkit.compiler import require_tvm
 from toolkit.errors import DatasetError
 from toolkit.features.base import CandidateGroup, FeatureBlock
 from toolkit.features.extractors.worker_process import WorkerProcess
@@ -83,6 +84,7 @@ class PerStoreExtractor:
                 "per-store features need the candidates' schedules",
                 cure="use the extractor 'primitives' for candidates that are not recorded",
             )
+        require_tvm()
         values = np.full((len(group), len(COLUMNS)), np.nan, dtype=np.float32)
         header = {
             "workload": group.task.blob,

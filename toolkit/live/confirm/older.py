@@ -26,7 +26,7 @@ from toolkit.live.measure.machine import noise_warnings
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.measure.turns import OpenDevice
 from toolkit.locks import one_writer
-from toolkit.logs.formats.writers import ansor_line
+from toolkit.logs.formats.ansor.format import ansor_line
 from toolkit.progress import SILENT, Progress, Step
 from toolkit.records import Task, TrialState
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -113,9 +114,11 @@ def from_file(path: Path) -> Iterator[Workload]:
     """
     if not path.is_file():
         raise LiveError("there is no such file", where=path)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    spec = importlib.util.spec_from_file_location(f"_workloads_of_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # TVMScript looks its module up to read the source of what it decorates.
+    sys.modules[spec.name] = module
     with _told(path):
         spec.loader.exec_module(module)
     workloads = getattr(module, "WORKLOADS", None)

@@ -1,4 +1,4 @@
-"""Where the bytes of logs come from: found, decompressed, told by their content.
+"""Where the bytes of logs come from: found, decompressed.
 
 Imports the ground alone.
 """

@@ -1,4 +1,50 @@
-"""One folder a format, and what writes logs again.
+"""One folder a format.
 
-Imports ``logs.rows`` and ``logs.files``.
+Imports ``logs.files`` and ``logs.rows``.
 """
+
+from __future__ import annotations
+
+from toolkit.errors import UnknownNameError
+from toolkit.logs.rows.format import DocumentFormat, LineFormat, LogFormat
+from toolkit.registry import Registry
+
+FORMATS = Registry(
+    "format",
+    {
+        "ansor": "toolkit.logs.formats.ansor.format:Ansor",
+        "autotvm": "toolkit.logs.formats.autotvm.format:AutoTVM",
+        "kernel-tuner": "toolkit.logs.formats.kernel_tuner.format:KernelTuner",
+        "metaschedule": "toolkit.logs.formats.metaschedule.format:MetaSchedule",
+        "metaschedule-workload": "toolkit.logs.formats.metaschedule.format:MetaScheduleWorkloads",
+        "t4": "toolkit.logs.formats.kernel_tuner.format:T4",
+    },
+)
+
+__all__ = ["FORMATS", "document_formats", "format_named", "line_formats"]
+
+
+def format_named(name: str) -> LogFormat:
+    """Return a format; one that claims nothing where none is called so.
+
+    A dataset may hold records of a format whose plug-in is not installed.
+    """
+    try:
+        found: LogFormat = FORMATS.get(name)()
+    except UnknownNameError:
+        return LogFormat()
+    return found
+
+
+def line_formats() -> list[LineFormat]:
+    """All formats with a record a line."""
+    return [found for found in _all() if isinstance(found, LineFormat)]
+
+
+def document_formats() -> list[DocumentFormat]:
+    """All formats with one document a file."""
+    return [found for found in _all() if isinstance(found, DocumentFormat)]
+
+
+def _all() -> list[LogFormat]:
+    return [format_named(name) for name in FORMATS.names()]

@@ -1,4 +1,4 @@
 """Lines to rows, in as many processes as one likes.
 
-Imports the formats of lines.
+Imports ``logs.formats``, and names none of them.
 """

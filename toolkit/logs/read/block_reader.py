@@ -2,65 +2,31 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
-from toolkit.logs.files.detect import Kind
 from toolkit.logs.files.files import Block
-from toolkit.logs.formats.ansor.blocks import AnsorBlocks
-from toolkit.logs.formats.metaschedule.blocks import MetaScheduleBlocks
-from toolkit.logs.formats.metaschedule.reader import Database
 from toolkit.logs.read.line_reader import BLANK, COMMENT, TOO_LONG, LineReader
 from toolkit.logs.rows.base import BadLine
+from toolkit.logs.rows.results import (
+    REJECTED_BYTES,
+    BlockResult,
+    Rejected,
+    no_garbage_collection,
+)
 from toolkit.logs.rows.rows import Rows
-from toolkit.records import Sketch, Task
 
 UNFINISHED = "unfinished: the file ends within this line"
-REJECTED_BYTES = 4096
 _REASON_CHARACTERS = 500
-
-
-class Rejected(NamedTuple):
-    """A line that is no record; ``content`` is cut at 4 KiB."""
-
-    line: int
-    offset: int
-    reason: str
-    content: bytes
-
-
-@dataclass
-class BlockResult:
-    """What a block's lines gave.
-
-    ``lines == len(rows) + len(rejected)``; ``counted`` are those that are neither blank nor
-    comments; ``unfinished`` says that the last one is cut off by the end of the file.
-    ``workloads`` maps MetaSchedule task ids to workload indices.
-    """
-
-    rows: Any
-    lines: int
-    counted: int
-    rejected: list[Rejected] = field(default_factory=list)
-    tasks: list[Task] = field(default_factory=list)
-    sketches: list[Sketch] = field(default_factory=list)
-    workloads: dict[str, int] = field(default_factory=dict)
-    unfinished: bool = False
 
 
 class BlockReader:
     """Reads the blocks of one source."""
 
-    def __init__(self, kind: Kind, machine: str | None, database: Database | None = None) -> None:
-        self._lines = LineReader(kind, machine, database)
-        self._together: AnsorBlocks | MetaScheduleBlocks | None = None
-        if kind is Kind.ANSOR:
-            self._together = AnsorBlocks(self._lines.ansor)
-        elif kind is Kind.METASCHEDULE and database is not None and not database.trials:
-            self._together = MetaScheduleBlocks(self._lines.metaschedule)
+    def __init__(self, kind: str, machine: str | None, beside: Any = None) -> None:
+        self._lines = LineReader(kind, machine, beside)
+        self._format, self._own = self._lines.formats[0], self._lines.readers.get(kind)
+        self._together = None if self._own is None else self._format.together(self._own)
 
     def read(self, block: Block, index: int) -> BlockResult:
         """Read a block; ``index`` is the number of counted lines of the source before it."""
@@ -103,18 +69,12 @@ class BlockReader:
             rejected=rejected,
             tasks=list(rows.tasks.values()),
             sketches=list(rows.sketches.values()),
-            workloads={t: w for t, w in self._lines.workloads.items() if t in rows.tasks},
+            space_sizes=self._space_sizes(rows),
             unfinished=unfinished,
         )
 
-
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """Keep the cycle collector from walking millions of young lists (ten times the time)."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+    def _space_sizes(self, rows: Rows) -> dict[str, int]:
+        if self._own is None:
+            return {}
+        sizes = self._format.space_sizes(self._own)
+        return {task: size for task, size in sizes.items() if task in rows.tasks}

@@ -6,35 +6,25 @@ from typing import Any
 
 import orjson
 
-from toolkit.logs.files.detect import Kind, kind_of_object
-from toolkit.logs.formats.ansor.reader import AnsorReader
-from toolkit.logs.formats.autotvm.reader import AutoTVMReader
-from toolkit.logs.formats.metaschedule.reader import Database, MetaScheduleReader
-from toolkit.logs.formats.metaschedule.workload import read_workload
+from toolkit.logs.formats import line_formats
 from toolkit.logs.rows.base import TOO_DEEP, BadLine, Reading, refuse_deep
 from toolkit.logs.rows.repeated_keys import count_keys, refuse_repeated
 
 COMMENT = "a comment"
 BLANK = "a blank line"
-WORKLOAD = "a workload (kept with its task)"
 TOO_LONG = "longer than a line of any log"
-NOT_FOR_RECORDS = frozenset({COMMENT, BLANK, WORKLOAD})
-"""Reasons of lines that were never meant to be records: no cause for concern."""
 
 
 class LineReader:
     """Reads single lines of one source, whose format was recognised by its first lines."""
 
-    def __init__(self, kind: Kind, machine: str | None, database: Database | None = None) -> None:
-        self.kind = kind
-        self._autotvm = AutoTVMReader(machine)
-        self.ansor = AnsorReader(machine)
-        self.metaschedule = MetaScheduleReader(database or Database(), machine)
-
-    @property
-    def workloads(self) -> dict[str, int]:
-        """Workload index by task id, of the MetaSchedule tasks met so far."""
-        return self.metaschedule.workloads
+    def __init__(self, kind: str, machine: str | None, beside: Any = None) -> None:
+        # A file may hold lines of several formats: those of its own are tried first.
+        self.formats = sorted(line_formats(), key=lambda found: found.name != kind)
+        self.readers = {
+            found.name: found.reader(machine, beside if found.name == kind else None)
+            for found in self.formats
+        }
 
     def read(self, data: bytes, index: int) -> Reading:
         """Read one line; ``index`` counts the source's lines that are neither blank nor comment.
@@ -49,9 +39,6 @@ class LineReader:
             raise BadLine(BLANK)
         if text.startswith(b"#"):
             raise BadLine(COMMENT)
-        if self.kind is Kind.METASCHEDULE_WORKLOAD:
-            read_workload(text)
-            raise BadLine(WORKLOAD)
         try:
             entry: Any = orjson.loads(text)
         except orjson.JSONDecodeError as error:
@@ -64,13 +51,9 @@ class LineReader:
     def _interpret(self, entry: Any, index: int, text: bytes) -> Reading:
         refuse_deep(text)
         refuse_repeated(text, _keys(entry))
-        if isinstance(entry, list):
-            return self.metaschedule.interpret(entry, index, text)
-        kind = kind_of_object(entry)
-        if kind is Kind.AUTOTVM:
-            return self._autotvm.interpret(entry)
-        if kind is Kind.ANSOR:
-            return self.ansor.interpret(entry)
+        for found in self.formats:
+            if found.accepts(entry):
+                return self.readers[found.name].interpret(entry, index, text)
         raise BadLine("JSON, but not a tuning record")
 
 

@@ -10,40 +10,23 @@ from typing import IO, Any, Protocol
 
 from toolkit import children
 from toolkit.errors import ToolkitError
-from toolkit.logs.files.detect import Kind
 from toolkit.logs.files.files import Block
-from toolkit.logs.files.places import Place
-from toolkit.logs.formats.metaschedule.reader import Database
-from toolkit.logs.read.block_reader import BlockReader, BlockResult
+from toolkit.logs.formats import FORMATS
+from toolkit.logs.read.block_reader import BlockReader
 from toolkit.logs.read.transfer import decode_result, read_frame, write_frame
+from toolkit.logs.rows.format import Beside
+from toolkit.logs.rows.results import BlockResult
 
 PIPE_BYTES = 2**20
 
 
 @dataclass(frozen=True)
 class SourceSettings:
-    """What a reader must know of a source.
+    """What a reader must know of a source: its format, its machine, what stands beside it."""
 
-    ``records`` and ``workloads`` are the files of a MetaSchedule database, from which another
-    process reads what stands beside the records.
-    """
-
-    kind: Kind
+    kind: str
     machine: str | None
-    database: Database
-    records: Place | None = None
-    workloads: Place | None = None
-
-    @property
-    def portable(self) -> bool:
-        """Whether another process can read blocks of this source.
-
-        Not where records are described by their place in the source (a collector's sidecar),
-        which follows from all blocks before, and not where the database lies in an archive.
-        """
-        has_trials = callable(self.database.trials) or len(self.database.trials) > 0
-        packed = self.workloads is not None and self.workloads.member is not None
-        return not has_trials and not packed
+    beside: Beside
 
 
 class Blocks(Protocol):
@@ -68,7 +51,7 @@ class InProcess:
     def submit(self, settings: SourceSettings, block: Block, index: int) -> Future[BlockResult]:
         """Read a block and return its finished future."""
         if self._reader is None or self._settings is not settings:
-            self._reader = BlockReader(settings.kind, settings.machine, settings.database)
+            self._reader = BlockReader(settings.kind, settings.machine, settings.beside)
             self._settings = settings
         future: Future[BlockResult] = Future()
         future.set_result(self._reader.read(block, index))
@@ -90,7 +73,7 @@ class WorkerPool:
 
     def submit(self, settings: SourceSettings, block: Block, index: int) -> Future[BlockResult]:
         """Hand a block to the next idle worker."""
-        if not settings.portable:
+        if not settings.beside.portable or settings.kind in FORMATS.added:
             return self._local.submit(settings, block, index)
         return self._threads.submit(self._read, settings, block)
 
@@ -135,7 +118,9 @@ class _Process:
         answer: tuple[Any, bytes] | None = None
         try:
             if settings is not self._settings:
-                write_frame(stdin, {"source": _description(settings)})
+                description = settings.beside.description()
+                source = {"kind": settings.kind, "machine": settings.machine}
+                write_frame(stdin, {"source": {**source, "beside": description}})
                 self._settings = settings
             place = block._asdict()
             body = place.pop("body")
@@ -167,12 +152,3 @@ def _widen(pipe: IO[bytes] | None) -> None:
             fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     except (ImportError, AttributeError, OSError):  # other systems, or the user's limit
         pass
-
-
-def _description(settings: SourceSettings) -> dict[str, Any]:
-    return {
-        "kind": settings.kind.value,
-        "machine": settings.machine,
-        "records": None if settings.records is None else str(settings.records),
-        "workloads": None if settings.workloads is None else str(settings.workloads),
-    }

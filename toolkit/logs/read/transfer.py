@@ -13,7 +13,7 @@ from typing import IO, Any
 import orjson
 import pyarrow as pa
 
-from toolkit.logs.read.block_reader import BlockResult, Rejected
+from toolkit.logs.rows.results import BlockResult, Rejected
 from toolkit.records import Knob, Sketch, Task
 
 
@@ -48,7 +48,7 @@ def encode_result(result: BlockResult) -> tuple[Any, memoryview]:
         "lines": result.lines,
         "counted": result.counted,
         "unfinished": result.unfinished,
-        "workloads": result.workloads,
+        "space_sizes": result.space_sizes,
         "rejected": [
             [line, offset, reason, base64.b64encode(content).decode()]
             for line, offset, reason, content in result.rejected
@@ -71,7 +71,7 @@ def decode_result(head: Any, body: bytes) -> BlockResult:
         lines=head["lines"],
         counted=head["counted"],
         unfinished=head["unfinished"],
-        workloads=head["workloads"],
+        space_sizes=head["space_sizes"],
         rejected=[
             Rejected(line, offset, reason, base64.b64decode(content))
             for line, offset, reason, content in head["rejected"]

@@ -7,16 +7,13 @@ and other ways would import the caller's main module again.
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
-from toolkit.logs.files.detect import Kind
 from toolkit.logs.files.files import Block
-from toolkit.logs.files.places import Place
-from toolkit.logs.formats.metaschedule.databases import read_database
-from toolkit.logs.formats.metaschedule.reader import Database
-from toolkit.logs.read.block_reader import BlockReader, BlockResult
+from toolkit.logs.formats import FORMATS
+from toolkit.logs.read.block_reader import BlockReader
 from toolkit.logs.read.transfer import encode_result, read_frame, write_frame
+from toolkit.logs.rows.results import BlockResult
 from toolkit.records import Sketch, Task
 
 MACHINES = 8
@@ -27,24 +24,24 @@ class Worker:
     """Answers frames: a source's description opens a reader, a block is read by it."""
 
     def __init__(self) -> None:
-        self._reader = BlockReader(Kind.FOREIGN, None)
-        self._ansor: dict[str | None, BlockReader] = {}
+        self._reader = BlockReader("", None)
+        self._learned: dict[tuple[str, str | None], BlockReader] = {}
         self._tasks: dict[str, Task] = {}
         self._sketches: dict[str, Sketch] = {}
 
     def open(self, source: dict[str, Any]) -> None:
         """Begin another source."""
-        database = Database()
-        if source["workloads"] is not None:
-            database = read_database(_place(source["records"]), _place(source["workloads"]))
-        kind, machine = Kind(source["kind"]), source["machine"]
-        if kind is Kind.ANSOR:
+        kind, machine = source["kind"], source["machine"]
+        found = FORMATS.get(kind)()
+        if found.learns:
             # Tasks and the shapes of lines recur in the files of a folder: learn them once.
-            if len(self._ansor) >= MACHINES:
-                self._ansor.clear()
-            self._reader = self._ansor.setdefault(machine, BlockReader(kind, machine))
+            if len(self._learned) >= MACHINES:
+                self._learned.clear()
+            known = self._learned.get((kind, machine))
+            self._reader = known or BlockReader(kind, machine)
+            self._learned[kind, machine] = self._reader
         else:
-            self._reader = BlockReader(kind, machine, database)
+            self._reader = BlockReader(kind, machine, found.reopened(source["beside"]))
         self._tasks, self._sketches = {}, {}
 
     def read(self, place: dict[str, Any], body: bytes) -> BlockResult:
@@ -55,10 +52,6 @@ class Worker:
         result.sketches = [s for s in result.sketches if self._sketches.get(s.sketch_id) != s]
         self._sketches.update((sketch.sketch_id, sketch) for sketch in result.sketches)
         return result
-
-
-def _place(path: str) -> Place:
-    return Place(Path(path))
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
 """What every reader shares: identities, columns, many lines at once.
 
-Imports the ground alone.
+Imports ``logs.files``.
 """

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from toolkit.logs.formats import format_named
 from toolkit.records import Sketch, iter_ways
 from toolkit.training.table.neighbours import ANY, DOWN, UP, Gains, direction_gains
 from toolkit.training.table.table import MeasuredGroup
@@ -84,9 +85,9 @@ def choices(sketch: Sketch, gains: Gains, level: str) -> Choices:
 def rule_weights(task_format: str, gpu: bool, rules: Sequence[str]) -> Floats:
     """TVM's fixed weight of each direction's rule.
 
-    AutoTVM has no mutation rules; MetaSchedule's weights stand for them.
+    AutoTVM has no mutation rules; MetaSchedule's weights stand for them, as for other formats.
     """
-    family = task_format if task_format == "ansor" else "metaschedule"
+    family = format_named(task_format).mutation_weights
     table = RULE_WEIGHTS[f"{family}/{'gpu' if gpu else 'cpu'}"]
     return np.array([table.get(rule, OTHER_WEIGHT) for rule in rules])
 

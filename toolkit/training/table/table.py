@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.features.base import CandidateGroup, FeatureBlock
+from toolkit.logs.formats import format_named
 from toolkit.records import Task, canonical_json, content_id
 
 Floats = NDArray[np.float64]
@@ -96,7 +97,7 @@ class Table:
 def workload_key(task: Task) -> str:
     """Identity of what a task computes, whatever target, machine and schedule."""
     parts = [task.format, task.workload, task.arguments]
-    if task.format == "ansor":
+    if format_named(task.format).bare_workloads:
         # A bare key means different shapes in different networks: extents tell them apart.
         parts.append(list(task.extents) if not task.arguments else [])
     return content_id("workload", canonical_json(parts))

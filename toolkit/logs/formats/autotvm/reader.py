@@ -63,15 +63,15 @@ class AutoTVMReader:
 
     def read(self, line: bytes, index: int) -> Reading:
         """Read one line (see the module's text for the layouts)."""
-        del index
         try:
             entry = orjson.loads(line)
         except orjson.JSONDecodeError as error:
             raise BadLine(f"not JSON: {error}") from None
-        return self.interpret(entry)
+        return self.interpret(entry, index, line)
 
-    def interpret(self, entry: Any) -> Reading:
+    def interpret(self, entry: Any, index: int = 0, line: bytes = b"") -> Reading:
         """Interpret a line that has been decoded."""
+        del index, line
         if not isinstance(entry, dict):
             raise BadLine("an AutoTVM line is a JSON object")
         if "input" in entry:

@@ -1,4 +1,4 @@
 """Documents of Kernel Tuner and of the T4 schema.
 
-Imports ``logs.rows``, ``logs.files``, ``logs.read``.
+Imports ``logs.rows``.
 """

@@ -8,12 +8,14 @@ from typing import Any
 
 import orjson
 
-from toolkit.logs.files.detect import Kind
 from toolkit.logs.rows.base import BadLine
 from toolkit.logs.rows.repeated_keys import count_keys, decode, refuse_constant, written_keys
 
+T4, KERNEL_TUNER = "t4", "kernel-tuner"
+"""Names of the two formats."""
 
-def decode_document(data: bytes, kind: Kind) -> tuple[Any, int]:
+
+def decode_document(data: bytes, kind: str) -> tuple[Any, int]:
     """Decode a document; also give how many bytes of it were understood.
 
     Raises
@@ -27,7 +29,7 @@ def decode_document(data: bytes, kind: Kind) -> tuple[Any, int]:
     except orjson.JSONDecodeError as error:
         closed = data.rstrip().rstrip(b",") + b"}}"  # a cache that is still being written
         try:
-            document = orjson.loads(closed if kind is Kind.KERNEL_TUNER else data)
+            document = orjson.loads(closed if kind == KERNEL_TUNER else data)
         except orjson.JSONDecodeError:
             found = _before_damage(data, kind)
             if found is None:
@@ -38,12 +40,12 @@ def decode_document(data: bytes, kind: Kind) -> tuple[Any, int]:
     return document, len(data)
 
 
-def _before_damage(data: bytes, kind: Kind) -> tuple[Any, int] | None:
+def _before_damage(data: bytes, kind: str) -> tuple[Any, int] | None:
     """Read the entries of a damaged document one by one, up to the damage."""
-    opened = re.search(rb'"results"\s*:\s*\[' if kind is Kind.T4 else rb'"cache"\s*:\s*\{', data)
+    opened = re.search(rb'"results"\s*:\s*\[' if kind == T4 else rb'"cache"\s*:\s*\{', data)
     if opened is None:
         return None
-    ends = "]}" if kind is Kind.T4 else "}}"
+    ends = "]}" if kind == T4 else "}}"
     # Every byte is one character, whatever it stands for: places stay places.
     text = data.decode("latin-1")
     parser = json.JSONDecoder(parse_constant=refuse_constant)
@@ -51,7 +53,7 @@ def _before_damage(data: bytes, kind: Kind) -> tuple[Any, int] | None:
     space = re.compile(r"[\s,:]*")
     try:
         while True:
-            if kind is Kind.KERNEL_TUNER:
+            if kind == KERNEL_TUNER:
                 _, at = parser.raw_decode(text, _behind(space, text, at))
             _, at = parser.raw_decode(text, _behind(space, text, at))
             end = at

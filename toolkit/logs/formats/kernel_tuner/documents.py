@@ -24,14 +24,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from toolkit.logs.files.detect import Kind
-from toolkit.logs.formats.kernel_tuner.document_text import decode_document
-from toolkit.logs.read.block_reader import (
-    REJECTED_BYTES,
-    BlockResult,
-    Rejected,
-    no_garbage_collection,
-)
+from toolkit.logs.formats.kernel_tuner.document_text import KERNEL_TUNER, T4, decode_document
 from toolkit.logs.rows.base import (
     TOO_DEEP,
     BadLine,
@@ -43,13 +36,11 @@ from toolkit.logs.rows.base import (
 )
 from toolkit.logs.rows.identity import KnobList, learn_labels, make_sketch, make_task
 from toolkit.logs.rows.repeated_keys import TWICE, Repeated, holds_repeated
+from toolkit.logs.rows.results import REJECTED_BYTES, BlockResult, Rejected
 from toolkit.logs.rows.rows import Rows
 from toolkit.records import Sketch, Task, TrialState, canonical_json
 
 CUT = "unfinished: the document is cut off or damaged within this entry"
-
-MAX_DOCUMENT_BYTES = 96 * 2**20
-"""A document is read as a whole; larger ones are refused, to keep memory bounded."""
 
 _T4_STATES = {
     "correct": TrialState.OK,
@@ -94,7 +85,7 @@ class _Entry(NamedTuple):
     timestamp: Any
 
 
-def read_document(data: bytes, kind: Kind, name: str, machine: str | None) -> BlockResult:
+def read_document(data: bytes, kind: str, name: str, machine: str | None) -> BlockResult:
     """Read a document; ``name`` stands for the workload where the document does not tell it.
 
     Of a damaged document the entries before the damage are read; the rest is one rejected line.
@@ -105,14 +96,13 @@ def read_document(data: bytes, kind: Kind, name: str, machine: str | None) -> Bl
         When it is not the document that it seemed to be.
     """
     try:
-        with no_garbage_collection():
-            document, end = decode_document(data, kind)
-            if type(document) is Repeated:
-                raise BadLine(TWICE)
-            if not isinstance(document, dict):
-                raise BadLine("the document is not a JSON object")
-            parse = _t4 if kind is Kind.T4 else _cache
-            result = _Document(*parse(document, name, machine)).read()
+        document, end = decode_document(data, kind)
+        if type(document) is Repeated:
+            raise BadLine(TWICE)
+        if not isinstance(document, dict):
+            raise BadLine("the document is not a JSON object")
+        parse = _t4 if kind == T4 else _cache
+        result = _Document(*parse(document, name, machine)).read()
     except (RecursionError, UnicodeError, orjson.JSONEncodeError):
         raise BadLine(TOO_DEEP) from None
     if end < len(data):
@@ -255,7 +245,7 @@ def _t4(
     about = about if isinstance(about, dict) else {}
     unit = _UNITS.get(str(about.get("timeunit") or "ms"), 1e-3)
     task = make_task(
-        format=Kind.T4.value,
+        format=T4,
         workload=str(about.get("workload") or name),
         arguments=_shallow(about.get("arguments")),
         target=str(about.get("target") or ""),
@@ -310,7 +300,7 @@ def _cache(
         raise BadLine("the cache has no entries")
     device = document.get("device_name")
     task = make_task(
-        format=Kind.KERNEL_TUNER.value,
+        format=KERNEL_TUNER,
         workload=str(document.get("kernel_name") or name),
         arguments=_shallow(document.get("problem_size")),
         target=str(device or ""),

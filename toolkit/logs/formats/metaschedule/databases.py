@@ -9,14 +9,45 @@ from typing import Any
 import orjson
 
 from toolkit.errors import LogError
-from toolkit.logs.files.detect import Kind, detect, read_head
-from toolkit.logs.files.files import DecompressionErrors, read_blocks
+from toolkit.logs.files.files import BOM, DecompressionErrors, read_blocks
 from toolkit.logs.files.places import Place
 from toolkit.logs.formats.metaschedule.reader import Database
 from toolkit.logs.formats.metaschedule.workload import Workload, read_workload
 from toolkit.logs.rows.base import BadLine
+from toolkit.logs.rows.format import Beside
 
 _ENDINGS = r"(\.json)?(\.(gz|xz|zst))?$"
+_WORKLOAD = re.compile(rb'\[\s*"\d+"\s*,\s*"')
+_HEAD_BYTES = 2**16
+
+
+class Files(Beside):
+    """What stands beside a database's records, and the files that say it."""
+
+    def __init__(self, database: Database, records: Place, workloads: Place | None) -> None:
+        self.database = database
+        self.machine = database.machine
+        self._records, self._workloads = records, workloads
+        # Where records are described by their place in the source (a collector's sidecar), that
+        # follows from all blocks before; another process cannot open what lies in an archive.
+        has_trials = callable(database.trials) or len(database.trials) > 0
+        packed = workloads is not None and workloads.member is not None
+        self.portable = not has_trials and not packed
+
+    @property
+    def context(self) -> str:
+        """The file of workloads, and whether a sidecar describes the records."""
+        return f"{self._workloads} {bool(self.database.trials)}"
+
+    def description(self) -> Any:
+        """The paths of both files."""
+        workloads = self._workloads
+        return [str(self._records), None if workloads is None else str(workloads)]
+
+
+def looks_like_workload(line: bytes) -> bool:
+    """Whether a line begins like a workload; it may be cut off."""
+    return _WORKLOAD.match(line) is not None
 
 
 def workload_file(records: Place, known: Iterable[Place] = ()) -> Place | None:
@@ -41,9 +72,15 @@ def _holds_workloads(place: Place) -> bool:
         return False
     try:
         with place.open() as stream:
-            return detect(read_head(stream), place.name) is Kind.METASCHEDULE_WORKLOAD
+            head = stream.read(_HEAD_BYTES).removeprefix(BOM)
+        return any(looks_like_workload(line.strip()) for line in head.split(b"\n"))
     except (LogError, OSError, *DecompressionErrors):
         return False
+
+
+def read_files(records: Place, workloads: Place | None) -> Files:
+    """Read what stands beside a database's records, and keep where it stands."""
+    return Files(read_database(records, workloads), records, workloads)
 
 
 def read_database(records: Place, workloads: Place | None) -> Database:

@@ -64,7 +64,7 @@ class MetaScheduleReader:
     format = FORMAT
 
     def __init__(self, database: Database, machine: str | None = None) -> None:
-        self._database = database
+        self.database = database
         self._machine = machine or database.machine
         self.workloads: dict[str, int] = {}
         self._tasks = Interner()
@@ -94,7 +94,7 @@ class MetaScheduleReader:
         skeleton = self._skeleton(trace[0], line)
         decisions = skeleton.decide(trace[1])
         state, run_times = outcome_of([] if costs is None else costs, None)
-        described = self._database.trial(index)
+        described = self.database.trial(index)
         if described and not run_times:
             state = _state(described.get("state"))
         task, tvm_version = self._task(which, target, arguments, line)
@@ -144,7 +144,7 @@ class MetaScheduleReader:
         return kept
 
     def task(self, which: int, target: Any, arguments: Any) -> tuple[Task, str | None]:
-        workloads = self._database.workloads
+        workloads = self.database.workloads
         if not workloads:
             raise BadLine("the database's workload file is missing")
         workload = workloads[which] if 0 <= which < len(workloads) else None
@@ -160,7 +160,7 @@ class MetaScheduleReader:
             raise BadLine("the target is neither an object nor a string")
         task = make_task(
             format=FORMAT,
-            workload=self._database.names.get(which) or workload.name,
+            workload=self.database.names.get(which) or workload.name,
             arguments=[],
             target=text,
             target_kind=kind if isinstance(kind, str) else "unknown",

@@ -16,6 +16,9 @@ import orjson
 
 from toolkit.logs.rows.base import BadLine, check_extents
 
+WORKLOAD = "a workload (kept with its task)"
+"""Why a workload is no record."""
+
 
 @dataclass(frozen=True, slots=True)
 class Block:

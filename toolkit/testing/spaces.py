@@ -1,4 +1,4 @@
-"""Small spaces for tests: a finite one with a known optimum, and one that cannot be listed."""
+"""Small spaces to test on: a finite one with a known optimum, and one that cannot be listed."""
 
 from __future__ import annotations
 
@@ -53,16 +53,19 @@ class OpenSpace:
         self.size: int | None = None
 
     def candidates(self) -> Sequence[Candidate]:
+        """Refuse: it cannot be listed."""
         raise SearchError("this space cannot be listed")
 
     def sample(
         self, rng: np.random.Generator, n: int, sketch_id: str | None = None
     ) -> list[Candidate]:
+        """Draw distinct candidates at random."""
         every = toy_decisions()
         picks = rng.choice(len(every), size=min(n, len(every)), replace=False)
         return [toy_candidate(every[i]) for i in picks]
 
     def neighbours(self, candidate: Candidate, knob: str | None = None) -> list[Candidate]:
+        """Candidates that differ in one decision."""
         d = candidate.decisions
         found = []
         for k in SKETCH.knobs:
@@ -75,6 +78,7 @@ class OpenSpace:
         return found
 
     def directions(self, candidate: Candidate) -> list[Direction]:
+        """Up and down in every knob."""
         found = []
         for k in SKETCH.knobs:
             values = list(k.choices or TILES)
@@ -88,6 +92,7 @@ class OpenSpace:
     def mutate(
         self, candidate: Candidate, direction: Direction, rng: np.random.Generator
     ) -> Candidate | None:
+        """Change one knob to a value further up or down."""
         assert direction.knob is not None
         k = SKETCH.knob(direction.knob)
         part = k.free.start
@@ -101,6 +106,7 @@ class OpenSpace:
         return toy_candidate((*d[:part], value, *d[part + 1 :]))
 
     def features(self, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
+        """Logarithms of both tiles, and the unrolling."""
         return np.array(
             [
                 [np.log2(c.decisions[1]), np.log2(c.decisions[3]), c.decisions[4]]
@@ -117,6 +123,7 @@ class FormulaOracle:
         self.measured: list[str] = []
 
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
+        """One trial each."""
         trials = []
         for candidate in candidates:
             self.measured.append(candidate.candidate_id)
@@ -155,32 +162,39 @@ class FiniteSpace(OpenSpace):
         )
 
     def candidates(self) -> Sequence[Candidate]:
+        """All of them."""
         return self._all
 
     def index_of(self, candidates: Sequence[Candidate]) -> NDArray[np.int64]:
+        """Place of each candidate, -1 where it is none."""
         return np.array([self._number.get(c.candidate_id, -1) for c in candidates], dtype=np.int64)
 
     def grid_order(self) -> NDArray[np.int64]:
+        """All numbers, first knob fastest."""
         keys = [self.graph.rank[k] for k in range(self.graph.knobs)]
         return np.lexsort([*keys, self.graph.sketch_of])
 
     def sample(
         self, rng: np.random.Generator, n: int, sketch_id: str | None = None
     ) -> list[Candidate]:
+        """Draw distinct candidates, of one sketch where it is named."""
         pool = [c for c in self._all if sketch_id in (None, c.sketch_id)]
         return [pool[i] for i in rng.permutation(len(pool))[:n].tolist()]
 
     def neighbours(self, candidate: Candidate, knob: str | None = None) -> list[Candidate]:
+        """Candidates that differ in one decision."""
         i = self._number[candidate.candidate_id]
         k = None if knob is None else self.graph.knob_number(i, knob)
         return [self._all[j] for j in self.graph.neighbours(i, k).tolist()]
 
     def directions(self, candidate: Candidate) -> list[Direction]:
+        """Directions that lead to listed candidates."""
         return self.graph.directions(self._number[candidate.candidate_id])
 
     def mutate(
         self, candidate: Candidate, direction: Direction, rng: np.random.Generator
     ) -> Candidate | None:
+        """A listed candidate in that direction."""
         i = self._number[candidate.candidate_id]
         assert direction.knob is not None
         pool = self.graph.one_way(i, self.graph.knob_number(i, direction.knob), direction.way)

@@ -1,0 +1,106 @@
+"""Every format runs its role's conformance suite, and so does one that is not in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import csv_format
+import loglines
+import orjson
+import pytest
+from test_documents import cache, t4
+
+from toolkit.datasets import export, ingest, open_dataset
+from toolkit.logs.formats import FORMATS
+from toolkit.testing import FormatConformance
+
+
+def autotvm(folder: Path) -> Path:
+    lines = [loglines.autotvm(i, (4, 8, 2 + i), timestamp=1.7e9 + i) for i in range(4)]
+    return loglines.write(folder / "a.json", *lines)
+
+
+def ansor(folder: Path) -> Path:
+    lines = [loglines.ansor(loglines.ansor_steps(tile=(t, 2, 4))) for t in (1, 2, 4)]
+    return loglines.write(folder / "a.json", *lines)
+
+
+def metaschedule(folder: Path) -> Path:
+    loglines.write(folder / "database_workload.json", loglines.workload())
+    records = [loglines.metaschedule(costs=[1e-3 + i * 1e-4]) for i in range(3)]
+    loglines.write(folder / "database_tuning_record.json", *records)
+    return folder
+
+
+def document(content: Any) -> Any:
+    def write(folder: Path) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        data = content.encode() if isinstance(content, str) else orjson.dumps(content)
+        (folder / "a.json").write_bytes(data)
+        return folder / "a.json"
+
+    return write
+
+
+LOGS = {
+    "autotvm": autotvm,
+    "ansor": ansor,
+    "metaschedule": metaschedule,
+    "t4": document(t4()),
+    "kernel-tuner": document(cache()),
+}
+
+
+class TestFormats(FormatConformance):
+    @pytest.fixture(params=LOGS)
+    def name(self, request: pytest.FixtureRequest) -> str:
+        return str(request.param)
+
+    @pytest.fixture
+    def plugin(self, name: str) -> Any:
+        return FORMATS.get(name)
+
+    @pytest.fixture
+    def log(self, name: str, tmp_path: Path) -> Path:
+        return LOGS[name](tmp_path / "logs")
+
+
+TABLE = """block,unroll,time_s
+16,yes,0.002
+32,yes,0.001
+32,no,0.0015
+64,no,
+"""
+
+
+@pytest.fixture
+def csv(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The format of this test, registered while it runs."""
+    monkeypatch.setattr(FORMATS, "_paths", dict(FORMATS._paths))
+    monkeypatch.setattr(FORMATS, "added", set())
+    FORMATS.add("csv", "csv_format:Csv")
+
+
+@pytest.mark.usefixtures("csv")
+class TestAFormatOfSomebodyElse(FormatConformance):
+    @pytest.fixture
+    def plugin(self) -> Any:
+        return csv_format.Csv
+
+    @pytest.fixture
+    def log(self, tmp_path: Path) -> Path:
+        (tmp_path / "table.csv").write_text(TABLE)
+        return tmp_path / "table.csv"
+
+    def test_its_records_are_exported_as_what_holds_any(self, log: Path, tmp_path: Path) -> None:
+        ingest(log, tmp_path / "dataset")
+        dataset = open_dataset(tmp_path / "dataset")
+        made = export(dataset, tmp_path / "out", "t4")
+        assert made["records"] == 4
+        report = ingest(tmp_path / "out", tmp_path / "again")
+        assert report.records == 4
+
+
+def test_every_registered_format_is_tested() -> None:
+    assert set(LOGS) | {"metaschedule-workload"} == set(FORMATS.names())

@@ -1,0 +1,44 @@
+"""Whether TVM is there: the live phase and TVM's own features need it, nothing else does."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from toolkit.errors import ToolkitError
+
+SUPPORTED = "0.27"
+"""The version of TVM whose spaces, databases and measuring processes the toolkit knows."""
+
+_INSTALL = "pip install 'tvm-tuning-toolkit[live]', in an environment of its own"
+
+
+def installed_tvm() -> str | None:
+    """Version of the TVM that an import would find, without importing it; ``None`` for none.
+
+    Of a TVM that was built and not installed it is what its build wrote down, or ``unknown``.
+    """
+    spec = find_spec("tvm")
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        return version("apache-tvm")
+    except PackageNotFoundError:
+        pass
+    written = Path(spec.origin).with_name("_version.py")
+    text = written.read_text(encoding="utf-8") if written.is_file() else ""
+    found = re.search(r"version = ['\"]([^'\"]+)", text)
+    return found.group(1) if found else "unknown"
+
+
+def require_tvm() -> None:
+    """Raise ``ToolkitError`` where there is no TVM, or one that does not fit."""
+    found = installed_tvm()
+    if found is None:
+        raise ToolkitError("this needs TVM, which is not installed", cure=_INSTALL)
+    if found != "unknown" and found.split(".")[:2] != SUPPORTED.split("."):
+        raise ToolkitError(
+            f"TVM {found} is installed, and the toolkit works with {SUPPORTED}", cure=_INSTALL
+        )

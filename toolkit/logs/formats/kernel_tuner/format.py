@@ -1,0 +1,227 @@
+"""T4 results and Kernel Tuner caches as formats; both can hold records of any other."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from toolkit.logs.formats.kernel_tuner.document_text import KERNEL_TUNER
+from toolkit.logs.formats.kernel_tuner.document_text import T4 as T4_NAME
+from toolkit.logs.formats.kernel_tuner.documents import read_document
+from toolkit.logs.rows.format import ANY_FORMAT, DocumentFormat
+from toolkit.logs.rows.results import BlockResult
+from toolkit.logs.rows.written import Row, Selection
+from toolkit.records import Sketch, Task, canonical_json
+
+
+class T4(DocumentFormat):
+    """T4 results (schema 1.0.0)."""
+
+    name = T4_NAME
+    writes = ANY_FORMAT
+
+    def recognises(self, head: bytes) -> bool:
+        """Whether the names of its fields are there."""
+        fields = (b'"results"', b'"configuration"', b'"invalidity"')
+        return head.lstrip()[:1] == b"{" and all(field in head for field in fields)
+
+    def read(self, data: bytes, name: str, machine: str | None) -> BlockResult:
+        """Read all results of a document."""
+        return read_document(data, self.name, name, machine)
+
+    def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:
+        """A document a task and sketch, in a folder."""
+        written = {}
+        for name, task, sketch, rows in selection.spaces():
+            metadata = {
+                "timeunit": "seconds",
+                "workload": task.workload,
+                "arguments": task.arguments,
+                "target": task.target,
+                "target_kind": task.target_kind,
+                "machine": task.machine,
+            }
+            results = [t4_result(row, sketch) for row in rows]
+            document = {"schema_version": "1.0.0", "metadata": metadata, "results": results}
+            written[out / name] = orjson.dumps(document)
+        return written
+
+
+class KernelTuner(DocumentFormat):
+    """Kernel Tuner caches (schema 1.1.0)."""
+
+    name = KERNEL_TUNER
+    writes = ANY_FORMAT
+
+    def recognises(self, head: bytes) -> bool:
+        """Whether the names of its fields are there."""
+        fields = (b'"tune_params_keys"', b'"cache"')
+        return head.lstrip()[:1] == b"{" and all(field in head for field in fields)
+
+    def read(self, data: bytes, name: str, machine: str | None) -> BlockResult:
+        """Read all entries of a cache."""
+        return read_document(data, self.name, name, machine)
+
+    def is_whole_space(
+        self, sketch: Sketch, decisions: NDArray[np.int64], numbers: NDArray[np.int64]
+    ) -> bool:
+        """A cache names the values of every parameter: all their combinations must be there."""
+        del numbers
+        return math.prod(len(knob.choices or ()) for knob in sketch.knobs) == len(decisions)
+
+    def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:
+        """A cache a task and sketch, in a folder."""
+        return {
+            out / name: _cache(task, sketch, rows)
+            for name, task, sketch, rows in selection.spaces()
+        }
+
+
+def _cache(task: Task, sketch: Sketch, rows: Sequence[Row]) -> bytes:
+    entries: dict[str, dict[str, Any]] = {}
+    values = _choices(sketch)
+    for row in rows:
+        found = configuration(row, sketch)
+        key = ",".join(str(value) for value in found.values())
+        # A cache has one entry a configuration: the last measurement that went well.
+        if row["state"] == "ok" or key not in entries:
+            entries[key] = cache_entry(row, sketch)
+        for parameter, value in found.items():
+            values.setdefault(parameter, {}).setdefault(canonical_json(value), value)
+    document = {
+        "schema_version": "1.0.0",
+        "device_name": task.machine or task.target,
+        "kernel_name": task.workload,
+        "problem_size": _problem_size(task),
+        "tune_params_keys": list(values),
+        "tune_params": {name: list(known.values()) for name, known in values.items()},
+        "objective": "time",
+        "cache": entries,
+    }
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2)
+
+
+def _choices(sketch: Sketch) -> dict[str, dict[bytes, Any]]:
+    """Values of each parameter by their JSON, where the cache that was read listed them."""
+    if sketch.format != KERNEL_TUNER:
+        return {}
+    return {
+        name: {canonical_json(value): value for value in known or []}
+        for name, known in orjson.loads(sketch.skeleton)[1:]
+    }
+
+
+def _problem_size(task: Task) -> Any:
+    """The workload's size in what a cache may hold: an integer, a word, or a list of integers."""
+    size = task.arguments
+    if type(size) in (int, str):
+        return size
+    if isinstance(size, list) and size and all(type(part) is int for part in size):
+        return size
+    return list(task.extents) or [1]
+
+
+_INVALIDITY = {
+    "ok": "correct",
+    "instantiation": "constraints",
+    "compile": "compile",
+    "runtime": "runtime",
+    "wrong_answer": "correctness",
+    "build_timeout": "timeout",
+    "run_timeout": "timeout",
+    "unknown": "runtime",
+}
+_CACHE_FAILURES = {
+    "instantiation": "InvalidConfig",
+    "compile": "CompilationFailedConfig",
+    "build_timeout": "CompilationFailedConfig",
+}
+
+
+def t4_result(row: Row, sketch: Sketch) -> dict[str, Any]:
+    """A result of a T4 document, times in seconds."""
+    times = list(row["run_times_s"])
+    spent: dict[str, Any] = {
+        "compilation": max((row["elapsed_s"] or 0.0) - sum(times), 0.0),
+        "framework": 0.0,
+        "search_algorithm": 0.0,
+        "validation": 0.0,
+        "runtimes": times,
+    }
+    if row["elapsed_s"] is not None:
+        spent["elapsed"] = row["elapsed_s"]
+    ok = row["state"] == "ok"
+    result: dict[str, Any] = {
+        "configuration": configuration(row, sketch),
+        "times": spent,
+        "invalidity": _INVALIDITY[row["state"]],
+        "correctness": int(ok),
+        "measurements": [{"name": "time", "value": row["latency_s"], "unit": "s"}] if ok else [],
+        "objectives": ["time"],
+    }
+    if row["timestamp"] is not None:
+        result["timestamp"] = _iso(row["timestamp"])
+    if row["state"] in ("build_timeout", "unknown"):
+        result["toolkit_state"] = row["state"]  # T4 has no word for it
+    return result
+
+
+def cache_entry(row: Row, sketch: Sketch) -> dict[str, Any]:
+    """An entry of a Kernel Tuner cache, times in milliseconds.
+
+    What was read stands there once more under ``toolkit``, in seconds and as it was: scaled
+    numbers would not come back to the last bit, and a cache has few words for failures.
+    """
+    times = [1e3 * time for time in row["run_times_s"]]
+    failure = _CACHE_FAILURES.get(row["state"], "RuntimeFailedConfig")
+    spent = max(1e3 * (row["elapsed_s"] or 0.0) - sum(times), 0.0)
+    entry = {
+        **configuration(row, sketch),
+        "time": sum(times) / len(times) if times else failure,
+        "compile_time": spent,
+        "verification_time": 0,
+        "benchmark_time": sum(times),
+        "strategy_time": 0,
+        "framework_time": 0,
+        "timestamp": _iso(row["timestamp"] or 0.0),
+        "toolkit": {
+            "state": row["state"],
+            "run_times_s": list(row["run_times_s"]),
+            "elapsed_s": row["elapsed_s"],
+            "timestamp": row["timestamp"],
+        },
+    }
+    if times:
+        entry["times"] = times
+    return entry
+
+
+def configuration(row: Row, sketch: Sketch) -> dict[str, Any]:
+    """Knob values by name; the parts of a tile one by one (its outermost follows, and is out)."""
+    if sketch.format in (T4_NAME, KERNEL_TUNER):
+        found = orjson.loads(row["schedule"])
+        # A schedule is sorted; the order of the parameters is part of what the sketch is.
+        return {knob.name: found[knob.name] for knob in sketch.knobs}
+    decisions = row["decisions"]
+    values: dict[str, Any] = {}
+    for knob in sketch.knobs:
+        labels = dict(knob.labels)
+        parts = decisions[knob.free]
+        for number, part in enumerate(parts):
+            # Kernel Tuner wants names that a program could use for variables.
+            name = re.sub(r"\W", "_", knob.name)
+            name = name if len(parts) == 1 else f"{name}_{number + 1}"
+            values[f"{name}_" if name in values else name] = labels.get(part, part)
+    return values
+
+
+def _iso(timestamp: float) -> str:
+    return datetime.fromtimestamp(timestamp, timezone.utc).isoformat(sep=" ")

@@ -1,0 +1,183 @@
+"""What a log format is: the contract of the role ``format``.
+
+A format is a subclass of ``LineFormat`` (a record a line) or ``DocumentFormat`` (one document a
+file). It says how its files are recognised and read, and what else is known of its records.
+Whatever it does not say has a default that claims nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.errors import DatasetError
+from toolkit.logs.files.places import Place
+from toolkit.logs.rows.base import Reading
+from toolkit.logs.rows.results import BlockResult
+from toolkit.logs.rows.rows import Rows
+from toolkit.logs.rows.written import Selection
+from toolkit.records import Sketch
+
+ANY_FORMAT: frozenset[str] | None = None
+"""Records of every format can be written in this one (``LogFormat.writes``)."""
+
+
+class LogFormat:
+    """A format of tuning logs.
+
+    Attributes
+    ----------
+    name
+        Its name in datasets (``Task.format``) and on the command line.
+    extractor
+        The feature extractor that serves it best without TVM; ``None``: the first that supports
+        a task.
+    mutation_weights
+        Whose fixed weights of mutation rules stand for it: ``ansor`` or ``metaschedule``.
+    bare_workloads
+        Whether tasks of the same workload and no arguments may compute different shapes, so that
+        their extents tell them apart.
+    number_in_space
+        Regular expression whose group is a candidate's number in its space, searched in its
+        schedule; empty where candidates have none.
+    writes
+        Formats whose records it can write; none by default.
+    """
+
+    name: ClassVar[str] = ""
+    extractor: ClassVar[str | None] = None
+    mutation_weights: ClassVar[str] = "metaschedule"
+    bare_workloads: ClassVar[bool] = False
+    number_in_space: ClassVar[str] = ""
+    writes: ClassVar[frozenset[str] | None] = frozenset()
+
+    def is_whole_space(
+        self, sketch: Sketch, decisions: NDArray[np.int64], numbers: NDArray[np.int64]
+    ) -> bool:
+        """Whether these distinct candidates of a task are all that its space has.
+
+        ``decisions`` has a row a candidate; ``numbers`` are their ``number_in_space``, or -1.
+        """
+        del sketch, decisions, numbers
+        return False
+
+    def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:
+        """Give the files of an export with their content."""
+        del selection
+        raise DatasetError(f"{self.name} cannot be written", where=out)
+
+
+class LineReading(Protocol):
+    """Reads the lines of one source."""
+
+    def interpret(self, entry: Any, index: int, line: bytes) -> Reading:
+        """Interpret a line, decoded and as it is; raise ``BadLine`` where it is no record.
+
+        ``index`` counts the source's lines that are neither blank nor comment.
+        """
+        ...
+
+
+class BlockReading(Protocol):
+    """Reads many lines at once."""
+
+    def read(self, lines: Sequence[bytes], number: int, rows: Rows) -> Sequence[int]:
+        """Add rows of the lines that it understands; return the places of all others.
+
+        ``number`` is the number of lines of the source before them.
+        """
+        ...
+
+
+class Beside:
+    """What stands beside the lines of a source; nothing, as a rule.
+
+    Attributes
+    ----------
+    machine
+        Name of the machine that was measured, where a file beside the log tells it.
+    portable
+        Whether another process can read blocks of the source (``description``).
+    """
+
+    machine: str | None = None
+    portable = True
+
+    @property
+    def context(self) -> str:
+        """What the records depend on: when it changes, the source is read anew."""
+        return ""
+
+    def description(self) -> Any:
+        """Values of JSON from which ``LineFormat.reopened`` makes this in another process."""
+        return None
+
+
+class LineFormat(LogFormat):
+    """A format with a JSON value a line.
+
+    Attributes
+    ----------
+    companion
+        Name of the format of files that stand beside its records and are part of them.
+    learns
+        Whether a reader of one source reads the next one of the same machine faster.
+    """
+
+    companion: ClassVar[str] = ""
+    learns: ClassVar[bool] = False
+
+    def accepts(self, entry: Any) -> bool:
+        """Whether a decoded line is one of this format, good or not."""
+        raise NotImplementedError
+
+    def recognises(self, line: bytes, entry: Any) -> bool:
+        """Whether a file with this line is of this format; ``entry`` is ``None`` for no JSON."""
+        del line
+        return entry is not None and self.accepts(entry)
+
+    def reader(self, machine: str | None, beside: Any = None) -> LineReading:
+        """Return a reader of one source."""
+        raise NotImplementedError
+
+    def together(self, reader: Any) -> BlockReading | None:
+        """Return what reads many lines at once with ``reader``'s help, if anything does."""
+        del reader
+        return None
+
+    def space_sizes(self, reader: Any) -> Mapping[str, int]:
+        """Number of candidates of the whole space by task id, as far as the log states it."""
+        del reader
+        return {}
+
+    def beside(self, place: Place, companions: Sequence[Place]) -> Beside:
+        """Read what stands beside a source; ``companions`` are files of that format, anywhere."""
+        del place, companions
+        return Beside()
+
+    def reopened(self, description: Any) -> Beside:
+        """Make what stands beside a source anew, in another process."""
+        del description
+        return Beside()
+
+
+class DocumentFormat(LogFormat):
+    """A format with one document a file, read as a whole."""
+
+    def recognises(self, head: bytes) -> bool:
+        """Whether a file that begins so is of this format."""
+        raise NotImplementedError
+
+    def read(self, data: bytes, name: str, machine: str | None) -> BlockResult:
+        """Read a document; ``name`` stands for the workload where the document tells none.
+
+        Raises
+        ------
+        BadLine
+            When it is not the document that it seemed to be.
+        """
+        raise NotImplementedError

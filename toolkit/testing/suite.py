@@ -1,0 +1,16 @@
+"""What all conformance suites share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+class Suite:
+    """Tests of one plug-in; a subclass says which, in the fixture ``plugin``."""
+
+    @pytest.fixture
+    def plugin(self) -> Any:
+        """The plug-in's class."""
+        raise NotImplementedError("name the plug-in: override the fixture 'plugin'")
