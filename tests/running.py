@@ -26,7 +26,8 @@ class Running:
     def __init__(self, *arguments: Any, cwd: Path, **environment: str) -> None:
         self.mark = uuid.uuid4().hex
         self.process = subprocess.Popen(
-            [TOOLKIT, *map(str, arguments)],
+            # Whoever runs the tests in the background ignores interrupts, and so would this.
+            ["env", "--default-signal=INT", TOOLKIT, *map(str, arguments)],
             cwd=cwd,
             env={**os.environ, **environment, MARK: self.mark},
             stdout=subprocess.PIPE,

@@ -35,8 +35,9 @@ import tvm
 from tvm.script import tirx as T
 
 from toolkit.live.confirm.rules import INCUMBENT, TWIN, Rules, judge, may_stop, overall
-from toolkit.live.measure.device import Device, Program
+from toolkit.live.measure.device import Device
 from toolkit.live.measure.machine import default_target
+from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.measure.turns import read_block, same_place
 from toolkit.live.space.programs import checked_program

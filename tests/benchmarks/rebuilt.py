@@ -7,7 +7,8 @@ from pathlib import Path
 
 import orjson
 
-from toolkit.live.measure.device import Device, Program, Reading
+from toolkit.live.measure.device import Device
+from toolkit.live.measure.program import MeasureResult, Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.oracle import DeviceOracle
 from toolkit.live.space.space import MetaScheduleSpace
@@ -50,11 +51,11 @@ class KeptBuilds:
 
     def measure_many(
         self, programs: Sequence[Program], bar: Callable[[], float | None]
-    ) -> Iterator[tuple[int, Reading]]:
+    ) -> Iterator[tuple[int, MeasureResult]]:
         """Measure one after the other, in full (nothing is dropped after a first reading)."""
         for position, program in enumerate(programs):
             built = self._built(program)
-            if isinstance(built, Reading):
+            if isinstance(built, MeasureResult):
                 yield position, built
                 continue
             reading = self._reader.run_artifact(program, str(built))
@@ -63,13 +64,13 @@ class KeptBuilds:
                 built.unlink()
             yield position, reading
 
-    def _built(self, program: Program) -> Path | Reading:
+    def _built(self, program: Program) -> Path | MeasureResult:
         archive = self._folder / f"{program.key}.tar"
         # What TVM's 'load_module' links an archive into, beside it.
         linked, failed = archive.with_suffix(".tar.so"), archive.with_suffix(".failed")
         if failed.is_file():
             state, error = orjson.loads(failed.read_bytes())
-            return Reading(TrialState(state), error=error)
+            return MeasureResult(TrialState(state), error=error)
         if archive.is_file():
             return archive
         if not linked.is_file():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from pathlib import Path
 
 import pytest
 from made_autotvm import SHAPES, write_autotvm
 from made_commands import QUICK, json_of
+from running import Running, until
 from typer.testing import CliRunner
 
 from toolkit.cli.main import app
@@ -90,3 +93,18 @@ def test_a_wrong_field_of_a_recipe_is_named(workplace: Path) -> None:
     result = CliRunner().invoke(app, ["train", "throughput", "--recipe", "bad.toml"])
     assert result.exit_code == 1
     assert "models.0.library" in result.stderr
+
+
+def test_an_interrupt_does_not_wait_for_the_fits(workplace: Path) -> None:
+    """They take minutes; the command is gone long before, and leaves nothing by half."""
+    (workplace / "long.toml").write_text(QUICK.replace("rounds = 30", "rounds = 100000"))
+    running = Running("train", "throughput", "--recipe", "long.toml", cwd=workplace)
+    features = workplace / "tuning" / "dataset" / "features"
+    assert until(lambda: list(features.rglob("*.parquet")))
+    time.sleep(2)
+    running.process.send_signal(signal.SIGINT)
+    _, said = running.process.communicate(timeout=60)
+    assert running.process.returncode == 130
+    assert "interrupted" in said
+    assert not running.left()
+    assert not (workplace / "tuning" / "models" / "throughput").exists()

@@ -17,9 +17,9 @@ def test_a_live_log(tmp_path, monkeypatch):
     path = tmp_path / "live.log"
     path.write_bytes(b"".join(lines[:10]) + lines[10][:50])
     skipped = []
-    original = readings.Reading._skip
+    original = readings.SourceReading._skip
     monkeypatch.setattr(
-        readings.Reading,
+        readings.SourceReading,
         "_skip",
         lambda self, stream: skipped.append(self.source.consumed) or original(self, stream),
     )

@@ -17,7 +17,7 @@ from toolkit.features.loops.roles import infer_operation
 from toolkit.features.loops.trace_nest import trace_nest
 from toolkit.logs.formats.ansor.reader import AnsorReader
 from toolkit.logs.formats.metaschedule.reader import Database, MetaScheduleReader
-from toolkit.logs.formats.metaschedule.workload import Block, read_workload
+from toolkit.logs.formats.metaschedule.workload import WorkloadBlock, read_workload
 from toolkit.records import Knob, Sketch, Task
 
 GPU_TASK = [
@@ -272,7 +272,7 @@ def softmax_group(threads: list[int], *, fused: bool) -> CandidateGroup:
 
 
 def test_what_adds_up_without_tiles_is_a_reduction(monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = (Block("T_softmax_maxelem", (12, 128, 64), (False, False, True)),)
+    blocks = (WorkloadBlock("T_softmax_maxelem", (12, 128, 64), (False, False, True)),)
     name = "toolkit.features.extractors.primitives.workload_blocks"
     monkeypatch.setattr(name, lambda task: blocks)
     task = Task("t", "metaschedule", "main", [], "llvm", "llvm", blob="{}")
@@ -286,7 +286,10 @@ def test_what_adds_up_without_tiles_is_a_reduction(monkeypatch: pytest.MonkeyPat
 def test_threads_that_several_blocks_share_are_not_multiplied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    blocks = (Block("sum", (1, 1000), (False, True)), Block("norm", (1, 1000), (False, False)))
+    blocks = (
+        WorkloadBlock("sum", (1, 1000), (False, True)),
+        WorkloadBlock("norm", (1, 1000), (False, False)),
+    )
     monkeypatch.setattr("toolkit.features.loops.trace_nest.workload_blocks", lambda task: blocks)
     nest = trace_nest(softmax_group([8, 256], fused=True))
     assert [extent.tolist() for extent in nest.threads] == [[8, 256]]
@@ -297,7 +300,10 @@ def test_threads_that_several_blocks_share_are_not_multiplied(
 
 
 def test_kernels_follow_one_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = (Block("sum", (1, 1000), (False, True)), Block("norm", (1, 1000), (False, False)))
+    blocks = (
+        WorkloadBlock("sum", (1, 1000), (False, True)),
+        WorkloadBlock("norm", (1, 1000), (False, False)),
+    )
     monkeypatch.setattr("toolkit.features.loops.trace_nest.workload_blocks", lambda task: blocks)
     nest = trace_nest(softmax_group([64], fused=False))
     assert [extent.tolist() for extent in nest.threads] == [[64], [1]]

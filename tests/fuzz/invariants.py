@@ -25,7 +25,7 @@ from toolkit.logs.formats.autotvm.format import autotvm_line
 from toolkit.logs.formats.kernel_tuner.documents import read_document
 from toolkit.logs.formats.metaschedule.format import metaschedule_line
 from toolkit.logs.formats.metaschedule.reader import Database
-from toolkit.logs.formats.metaschedule.workload import Workload, read_workload
+from toolkit.logs.formats.metaschedule.workload import LoggedWorkload, read_workload
 from toolkit.logs.read.block_reader import BlockReader
 from toolkit.logs.read.detect import detect
 from toolkit.logs.read.line_reader import LineReader
@@ -84,7 +84,7 @@ def check_ingest(data: bytes) -> None:
         assert again.records == 0
 
 
-def _workload(line: bytes) -> Workload | None:
+def _workload(line: bytes) -> LoggedWorkload | None:
     try:
         return read_workload(line)
     except BadLine:

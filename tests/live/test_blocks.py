@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from toolkit.errors import LiveError
 from toolkit.live.confirm.blocks import confirm
 from toolkit.live.confirm.rules import Rules
-from toolkit.live.measure.device import Device, Program, Reading
+from toolkit.live.measure.device import Device
+from toolkit.live.measure.program import MeasureResult, Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.measure.turns import ROUNDS, level, read_block, same_place
 from toolkit.live.space.design import DesignSpace
@@ -44,7 +45,7 @@ class Opened:
         opened = self
 
         class Watched(Device):
-            def build(self, program: Program) -> Reading:
+            def build(self, program: Program) -> MeasureResult:
                 reading = super().build(program)
                 if self._process is not None:
                     opened.processes.append(self._process.pid)
@@ -86,7 +87,7 @@ def test_an_arm_whose_process_dies_between_two_rounds_is_left_out(
     class Mortal(Device):
         turns = 0
 
-        def measure(self, program: Program, **more: Any) -> Reading:
+        def measure(self, program: Program, **more: Any) -> MeasureResult:
             self.turns += 1
             if program.key == "mortal" and self.turns == 3:
                 assert self._process is not None

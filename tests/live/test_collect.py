@@ -11,7 +11,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from tests.live.conftest import PROTOCOL
 from toolkit.datasets import ingest, open_dataset
-from toolkit.live.measure.device import Reading
+from toolkit.live.measure.program import MeasureResult
 from toolkit.live.space.choices import choices
 from toolkit.live.space.database import DatabaseWriter
 from toolkit.live.space.design import DesignSpace
@@ -189,7 +189,7 @@ def test_failures_are_recorded_with_their_cause(
 ) -> None:
     with DatabaseWriter(tmp_path / "db", target) as writer:
         index = writer.workload_index(design.module)
-        reading = Reading(TrialState.RUN_TIMEOUT, build_s=1.0, run_s=2.0, error="too slow")
+        reading = MeasureResult(TrialState.RUN_TIMEOUT, build_s=1.0, run_s=2.0, error="too slow")
         writer.add(index, design.bases[0], [], reading)
     assert _lines(tmp_path / "db" / "database_tuning_record.json")[0][1][1] == [1e10]
     ingest([tmp_path / "db"], tmp_path / "dataset")

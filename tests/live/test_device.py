@@ -8,7 +8,8 @@ import tvm
 from tvm import te
 
 from toolkit.errors import LiveError
-from toolkit.live.measure.device import Device, Program
+from toolkit.live.measure.device import Device
+from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.programs import checked_program, timed_program

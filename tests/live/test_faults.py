@@ -15,8 +15,9 @@ from tvm.script import tirx as T
 from tests.live.conftest import PROTOCOL
 from toolkit.errors import LiveError
 from toolkit.live.measure.apart import ApartEngine
-from toolkit.live.measure.device import Device, Program
+from toolkit.live.measure.device import Device
 from toolkit.live.measure.engines import LocalEngine, open_engine
+from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.database import DatabaseWriter
 from toolkit.live.space.design import DesignSpace

@@ -16,8 +16,8 @@ from tvm.s_tir import meta_schedule as ms
 
 from tests.live.conftest import PROTOCOL
 from toolkit.cli.commands.tune import tune as tune_command
-from toolkit.live.measure.device import Program, Reading
 from toolkit.live.measure.engines import open_engine
+from toolkit.live.measure.program import MeasureResult, Program
 from toolkit.live.space.database import DatabaseWriter
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.programs import timed_program
@@ -45,12 +45,14 @@ def reader(
 ) -> ReadRounds:
     """Rounds with drift that all programs share and a spread of their own."""
 
-    def read(names: Sequence[str], last: bool) -> Iterator[Mapping[str, Reading]]:
+    def read(names: Sequence[str], last: bool) -> Iterator[Mapping[str, MeasureResult]]:
         asked.append(list(names))
         for _ in range(20 if last else 10):
             drift = rng.lognormal(0.0, 0.3)
             yield {
-                name: Reading(TrialState.OK, (true_s[name] * drift * rng.lognormal(0.0, spread),))
+                name: MeasureResult(
+                    TrialState.OK, (true_s[name] * drift * rng.lognormal(0.0, spread),)
+                )
                 for name in names
             }
 
@@ -92,21 +94,21 @@ def test_a_program_that_fails_in_a_heat_leaves_and_the_others_are_ranked() -> No
     true_s = {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}
     calls = 0
 
-    def read(names: Sequence[str], last: bool) -> Iterator[Mapping[str, Reading]]:
+    def read(names: Sequence[str], last: bool) -> Iterator[Mapping[str, MeasureResult]]:
         nonlocal calls
         failed = False
         for turn in reader(true_s, rng, 0.001, [])(names, last):
             calls += 1
             if "a" in turn and calls == 12:
                 failed = True
-                yield {**turn, "a": Reading(TrialState.RUNTIME, error="died")}
+                yield {**turn, "a": MeasureResult(TrialState.RUNTIME, error="died")}
             else:
                 yield {n: r for n, r in turn.items() if n != "a" or not failed}
 
     standing = hold_heats(list(true_s), read)
     assert standing.failed["a"].error == "died"
     assert standing.order[0] == "b" and sorted(standing.order) == ["b", "c", "d"]
-    every = {name: Reading(TrialState.COMPILE, error="no") for name in true_s}
+    every = {name: MeasureResult(TrialState.COMPILE, error="no") for name in true_s}
     standing = hold_heats(list(true_s), lambda names, _: iter([{n: every[n] for n in names}]))
     assert standing.order == [] and set(standing.failed) == set(true_s)
 

@@ -10,7 +10,7 @@ import pytest
 from toolkit.live.measure.machine import default_target
 from toolkit.live.space.choices import redrawn
 from toolkit.live.space.design import DesignSpace
-from toolkit.live.space.locations import INLINE, ROOT, Locations, Loop, learn_locations
+from toolkit.live.space.locations import INLINE, ROOT, LocatedLoop, Locations, learn_locations
 from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.live.tune.workloads import parse_workload
 
@@ -54,7 +54,12 @@ def test_what_is_sampled_mutated_or_next_to_it_can_be_built() -> None:
 
 def test_the_rule_by_hand() -> None:
     """Spatial, reduction, spatial: below a loop over a reduction no spatial one is possible."""
-    loops = (Loop((3, 0), False), Loop((3, 1), False), Loop((5, 0), True), Loop(4, False))
+    loops = (
+        LocatedLoop((3, 0), False),
+        LocatedLoop((3, 1), False),
+        LocatedLoop((5, 0), True),
+        LocatedLoop(4, False),
+    )
     rule = Locations(9, loops, inline=True)
     assert rule.possible({3: [2, 8], 5: [3, 1]}) == [0, 1, 2]
     assert rule.possible({3: [2, 1], 5: [1, 3]}) == [0, 3]

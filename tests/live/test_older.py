@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 from toolkit.cli.main import app
 from toolkit.errors import LiveError
 from toolkit.live.confirm.older import WORKER
-from toolkit.live.measure.device import Device, Program
+from toolkit.live.measure.device import Device
+from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
 
 WORKLOADS = textwrap.dedent(

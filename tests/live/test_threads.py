@@ -16,13 +16,14 @@ import psutil
 import pytest
 
 from toolkit.live.measure import machine
-from toolkit.live.measure.device import Device, Program
+from toolkit.live.measure.device import Device
 from toolkit.live.measure.machine import (
     default_target,
     physical_cores,
     places_for,
     processors_by_core,
 )
+from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.programs import timed_program

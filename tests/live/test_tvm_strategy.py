@@ -67,7 +67,7 @@ DEVICES: list[Device] = []
 
 
 def _program(module: tvm.IRModule):
-    from toolkit.live.measure.device import Program
+    from toolkit.live.measure.program import Program
     from toolkit.live.space.programs import entry_arguments
 
     text = str(tvm.ir.save_json(module))

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit.logs.files.files import Block
+from toolkit.logs.files.files import LineBlock
 from toolkit.logs.read.block_reader import BlockReader
 from toolkit.logs.rows.number_runs import Pattern, Runs
 
 
 def both(lines: list[bytes]):
-    block = Block(b"".join(line + b"\n" for line in lines), 0, 0, 0)
+    block = LineBlock(b"".join(line + b"\n" for line in lines), 0, 0, 0)
     fast = BlockReader("ansor", "m")
     slow = BlockReader("ansor", "m")
     slow._together = None
@@ -47,7 +47,7 @@ def taken_fast(lines: list[bytes]) -> int:
     left = []
     original = reader._together.read
     reader._together.read = lambda *args: left.extend(original(*args)) or left
-    reader.read(Block(b"".join(line + b"\n" for line in lines), 0, 0, 0), 0)
+    reader.read(LineBlock(b"".join(line + b"\n" for line in lines), 0, 0, 0), 0)
     return len(lines) - len(left)
 
 

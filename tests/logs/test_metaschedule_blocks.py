@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit.logs.files.files import Block
+from toolkit.logs.files.files import LineBlock
 from toolkit.logs.files.places import Place
 from toolkit.logs.formats.metaschedule.databases import read_database, workload_file
 from toolkit.logs.formats.metaschedule.reader import Database
@@ -25,7 +25,7 @@ WORKLOADS = [
 
 
 def assert_same(lines: list[bytes], database: Database):
-    block = Block(b"".join(line + b"\n" for line in lines), 0, 0, 0)
+    block = LineBlock(b"".join(line + b"\n" for line in lines), 0, 0, 0)
     together = BlockReader("metaschedule", "m", database)
     single = BlockReader("metaschedule", "m", database)
     single._together = None
@@ -118,7 +118,7 @@ def test_plain_lines_are_all_read_together():
     left = []
     original = reader._together.read
     reader._together.read = lambda *arguments: left.extend(original(*arguments)) or left
-    reader.read(Block(b"".join(line + b"\n" for line in lines), 0, 0, 0), 0)
+    reader.read(LineBlock(b"".join(line + b"\n" for line in lines), 0, 0, 0), 0)
     assert left == []
     assert assert_same(lines, Database(workloads=WORKLOADS)).rows.num_rows == 199
 

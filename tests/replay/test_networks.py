@@ -11,7 +11,7 @@ from toy_tables import ToyDataset, toy_task
 
 from toolkit.errors import RecipeError
 from toolkit.replay import ModelSet, load_tables, parse_scenario, simulate
-from toolkit.replay.execute.networks import Bench, find_networks, replay_network
+from toolkit.replay.execute.networks import NetworkBench, find_networks, replay_network
 
 CONTENT: dict[str, Any] = {
     "name": "toy",
@@ -42,7 +42,7 @@ def test_the_objective_is_the_weighted_sum_of_recorded_values() -> None:
     first, second = toy_task(0).task_id, toy_task(1).task_id
     weights = {first: 2.0, second: 1.0}
     run, objective = replay_network(
-        Bench(tables, ModelSet()), weights, "round-robin", parse_scenario(CONTENT), 0
+        NetworkBench(tables, ModelSet()), weights, "round-robin", parse_scenario(CONTENT), 0
     )
     assert len(objective) == len(run.chosen) == 30
     best = [float(np.nanmin(tables[t].value_s)) for t in (first, second)]
@@ -67,7 +67,7 @@ def test_the_time_to_think_is_counted_on_request() -> None:
     weights = dict.fromkeys(tables, 1.0)
     plain, thinking = (
         replay_network(
-            Bench(tables, ModelSet()),
+            NetworkBench(tables, ModelSet()),
             weights,
             "round-robin",
             parse_scenario(CONTENT | {"count_strategy_time": counted}),

@@ -16,7 +16,7 @@ from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import RecipeError
 from toolkit.training import train_throughput
 from toolkit.training.models import MODELS
-from toolkit.training.models.base import Rows, part_tasks
+from toolkit.training.models.base import TrainingRows, part_tasks
 from toolkit.training.recipes.recipe import ModelOptions, Recipe
 from toolkit.training.table.gather import candidate_counts, gather, share_of
 from toolkit.training.table.table import sample_rows
@@ -63,13 +63,13 @@ def test_training_says_what_it_left_out(made_dataset: Dataset, quick: Recipe) ->
     assert result["top1"] > result["baseline_constant"]["top1"] + 0.1
 
 
-def rows_with_noise(tasks: int = 16, each: int = 60) -> Rows:
+def rows_with_noise(tasks: int = 16, each: int = 60) -> TrainingRows:
     """One column that tells something, and many that tell nothing but of their own task."""
     rng = np.random.default_rng(0)
     group = np.repeat(np.arange(tasks), each)
     features = rng.standard_normal((tasks * each, 30)).astype(np.float32)
     target = features[:, 0] + 3 * rng.standard_normal(len(group))
-    return Rows(features, target, np.ones(len(group)), group)
+    return TrainingRows(features, target, np.ones(len(group)), group)
 
 
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
@@ -106,7 +106,7 @@ def test_what_stops_is_whole_tasks() -> None:
     assert len(np.unique(held.group)) == 2
     assert not set(known.group.tolist()) & set(held.group.tolist())
     assert len(known.target) + len(held.target) == len(rows.target)
-    one = Rows(rows.features[:5], rows.target[:5], rows.weight[:5], rows.group[:5])
+    one = TrainingRows(rows.features[:5], rows.target[:5], rows.weight[:5], rows.group[:5])
     assert part_tasks(one, seed=0) is None
 
 

@@ -11,7 +11,7 @@ from toolkit.errors import RecipeError
 from toolkit.features.base import CandidateGroup
 from toolkit.records import Knob, Sketch, Task
 from toolkit.training.models import MODELS
-from toolkit.training.models.base import Rows
+from toolkit.training.models.base import TrainingRows
 from toolkit.training.recipes.recipe import ModelOptions
 from toolkit.training.table.cliques import LEVEL_SHARE, Cliques, find_cliques, neighbour_loss
 
@@ -98,7 +98,7 @@ def test_differences_are_learned_where_levels_mislead() -> None:
     number = np.repeat(np.arange(sets), each)
     cliques = Cliques(np.arange(sets * each), number, np.full(sets, each))
     zeros = np.zeros(sets * each, dtype=np.int64)
-    rows = Rows(features, level + step, np.ones(sets * each), zeros, cliques)
+    rows = TrainingRows(features, level + step, np.ones(sets * each), zeros, cliques)
     options = ModelOptions(
         library="lightgbm", objective="neighbours", rounds=40, params={"num_leaves": 7}
     )
@@ -109,7 +109,9 @@ def test_differences_are_learned_where_levels_mislead() -> None:
 
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost", "ridge"])
 def test_without_neighbours_the_objective_is_refused(library: str) -> None:
-    rows = Rows(np.zeros((4, 1), np.float32), np.zeros(4), np.ones(4), np.zeros(4, np.int64))
+    rows = TrainingRows(
+        np.zeros((4, 1), np.float32), np.zeros(4), np.ones(4), np.zeros(4, np.int64)
+    )
     options = ModelOptions(library=library, objective="neighbours", rounds=2)
     with pytest.raises(RecipeError):
         MODELS.get(library).fit(rows, options, seed=0, threads=1, device="cpu")

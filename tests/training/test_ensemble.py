@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from toolkit.training.members.ensemble import Ensemble, fit_models
-from toolkit.training.models.base import Rows
+from toolkit.training.models.base import TrainingRows
 from toolkit.training.models.ridge_model import RidgeModel
 from toolkit.training.recipes.recipe import ModelOptions, Recipe
 
@@ -23,7 +23,7 @@ def test_targets_of_a_task_of_four(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, list[float]] = {}
     fit = RidgeModel.fit
 
-    def spy(rows: Rows, options: ModelOptions, **rest: object) -> RidgeModel:
+    def spy(rows: TrainingRows, options: ModelOptions, **rest: object) -> RidgeModel:
         seen[options.target] = rows.target.tolist()
         return fit(rows, options, seed=0, threads=1, device="cpu")
 
@@ -104,7 +104,7 @@ def test_few_rows_are_fitted_three_times(
     seen: list[tuple[str, int]] = []
     fit = RidgeModel.fit
 
-    def spy(own: Rows, options: ModelOptions, *, seed: int, **rest: object) -> RidgeModel:
+    def spy(own: TrainingRows, options: ModelOptions, *, seed: int, **rest: object) -> RidgeModel:
         seen.append((options.target, seed))
         return fit(own, options, seed=seed, threads=1, device="cpu")
 

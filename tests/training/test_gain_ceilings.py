@@ -10,7 +10,7 @@ import pytest
 from toolkit.features.base import CandidateGroup
 from toolkit.records import Knob, Sketch, Task
 from toolkit.training.evaluate.gain_ceilings import (
-    Spread,
+    GainSpread,
     blind_gain,
     gain_ceilings,
     neighbour_spread,
@@ -41,7 +41,7 @@ def labelled(sketch: Sketch, decided: np.ndarray, log: np.ndarray) -> LabelledGr
     return label_group(MeasuredGroup(CandidateGroup(TASK, sketch, decided), np.exp(log), ids))
 
 
-def normal_spread(n: int, rho: float, recorded: int, legal: float, seed: int) -> Spread:
+def normal_spread(n: int, rho: float, recorded: int, legal: float, seed: int) -> GainSpread:
     """Draw from the model itself: five directions, each with so many recorded neighbours."""
     rng = np.random.default_rng(seed)
     scale = np.exp(rng.normal(size=(n, 1)) * 0.3)
@@ -50,7 +50,7 @@ def normal_spread(n: int, rho: float, recorded: int, legal: float, seed: int) ->
     gain = means + scale * np.sqrt(shrink) * rng.normal(size=(n, 5))
     within = scale**2 * rng.chisquare(recorded - 1, size=(n, 5)) / (recorded - 1)
     none = np.full((n, 5), np.nan)
-    return Spread(gain, np.full((n, 5), shrink), within, none, none)
+    return GainSpread(gain, np.full((n, 5), shrink), within, none, none)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from toolkit.training.recipes.recipe_file import recipe_toml
 from toolkit.training.table.gather import gather
 from toolkit.training.tasks import hyper
 from toolkit.training.tasks.hyper import (
-    Budget,
+    TrialBudget,
     applied,
     draw,
     parse_budget,
@@ -38,7 +38,7 @@ def test_it_finds_what_is_better_and_says_so_of_tasks_it_never_saw(
     bad = quick.models[0].model_copy(update={"rounds": 1})
     recipe = searching(quick, rounds=Range(low=40, high=60, integer=True))
     recipe = recipe.model_copy(update={"models": (bad,)})
-    found, about = search_recipe(made_dataset, recipe, Budget(trials=4), threads=1)
+    found, about = search_recipe(made_dataset, recipe, TrialBudget(trials=4), threads=1)
     assert 40 <= found.models[0].rounds <= 60
     assert about["picked"]["changes"] == {"rounds": found.models[0].rounds}
     assert about["nested"]["pairwise"] > about["as_it_stands"]["pairwise"]
@@ -63,7 +63,7 @@ def test_a_part_is_searched_without_its_own_tasks(
 
     monkeypatch.setattr(hyper, "cross_fit", spy)
     recipe = searching(quick, rounds=Range(low=5, high=9, integer=True))
-    search_recipe(made_dataset, recipe, Budget(trials=1), threads=1)
+    search_recipe(made_dataset, recipe, TrialBudget(trials=1), threads=1)
     table, _ = gather(made_dataset)
     everything = set(range(len(table.task_ids)))
     inner, last = seen[:-3], seen[-3:]
@@ -76,7 +76,7 @@ def test_a_part_is_searched_without_its_own_tasks(
 
 def test_seconds_are_a_budget_too(made_dataset: Dataset, quick: Recipe) -> None:
     recipe = searching(quick, rounds=Range(low=2, high=4, integer=True))
-    found, about = search_recipe(made_dataset, recipe, Budget(seconds=0.01), threads=1)
+    found, about = search_recipe(made_dataset, recipe, TrialBudget(seconds=0.01), threads=1)
     # There is always one trial: the recipe as it stands.
     assert [trial["changes"] for trial in about["trials"]] == [{}]
     assert found == recipe
@@ -110,8 +110,8 @@ def test_a_recipe_survives_being_written(name: str, tmp_path: Path) -> None:
 
 
 def test_mistakes_have_a_cure(made_dataset: Dataset, quick: Recipe) -> None:
-    assert parse_budget("20") == Budget(trials=20)
-    assert parse_budget("1.5s") == Budget(seconds=1.5)
+    assert parse_budget("20") == TrialBudget(trials=20)
+    assert parse_budget("1.5s") == TrialBudget(seconds=1.5)
     for text in ("0", "-3", "soon", "0s", "5m"):
         with pytest.raises(RecipeError, match="no budget of a search"):
             parse_budget(text)
@@ -126,7 +126,9 @@ def test_mistakes_have_a_cure(made_dataset: Dataset, quick: Recipe) -> None:
         space_of(quick.model_copy(update={"models": (other, quick.models[0])}))
     options = SearchOptions(outer_folds=5, inner_folds=4)
     with pytest.raises(DatasetError, match="too few for 5 outer and 4 inner"):
-        search_recipe(made_dataset, quick.model_copy(update={"search": options}), Budget(trials=1))
+        search_recipe(
+            made_dataset, quick.model_copy(update={"search": options}), TrialBudget(trials=1)
+        )
 
 
 def test_the_command_writes_the_found_recipe(

@@ -11,7 +11,7 @@ import pytest
 
 from toolkit.errors import ModelError, RecipeError
 from toolkit.training.members.fit import check_parameters
-from toolkit.training.models.base import Rows
+from toolkit.training.models.base import TrainingRows
 from toolkit.training.models.network_model import NetworkModel
 from toolkit.training.models.one_thread import one_blas_thread
 from toolkit.training.recipes.recipe import ModelOptions
@@ -21,17 +21,17 @@ def options(**more: Any) -> ModelOptions:
     return ModelOptions.model_validate({"library": "network", "rounds": 40, **more})
 
 
-def made(count: int = 1200, seed: int = 0) -> Rows:
+def made(count: int = 1200, seed: int = 0) -> TrainingRows:
     """Two quantities that count and one that does not; the second exists for half of the rows."""
     rng = np.random.default_rng(seed)
     features = np.exp2(rng.uniform(0, 12, (count, 3))).astype(np.float32)
     features[::2, 1] = np.nan
     logs = np.log2(features.astype(np.float64))
     target = -np.abs(logs[:, 0] - 6) + np.where(np.isnan(logs[:, 1]), 2.0, 0.5 * logs[:, 1])
-    return Rows(features, target, np.ones(count), np.repeat(np.arange(4), count // 4))
+    return TrainingRows(features, target, np.ones(count), np.repeat(np.arange(4), count // 4))
 
 
-def fit(rows: Rows, seed: int = 0, **more: Any) -> NetworkModel:
+def fit(rows: TrainingRows, seed: int = 0, **more: Any) -> NetworkModel:
     return NetworkModel.fit(rows, options(**more), seed=seed, threads=1, device="cpu")
 
 
@@ -50,7 +50,9 @@ def test_it_learns_bends_and_what_an_absence_means() -> None:
 def test_what_lies_far_off_or_never_was_is_answered_with_a_number() -> None:
     rows = made()
     never = np.full((len(rows.features), 1), np.nan, dtype=np.float32)
-    model = fit(Rows(np.hstack([rows.features, never]), rows.target, rows.weight, rows.group))
+    model = fit(
+        TrainingRows(np.hstack([rows.features, never]), rows.target, rows.weight, rows.group)
+    )
     strange = np.array(
         [[np.nan] * 4, [1e30] * 4, [-1e30] * 4, [np.inf, -np.inf, 0.0, 5.0]], dtype=np.float32
     )
@@ -63,7 +65,7 @@ def test_what_lies_far_off_or_never_was_is_answered_with_a_number() -> None:
 
 def test_rows_that_weigh_nothing_teach_nothing() -> None:
     rows = made()
-    wrong = Rows(
+    wrong = TrainingRows(
         np.vstack([rows.features, rows.features]),
         np.concatenate([rows.target, -rows.target]),
         np.concatenate([rows.weight, rows.weight * 1e-6]),

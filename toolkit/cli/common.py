@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
@@ -26,6 +27,7 @@ from rich.text import Text
 from toolkit.cli.foreign import foreign_error
 from toolkit.errors import ToolkitError
 from toolkit.progress import Step
+from toolkit.show import number, seconds
 from toolkit.toml_file import SEED_MAX
 
 if (_columns := os.environ.get("COLUMNS", "")).isdigit() and int(_columns) < 40:
@@ -40,6 +42,9 @@ EXIT_USAGE = 2
 EXIT_NOT_BETTER = 3
 EXIT_UNDECIDED = 4
 EXIT_INTERRUPTED = 130
+
+LINE_EVERY_S = 30.0
+"""Where no terminal is a long step says no more often how far it is."""
 
 PROCESSES_MAX = 1024
 THREADS_MAX = 4096
@@ -113,6 +118,29 @@ class _BarStep:
         self._bars.update(self._task, advance=by, **fields)
 
 
+class _LineStep:
+    """Says where no terminal is how far it is: a line now and then."""
+
+    def __init__(self, label: str, total: float | None) -> None:
+        self._label, self._total, self._done = label, total, 0.0
+        self._began = self._said = time.monotonic()
+
+    def advance(self, by: float = 1.0, *, note: str | None = None) -> None:
+        self._done += by
+        now = time.monotonic()
+        if now - self._said < LINE_EVERY_S:
+            return
+        self._said = now
+        of = "" if self._total is None else f" of {number(self._total)}"
+        parts = [f"{number(round(self._done, 1))}{of}", f"{seconds(now - self._began)} so far"]
+        if self._total and 0 < self._done < self._total:
+            left = (self._total - self._done) / self._done * (now - self._began)
+            parts.append(f"about {seconds(left)} left")
+        if note:
+            parts.append(note)
+        err.print(f"{self._label}: {', '.join(parts)}", highlight=False, markup=False)
+
+
 class BarProgress:
     """Progress bars on standard error (plain lines where it is no terminal)."""
 
@@ -123,6 +151,8 @@ class BarProgress:
     def _open(self, label: str, total: float | None) -> Iterator[Step]:
         if not self._terminal:
             err.print(f"{label} ...", highlight=False)
+            yield _LineStep(label, total)
+            return
         columns = (
             TextColumn("{task.description}", markup=False),
             BarColumn(),
@@ -131,7 +161,7 @@ class BarProgress:
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}", markup=False),
         )
-        with RichBars(*columns, console=err, disable=not self._terminal) as bars:
+        with RichBars(*columns, console=err) as bars:
             yield _BarStep(bars, bars.add_task(label, total=total, note=""))
 
     def step(self, label: str, total: float | None = None) -> Any:

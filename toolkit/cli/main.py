@@ -21,7 +21,7 @@ from toolkit.cli.commands import (
     train,
     tune,
 )
-from toolkit.cli.common import EXIT_ERROR, say_error
+from toolkit.cli.common import EXIT_ERROR, EXIT_INTERRUPTED, say_error
 
 app = typer.Typer(
     name="toolkit",
@@ -55,4 +55,7 @@ def main() -> None:
         if not isinstance(error, BrokenPipeError):
             say_error(f"standard output: {error.strerror}")
         code = code or EXIT_ERROR
+    if code == EXIT_INTERRUPTED:
+        sys.stderr.flush()
+        os._exit(EXIT_INTERRUPTED)  # Python would wait for threads that fit models
     sys.exit(code)  # type: ignore[arg-type]

@@ -10,17 +10,17 @@ import pytest
 
 from toolkit.errors import ModelError
 from toolkit.testing.suite import Suite
-from toolkit.training.models.base import Floats, Matrix, Model, Rows
+from toolkit.training.models.base import Floats, Matrix, Model, TrainingRows
 from toolkit.training.recipes.recipe import ModelOptions
 
 
-def made_rows(count: int = 400, seed: int = 0) -> Rows:
+def made_rows(count: int = 400, seed: int = 0) -> TrainingRows:
     """Four tasks; the first column counts, the second exists for half of the rows."""
     rng = np.random.default_rng(seed)
     features = rng.uniform(0, 4, (count, 3)).astype(np.float32)
     features[::2, 1] = np.nan
     target = features[:, 0].astype(np.float64) + 0.1 * rng.normal(size=count)
-    return Rows(features, target, np.ones(count), np.repeat(np.arange(4), count // 4))
+    return TrainingRows(features, target, np.ones(count), np.repeat(np.arange(4), count // 4))
 
 
 class ModelConformance(Suite):

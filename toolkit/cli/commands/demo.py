@@ -78,8 +78,8 @@ def verdict_line(verdict: dict[str, Any]) -> str:
         text = f"live, {verdict['name']}: undecided against {before}"
     if verdict["ratio"] is None:
         return text
+    if verdict["interval"] is None:
+        return f"{text}; too few blocks"
     text += f"; {verdict['winner_latency_s'] * 1e6:.1f} us, ratio {verdict['ratio']:.3f}"
-    if verdict["interval"] is not None:
-        low, high = verdict["interval"]
-        text += f" [{low:.3f}, {high:.3f}]"
-    return text
+    low, high = verdict["interval"]
+    return f"{text} [{low:.3f}, {high:.3f}]"

@@ -200,11 +200,13 @@ def validate(
 
 def _print_verdicts(result: dict[str, Any]) -> None:
     print_warnings(result["warnings"])
-    table = Table("task", "incumbent", "winner", "latency ratio [interval]", "verdict")
+    table = Table("task", "incumbent", "challenger", "latency ratio [interval]", "verdict")
     for verdict in result["verdicts"]:
         ratio = "-"
-        if verdict["ratio"] is not None:
-            low, high = verdict["interval"] or (0.0, float("inf"))
+        if verdict["ratio"] is not None and verdict["interval"] is None:
+            ratio = f"too few blocks ({verdict['blocks']}): give more --seconds"
+        elif verdict["ratio"] is not None:
+            low, high = verdict["interval"]
             ratio = f"{verdict['ratio']:.3f} [{low:.3f}, {high:.3f}]"
         winner = verdict.get("winner_latency_s")
         table.add_row(

@@ -12,7 +12,7 @@ from pathlib import Path
 from toolkit.datasets.write.lock import locked
 from toolkit.datasets.write.reading import Marks
 from toolkit.datasets.write.report import IngestReport, SourceReport
-from toolkit.datasets.write.run import Run
+from toolkit.datasets.write.run import IngestRun
 from toolkit.datasets.write.sources import LogFile, discover
 from toolkit.datasets.write.store import Store
 from toolkit.errors import LogError, ToolkitError
@@ -82,7 +82,7 @@ def ingest(
                 step.advance(1, note=Path(entry.path).name)
 
             try:
-                Run(store, files, blocks, marks).run(done)
+                IngestRun(store, files, blocks, marks).run(done)
                 store.close()
             except BaseException:
                 store.abandon()

@@ -11,7 +11,7 @@ from toolkit.datasets.write.report import SourceReport
 from toolkit.datasets.write.sources import LogFile
 from toolkit.datasets.write.store import Store
 from toolkit.errors import LogError
-from toolkit.logs.files.files import Block, DecompressionErrors, is_compressed, read_blocks
+from toolkit.logs.files.files import DecompressionErrors, LineBlock, is_compressed, read_blocks
 from toolkit.logs.read.pool import SourceSettings
 from toolkit.logs.rows.results import BlockResult
 
@@ -36,7 +36,7 @@ Marks = dict[str, Mark]
 """Marks by source id: they spare a follower the reading of what it has read itself."""
 
 
-class Reading:
+class SourceReading:
     """Gives the blocks of one source that are new, and takes in their results."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Reading:
         self._tap(data)
         return data, Mark(len(data), self._digest.copy(), b"")
 
-    def blocks(self) -> Iterator[tuple[Block, Mark]]:
+    def blocks(self) -> Iterator[tuple[LineBlock, Mark]]:
         """Give what is new in the file, and the mark at each block's end."""
         try:
             with self.place.open() as stream:
@@ -93,7 +93,7 @@ class Reading:
         self._before = _counts(self.source)
         self._digest, self._tail = hashlib.sha256(), b""
 
-    def _blocks_of(self, stream: IO[bytes]) -> Iterator[tuple[Block, Mark]]:
+    def _blocks_of(self, stream: IO[bytes]) -> Iterator[tuple[LineBlock, Mark]]:
         source = self.source
         blocks = read_blocks(stream, number=source.lines, offset=source.consumed, tap=self._tap)
         for block in blocks:
@@ -132,7 +132,7 @@ class Reading:
         known = not self.source.consumed or self._digest.hexdigest() == self.source.consumed_sha256
         return known and not left
 
-    def _behind_open_end(self, block: Block) -> Block | None:
+    def _behind_open_end(self, block: LineBlock) -> LineBlock | None:
         """Cut off the end of a line that was read before its newline was written."""
         source = self.source
         if not source.open_end or block.offset != source.consumed:
@@ -148,7 +148,7 @@ class Reading:
             return None
         return block._replace(body=rest, offset=source.consumed)
 
-    def take(self, block: Block, result: BlockResult, mark: Mark) -> None:
+    def take(self, block: LineBlock, result: BlockResult, mark: Mark) -> None:
         """Take in a block's result; called in the order of the blocks."""
         source = self.source
         self._store.add(source, result)

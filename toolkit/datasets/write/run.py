@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from toolkit.datasets.write.reading import Mark, Marks, Reading
+from toolkit.datasets.write.reading import Mark, Marks, SourceReading
 from toolkit.datasets.write.report import SourceReport
 from toolkit.datasets.write.sources import LogFile
 from toolkit.datasets.write.store import Store
 from toolkit.errors import LogError
-from toolkit.logs.files.files import Block
+from toolkit.logs.files.files import LineBlock
 from toolkit.logs.formats import format_named
 from toolkit.logs.read.detect import SIDECAR, WHY_NOT
 from toolkit.logs.read.pool import Blocks, SourceSettings
@@ -26,13 +26,13 @@ from toolkit.records import content_id
 class _Job:
     """A block under way; without one, the end of its source."""
 
-    reading: Reading
-    block: Block | None = None
+    reading: SourceReading
+    block: LineBlock | None = None
     mark: Mark | None = None
     result: Future[BlockResult] | None = None
 
 
-class Run:
+class IngestRun:
     """One pass over files into an open store.
 
     Blocks are handed out ahead of the results that are taken in, so that other processes read
@@ -89,7 +89,7 @@ class Run:
             else:
                 yield from self._lines(reading)
 
-    def _lines(self, reading: Reading) -> Iterator[_Job]:
+    def _lines(self, reading: SourceReading) -> Iterator[_Job]:
         index = reading.source.seen
         for block, mark in reading.blocks():
             future = self._blocks.submit(reading.settings, block, index)
@@ -98,7 +98,7 @@ class Run:
             yield _Job(reading, block, mark, future)
         yield _Job(reading)
 
-    def _document(self, reading: Reading, found: DocumentFormat) -> Iterator[_Job]:
+    def _document(self, reading: SourceReading, found: DocumentFormat) -> Iterator[_Job]:
         """Read a file that is one document: as a whole, and anew when it has changed."""
         result: Future[BlockResult] = Future()
         try:
@@ -110,12 +110,12 @@ class Run:
                 reading.entry.outcome = "damaged"
                 reading.entry.message = "the document is cut off or damaged"
             result.set_result(read)
-            yield _Job(reading, Block(b"", 0, 0, len(data)), mark, result)
+            yield _Job(reading, LineBlock(b"", 0, 0, len(data)), mark, result)
         except (LogError, BadLine) as error:
             reading.entry.outcome, reading.entry.message = "damaged", str(error)
         yield _Job(reading)
 
-    def _open(self, file: LogFile, found: LogFormat) -> Reading | None:
+    def _open(self, file: LogFile, found: LogFormat) -> SourceReading | None:
         """Prepare to read a file; ``None`` where it was read before and has not changed."""
         beside = Beside()
         if isinstance(found, LineFormat):
@@ -135,4 +135,4 @@ class Run:
         source.format, source.context, source.size = file.kind, context, size
         source.machine, source.labels = machine, labels
         settings = SourceSettings(file.kind, machine, beside)
-        return Reading(self._store, source, settings, file, self._marks)
+        return SourceReading(self._store, source, settings, file, self._marks)

@@ -7,13 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from toolkit.features.loops.nest import Floats, Nest
-from toolkit.logs.formats.metaschedule.workload import Block
+from toolkit.logs.formats.metaschedule.workload import WorkloadBlock
 
 
 def list_kernels(
     nest: Nest,
     bound: Sequence[tuple[str, Floats | None, str]],
-    blocks: Mapping[str, Block],
+    blocks: Mapping[str, WorkloadBlock],
     inlined: Collection[str],
 ) -> None:
     """List the kernels: a binding to the grid opens the next one; vthreads come first.
@@ -55,7 +55,7 @@ def _serial(
     rows: int,
     kernels: Sequence[dict[str, Floats]],
     members: Sequence[set[str]],
-    blocks: Mapping[str, Block],
+    blocks: Mapping[str, WorkloadBlock],
     inlined: Collection[str],
 ) -> Floats | None:
     """Iterations that the busiest thread runs one after the other, over all kernels.

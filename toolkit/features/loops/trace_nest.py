@@ -18,7 +18,7 @@ from toolkit.features.base import CandidateGroup
 from toolkit.features.loops.kernels import list_kernels
 from toolkit.features.loops.nest import Axis, Floats, Nest, bounded_product, knob_parts, product
 from toolkit.features.loops.regions import INLINED, ROOT, Limits, Loop, Placed, root_regions
-from toolkit.logs.formats.metaschedule.workload import Block, read_workload
+from toolkit.logs.formats.metaschedule.workload import WorkloadBlock, read_workload
 from toolkit.logs.rows.base import BadLine
 from toolkit.records import Task
 
@@ -28,14 +28,14 @@ _TILED = "meta_schedule.tiling_structure"
 
 
 @lru_cache(maxsize=256)
-def _blocks(line: str) -> tuple[Block, ...]:
+def _blocks(line: str) -> tuple[WorkloadBlock, ...]:
     try:
         return read_workload(line.encode()).blocks
     except BadLine:
         return ()
 
 
-def workload_blocks(task: Task) -> tuple[Block, ...]:
+def workload_blocks(task: Task) -> tuple[WorkloadBlock, ...]:
     """Blocks of a MetaSchedule task's workload; none where it cannot be read."""
     return _blocks(task.blob) if task.blob else ()
 
@@ -62,7 +62,7 @@ class _Replay:
         self._knob = 0
         self._bound: list[tuple[str, Floats | None, str]] = []
 
-    def _original(self, block: Block, *, spatial: bool = False) -> list[str]:
+    def _original(self, block: WorkloadBlock, *, spatial: bool = False) -> list[str]:
         """Name the loops of a block as the workload has them."""
         names = []
         for place, (extent, adds) in enumerate(zip(block.extents, block.reductions, strict=True)):

@@ -15,7 +15,7 @@ import time
 from typing import Any
 
 
-class Bench:
+class AnsorBench:
     """Rebuilds records, times them and compares their outputs."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
@@ -109,7 +109,7 @@ def compare(got: list[Any], wanted: list[Any], tolerance: float) -> dict[str, An
     return {"state": "wrong_answer", "error": f"outputs differ by {worst:.2g} of their range"}
 
 
-def answer(bench: Bench, request: dict[str, Any], say: Any) -> dict[str, Any]:
+def answer(bench: AnsorBench, request: dict[str, Any], say: Any) -> dict[str, Any]:
     """Do what one request asks; failures are answers."""
     started = time.perf_counter()
     stage = "compile"
@@ -151,7 +151,7 @@ def main() -> None:
         replies.flush()
 
     try:
-        bench = Bench(json.loads(sys.stdin.readline()))
+        bench = AnsorBench(json.loads(sys.stdin.readline()))
     except Exception as error:  # whatever is wrong with that interpreter is told, in one line
         say({"ready": False, "error": f"{type(error).__name__}: {error}"[-300:]})
         return

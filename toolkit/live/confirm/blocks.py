@@ -12,7 +12,8 @@ import numpy as np
 
 from toolkit.errors import LiveError
 from toolkit.live.confirm.rules import INCUMBENT, TWIN, Judgement, Rules, judge, may_stop
-from toolkit.live.measure.device import Device, Program
+from toolkit.live.measure.device import Device
+from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.measure.turns import OpenDevice, read_block, same_place
 from toolkit.progress import Step

@@ -20,9 +20,10 @@ from toolkit import children
 from toolkit.datasets import Dataset
 from toolkit.errors import LiveError
 from toolkit.live.confirm.blocks import confirm
-from toolkit.live.confirm.verdict import Looked, Settings, verdict_of, write_verdicts
-from toolkit.live.measure.device import Device, Program
+from toolkit.live.confirm.verdict import Looked, ValidateSettings, verdict_of, write_verdicts
+from toolkit.live.measure.device import Device
 from toolkit.live.measure.machine import noise_warnings
+from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.measure.turns import OpenDevice
 from toolkit.locks import one_writer
@@ -43,7 +44,7 @@ def validate_older(
     workloads: Sequence[Path],
     target: str | None,
     protocol: Protocol,
-    settings: Settings,
+    settings: ValidateSettings,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
     """Validate Ansor tasks; write ``verdicts.json`` and return what it holds.
@@ -94,7 +95,7 @@ def _validate(
     task: Task,
     target: str | None,
     protocol: Protocol,
-    settings: Settings,
+    settings: ValidateSettings,
     open_device: OpenDevice,
     step: Step,
 ) -> dict[str, Any]:

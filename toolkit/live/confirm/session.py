@@ -11,7 +11,7 @@ from toolkit.errors import LiveError
 from toolkit.live.confirm.choose import choose_tasks
 from toolkit.live.confirm.older import validate_older
 from toolkit.live.confirm.validate import validate
-from toolkit.live.confirm.verdict import Settings
+from toolkit.live.confirm.verdict import ValidateSettings
 from toolkit.live.measure import machine
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.tune.guides import load_guides
@@ -64,7 +64,7 @@ def validate_dataset(
             workloads=workloads,
             target=target,
             protocol=Protocol(threads=len(cores) or machine.physical_cores(), cores=tuple(cores)),
-            settings=Settings(top=top, seconds=seconds, strategy="none", seed=seed),
+            settings=ValidateSettings(top=top, seconds=seconds, strategy="none", seed=seed),
             progress=progress,
         )
     tasks = choose_tasks(dataset, task_names, task_count)
@@ -78,7 +78,7 @@ def validate_dataset(
             cure="validate them apart (--task), or give one --target",
         )
     guides = load_guides(models)
-    settings = Settings(
+    settings = ValidateSettings(
         top=top,
         seconds=seconds,
         strategy=strategy or guides.best_strategy(),

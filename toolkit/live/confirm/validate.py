@@ -14,9 +14,10 @@ import polars as pl
 from toolkit.datasets import Dataset
 from toolkit.errors import LiveError
 from toolkit.live.confirm.blocks import confirm
-from toolkit.live.confirm.verdict import Looked, Settings, verdict_of, write_verdicts
-from toolkit.live.measure.device import Device, Program
+from toolkit.live.confirm.verdict import Looked, ValidateSettings, verdict_of, write_verdicts
+from toolkit.live.measure.device import Device
 from toolkit.live.measure.machine import noise_warnings
+from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.database import DatabaseWriter
 from toolkit.live.space.design import Design, DesignSpace
@@ -51,7 +52,7 @@ def validate(
     *,
     target_of: dict[str, str],
     protocol: Protocol,
-    settings: Settings,
+    settings: ValidateSettings,
     guides: Guides,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
@@ -87,7 +88,7 @@ class _Validation:
         task: Task,
         target: str,
         protocol: Protocol,
-        settings: Settings,
+        settings: ValidateSettings,
         guides: Guides,
     ) -> None:
         self.task = task

@@ -25,7 +25,7 @@ AGAIN = "validate again when it is quiet"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ValidateSettings:
     """What to validate and how.
 
     Attributes
@@ -130,7 +130,7 @@ def write_verdicts(
     verdicts: Sequence[dict[str, Any]],
     *,
     protocol: Protocol,
-    settings: Settings,
+    settings: ValidateSettings,
     dataset: str,
     warnings: Sequence[str],
     started: float,

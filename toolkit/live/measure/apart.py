@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from toolkit.errors import LiveError
-from toolkit.live.measure.device import Device, Program, Reading
+from toolkit.live.measure.device import Device
+from toolkit.live.measure.program import MeasureResult, Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.records import TrialState
 
@@ -154,7 +155,7 @@ class ApartEngine:
 
     def measure_many(
         self, programs: Sequence[Program], bar: Callable[[], float | None] = lambda: None
-    ) -> Iterator[tuple[int, Reading]]:
+    ) -> Iterator[tuple[int, MeasureResult]]:
         """Build ahead and measure on all devices; readings come as they are done.
 
         Raises ``LiveError`` when the last device is lost, or a builder does not start; readings
@@ -194,7 +195,7 @@ class _Batch:
         # Bounded, so that builders are never far ahead: files would pile up.
         self._room = threading.Semaphore(AHEAD * len(engine._runners))
         self._to_run: queue.Queue[_Job] = queue.Queue()
-        self._done: queue.Queue[tuple[int, Reading] | BaseException] = queue.Queue()
+        self._done: queue.Queue[tuple[int, MeasureResult] | BaseException] = queue.Queue()
         self._stopped = threading.Event()
         self._alive = len(engine._runners)
         self._lock = threading.Lock()
@@ -209,7 +210,7 @@ class _Batch:
         for thread in self._threads:
             thread.start()
 
-    def readings(self) -> Iterator[tuple[int, Reading]]:
+    def readings(self) -> Iterator[tuple[int, MeasureResult]]:
         for _ in range(self._count):
             found = self._done.get()
             if isinstance(found, BaseException):
@@ -269,7 +270,7 @@ class _Batch:
                     continue
             self._finish(job, reading)
 
-    def _finish(self, job: _Job, reading: Reading) -> None:
+    def _finish(self, job: _Job, reading: MeasureResult) -> None:
         self._room.release()
         Path(job.path).unlink(missing_ok=True)
         run_s = reading.build_s + reading.run_s

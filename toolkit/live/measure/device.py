@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -18,6 +18,7 @@ import orjson
 from toolkit import children
 from toolkit.errors import LiveError
 from toolkit.live.measure.machine import places_for
+from toolkit.live.measure.program import REFUSED, MeasureResult, Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.records import TrialState
 
@@ -29,43 +30,6 @@ CHECK_TIMEOUT_S = 30.0
 
 # Somebody else ended the process (or memory ran out): a program that crashes raises other ones.
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """A scheduled module as TVM's JSON, and the arguments of its entry function.
-
-    ``arguments`` is ``[["TENSOR", dtype, shape], ...]``; the first ``inputs`` of them are read,
-    the others written.
-    """
-
-    key: str
-    text: str
-    arguments: list[Any]
-    inputs: int
-
-
-REFUSED = Program("refused", "", [], 0)
-"""Stands for a schedule that TVM refuses: it is not built, and says so."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What one request to the worker gave; times in seconds.
-
-    ``first`` marks a program that was dropped after a first short reading (``Protocol``);
-    ``processors`` are those that its threads were bound to, if they were.
-    """
-
-    state: TrialState
-    run_times_s: tuple[float, ...] = ()
-    build_s: float = 0.0
-    run_s: float = 0.0
-    foreign_share: float = 0.0
-    retries: int = 0
-    error: str | None = None
-    first: bool = False
-    processors: tuple[int, ...] = ()
 
 
 class Device:
@@ -125,7 +89,7 @@ class Device:
 
     def measure(
         self, program: Program, *, keep: bool = False, bar_s: float | None = None
-    ) -> Reading:
+    ) -> MeasureResult:
         """Build (unless it is built) and time a program.
 
         ``keep`` leaves it built for further readings; ``bar_s`` is the best latency so far, for
@@ -138,23 +102,25 @@ class Device:
 
     def measure_many(
         self, programs: Sequence[Program], bar: Callable[[], float | None] = lambda: None
-    ) -> Iterator[tuple[int, Reading]]:
+    ) -> Iterator[tuple[int, MeasureResult]]:
         """Measure one after the other; ``bar`` gives the best latency so far, in seconds."""
         for position, program in enumerate(programs):
             yield position, self.measure(program, bar_s=bar())
 
-    def build(self, program: Program) -> Reading:
+    def build(self, program: Program) -> MeasureResult:
         """Build a program and keep it in the process until it is measured."""
         reading = self._ask(program, "build")
         if reading.state is TrialState.OK:
             self._held.add(program.key)
         return reading
 
-    def export(self, program: Program, path: str) -> Reading:
+    def export(self, program: Program, path: str) -> MeasureResult:
         """Build a program into a file that ``run_artifact`` loads elsewhere."""
         return self._ask(program, "export", path=path)
 
-    def run_artifact(self, program: Program, path: str, *, bar_s: float | None = None) -> Reading:
+    def run_artifact(
+        self, program: Program, path: str, *, bar_s: float | None = None
+    ) -> MeasureResult:
         """Load what ``export`` wrote, on this process's device, and time it."""
         more: dict[str, Any] = {"path": path}
         if bar_s is not None and self.protocol.drop_above > 0:
@@ -171,12 +137,12 @@ class Device:
         self._start()
         self._rest()
 
-    def set_reference(self, program: Program) -> Reading:
+    def set_reference(self, program: Program) -> MeasureResult:
         """Run the unscheduled program once and keep its outputs in the worker."""
         self._reference = program
         return self._ask(program, "reference")
 
-    def check(self, program: Program, *, tolerance: float = 1e-3) -> Reading:
+    def check(self, program: Program, *, tolerance: float = 1e-3) -> MeasureResult:
         """Compare a program's outputs with the reference (relative to their range)."""
         return self._ask(program, "check", tolerance=tolerance)
 
@@ -291,15 +257,15 @@ class Device:
         reply: dict[str, Any] = orjson.loads(line)
         return reply
 
-    def _ask(self, program: Program, op: str, **more: Any) -> Reading:
+    def _ask(self, program: Program, op: str, **more: Any) -> MeasureResult:
         """Ask once, and once more where the process was killed from outside."""
         if program is REFUSED:
-            return Reading(TrialState.INSTANTIATION, error="TVM refuses its schedule")
+            return MeasureResult(TrialState.INSTANTIATION, error="TVM refuses its schedule")
         self._killed = False
         reading = self._once(program, op, **more)
         return self._once(program, op, **more) if self._killed else reading
 
-    def _once(self, program: Program, op: str, **more: Any) -> Reading:
+    def _once(self, program: Program, op: str, **more: Any) -> MeasureResult:
         process = self._start()
         if op == "check" and self._reference is not None and not self._has_reference:
             # The process that had its outputs is gone.
@@ -315,7 +281,7 @@ class Device:
 
     def _answer(
         self, process: subprocess.Popen[bytes], program: Program, op: str, more: dict[str, Any]
-    ) -> Reading:
+    ) -> MeasureResult:
         """Send one request and wait for what comes of it."""
         if op != "build":
             self._held.discard(program.key)
@@ -347,7 +313,7 @@ class Device:
             if reply is None:
                 return self._died(process, started, "runtime", build_s)
         self._has_reference |= op == "reference" and reply["state"] == TrialState.OK.value
-        return Reading(
+        return MeasureResult(
             state=TrialState(reply["state"]),
             run_times_s=tuple(reply.get("run_times_s", ())),
             build_s=float(reply.get("build_s", build_s)),
@@ -365,7 +331,7 @@ class Device:
         started: float,
         stage: str,
         build_s: float | None = None,
-    ) -> Reading:
+    ) -> MeasureResult:
         code = process.poll()
         elapsed = time.perf_counter() - started
         self._kill()
@@ -377,4 +343,4 @@ class Device:
             state = TrialState.COMPILE if stage == "compile" else TrialState.RUNTIME
             why = f"the measuring process ended with code {code}"
         built = elapsed if build_s is None else build_s
-        return Reading(state=state, build_s=built, run_s=elapsed - built, error=why)
+        return MeasureResult(state=state, build_s=built, run_s=elapsed - built, error=why)

@@ -16,8 +16,9 @@ import orjson
 
 from toolkit.errors import LiveError
 from toolkit.live.measure.apart import ApartEngine, Remote
-from toolkit.live.measure.device import Device, Program, Reading
+from toolkit.live.measure.device import Device
 from toolkit.live.measure.machine import physical_cores
+from toolkit.live.measure.program import MeasureResult, Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.records import TrialState
 
@@ -96,7 +97,7 @@ class LocalEngine:
 
     def measure_many(
         self, programs: Sequence[Program], bar: Callable[[], float | None] = lambda: None
-    ) -> Iterator[tuple[int, Reading]]:
+    ) -> Iterator[tuple[int, MeasureResult]]:
         """Build some side by side, measure each of them alone, and so on."""
         while self._starting:
             self._starting.pop().result()
@@ -109,10 +110,10 @@ class LocalEngine:
 
     def _group(
         self, programs: Sequence[Program], places: range, bar: Callable[[], float | None]
-    ) -> Iterator[tuple[int, Reading]]:
+    ) -> Iterator[tuple[int, MeasureResult]]:
         # A process takes the next program when it has built one: a slow build holds up no others.
         waiting = list(places)[::-1]
-        built: list[list[tuple[int, Program, Reading]]] = [[] for _ in self._devices]
+        built: list[list[tuple[int, Program, MeasureResult]]] = [[] for _ in self._devices]
 
         def work(number: int) -> None:
             device = self._devices[number]

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.live.measure.device import Device, Program, Reading
+from toolkit.live.measure.device import Device
 from toolkit.live.measure.engines import target_kind
 from toolkit.live.measure.machine import processors_by_core
+from toolkit.live.measure.program import MeasureResult, Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.records import TrialState
 
@@ -129,7 +130,7 @@ def level(rounds: NDArray[np.float64]) -> NDArray[np.float64]:
     return levels
 
 
-def _note_failure(block: Block, name: str, reading: Reading) -> bool:
+def _note_failure(block: Block, name: str, reading: MeasureResult) -> bool:
     """Note a reading that failed; say whether it did."""
     if reading.state is TrialState.OK:
         return False

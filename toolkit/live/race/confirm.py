@@ -15,7 +15,7 @@ from toolkit.atomic import sweep, write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.confirm.blocks import Confirmation, confirm
 from toolkit.live.confirm.rules import INCUMBENT, Rules
-from toolkit.live.measure.device import Program
+from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.measure.slowed import no_verdict, slowed_by
 from toolkit.live.race.curves import final_latency_s, reached

@@ -21,7 +21,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from toolkit.atomic import sweep, write_atomically
 from toolkit.errors import LiveError
-from toolkit.live.measure.device import Reading
+from toolkit.live.measure.program import MeasureResult
 from toolkit.live.space.programs import plain
 from toolkit.records import TrialState
 
@@ -120,7 +120,7 @@ class DatabaseWriter:
         workload: int,
         trace: list[Any],
         arguments: list[Any],
-        reading: Reading,
+        reading: MeasureResult,
         **more: Any,
     ) -> int:
         """Append one measurement; return its position.

@@ -35,7 +35,7 @@ _REDUCTION = 2
 
 
 @dataclass(frozen=True)
-class Loop:
+class LocatedLoop:
     """A loop that a block may be computed at.
 
     Attributes
@@ -72,7 +72,7 @@ class Locations:
     """
 
     position: int
-    loops: tuple[Loop, ...]
+    loops: tuple[LocatedLoop, ...]
     inline: bool
 
     def possible(self, tiles: dict[int, Any]) -> list[int]:
@@ -148,7 +148,7 @@ def learn_locations(module: tvm.IRModule, design: JsonTrace) -> Locations | None
 
 def _named(
     nests: list[list[tuple[int, bool]]], tiles: list[dict[int, Any]], instructions: list[Any]
-) -> tuple[Loop, ...] | None:
+) -> tuple[LocatedLoop, ...] | None:
     """Say which factor the extent of each loop is; ``None`` where one cannot be told."""
     if not nests or len({tuple(reduces for _, reduces in nest) for nest in nests}) != 1:
         return None
@@ -164,7 +164,7 @@ def _named(
         alike = [f for f in factors if [mine[f[0]][f[1]] for mine in tiles] == seen]
         if not alike and len(set(seen)) != 1:
             return None
-        found.append(Loop(alike[0] if alike else seen[0], reduces))
+        found.append(LocatedLoop(alike[0] if alike else seen[0], reduces))
     return tuple(found)
 
 

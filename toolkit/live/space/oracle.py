@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol as Role
 from typing import overload
 
-from toolkit.live.measure.device import REFUSED, Program, Reading
+from toolkit.live.measure.program import REFUSED, MeasureResult, Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.database import DatabaseWriter
 from toolkit.live.space.design import Design
@@ -24,7 +24,7 @@ class Engine(Role):
 
     def measure_many(
         self, programs: Sequence[Program], bar: Callable[[], float | None]
-    ) -> Iterable[tuple[int, Reading]]:
+    ) -> Iterable[tuple[int, MeasureResult]]:
         """Measure programs; give (position, reading) as each is done, in any order.
 
         Each program is asked for once, when it is to be built, perhaps in another thread.
@@ -137,7 +137,7 @@ class DeviceOracle:
         if latency is not None and (self.best_s is None or latency < self.best_s):
             self.best_s = latency
 
-    def _write(self, design: Design, reading: Reading) -> None:
+    def _write(self, design: Design, reading: MeasureResult) -> None:
         if self.writer is None or self._index is None:
             return
         self.writer.add(

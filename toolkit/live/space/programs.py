@@ -14,7 +14,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
 
 from toolkit.errors import LiveError
-from toolkit.live.measure.device import Program
+from toolkit.live.measure.program import Program
 from toolkit.records import content_id
 
 

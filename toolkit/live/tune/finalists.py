@@ -17,7 +17,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from toolkit.live.measure.device import Device, Program, Reading
+from toolkit.live.measure.device import Device
+from toolkit.live.measure.program import MeasureResult, Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.measure.turns import ROUNDS, level, one_turn, same_place
 from toolkit.live.space.oracle import Engine
@@ -41,7 +42,7 @@ TURNS = 5
 PASSES = 2
 """Rounds of a heat where every reading takes a fresh build (devices elsewhere)."""
 
-ReadRounds = Callable[[Sequence[str], bool], Iterator[Mapping[str, Reading]]]
+ReadRounds = Callable[[Sequence[str], bool], Iterator[Mapping[str, MeasureResult]]]
 """Rounds of readings by name of the programs that it is given; the flag says: the last heat."""
 
 
@@ -63,7 +64,7 @@ class Standing:
 
     order: list[str] = field(default_factory=list)
     levels: dict[str, float] = field(default_factory=dict)
-    failed: dict[str, Reading] = field(default_factory=dict)
+    failed: dict[str, MeasureResult] = field(default_factory=dict)
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
 
@@ -95,7 +96,7 @@ def hold_heats(names: Sequence[str], read: ReadRounds) -> Standing:
 
 
 def _good_rounds(
-    rounds: Iterable[Mapping[str, Reading]], failed: dict[str, Reading]
+    rounds: Iterable[Mapping[str, MeasureResult]], failed: dict[str, MeasureResult]
 ) -> Iterator[dict[str, float]]:
     """Seconds of the programs of each round; what failed goes into ``failed``."""
     for readings in rounds:
@@ -140,7 +141,7 @@ def rounds_here(
             for _ in range(PROCESSES)
         ]
 
-        def build(device: Device) -> dict[str, Reading]:
+        def build(device: Device) -> dict[str, MeasureResult]:
             return {name: device.build(program) for name, program in programs.items()}
 
         # Side by side: nothing is measured yet.
@@ -148,14 +149,14 @@ def rounds_here(
             built = list(builders.map(build, devices))
         failed = {n: r for one in built for n, r in one.items() if r.state is not TrialState.OK}
 
-        def read(names: Sequence[str], last: bool) -> Iterator[Mapping[str, Reading]]:
+        def read(names: Sequence[str], last: bool) -> Iterator[Mapping[str, MeasureResult]]:
             lost = {name: failed[name] for name in names if name in failed}
             if lost:
                 yield lost
             runs = [name for name in names if name not in failed]
             for device in devices:
                 for _ in range(TURNS * (2 if last else 1)):
-                    turn: dict[str, Reading] = {}
+                    turn: dict[str, MeasureResult] = {}
                     for name in rng.permutation(runs).tolist():
                         if name not in failed:
                             turn[name] = device.measure(programs[name], keep=True)
@@ -172,7 +173,7 @@ def rounds_elsewhere(
 ) -> Iterator[ReadRounds]:
     """Let an engine build and read all programs, one pass after the other."""
 
-    def read(names: Sequence[str], last: bool) -> Iterator[Mapping[str, Reading]]:
+    def read(names: Sequence[str], last: bool) -> Iterator[Mapping[str, MeasureResult]]:
         lost: set[str] = set()
         for _ in range(PASSES * (2 if last else 1)):
             order = [name for name in rng.permutation(names).tolist() if name not in lost]

@@ -26,6 +26,7 @@ from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.oracle import DeviceOracle, Engine
 from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.live.tune.avoid import AvoidingOracle
+from toolkit.live.tune.board import Board
 from toolkit.live.tune.finalists import FINALISTS
 from toolkit.live.tune.guides import Guides
 from toolkit.live.tune.resume import (
@@ -36,7 +37,7 @@ from toolkit.live.tune.resume import (
 from toolkit.live.tune.tasks import TuneTask
 from toolkit.live.tune.winner import check_winners, name_winner
 from toolkit.locks import one_writer
-from toolkit.progress import SILENT, Progress, Step
+from toolkit.progress import SILENT, Progress
 from toolkit.records import Trial, TrialState
 from toolkit.search import STRATEGIES
 from toolkit.search.base import Strategy
@@ -152,7 +153,7 @@ def tune(
         total = None if settings.trials is None else float(settings.trials)
         label = f"tune {tasks[0].name}" if len(tasks) == 1 else f"tune {len(tasks)} tasks"
         with progress.step(label, total) as step:
-            board = _Board(step, clock)
+            board = Board(step, clock)
             searchers = _searchers(
                 tasks, writer, device, board, clock, target, settings, guides, machine
             )
@@ -191,34 +192,11 @@ def _same_settings(out: Path, target: str, protocol: Protocol, settings: TuneSet
     keep_settings(out / SETTINGS_FILE, wanted, "search")
 
 
-class _Board:
-    """What a run says while it goes on: best so far, trials a minute, time left, failures."""
-
-    def __init__(self, step: Step, clock: WallClock) -> None:
-        self._step = step
-        self._clock = clock
-        self.trials = 0
-        self.failures = 0
-        self.best: dict[str, float] = {}
-        self.started = clock.now()
-
-    def take(self, name: str, trial: Trial) -> None:
-        """Note one trial of a task."""
-        self.trials += 1
-        self.failures += trial.state is not TrialState.OK
-        latency = trial.latency_s
-        if latency is not None:
-            self.best[name] = min(latency, self.best.get(name, latency))
-        rate = 60.0 * self.trials / max(self._clock.now() - self.started, 1e-9)
-        best = f"best {self.best[name] * 1e6:.1f} us" if name in self.best else "no success yet"
-        self._step.advance(note=f"{name}: {best}, {rate:.0f} trials/min, {self.failures} failed")
-
-
 def _searchers(
     tasks: Sequence[TuneTask],
     writer: DatabaseWriter,
     device: Engine,
-    board: _Board,
+    board: Board,
     clock: WallClock,
     target: str,
     settings: TuneSettings,

@@ -22,7 +22,7 @@ FREE_BYTES, MAX_RATIO = 2**30, 1000
 """An archive may unpack to a GiB, or to a thousand times its size: more is a trap."""
 
 
-class Member(NamedTuple):
+class ArchiveMember(NamedTuple):
     """A file of an archive; ``trouble`` says why it is not read."""
 
     name: str
@@ -44,7 +44,7 @@ class Archive:
             self._zip = stream.read(4) == b"PK\x03\x04"
         self._cursor: Iterator[tuple[str, IO[bytes] | None, str | None]] | None = None
 
-    def members(self, read_head: Callable[[IO[bytes]], bytes]) -> Iterator[Member]:
+    def members(self, read_head: Callable[[IO[bytes]], bytes]) -> Iterator[ArchiveMember]:
         """Give all files with the beginning of their (decompressed) content.
 
         Raises
@@ -54,16 +54,16 @@ class Archive:
         """
         for name, stream, trouble in self._walk():
             if stream is None:
-                yield Member(name, b"", trouble)
+                yield ArchiveMember(name, b"", trouble)
                 continue
             try:
                 with decompressed(stream) as content:
                     head = read_head(content)
             except (OSError, *DecompressionErrors) as error:
-                yield Member(name, b"", f"cannot be read: {error}")
+                yield ArchiveMember(name, b"", f"cannot be read: {error}")
                 continue
             nested = "an archive within an archive is not read" if is_archive(head) else None
-            yield Member(name, head, nested)
+            yield ArchiveMember(name, head, nested)
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:

@@ -47,7 +47,7 @@ DecompressionErrors = (
 )
 
 
-class Block(NamedTuple):
+class LineBlock(NamedTuple):
     """Consecutive lines of a source.
 
     ``body`` holds the lines with their newlines; ``number`` and ``offset`` count the lines and
@@ -264,7 +264,7 @@ def read_blocks(
     number: int = 0,
     offset: int = 0,
     tap: Callable[[bytes], object] = lambda taken: None,
-) -> Iterator[Block]:
+) -> Iterator[LineBlock]:
     """Cut a stream into blocks of lines, in memory bounded by block and line limits.
 
     Parameters
@@ -290,9 +290,11 @@ def read_blocks(
         if not chunk:
             tap(rest)
             if skipped:
-                yield Block(head, number, offset, offset + skipped, complete=False, oversize=True)
+                yield LineBlock(
+                    head, number, offset, offset + skipped, complete=False, oversize=True
+                )
             elif rest:
-                yield Block(rest, number, offset, offset + len(rest), complete=False)
+                yield LineBlock(rest, number, offset, offset + len(rest), complete=False)
             if damage is not None:
                 raise LogError(f"the data is damaged: {damage}")
             return
@@ -307,7 +309,7 @@ def read_blocks(
                 raise LogError("a line of more than 2 GiB: this is no log from here on")
             if not cut:
                 continue
-            yield Block(head, number, offset, offset + skipped, oversize=True)
+            yield LineBlock(head, number, offset, offset + skipped, oversize=True)
             number, offset, skipped, chunk = number + 1, offset + skipped, 0, chunk[cut:]
         cut = chunk.rfind(b"\n") + 1
         if cut:
@@ -315,7 +317,7 @@ def read_blocks(
             rest = chunk[cut:]
             for part, lines in _cut(body, count_lines(body)):
                 tap(part)
-                yield Block(part, number, offset, offset + len(part))
+                yield LineBlock(part, number, offset, offset + len(part))
                 number, offset = number + lines, offset + len(part)
         else:
             rest += chunk

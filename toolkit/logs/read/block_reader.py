@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from toolkit.logs.files.files import Block
+from toolkit.logs.files.files import LineBlock
 from toolkit.logs.read.line_reader import BLANK, COMMENT, TOO_LONG, LineReader
 from toolkit.logs.rows.base import BadLine
 from toolkit.logs.rows.results import (
@@ -28,12 +28,12 @@ class BlockReader:
         self._format, self._own = self._lines.formats[0], self._lines.readers.get(kind)
         self._together = None if self._own is None else self._format.together(self._own)
 
-    def read(self, block: Block, index: int) -> BlockResult:
+    def read(self, block: LineBlock, index: int) -> BlockResult:
         """Read a block; ``index`` is the number of counted lines of the source before it."""
         with no_garbage_collection():
             return self._read(block, index)
 
-    def _read(self, block: Block, index: int) -> BlockResult:
+    def _read(self, block: LineBlock, index: int) -> BlockResult:
         rows = Rows()
         rejected: list[Rejected] = []
         pieces = block.pieces()

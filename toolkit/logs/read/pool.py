@@ -10,7 +10,7 @@ from typing import IO, Any, Protocol
 
 from toolkit import children
 from toolkit.errors import ToolkitError
-from toolkit.logs.files.files import Block
+from toolkit.logs.files.files import LineBlock
 from toolkit.logs.formats import FORMATS
 from toolkit.logs.read.block_reader import BlockReader
 from toolkit.logs.read.transfer import decode_result, read_frame, write_frame
@@ -34,7 +34,7 @@ class Blocks(Protocol):
 
     window: int
 
-    def submit(self, settings: SourceSettings, block: Block, index: int) -> Future[BlockResult]:
+    def submit(self, settings: SourceSettings, block: LineBlock, index: int) -> Future[BlockResult]:
         """Begin to read a block."""
         ...
 
@@ -48,7 +48,7 @@ class InProcess:
         self._settings: SourceSettings | None = None
         self._reader: BlockReader | None = None
 
-    def submit(self, settings: SourceSettings, block: Block, index: int) -> Future[BlockResult]:
+    def submit(self, settings: SourceSettings, block: LineBlock, index: int) -> Future[BlockResult]:
         """Read a block and return its finished future."""
         if self._reader is None or self._settings is not settings:
             self._reader = BlockReader(settings.kind, settings.machine, settings.beside)
@@ -71,13 +71,13 @@ class WorkerPool:
             self._idle.put(process)
         self._local = InProcess()
 
-    def submit(self, settings: SourceSettings, block: Block, index: int) -> Future[BlockResult]:
+    def submit(self, settings: SourceSettings, block: LineBlock, index: int) -> Future[BlockResult]:
         """Hand a block to the next idle worker."""
         if not settings.beside.portable or settings.kind in FORMATS.added:
             return self._local.submit(settings, block, index)
         return self._threads.submit(self._read, settings, block)
 
-    def _read(self, settings: SourceSettings, block: Block) -> BlockResult:
+    def _read(self, settings: SourceSettings, block: LineBlock) -> BlockResult:
         process = self._idle.get()
         try:
             return process.read(settings, block)
@@ -111,7 +111,7 @@ class _Process:
         for pipe in (self._process.stdin, self._process.stdout):
             _widen(pipe)
 
-    def read(self, settings: SourceSettings, block: Block) -> BlockResult:
+    def read(self, settings: SourceSettings, block: LineBlock) -> BlockResult:
         stdin, stdout = self._process.stdin, self._process.stdout
         if stdin is None or stdout is None:
             raise ToolkitError("a reading process has no pipes")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from toolkit.logs.files.files import Block
+from toolkit.logs.files.files import LineBlock
 from toolkit.logs.formats import FORMATS
 from toolkit.logs.read.block_reader import BlockReader
 from toolkit.logs.read.transfer import encode_result, read_frame, write_frame
@@ -46,7 +46,7 @@ class Worker:
 
     def read(self, place: dict[str, Any], body: bytes) -> BlockResult:
         """Read one block; tasks and sketches are told once a source, unless more is known."""
-        result = self._reader.read(Block(body, **place), 0)
+        result = self._reader.read(LineBlock(body, **place), 0)
         result.tasks = [t for t in result.tasks if self._tasks.get(t.task_id) != t]
         self._tasks.update((task.task_id, task) for task in result.tasks)
         result.sketches = [s for s in result.sketches if self._sketches.get(s.sketch_id) != s]

@@ -11,7 +11,12 @@ import numpy as np
 import polars as pl
 
 from toolkit.progress import Progress
-from toolkit.replay.execute.networks import Bench, find_networks, network_metrics, replay_network
+from toolkit.replay.execute.networks import (
+    NetworkBench,
+    find_networks,
+    network_metrics,
+    replay_network,
+)
 from toolkit.replay.execute.parts import Parts
 from toolkit.replay.execute.pieces import finish
 from toolkit.replay.record.models import Models, opened
@@ -22,7 +27,7 @@ from toolkit.replay.statistics.statistics import Resamples, interval, mean, medi
 
 
 @dataclass(frozen=True)
-class Piece:
+class NetworkPiece:
     """One run: a network under a scheduler and a seed."""
 
     network: str
@@ -54,7 +59,7 @@ def simulate_networks(
     assert scenario.network is not None
     networks = find_networks(dataset, list(tables), scenario.network.by)
     pieces = [
-        Piece(name, weights, scheduler, seed)
+        NetworkPiece(name, weights, scheduler, seed)
         for name, weights in networks.items()
         for scheduler in scenario.network.schedulers
         for seed in range(scenario.seeds)
@@ -77,13 +82,13 @@ class _Maker:
     scenario: Scenario
 
     @cached_property
-    def _opened(self) -> Bench:
-        return Bench(self.tables, opened(self.models))
+    def _opened(self) -> NetworkBench:
+        return NetworkBench(self.tables, opened(self.models))
 
-    def size(self, piece: Piece) -> int:
+    def size(self, piece: NetworkPiece) -> int:
         return len(piece.weights)
 
-    def run(self, piece: Piece) -> dict[str, Any]:
+    def run(self, piece: NetworkPiece) -> dict[str, Any]:
         best = sum(w * float(self.tables[t].best_s or np.inf) for t, w in piece.weights.items())
         run, objective = replay_network(
             self._opened, piece.weights, piece.scheduler, self.scenario, piece.seed

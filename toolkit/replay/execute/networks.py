@@ -54,7 +54,7 @@ class _Valued(RecordedOracle):
         return float(self.table.value_s[owners].min()) if len(owners) else float("inf")
 
 
-class Bench:
+class NetworkBench:
     """Tables and models, and what is made of them once for all runs: spaces and scorers."""
 
     def __init__(self, tables: Mapping[str, RecordedTable], models: ModelSet) -> None:
@@ -75,7 +75,7 @@ class Bench:
 
 
 def replay_network(
-    bench: Bench, weights: Mapping[str, float], scheduler: str, scenario: Scenario, seed: int
+    bench: NetworkBench, weights: Mapping[str, float], scheduler: str, scenario: Scenario, seed: int
 ) -> tuple[NetworkRun, FloatArray]:
     """Replay one network; return the run and its objective in recorded values after each round."""
     assert scenario.network is not None

@@ -32,7 +32,7 @@ LEVELS = 20
 
 
 @dataclass(frozen=True)
-class Piece:
+class ForecastPiece:
     """One strategy on one task, in all draws."""
 
     task_id: str
@@ -71,10 +71,10 @@ class _Maker:
             self._task = space, *scorers
         return self._task
 
-    def size(self, piece: Piece) -> int:
+    def size(self, piece: ForecastPiece) -> int:
         return len(self.tables[piece.task_id])
 
-    def run(self, piece: Piece) -> list[list[float]]:
+    def run(self, piece: ForecastPiece) -> list[list[float]]:
         """Score all draws with all levels: ``(draws * levels, 3)``."""
         space, scorer, direction_scorer = self._opened(piece.task_id)
         readings = self.readings[piece.task_id]
@@ -126,7 +126,7 @@ def forecast_scenario(
         1 minus it is the simple regret, in throughput).
         ``left_out``: tasks whose noise is not known.
     """
-    pieces = [Piece(task, label, draws) for task in readings for label in scenario.labels]
+    pieces = [ForecastPiece(task, label, draws) for task in readings for label in scenario.labels]
     maker = _Maker(dict(tables), readings, models, scenario)
     rows = finish("forecasting", pieces, maker, parts, progress, workers)
     found = {(p.task_id, p.label): np.array(r) for p, r in zip(pieces, rows, strict=True)}

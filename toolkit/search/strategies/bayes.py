@@ -29,7 +29,7 @@ class BayesOptions(AnnealingOptions):
     model: CostModelOptions = CostModelOptions(loss="squared")
 
 
-class Ensemble(OnlineCostModel):
+class BootstrapEnsemble(OnlineCostModel):
     """Models on bootstrap samples; predicts an acquisition value (higher is more worth trying)."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Bayes(Annealing):
     def setup(self) -> None:
         """Start without a model."""
         super().setup()
-        self._model = Ensemble(self.options, self.rng, self.acquisition)
+        self._model = BootstrapEnsemble(self.options, self.rng, self.acquisition)
 
 
 class BayesEI(Bayes):

@@ -42,7 +42,7 @@ DRAWS = 32
 
 
 @dataclass(frozen=True)
-class Spread:
+class GainSpread:
     """Candidates with two or more recorded directions; arrays are ``(n, knobs)``, NaN: none.
 
     Attributes
@@ -65,7 +65,7 @@ class Spread:
     other: Floats
 
 
-def neighbour_spread(label: LabelledGroup, rng: np.random.Generator) -> Spread:
+def neighbour_spread(label: LabelledGroup, rng: np.random.Generator) -> GainSpread:
     """Split the recorded neighbours of a group's candidates; directions are knobs."""
     group = label.measured.group
     gain, count = label.gains.gain[ANY], label.gains.count[ANY].astype(np.float64)
@@ -84,7 +84,7 @@ def neighbour_spread(label: LabelledGroup, rng: np.random.Generator) -> Spread:
     # 1/n - 1/N, as a product: no term is infinite where N is.
     shrink = (1.0 - recorded / np.maximum(legal, recorded)) / recorded
     shrink[~np.isfinite(gain[rows])] = np.nan
-    return Spread(gain[rows], shrink, within[rows], half[rows], other[rows])
+    return GainSpread(gain[rows], shrink, within[rows], half[rows], other[rows])
 
 
 def _halves(
@@ -124,7 +124,7 @@ def _legal(sketch: Sketch, decisions: NDArray[np.int64]) -> Floats:
     return result
 
 
-def stack_spreads(parts: Sequence[Spread]) -> Spread:
+def stack_spreads(parts: Sequence[GainSpread]) -> GainSpread:
     """Put the groups of a task under each other; missing knobs are NaN."""
     width = max(part.gain.shape[1] for part in parts)
 
@@ -134,10 +134,10 @@ def stack_spreads(parts: Sequence[Spread]) -> Spread:
             [np.pad(b, ((0, 0), (0, width - b.shape[1])), constant_values=np.nan) for b in blocks]
         )
 
-    return Spread(*(joined(name) for name in ("gain", "shrink", "within", "half", "other")))
+    return GainSpread(*(joined(name) for name in ("gain", "shrink", "within", "half", "other")))
 
 
-def blind_gain(spread: Spread, rng: np.random.Generator) -> Floats:
+def blind_gain(spread: GainSpread, rng: np.random.Generator) -> Floats:
     """Expected gain of the best blind predictor for each candidate of one task (see above)."""
     known = np.isfinite(spread.gain)
     factor = _knob_factors(spread.within)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,18 +136,21 @@ def cross_fit(
         return fit(rows, share) if fit else fit_ensemble(table, rows, recipe, threads=share)
 
     made: dict[str, Any] = {}
-    with (
-        progress.step("training", total=len(wanted)) as step,
-        one_blas_thread(),
-        ThreadPoolExecutor(workers) as pool,
-    ):
+    pool = ThreadPoolExecutor(workers)
+    with progress.step("training", total=len(wanted)) as step, one_blas_thread():
         waiting = {pool.submit(make, rows): name for name, rows in wanted.items()}
         try:
-            for done in as_completed(waiting):
-                made[waiting[done]] = done.result()
-                step.advance(note=waiting[done])
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            while waiting:
+                # Not without end: a signal that another thread takes wakes nobody who waits.
+                for done in wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED).done:
+                    name = waiting.pop(done)
+                    made[name] = done.result()
+                    step.advance(note=name)
+        except BaseException as error:
+            # A fit cannot be stopped: whoever interrupts it does not wait for its end.
+            pool.shutdown(wait=not isinstance(error, KeyboardInterrupt), cancel_futures=True)
+            raise
+    pool.shutdown()
     for name, rows in wanted.items():
         members[name] = _member(name, table, rows, recipe, made[name])
         if fit is None and name != ALL:

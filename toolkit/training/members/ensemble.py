@@ -22,7 +22,7 @@ from toolkit.features.base import CandidateGroup
 from toolkit.training.members.fit import fit_one
 from toolkit.training.members.shortlist import mean_opinion
 from toolkit.training.models import MODELS
-from toolkit.training.models.base import Model, Rows
+from toolkit.training.models.base import Model, TrainingRows
 from toolkit.training.recipes.recipe import ModelOptions, Recipe
 from toolkit.training.table.cliques import Cliques, find_cliques
 from toolkit.training.table.table import Table, sample_rows
@@ -162,7 +162,7 @@ def fit_models(
     for options in models:
         own = weight * np.exp(options.emphasis * value)
         own = own / max(float(np.mean(own)), 1e-300)
-        rows = Rows(features, _target(value, group, options), own, group, cliques)
+        rows = TrainingRows(features, _target(value, group, options), own, group, cliques)
         fits = recipe.fits_of(options, len(value))
         for number in range(fits):
             model = fit_one(rows, options, recipe, number, threads=threads)

@@ -10,7 +10,7 @@ import numpy as np
 
 from toolkit.errors import RecipeError, did_you_mean
 from toolkit.training.models import MODELS
-from toolkit.training.models.base import Model, Rows
+from toolkit.training.models.base import Model, TrainingRows
 from toolkit.training.recipes.recipe import ModelOptions, Recipe
 
 FIELDS = ("rounds", "emphasis")
@@ -49,7 +49,7 @@ def check_parameters(library: str, params: Mapping[str, Any]) -> None:
 
 
 def fit_one(
-    rows: Rows, options: ModelOptions, recipe: Recipe, number: int, *, threads: int
+    rows: TrainingRows, options: ModelOptions, recipe: Recipe, number: int, *, threads: int
 ) -> Model:
     """Fit one of the models that a recipe averages, ``number`` being which fit of it."""
     with _told(options.library):

@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Rows:
+class TrainingRows:
     """What a model is fitted to.
 
     Attributes
@@ -58,7 +58,7 @@ class Model(Protocol):
 
     @classmethod
     def fit(
-        cls, rows: Rows, options: ModelOptions, *, seed: int, threads: int, device: str
+        cls, rows: TrainingRows, options: ModelOptions, *, seed: int, threads: int, device: str
     ) -> Model:
         """Fit to rows."""
         ...
@@ -85,7 +85,7 @@ HELD_OUT = 8
 """Early stopping watches one task in so many, at least one."""
 
 
-def part_tasks(rows: Rows, seed: int) -> tuple[Rows, Rows] | None:
+def part_tasks(rows: TrainingRows, seed: int) -> tuple[TrainingRows, TrainingRows] | None:
     """Part rows by task, to fit on most and to stop by the others; ``None`` with one task."""
     tasks = np.unique(rows.group)
     if len(tasks) < 2:
@@ -93,8 +93,8 @@ def part_tasks(rows: Rows, seed: int) -> tuple[Rows, Rows] | None:
     held = np.random.default_rng(seed).permutation(tasks)[: max(1, len(tasks) // HELD_OUT)]
     inside = np.isin(rows.group, held)
 
-    def take(chosen: NDArray[np.bool_]) -> Rows:
-        return Rows(
+    def take(chosen: NDArray[np.bool_]) -> TrainingRows:
+        return TrainingRows(
             rows.features[chosen], rows.target[chosen], rows.weight[chosen], rows.group[chosen]
         )
 

@@ -14,7 +14,7 @@ from toolkit.errors import RecipeError
 from toolkit.training.models.base import (
     Floats,
     Matrix,
-    Rows,
+    TrainingRows,
     grades,
     normalised,
     part_tasks,
@@ -62,7 +62,7 @@ def _told() -> Iterator[None]:
         raise ValueError(str(error)) from None
 
 
-def _data(rows: Rows, parameters: dict[str, Any]) -> lightgbm.Dataset:
+def _data(rows: TrainingRows, parameters: dict[str, Any]) -> lightgbm.Dataset:
     """LightGBM's own form of rows; rankers get grades, task by task."""
     label: Any = rows.target
     more: dict[str, Any] = {}
@@ -101,7 +101,7 @@ class LightGBMModel:
 
     @classmethod
     def fit(
-        cls, rows: Rows, options: ModelOptions, *, seed: int, threads: int, device: str
+        cls, rows: TrainingRows, options: ModelOptions, *, seed: int, threads: int, device: str
     ) -> LightGBMModel:
         """Fit on the processor; trees are the same for any number of threads."""
         with _told():
@@ -109,7 +109,7 @@ class LightGBMModel:
 
     @staticmethod
     def _fitted(
-        rows: Rows, options: ModelOptions, seed: int, threads: int, device: str
+        rows: TrainingRows, options: ModelOptions, seed: int, threads: int, device: str
     ) -> lightgbm.Booster:
         if device != "cpu":
             raise RecipeError("LightGBM is trained on the cpu here", cure="use library = 'xgboost'")
@@ -168,7 +168,7 @@ class LightGBMModel:
         return normalised(self._booster.feature_importance("gain"))
 
 
-def _neighbours(rows: Rows) -> Any:
+def _neighbours(rows: TrainingRows) -> Any:
     """Objective ``neighbours`` as LightGBM calls it: predictions in, gradient and Hessian out."""
     cliques = rows.cliques
     if cliques is None:

@@ -19,7 +19,7 @@ from toolkit.training.models.base import (
     UNREADABLE_NPZ,
     Floats,
     Matrix,
-    Rows,
+    TrainingRows,
     normalised,
     unreadable,
 )
@@ -124,7 +124,7 @@ class NetworkModel:
 
     @classmethod
     def fit(
-        cls, rows: Rows, options: ModelOptions, *, seed: int, threads: int, device: str
+        cls, rows: TrainingRows, options: ModelOptions, *, seed: int, threads: int, device: str
     ) -> NetworkModel:
         """Fit by scikit-learn's ``MLPRegressor`` (Adam), ``rounds`` times over all rows.
 

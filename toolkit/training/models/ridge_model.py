@@ -15,7 +15,7 @@ from toolkit.training.models.base import (
     UNREADABLE_NPZ,
     Floats,
     Matrix,
-    Rows,
+    TrainingRows,
     normalised,
     unreadable,
 )
@@ -47,7 +47,7 @@ class RidgeModel:
 
     @classmethod
     def fit(
-        cls, rows: Rows, options: ModelOptions, *, seed: int, threads: int, device: str
+        cls, rows: TrainingRows, options: ModelOptions, *, seed: int, threads: int, device: str
     ) -> RidgeModel:
         """Fit by scikit-learn's ``Ridge``; ``params.alpha`` is the penalty (default 10)."""
         del seed, threads

@@ -15,7 +15,7 @@ from toolkit.errors import RecipeError
 from toolkit.training.models.base import (
     Floats,
     Matrix,
-    Rows,
+    TrainingRows,
     grades,
     normalised,
     part_tasks,
@@ -41,7 +41,7 @@ _OBJECTIVES = {
 
 
 def _data(
-    rows: Rows, options: ModelOptions, threads: int, like: Any = None
+    rows: TrainingRows, options: ModelOptions, threads: int, like: Any = None
 ) -> xgboost.QuantileDMatrix:
     """XGBoost's own form of rows; rankers get grades, task by task."""
     if options.objective in ("squared", "logistic"):
@@ -112,7 +112,7 @@ class XGBoostModel:
 
     @classmethod
     def fit(
-        cls, rows: Rows, options: ModelOptions, *, seed: int, threads: int, device: str
+        cls, rows: TrainingRows, options: ModelOptions, *, seed: int, threads: int, device: str
     ) -> XGBoostModel:
         """Fit on the processor or, with ``device = "cuda"``, on a GPU."""
         check_device(device)

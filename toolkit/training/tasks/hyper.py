@@ -67,19 +67,19 @@ SPACES: dict[str, dict[str, Range]] = {
 
 
 @dataclass(frozen=True)
-class Budget:
+class TrialBudget:
     """So many trials in each of the searches, or so many seconds for all of them together."""
 
     trials: int | None = None
     seconds: float | None = None
 
 
-def parse_budget(text: str) -> Budget:
+def parse_budget(text: str) -> TrialBudget:
     """Read ``20`` (trials) or ``300s`` (seconds); raise ``RecipeError`` for anything else."""
     if re.fullmatch(r"[1-9]\d{0,4}", text):
-        return Budget(trials=int(text))
+        return TrialBudget(trials=int(text))
     if re.fullmatch(r"\d+(\.\d+)?s", text) and float(text[:-1]) > 0:
-        return Budget(seconds=float(text[:-1]))
+        return TrialBudget(seconds=float(text[:-1]))
     raise RecipeError(
         f"{text!r} is no budget of a search",
         cure="give trials (20) or seconds (300s), at most 99999 trials",
@@ -140,7 +140,7 @@ class _Search:
 
     table: Table
     recipe: Recipe
-    budget: Budget
+    budget: TrialBudget
     threads: int
     seed: int
     step: Step
@@ -215,7 +215,7 @@ def judged_records(table: Table, recipe: Recipe) -> int:
 def search_recipe(
     dataset: Dataset,
     recipe: Recipe,
-    budget: Budget,
+    budget: TrialBudget,
     *,
     task_ids: list[str] | None = None,
     threads: int | None = None,
@@ -251,7 +251,7 @@ def search_recipe(
         )
     own = budget
     if budget.seconds is not None:
-        own = Budget(seconds=budget.seconds / (len(numbers) + 1))
+        own = TrialBudget(seconds=budget.seconds / (len(numbers) + 1))
     nested, plain = np.full(len(table), np.nan), np.full(len(table), np.nan)
     fits, picked = 0, []
     fold_of_row = folds[table.task]

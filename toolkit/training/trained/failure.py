@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from toolkit.errors import RecipeError
 from toolkit.training.members.fit import fit_one
 from toolkit.training.models import MODELS
-from toolkit.training.models.base import Model, Rows
+from toolkit.training.models.base import Model, TrainingRows
 from toolkit.training.recipes.recipe import Recipe
 from toolkit.training.table.table import Table, draw_key
 
@@ -95,7 +95,7 @@ def fit_failure(
     for options in recipe.models_for(len(np.unique(group))):
         fits = recipe.fits_of(options, len(chosen))
         for number in range(fits):
-            rows_of = Rows(table.features[chosen], failed, weight / weight.mean(), group)
+            rows_of = TrainingRows(table.features[chosen], failed, weight / weight.mean(), group)
             fitted.append(fit_one(rows_of, options, recipe, number, threads=threads))
             weights.append(options.weight / fits)
     return FailureEnsemble(tuple(fitted), tuple(weights), base_rate)

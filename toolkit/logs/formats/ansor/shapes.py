@@ -15,7 +15,7 @@ import orjson
 from numpy.typing import NDArray
 
 from toolkit.logs.formats.ansor.reader import AnsorReader
-from toolkit.logs.formats.ansor.steps import BadStep, PragmaText, Run, StepReader
+from toolkit.logs.formats.ansor.steps import BadStep, DigitRun, PragmaText, StepReader
 from toolkit.logs.rows.base import BadLine, refuse_deep
 from toolkit.logs.rows.number_runs import MAX_DIGITS, RUN, Pattern, Runs
 from toolkit.records import Sketch, canonical_json
@@ -116,8 +116,8 @@ class Variant:
         told: list[int] = [*reader.decisions, *reader.extents]
         for _, extent, lengths in reader.splits:
             told += [extent, *lengths]
-        free = sorted({part.column for part in told if isinstance(part, Run)})
-        constants = sorted({int(part) for part in told if not isinstance(part, Run)})
+        free = sorted({part.column for part in told if isinstance(part, DigitRun)})
+        constants = sorted({int(part) for part in told if not isinstance(part, DigitRun)})
         self.sketch = sketch
         self._pattern = Pattern(text, free)
         self._constants = np.array(constants, dtype=np.int64)
@@ -128,13 +128,14 @@ class Variant:
             return _Columns(
                 np.array(
                     [
-                        column_of[part.column] if isinstance(part, Run) else constant_of[part]
+                        column_of[part.column] if isinstance(part, DigitRun) else constant_of[part]
                         for part in parts
                     ],
                     dtype=np.intp,
                 ),
                 np.array(
-                    [part.shift if isinstance(part, Run) else 0 for part in parts], dtype=np.int64
+                    [part.shift if isinstance(part, DigitRun) else 0 for part in parts],
+                    dtype=np.int64,
                 ),
             )
 
@@ -147,7 +148,7 @@ class Variant:
             parts = []
             for n in range(size):
                 nth = [each[n] for _, _, each in alike]
-                named = np.array([isinstance(length, Run) for length in nth], dtype=np.bool_)
+                named = np.array([isinstance(length, DigitRun) for length in nth], dtype=np.bool_)
                 parts.append(_Part(columns(nth), named))
             self._splits.append((outermost, columns([extent for _, extent, _ in alike]), parts))
 
@@ -259,11 +260,11 @@ class _Tracer:
             raise _NotPlainError
         return traced
 
-    def _run(self, value: int) -> Run:
+    def _run(self, value: int) -> DigitRun:
         if self._next >= len(self._values) or self._values[self._next] != value:
             raise _NotPlainError
         self._next += 1
-        return Run(value, self._next - 1)
+        return DigitRun(value, self._next - 1)
 
     def _trace(self, item: Any) -> Any:
         if type(item) is int:

@@ -30,7 +30,7 @@ class BadStep(Exception):
     """A transform step does not have its layout."""
 
 
-class Run(int):
+class DigitRun(int):
     """An integer that knows which run of digits of the steps' text it was read from.
 
     ``shift`` is what was added to the run's value since.
@@ -39,24 +39,24 @@ class Run(int):
     column: int
     shift: int
 
-    def __new__(cls, value: int, column: int, shift: int = 0) -> Run:
+    def __new__(cls, value: int, column: int, shift: int = 0) -> DigitRun:
         """Make a number read from that run."""
         run = super().__new__(cls, value)
         run.column, run.shift = column, shift
         return run
 
-    def __add__(self, other: int) -> Run:
-        return Run(int(self) + other, self.column, self.shift + other)
+    def __add__(self, other: int) -> DigitRun:
+        return DigitRun(int(self) + other, self.column, self.shift + other)
 
 
 class PragmaText(str):
     """A pragma that knows which run of digits its value is."""
 
-    run: Run
+    run: DigitRun
 
 
 def _int(value: Any) -> int:
-    if type(value) not in (int, Run) or not -_INT64 < value < _INT64:
+    if type(value) not in (int, DigitRun) or not -_INT64 < value < _INT64:
         raise BadStep("a step's number is not a 64-bit integer")
     number: int = value
     return number

@@ -12,7 +12,7 @@ from toolkit.errors import LogError
 from toolkit.logs.files.files import BOM, DecompressionErrors, read_blocks
 from toolkit.logs.files.places import Place
 from toolkit.logs.formats.metaschedule.reader import Database
-from toolkit.logs.formats.metaschedule.workload import Workload, read_workload
+from toolkit.logs.formats.metaschedule.workload import LoggedWorkload, read_workload
 from toolkit.logs.rows.base import BadLine
 from toolkit.logs.rows.format import Beside
 
@@ -129,8 +129,8 @@ def _collection(place: Place | None) -> tuple[dict[int, str], dict[int, int], st
     return names, sizes, machine if isinstance(machine, str) else None
 
 
-def _read_workloads(place: Place) -> list[Workload | None]:
-    found: list[Workload | None] = []
+def _read_workloads(place: Place) -> list[LoggedWorkload | None]:
+    found: list[LoggedWorkload | None] = []
     for line in _lines(place):
         if line.strip():
             try:

@@ -23,7 +23,7 @@ from toolkit.logs.formats.metaschedule.trace import (
     check_instructions,
     read_skeleton,
 )
-from toolkit.logs.formats.metaschedule.workload import Workload
+from toolkit.logs.formats.metaschedule.workload import LoggedWorkload
 from toolkit.logs.rows.base import BadLine, Reading, check_shapes, outcome_of, seconds
 from toolkit.logs.rows.identity import Interner, make_task
 from toolkit.records import Task, TrialState, canonical_json
@@ -43,7 +43,7 @@ class Database:
         Task names by workload index, from ``collection.json``; ``space_sizes`` likewise.
     """
 
-    workloads: Sequence[Workload | None] = ()
+    workloads: Sequence[LoggedWorkload | None] = ()
     trials: Sequence[Any] | Callable[[int], Any] = ()
     names: Mapping[int, str] = field(default_factory=dict)
     space_sizes: Mapping[int, int] = field(default_factory=dict)

@@ -21,7 +21,7 @@ WORKLOAD = "a workload (kept with its task)"
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class WorkloadBlock:
     """One block of a workload: its iterators' extents (0 where symbolic) and reductions."""
 
     name: str
@@ -38,12 +38,12 @@ class Block:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class LoggedWorkload:
     """What a workload line says."""
 
     structural_hash: str
     functions: tuple[str, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[WorkloadBlock, ...]
     tvm_version: str | None
     line: str
 
@@ -61,7 +61,7 @@ class Workload:
         return max(self.blocks, key=lambda block: block.volume).extents
 
 
-def read_workload(line: bytes) -> Workload:
+def read_workload(line: bytes) -> LoggedWorkload:
     """Decode a workload line.
 
     Raises
@@ -88,7 +88,7 @@ def read_workload(line: bytes) -> Workload:
         raise BadLine("the workload's graph is of an unknown layout") from None
     for block in blocks:
         check_extents(block.extents)
-    return Workload(entry[0], functions, blocks, version, line.decode())
+    return LoggedWorkload(entry[0], functions, blocks, version, line.decode())
 
 
 class _Graph:
@@ -133,19 +133,19 @@ class _Graph:
             return int(node["data"])
         return 0
 
-    def describe(self) -> tuple[tuple[str, ...], tuple[Block, ...], str | None]:
+    def describe(self) -> tuple[tuple[str, ...], tuple[WorkloadBlock, ...], str | None]:
         """Names of the functions, their blocks in program order, TVM's version."""
         pairs = self.items(self.field(self._root, "functions"))
         names: list[str] = []
-        blocks: list[Block] = []
+        blocks: list[WorkloadBlock] = []
         for key, function in zip(pairs[::2], pairs[1::2], strict=True):
             names.append(self.text(self.field(key, "name_hint")))
             if self.kind(function) == "PrimFunc":
                 blocks.extend(self._blocks(self.field(function, "body")))
         return tuple(names), tuple(blocks), self._version
 
-    def _blocks(self, statement: int) -> list[Block]:
-        found: list[Block] = []
+    def _blocks(self, statement: int) -> list[WorkloadBlock]:
+        found: list[WorkloadBlock] = []
         waiting = [statement]
         while waiting:
             # A damaged graph may run in circles, or share what it repeats without end.
@@ -169,11 +169,11 @@ class _Graph:
                 waiting.append(self.field(at, "then_case"))
         return found
 
-    def _block(self, name: str, iterators: list[int]) -> Block:
+    def _block(self, name: str, iterators: list[int]) -> WorkloadBlock:
         extents: list[int] = []
         reductions: list[bool] = []
         for iterator in iterators:
             domain = self.field(iterator, "dom")
             extents.append(self.extent(self.field(domain, "extent")))
             reductions.append(self.field(iterator, "iter_type") == 2)
-        return Block(name, tuple(extents), tuple(reductions))
+        return WorkloadBlock(name, tuple(extents), tuple(reductions))
