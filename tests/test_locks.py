@@ -30,12 +30,14 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_second_simulate_is_refused_and_the_first_one_is_whole(
     workplace: Path, number: int
 ) -> None:
-    command = ("simulate", "--seeds", "30", "--workers", "2")
+    command = ("simulate", "--seeds", "3", "--workers", "2")
     out = workplace / "tuning" / "simulations" / "quick"
     first = Running(*command, cwd=workplace)
     lock = out / LOCK_FILE
     assert until(lambda: lock.is_file() and lock.read_text() == str(first.process.pid))
+    first.process.send_signal(signal.SIGSTOP)  # it is not done before the second one has started
     code, _, said = toolkit(*command, cwd=workplace)
+    first.process.send_signal(signal.SIGCONT)
     assert code == 1 and f"process {first.process.pid} is writing here" in said.replace("\n", " ")
     assert "Traceback" not in said
     if number:
