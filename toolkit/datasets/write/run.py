@@ -13,6 +13,7 @@ from toolkit.datasets.write.sources import LogFile
 from toolkit.datasets.write.store import Store
 from toolkit.errors import LogError
 from toolkit.logs.files.files import LineBlock
+from toolkit.logs.files.places import Place
 from toolkit.logs.formats import format_named
 from toolkit.logs.read.detect import SIDECAR, WHY_NOT
 from toolkit.logs.read.pool import Blocks, SourceSettings
@@ -50,6 +51,9 @@ class IngestRun:
         self._files = files
         self._blocks = blocks
         self._marks: Marks = {} if marks is None else marks
+        self._places: dict[str, list[Place]] = {}
+        for file in files:
+            self._places.setdefault(file.kind, []).append(file.place)
 
     def run(self, done: Callable[[SourceReport], None]) -> None:
         """Ingest all files; ``done`` is told of each when its last line is taken in."""
@@ -119,8 +123,7 @@ class IngestRun:
         """Prepare to read a file; ``None`` where it was read before and has not changed."""
         beside = Beside()
         if isinstance(found, LineFormat):
-            companions = [f.place for f in self._files if f.kind == found.companion]
-            beside = found.beside(file.place, companions)
+            beside = found.beside(file.place, self._places.get(found.companion, []))
         source = self._store.source(file.source_id, str(file.place))
         # What is known of a source stays until something else is said of it.
         labels = file.labels if file.ruled else source.labels
