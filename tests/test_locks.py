@@ -16,12 +16,25 @@ from toolkit.cli.main import app
 from toolkit.datasets import ingest
 from toolkit.locks import LOCK_FILE, writing
 
+SMALL = """
+seeds = 3
+batch_size = 16
+baseline = "random"
+[budget]
+evaluations = 64
+[[strategy]]
+name = "random"
+[[strategy]]
+name = "genetic"
+"""
+
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     write_autotvm(tmp_path / "logs" / "log.json")
     (tmp_path / "quick.toml").write_text(QUICK)
+    (tmp_path / "small.toml").write_text(SMALL)
     ingest(tmp_path / "logs", tmp_path / "tuning" / "dataset", workers=0)
     return tmp_path
 
@@ -30,8 +43,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_second_simulate_is_refused_and_the_first_one_is_whole(
     workplace: Path, number: int
 ) -> None:
-    command = ("simulate", "--seeds", "3", "--workers", "2")
-    out = workplace / "tuning" / "simulations" / "quick"
+    command = ("simulate", "--scenario", "small.toml", "--workers", "2")
+    out = workplace / "tuning" / "simulations" / "small"
     first = Running(*command, cwd=workplace)
     lock = out / LOCK_FILE
     assert until(lambda: lock.is_file() and lock.read_text() == str(first.process.pid))

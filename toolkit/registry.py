@@ -10,7 +10,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from toolkit.errors import UnknownNameError, did_you_mean
+from toolkit.errors import ToolkitError, UnknownNameError, did_you_mean
 
 
 class Registry:
@@ -18,6 +18,8 @@ class Registry:
 
     def __init__(self, role: str, builtin: dict[str, str]) -> None:
         self.role = role
+        self.builtin = frozenset(builtin)
+        """The toolkit's own names."""
         self._paths = dict(builtin)
         self.added: set[str] = set()
         """Names that this process added by hand: another process does not know them."""
@@ -41,11 +43,27 @@ class Registry:
         return sorted(self._paths)
 
     def get(self, name: str) -> Any:
-        """Import and return the plug-in; raise ``UnknownNameError`` with near names."""
+        """Import and return the plug-in.
+
+        Raises
+        ------
+        UnknownNameError
+            When none is called so; with near names.
+        ToolkitError
+            When another package's plug-in cannot be imported.
+        """
         self._scan()
         if name not in self._paths:
             raise UnknownNameError(
                 f"no {self.role} is called {name!r}", cure=did_you_mean(name, self._paths)
             )
         module, _, attribute = self._paths[name].partition(":")
-        return getattr(import_module(module), attribute)
+        try:
+            return getattr(import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            if name in self.builtin:
+                raise
+            raise ToolkitError(
+                f"the {self.role} {name!r} ({self._paths[name]}) cannot be imported: {error}",
+                cure="mend or uninstall the package that brings it",
+            ) from error

@@ -12,6 +12,7 @@ import pytest
 from test_documents import cache, t4
 
 from toolkit.datasets import export, ingest, open_dataset
+from toolkit.errors import ToolkitError
 from toolkit.logs.formats import FORMATS
 from toolkit.testing import FormatConformance
 
@@ -100,6 +101,24 @@ class TestAFormatOfSomebodyElse(FormatConformance):
         assert made["records"] == 4
         report = ingest(tmp_path / "out", tmp_path / "again")
         assert report.records == 4
+
+
+def test_a_plug_in_that_cannot_be_imported_is_told_with_its_cure(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(FORMATS, "_paths", {**FORMATS._paths, "bad": "no_such_package:Bad"})
+    with pytest.raises(ToolkitError, match="'bad' \\(no_such_package:Bad\\) cannot be") as caught:
+        ingest(autotvm(tmp_path), tmp_path / "dataset")
+    assert "uninstall" in str(caught.value.cure)
+
+
+def test_what_the_toolkit_recognises_is_no_other_formats(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """However much a plug-in claims, and however early its name stands in the alphabet."""
+    monkeypatch.setattr(FORMATS, "_paths", {**FORMATS._paths, "a": "csv_format:Greedy"})
+    report = ingest(document(cache())(tmp_path / "logs"), tmp_path / "dataset")
+    assert [source.format for source in report.per_source] == ["kernel-tuner"]
 
 
 def test_every_registered_format_is_tested() -> None:

@@ -13,19 +13,9 @@ import polars as pl
 from toolkit.records import Knob, Sketch, Task, content_id
 from toolkit.replay import RecordedTable
 from toolkit.schema import RECORDS
+from toolkit.testing.spaces import SKETCH, TILES
 
-TILES = (1, 2, 4, 8, 16)
 UNROLLS = (0, 16, 64)
-SKETCH = Sketch(
-    "s0",
-    "autotvm",
-    "toy",
-    (
-        Knob("tile_x", "tile", 0, 2),
-        Knob("tile_y", "tile", 2, 2),
-        Knob("unroll", "unroll", 4, 1, choices=UNROLLS),
-    ),
-)
 SECOND = Sketch("s1", "autotvm", "toy-2", (Knob("tile_x", "tile", 0, 2),))
 
 

@@ -14,10 +14,10 @@ FORMATS = Registry(
     {
         "ansor": "toolkit.logs.formats.ansor.format:Ansor",
         "autotvm": "toolkit.logs.formats.autotvm.format:AutoTVM",
-        "kernel-tuner": "toolkit.logs.formats.kernel_tuner.format:KernelTuner",
+        "kernel-tuner": "toolkit.logs.formats.kernel_tuner.format:KernelTunerCaches",
         "metaschedule": "toolkit.logs.formats.metaschedule.format:MetaSchedule",
         "metaschedule-workload": "toolkit.logs.formats.metaschedule.format:MetaScheduleWorkloads",
-        "t4": "toolkit.logs.formats.kernel_tuner.format:T4",
+        "t4": "toolkit.logs.formats.kernel_tuner.format:T4Results",
     },
 )
 
@@ -47,4 +47,6 @@ def document_formats() -> list[DocumentFormat]:
 
 
 def _all() -> list[LogFormat]:
-    return [format_named(name) for name in FORMATS.names()]
+    """The toolkit's own first: what they recognise is theirs."""
+    names = sorted(FORMATS.names(), key=lambda name: name not in FORMATS.builtin)
+    return [format_named(name) for name in names]

@@ -40,7 +40,7 @@ class LogFormat:
         Whose fixed weights of mutation rules stand for it: ``ansor`` or ``metaschedule``.
     bare_workloads
         Whether tasks of the same workload and no arguments may compute different shapes, so that
-        their extents tell them apart.
+        only their extents differ.
     number_in_space
         Regular expression whose group is a candidate's number in its space, searched in its
         schedule; empty where candidates have none.

@@ -13,8 +13,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from toolkit.logs.formats.kernel_tuner.document_text import KERNEL_TUNER
-from toolkit.logs.formats.kernel_tuner.document_text import T4 as T4_NAME
+from toolkit.logs.formats.kernel_tuner.document_text import KERNEL_TUNER, T4
 from toolkit.logs.formats.kernel_tuner.documents import read_document
 from toolkit.logs.rows.format import ANY_FORMAT, DocumentFormat
 from toolkit.logs.rows.results import BlockResult
@@ -22,10 +21,10 @@ from toolkit.logs.rows.written import Row, Selection
 from toolkit.records import Sketch, Task, canonical_json
 
 
-class T4(DocumentFormat):
+class T4Results(DocumentFormat):
     """T4 results (schema 1.0.0)."""
 
-    name = T4_NAME
+    name = T4
     writes = ANY_FORMAT
 
     def recognises(self, head: bytes) -> bool:
@@ -55,7 +54,7 @@ class T4(DocumentFormat):
         return written
 
 
-class KernelTuner(DocumentFormat):
+class KernelTunerCaches(DocumentFormat):
     """Kernel Tuner caches (schema 1.1.0)."""
 
     name = KERNEL_TUNER
@@ -206,7 +205,7 @@ def cache_entry(row: Row, sketch: Sketch) -> dict[str, Any]:
 
 def configuration(row: Row, sketch: Sketch) -> dict[str, Any]:
     """Knob values by name; the parts of a tile one by one (its outermost follows, and is out)."""
-    if sketch.format in (T4_NAME, KERNEL_TUNER):
+    if sketch.format in (T4, KERNEL_TUNER):
         found = orjson.loads(row["schedule"])
         # A schedule is sorted; the order of the parameters is part of what the sketch is.
         return {knob.name: found[knob.name] for knob in sketch.knobs}
