@@ -1,4 +1,4 @@
-"""What a verb returns: a frozen object with typed fields, and the mapping that ``--json`` prints."""
+"""What a verb returns: a frozen, typed object that is also the mapping that ``--json`` prints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Result(Mapping[str, Any]):
     """Base of results: ``result.name`` is typed, ``result["name"]`` and ``dict(result)`` are JSON.
 
     A subclass is a frozen dataclass whose fields are the keys of the JSON. A field that is ``None``
-    and whose default is ``None`` is not among the keys. Names end in their unit (``_s``, ``_share``).
+    and has ``None`` as its default is not among the keys. Names end in their unit (``_s``).
     """
 
     def __getitem__(self, key: str) -> Any:
