@@ -46,6 +46,10 @@ class Workspace:
         """Tuned databases."""
         return self.root / "tuned"
 
+    def compiled(self, network: str) -> Path:
+        """A compiled network."""
+        return self.root / "compiled" / folder_name(network)
+
     @property
     def race(self) -> Path:
         """Races against TVM's own tuner."""

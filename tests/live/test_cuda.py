@@ -19,9 +19,9 @@ from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.programs import timed_program
 from toolkit.live.tune.collect import Plan, collect
 from toolkit.live.tune.guides import Guides
-from toolkit.live.tune.tasks import tasks_of
 from toolkit.live.tune.tune import TuneSettings, tune
 from toolkit.live.tune.workloads import parse_workload
+from toolkit.networks.tasks import tasks_of
 from toolkit.records import TrialState
 
 PROTOCOL = Protocol(repeat=2, min_repeat_ms=1, max_retries=0, build_timeout_s=120.0)

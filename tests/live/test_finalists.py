@@ -32,9 +32,9 @@ from toolkit.live.tune.finalists import (
 )
 from toolkit.live.tune.guides import Guides
 from toolkit.live.tune.resume import ranked_trials, recorded_trials
-from toolkit.live.tune.tasks import tasks_of
 from toolkit.live.tune.tune import TuneSettings, tune
 from toolkit.live.tune.winner import name_winner
+from toolkit.networks.tasks import tasks_of
 from toolkit.records import TrialState
 
 NAMES = [f"p{i}" for i in range(12)]

@@ -20,8 +20,9 @@ from tests.live.conftest import PROTOCOL
 from toolkit.errors import LiveError
 from toolkit.live.space.database import DatabaseWriter
 from toolkit.live.tune.guides import Guides
-from toolkit.live.tune.tasks import load_network, tasks_of
 from toolkit.live.tune.tune import TuneSettings, tune
+from toolkit.networks.importing import load_model
+from toolkit.networks.tasks import tasks_of
 from toolkit.records import TrialState
 
 NETWORK = textwrap.dedent(
@@ -135,7 +136,7 @@ def test_killed_at_random_points_loses_and_repeats_nothing(target: str, tmp_path
         from pathlib import Path
         from tests.live.conftest import PROTOCOL
         from toolkit.live.tune.guides import Guides
-        from toolkit.live.tune.tasks import tasks_of
+        from toolkit.networks.tasks import tasks_of
         from toolkit.live.tune.tune import TuneSettings, tune
         target = {target!r}
         tune(
@@ -202,11 +203,11 @@ def test_a_condemned_record_is_a_failure_and_the_database_still_opens(
 
 def test_a_network_file_that_is_absent_or_needs_an_extra_is_a_named_error(tmp_path: Path) -> None:
     with pytest.raises(LiveError, match="no such file"):
-        load_network(tmp_path / "none.onnx")
+        load_model(tmp_path / "none.onnx")
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"this is no protobuf")
     with pytest.raises(LiveError, match=r"pip install|cannot import"):
-        load_network(broken)
+        load_model(broken)
 
 
 def test_an_onnx_network_gives_tasks(target: str, tmp_path: Path) -> None:

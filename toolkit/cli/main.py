@@ -10,6 +10,7 @@ import typer
 
 from toolkit.children import CALM
 from toolkit.cli.commands import (
+    compile,
     demo,
     features,
     ingest,
@@ -30,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for group in (ingest, features, train, predict, simulate, live, tune, race, report, demo):
+for group in (ingest, features, train, predict, simulate, live, tune, compile, race, report, demo):
     group.register(app)
 
 

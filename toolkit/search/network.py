@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from toolkit.search.base import Oracle, Strategy
@@ -49,10 +49,15 @@ def run_network(
     budget: Budget,
     *,
     round_size: int = 64,
+    first_round: int | None = None,
     clock: Clock | None = None,
     count_strategy_time: bool = False,
+    stop: Callable[[NetworkRun], bool] | None = None,
 ) -> NetworkRun:
     """Give rounds to tasks, as the scheduler says, until the budget is spent.
+
+    ``first_round`` is the size of each task's first round, where it is another; ``stop`` is asked
+    after every round and ends the run when it returns true.
 
     With ``count_strategy_time`` a simulated clock also advances by what the scheduler and the
     strategies compute; such runs are not reproducible to the byte.
@@ -70,12 +75,13 @@ def run_network(
         begun = time.perf_counter()
         i = scheduler.choose(progress)
         thought = time.perf_counter() - begun
-        left = round_size if budget.evaluations is None else budget.evaluations - spent
+        size = round_size if first_round is None or progress[i].rounds else first_round
+        left = size if budget.evaluations is None else budget.evaluations - spent
         asked, measured, best = 0, 0, progress[i].current_s
         # A strategy may ask for fewer than a round at a time, and a miss is not measured.
-        while measured < min(round_size, left):
+        while measured < min(size, left):
             begun = time.perf_counter()
-            batch = tasks[i].strategy.ask(min(round_size, left) - measured)
+            batch = tasks[i].strategy.ask(min(size, left) - measured)
             thought += time.perf_counter() - begun
             if not batch:
                 progress[i].exhausted = True
@@ -88,8 +94,10 @@ def run_network(
             thought += time.perf_counter() - begun
             measured += len(trials)
             best = min([best, *(t.latency_s for t in trials if t.latency_s is not None)])
-            if asked > 100 * round_size:
+            if asked > 100 * size:
                 progress[i].exhausted = True  # it proposes nothing that can be measured
+                break
+            if budget.seconds is not None and clock.now() >= budget.seconds:
                 break
         if count_strategy_time and isinstance(clock, SimulatedClock):
             clock.advance(thought)
@@ -100,4 +108,6 @@ def run_network(
         result.evaluations.append(spent)
         result.clock_s.append(clock.now())
         result.objective_s.append(sum(task.weight * task.current_s for task in progress))
+        if stop is not None and stop(result):
+            break
     return result

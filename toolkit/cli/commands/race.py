@@ -88,7 +88,7 @@ def race(
     from toolkit.live.race.race import race as run
     from toolkit.live.race.rules import ABLATION
     from toolkit.live.tune.guides import load_guides
-    from toolkit.live.tune.tasks import tasks_of
+    from toolkit.networks.tasks import tasks_of
     from toolkit.training.trained.loading import default_folders
 
     pinned = parse_cores(cores)

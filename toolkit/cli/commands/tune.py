@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from toolkit.cli.common import (
     print_json,
     print_warnings,
 )
+from toolkit.errors import LiveError
 from toolkit.workspace import Workspace
 
 Workloads = Annotated[
@@ -53,6 +55,37 @@ Threads = Annotated[
     typer.Option(min=1, max=THREADS_MAX, help="Threads of the programs (default: all cores)."),
 ]
 
+Shapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--shape",
+        help="Shape of an input that a model file leaves open: NAME=1,3,224,224; repeatable.",
+    ),
+]
+Layout = Annotated[
+    str, typer.Option(help="Layout of a network's convolutions: auto, NCHW or NHWC.")
+]
+
+
+def parse_shapes(texts: list[str] | None) -> dict[str, list[int]]:
+    """Read ``NAME=1,3,224,224``; raise ``LiveError`` for anything else."""
+    found = {}
+    for text in texts or []:
+        name, _, extents = text.rpartition("=")
+        parts = extents.split(",")
+        if not name or not all(part.strip().isdigit() and int(part) for part in parts):
+            raise LiveError(f"{text!r} is no shape", cure="example: --shape data=1,3,224,224")
+        found[name] = [int(part) for part in parts]
+    return found
+
+
+def parse_layout(text: str) -> Any:
+    """Check a layout's name; raise ``LiveError`` for another."""
+    known = {"auto": "auto", "nchw": "NCHW", "nhwc": "NHWC"}
+    if text.lower() not in known:
+        raise LiveError(f"no layout is called {text!r}", cure="give auto, NCHW or NHWC")
+    return known[text.lower()]
+
 
 def register(app: typer.Typer) -> None:
     """Add this group's commands."""
@@ -64,9 +97,16 @@ def tune(
     workload: Workloads = None,
     target: Target = None,
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Trials in all (default: 256 a task).")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Trials in all (default: 256 a task; a network stops when little is gained).",
+        ),
     ] = None,
-    seconds: Annotated[float | None, typer.Option(min=1.0, help="Seconds in all.")] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option(min=1.0, help="Seconds in all; a network stops when little is gained."),
+    ] = None,
     strategy: Annotated[
         str | None, typer.Option(help="Search strategy (default: what the models allow).")
     ] = None,
@@ -74,8 +114,13 @@ def tune(
         str, typer.Option(help="Task scheduler: gradient, bandit or round-robin.")
     ] = "gradient",
     round_size: Annotated[
-        int, typer.Option(min=1, max=100_000, help="Trials of a task's turn.")
-    ] = 64,
+        int | None,
+        typer.Option(
+            min=1, max=100_000, help="Trials of a task's turn (default: 64; of a network's, 16)."
+        ),
+    ] = None,
+    shape: Shapes = None,
+    layout: Layout = "auto",
     model: Models = None,
     threads: Threads = None,
     cores: Cores = None,
@@ -114,19 +159,36 @@ def tune(
     from toolkit.live.measure.engines import engine_options, open_engine
     from toolkit.live.measure.protocol import Protocol
     from toolkit.live.tune.guides import load_guides
-    from toolkit.live.tune.tasks import tasks_of
-    from toolkit.live.tune.tune import TuneSettings
+    from toolkit.live.tune.tune import TuneSettings, for_network
     from toolkit.live.tune.tune import tune as run
+    from toolkit.networks.tasks import tasks_of
+    from toolkit.search.runner import WallClock
 
+    clock = WallClock()
     pinned = parse_cores(cores)
     count = threads or len(pinned) or here.physical_cores()
     chosen = here.parse_target(target or here.default_target(count))
-    tasks = tasks_of(workload or ["matmul:128,128,128"], chosen)
+    tasks = tasks_of(
+        workload or ["matmul:128,128,128"],
+        chosen,
+        shapes=parse_shapes(shape),
+        layout=parse_layout(layout),
+    )
     guides = load_guides(model)
     warnings = [*here.noise_warnings(count), *guides.warnings(chosen)]
     print_warnings(warnings)
-    if trials is None and seconds is None:
-        trials = 256 * len(tasks)
+    settings = TuneSettings(
+        trials=256 * len(tasks) if trials is None and seconds is None else trials,
+        seconds=seconds,
+        strategy=strategy or guides.best_strategy(),
+        scheduler=scheduler,
+        seed=seed,
+        finalists=finalists,
+    )
+    if any(task.network_bytes for task in tasks):
+        settings = for_network(settings, stop=trials is None)
+    if round_size is not None:
+        settings = replace(settings, round_size=round_size)
     protocol = Protocol(
         number=3,
         repeat=repeat,
@@ -140,18 +202,11 @@ def tune(
         folder or Workspace().tuned,
         target=chosen,
         protocol=protocol,
-        settings=TuneSettings(
-            trials=trials,
-            seconds=seconds,
-            strategy=strategy or guides.best_strategy(),
-            scheduler=scheduler,
-            round_size=round_size,
-            seed=seed,
-            finalists=finalists,
-        ),
+        settings=settings,
         guides=guides,
         engine=lambda: open_engine(chosen, protocol, **engine_options(device, builders)),
         machine=machine,
+        clock=clock,
         progress=BarProgress(),
     )
     if json:

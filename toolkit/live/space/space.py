@@ -23,7 +23,7 @@ from toolkit.live.space.database import workload_line
 from toolkit.live.space.design import Design, DesignSpace
 from toolkit.live.space.programs import entry_arguments
 from toolkit.logs.formats.metaschedule.reader import Database, MetaScheduleReader
-from toolkit.logs.formats.metaschedule.trace import read_skeleton
+from toolkit.logs.formats.metaschedule.trace import Skeleton, read_skeleton
 from toolkit.logs.formats.metaschedule.workload import read_workload
 from toolkit.records import Candidate, Direction, Sketch, Task, candidate_id
 from toolkit.training.trained.scorer import candidate_features
@@ -63,33 +63,41 @@ class MetaScheduleSpace:
         self.size: int | None = None
         self._arguments = entry_arguments(design.module, as_timed=False)
         workload = read_workload(workload_line(design.module).encode())
-        self._reader = MetaScheduleReader(Database(workloads=(workload,), machine=machine))
-        self._target: dict[str, Any] = orjson.loads(str(design.target))
+        reader = MetaScheduleReader(Database(workloads=(workload,), machine=machine))
+        self.task: Task = reader.task(0, orjson.loads(str(design.target)), self._arguments)[0]
         self._chosen: dict[str, tuple[int, list[Any]]] = {}
-        readings = [self._read(base) for base in design.bases]
-        self.task: Task = readings[0].task
-        self.sketches: tuple[Sketch, ...] = tuple(reading.sketch for reading in readings)
+        self._skeletons: dict[tuple[int, tuple[int, ...]], Skeleton] = {}
+        skeletons = [self._skeleton(i, base[0]) for i, base in enumerate(design.bases)]
+        self.sketches: tuple[Sketch, ...] = tuple(skeleton.sketch for skeleton in skeletons)
         self._positions = [
             {
                 knob.name: instruction
                 for knob, instruction in zip(
-                    reading.sketch.knobs, read_skeleton(base[0]).instructions, strict=True
+                    skeleton.sketch.knobs, skeleton.instructions, strict=True
                 )
             }
-            for reading, base in zip(readings, design.bases, strict=True)
+            for skeleton in skeletons
         ]
         self._columns: list[str] | None = None
         self._index = {sketch.sketch_id: i for i, sketch in enumerate(self.sketches)}
 
-    def _read(self, chosen: list[Any]) -> Any:
-        entry = [0, [chosen, [1.0], self._target, self._arguments]]
-        return self._reader.read(orjson.dumps(entry), 0)
-
     def _candidate(self, sketch: int, chosen: list[Any]) -> Candidate:
-        reading = self._read(chosen)
-        identity = candidate_id(self.task.task_id, reading.sketch, reading.decisions)
+        skeleton = self._skeleton(sketch, chosen[0])
+        decisions = skeleton.decide(chosen[1])
+        identity = candidate_id(self.task.task_id, skeleton.sketch, decisions)
         self._chosen.setdefault(identity, (sketch, chosen))
-        return Candidate(identity, reading.sketch.sketch_id, tuple(reading.decisions))
+        return Candidate(identity, skeleton.sketch.sketch_id, decisions)
+
+    def _skeleton(self, sketch: int, instructions: list[Any]) -> Skeleton:
+        """Read instructions; of one sketch they differ in the limits of annotations alone."""
+        limits = tuple(
+            inputs[1]
+            for kind, inputs, _, _ in instructions
+            if kind == "Annotate" and isinstance(inputs[1], int)
+        )
+        if (sketch, limits) not in self._skeletons:
+            self._skeletons[sketch, limits] = read_skeleton(instructions)
+        return self._skeletons[sketch, limits]
 
     def adopt(self, schedule: str | list[Any], *, proven: bool = False) -> Candidate | None:
         """Take in a recorded schedule (JSON); ``None`` when it is not in this space.
@@ -228,8 +236,9 @@ class MetaScheduleSpace:
         extractor = best_extractor_for(self.task)
         if self._columns is None:
             found: set[str] = set()
-            for sketch, base in zip(self.sketches, self.design.bases, strict=True):
-                decisions = np.array([self._read(base).decisions], dtype=np.int64)
+            for i, (sketch, base) in enumerate(zip(self.sketches, self.design.bases, strict=True)):
+                decided = self._skeleton(i, base[0]).decide(base[1])
+                decisions = np.array([decided], dtype=np.int64)
                 group = CandidateGroup(self.task, sketch, decisions)
                 found.update(extractor.extract(group).columns)
             self._columns = sorted(found)

@@ -6,27 +6,29 @@ put together: ``run_network`` is the loop, ``DeviceOracle`` the measurement.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
+from tvm.s_tir.analysis import estimate_tir_flops
 
 from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
-from toolkit.live.measure.device import UNSCHEDULED_TIMEOUT_S, Device
+from toolkit.live.measure.device import Device
 from toolkit.live.measure.machine import describe_machine
 from toolkit.live.measure.protocol import Protocol
-from toolkit.live.measure.slowed import slowed_warnings
 from toolkit.live.space.database import DatabaseWriter
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.oracle import DeviceOracle, Engine
 from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.live.tune.avoid import AvoidingOracle
 from toolkit.live.tune.board import Board
+from toolkit.live.tune.closing import Closing, close_search, search_seconds
 from toolkit.live.tune.finalists import FINALISTS
 from toolkit.live.tune.guides import Guides
 from toolkit.live.tune.resume import (
@@ -35,7 +37,6 @@ from toolkit.live.tune.resume import (
     recorded_trials,
 )
 from toolkit.live.tune.tasks import TuneTask
-from toolkit.live.tune.winner import check_winners, name_winner
 from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Trial, TrialState
@@ -45,9 +46,11 @@ from toolkit.search.network import NetworkRun, NetworkTask, run_network
 from toolkit.search.runner import Budget, WallClock
 from toolkit.search.schedulers import SCHEDULERS
 
-AGAIN = "run the same command when it is quiet"
 SETTINGS_FILE = "tune.json"
 RESULT_FILE = "tuned.json"
+
+LOOK_BACK, LEAST_FALL, AT_LEAST_S = 0.4, 0.01, 90.0
+"""When a search of several tasks has settled (``settled``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,10 @@ class TuneSettings:
         A strategy of ``toolkit.search`` and its options.
     scheduler
         A task scheduler of ``toolkit.search``.
-    round_size
-        Trials that a task is given at a time.
+    round_size, first_round
+        Trials that a task is given at a time, and at first.
+    stop_when_settled
+        End a search of several tasks when nothing more is to be expected (``settled``).
     finalists
         So many of each task's best programs are read again before one is named; 0: none.
     check
@@ -76,9 +81,23 @@ class TuneSettings:
     options: Mapping[str, Any] = field(default_factory=dict)
     scheduler: str = "gradient"
     round_size: int = 64
+    first_round: int | None = None
+    stop_when_settled: bool = False
     seed: int = 0
     finalists: int = FINALISTS
     check: bool = True
+
+
+def for_network(settings: TuneSettings, *, stop: bool) -> TuneSettings:
+    """Settings of a network: breadth first, then small turns; ``stop`` ends it when it settled.
+
+    A whole network exists once each task had its first, short round. That round looks at fewer
+    candidates: the first ones of 30 tasks would take minutes otherwise.
+    """
+    options = dict(settings.options)
+    if settings.strategy == "transfer-evolved":
+        options.setdefault("first", 1)
+    return replace(settings, options=options, round_size=16, first_round=4, stop_when_settled=stop)
 
 
 @dataclass(frozen=True)
@@ -159,34 +178,64 @@ def tune(
             )
             _describe(writer, searchers, target, protocol, machine)
             network = run_network(
-                [NetworkTask(s.strategy, s.oracle, s.task.weight, s.task.name) for s in searchers],
+                [_network_task(searcher) for searcher in searchers],
                 SCHEDULERS.get(settings.scheduler)(None, np.random.default_rng(settings.seed)),
-                Budget(settings.trials, settings.seconds),
+                Budget(settings.trials, search_seconds(settings.seconds, len(tasks))),
                 round_size=settings.round_size,
+                first_round=settings.first_round,
                 clock=clock,
+                stop=settled if settings.stop_when_settled else None,
             )
-        warnings: list[str] = []
-        if settings.finalists:
-            warnings = _name_winners(
-                searchers, writer, device, target, protocol, settings, clock, progress
-            )
-        result = _summary(searchers, writer, network, clock.now(), out)
-        if settings.check:
-            label = f"check outputs, within {UNSCHEDULED_TIMEOUT_S:.0f} s a program"
-            with progress.step(label, float(len(searchers))) as step:
-                spaces = [searcher.space for searcher in searchers]
-                unchecked = check_winners(spaces, writer, target, protocol, step)
-            result = _summary(searchers, writer, network, result["seconds"], out)
-            for row in result["tasks"]:
-                row["unchecked"] = unchecked.get(row["task_id"])
+        searched_s = clock.now()
+        closing = close_search(
+            [(searcher.task, searcher.space) for searcher in searchers],
+            writer,
+            device,
+            target=target,
+            protocol=protocol,
+            finalists=settings.finalists,
+            check=settings.check,
+            seconds=settings.seconds,
+            seed=settings.seed,
+            clock=clock,
+            progress=progress,
+        )
+        result = _summary(searchers, writer, network, searched_s, closing, out)
+    result["seconds"] = round(clock.now(), 3)
+    warnings = closing.warnings
     result.update(threads=protocol.threads, warnings=warnings)
     write_atomically(out / RESULT_FILE, orjson.dumps(result, option=orjson.OPT_INDENT_2))
     return result
 
 
+def settled(run: NetworkRun) -> bool:
+    """Whether the last ``LOOK_BACK`` of the time took less than ``LEAST_FALL`` off the objective.
+
+    Not before every task had two rounds, nor in the first ``AT_LEAST_S`` seconds.
+    """
+    now = run.clock_s[-1]
+    if now < AT_LEAST_S or any(task.rounds < 2 and not task.exhausted for task in run.tasks):
+        return False
+    before = next(i for i, at in enumerate(run.clock_s) if at >= (1 - LOOK_BACK) * now)
+    return run.objective_s[-1] > (1 - LEAST_FALL) * run.objective_s[before]
+
+
+def _network_task(searcher: _Searcher) -> NetworkTask:
+    """A task as schedulers see it; tasks of one kind have the same operators."""
+    task = searcher.task
+    operators = re.sub(r"\d+", "", task.name.rpartition(":")[2])
+    return NetworkTask(
+        searcher.strategy,
+        searcher.oracle,
+        task.weight,
+        operators if task.network_bytes else task.name,
+        float(estimate_tir_flops(task.module)) or None,
+    )
+
+
 def _same_settings(out: Path, target: str, protocol: Protocol, settings: TuneSettings) -> None:
     """Refuse to mix two protocols or searches in one folder; a budget may grow."""
-    free = ("trials", "seconds", "finalists", "check")
+    free = ("trials", "seconds", "finalists", "check", "stop_when_settled")
     chosen = {key: value for key, value in asdict(settings).items() if key not in free}
     wanted = {"target": target, "protocol": protocol.to_dict(), **chosen}
     keep_settings(out / SETTINGS_FILE, wanted, "search")
@@ -258,40 +307,12 @@ def _describe(
     )
 
 
-def _name_winners(
-    searchers: Sequence[_Searcher],
-    writer: DatabaseWriter,
-    device: Engine,
-    target: str,
-    protocol: Protocol,
-    settings: TuneSettings,
-    clock: WallClock,
-    progress: Progress,
-) -> list[str]:
-    """Read every task's best again; return what to tell of it."""
-    warnings: list[str] = []
-    with progress.step("read the best again", float(len(searchers))) as step:
-        for number, searcher in enumerate(searchers):
-            again = name_winner(
-                searcher.space,
-                writer,
-                device,
-                target=target,
-                protocol=protocol,
-                finalists=settings.finalists,
-                rng=np.random.default_rng([settings.seed, number]),
-                now=clock.now,
-            )
-            warnings += slowed_warnings(searcher.task.name, again.slowed_by, AGAIN)
-            step.advance(note=searcher.task.name)
-    return warnings
-
-
 def _summary(
     searchers: Sequence[_Searcher],
     writer: DatabaseWriter,
     network: NetworkRun,
-    seconds: float,
+    searched_s: float,
+    closing: Closing,
     out: Path,
 ) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
@@ -311,19 +332,22 @@ def _summary(
                 "failed": failed,
                 "avoided": searcher.oracle.avoided,
                 "best_latency_s": min(latencies, default=None),
+                "unchecked": closing.unchecked.get(searcher.space.task.task_id),
             }
         )
-    best = [row["best_latency_s"] for row in rows]
+        again = closing.latencies_s.get(searcher.space.task.task_id)
+        rows[-1]["network_latency_s"] = again or rows[-1]["best_latency_s"]
+    best = [row["network_latency_s"] for row in rows]
     spent = network.evaluations[-1] if network.evaluations else 0
     return {
         "out": str(out),
         "tasks": rows,
         "weighted_latency_s": None
         if None in best
-        else sum(row["weight"] * row["best_latency_s"] for row in rows),
+        else sum(row["weight"] * row["network_latency_s"] for row in rows),
         "trials": spent,
         "records": len(writer.records),
-        "trials_per_minute": round(60.0 * spent / max(seconds, 1e-9), 2),
-        "seconds": round(seconds, 3),
+        "trials_per_minute": round(60.0 * spent / max(searched_s, 1e-9), 2),
+        "searched_s": round(searched_s, 3),
         "finished_at": time.time(),
     }

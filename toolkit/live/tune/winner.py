@@ -8,7 +8,7 @@ far behind it as the heats say. Programs that were not read again had read slowe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,6 @@ from toolkit.live.space.programs import checked_program, timed_program
 from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.live.tune.finalists import NEAR, hold_heats, rounds_elsewhere, rounds_here
 from toolkit.live.tune.resume import ranked_trials
-from toolkit.progress import Step
 from toolkit.records import TrialState
 
 CHECKED = 8
@@ -35,10 +34,12 @@ class Finals:
     """How many programs were read again, and how much slower than in the search.
 
     ``slowed_by`` is a factor; it is there where it is so large that nothing was decided.
+    ``latency_s`` is the winner's median over all rounds.
     """
 
     read: int = 0
     slowed_by: float | None = None
+    latency_s: float | None = None
 
 
 def name_winner(
@@ -51,6 +52,7 @@ def name_winner(
     finalists: int,
     rng: np.random.Generator,
     now: Callable[[], float],
+    cold: bool = False,
 ) -> Finals:
     """Read a task's best programs again and settle their records; say what came of it.
 
@@ -64,6 +66,9 @@ def name_winner(
         At most so many of the programs that are within ``NEAR`` of the lowest reading.
     now
         Seconds since the search began, written beside the records when the winner is known.
+    cold
+        Read with weights that are not in the cache (this machine only); the levels of the programs
+        are then those, and the winner's record keeps what the search read of it.
     """
     ranked = ranked_trials(space, writer)
     near = [(t, p) for s, t, p in ranked if s <= NEAR * ranked[0][0]][:finalists]
@@ -81,17 +86,19 @@ def name_winner(
             read_s[name] = trial.latency_s
             programs[name] = timed_program(made.schedule, space.design.inputs)
             positions[name] = position
+    elsewhere = isinstance(engine, ApartEngine) and engine.remote is not None
     opened = (
         rounds_elsewhere(programs, engine, rng)
-        if isinstance(engine, ApartEngine) and engine.remote is not None
-        else rounds_here(programs, target, protocol, rng)
+        if elsewhere
+        else rounds_here(programs, target, protocol, rng, cold=cold)
     )
     with opened as read:
         standing = hold_heats(list(programs), read)
     if not standing.order:
         # All of them ran in the search: it is the machine that fails, or its limits.
         return Finals(len(programs))
-    factor = slowed_by(read_s, standing.seconds)
+    # Cold readings are slower than the search's without any fault of the machine.
+    factor = None if cold else slowed_by(read_s, standing.seconds)
     if no_verdict(factor):
         return Finals(len(programs), factor)
     for name, reading in standing.failed.items():
@@ -102,26 +109,10 @@ def name_winner(
         positions[name]: anchor * math.exp(standing.levels[name] - standing.levels[first])
         for name in standing.order
     }
-    writer.settle(settled, final_clock_s=round(now(), 4))
-    return Finals(len(programs))
-
-
-def check_winners(
-    spaces: Sequence[MetaScheduleSpace],
-    writer: DatabaseWriter,
-    target: str,
-    protocol: Protocol,
-    step: Step,
-) -> dict[str, str]:
-    """Check the winner of every task; return why nothing was compared, by task id."""
-    unchecked = {}
-    with Device(target, protocol) as device:
-        for space in spaces:
-            why = check_winner(space, writer, device)
-            if why is not None:
-                unchecked[space.task.task_id] = why
-            step.advance()
-    return unchecked
+    latency_s = float(np.median(standing.seconds[first]))
+    more = {"cold_s": latency_s} if cold else {}
+    writer.settle(settled, final_clock_s=round(now(), 4), **more)
+    return Finals(len(programs), latency_s=latency_s)
 
 
 def check_winner(space: MetaScheduleSpace, writer: DatabaseWriter, device: Device) -> str | None:

@@ -1,0 +1,87 @@
+"""A small network with what importers stumble over, and its tuned database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from toolkit.live.measure.machine import default_target, parse_target
+from toolkit.live.measure.protocol import Protocol
+from toolkit.live.tune.guides import Guides
+from toolkit.live.tune.tune import TuneSettings, tune
+
+PROTOCOL = Protocol(number=1, repeat=1, min_repeat_ms=1, threads=1)
+
+
+@pytest.fixture(scope="session")
+def target() -> str:
+    return parse_target(default_target(1))
+
+
+def small_model(*, batch: int | str = 1, ir_version: int = 8) -> Any:
+    """Convolution, batch norm, Clip, Dropout, Sum of three, pooling, product, softmax."""
+    onnx = pytest.importorskip("onnx", reason="onnx, an optional extra, is not installed")
+    pytest.importorskip("onnxruntime", reason="onnxruntime, an optional extra, is not installed")
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+
+    def weight(name: str, *shape: int) -> Any:
+        return numpy_helper.from_array(rng.normal(0, 0.5, shape).astype("float32"), name)
+
+    weights = [
+        weight("w1", 8, 3, 3, 3), weight("w2", 8, 8, 1, 1), weight("w3", 8, 5),
+        *(weight(name, 8) for name in ("scale", "shift", "mean")),
+        numpy_helper.from_array(np.ones(8, dtype="float32"), "var"),
+        numpy_helper.from_array(np.float32(0), "low"),
+        numpy_helper.from_array(np.float32(6), "high"),
+    ]  # fmt: skip
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("BatchNormalization", ["c", "scale", "shift", "mean", "var"], ["n"]),
+        helper.make_node("Clip", ["n", "low", "high"], ["r"]),
+        helper.make_node("Dropout", ["r"], ["d"]),
+        helper.make_node("Conv", ["d", "w2"], ["e"]),
+        helper.make_node("Sum", ["d", "e", "r"], ["s"]),
+        helper.make_node("GlobalAveragePool", ["s"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("MatMul", ["f", "w3"], ["m"]),
+        helper.make_node("Softmax", ["m"], ["y"]),
+    ]
+    shape = [batch, 3, 12, 12]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)]
+    if ir_version < 4:
+        inputs += [
+            helper.make_tensor_value_info(w.name, TensorProto.FLOAT, list(w.dims)) for w in weights
+        ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 5])]
+    graph = helper.make_graph(nodes, "small", inputs, outputs, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+    model.ir_version = ir_version
+    onnx.checker.check_model(model)
+    return model
+
+
+@pytest.fixture(scope="session")
+def model_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    model = small_model()
+    path = tmp_path_factory.mktemp("model") / "small.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.fixture(scope="session")
+def tuned(model_file: Path, target: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Database of the small network, one trial a task."""
+    from toolkit.networks.tasks import tasks_of
+
+    folder = tmp_path_factory.mktemp("tuned")
+    tasks = tasks_of([str(model_file)], target)
+    settings = TuneSettings(
+        trials=len(tasks), strategy="random", first_round=1, finalists=0, check=False
+    )
+    tune(tasks, folder, target=target, protocol=PROTOCOL, settings=settings, guides=Guides())
+    return folder

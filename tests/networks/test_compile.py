@@ -1,0 +1,117 @@
+"""A compiled network says what was tuned in it, computes what it should, and runs by itself."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import orjson
+import pytest
+
+from toolkit.errors import LiveError
+from toolkit.live.confirm.rules import Judgement
+from toolkit.networks.compare import comparison_row
+from toolkit.networks.compile import CompileResult, compile_network, tuned_target
+from toolkit.networks.tasks import network_of
+from toolkit.networks.worker import worst_difference
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture(scope="module")
+def compiled(
+    model_file: Path, tuned: Path, target: str, tmp_path_factory: pytest.TempPathFactory
+) -> CompileResult:
+    return compile_network(
+        network_of(str(model_file), target),
+        tmp_path_factory.mktemp("compiled"),
+        database=tuned,
+        target=target,
+        model=model_file,
+        seconds=1.0,
+    )
+
+
+def test_every_function_uses_its_record(compiled: CompileResult) -> None:
+    assert compiled.tuned == compiled.functions > 3 and compiled.untuned == []
+    assert compiled.checked_against == "onnxruntime" and compiled.warnings == []
+    assert compiled.latency_s is not None and compiled.latency_s > 0
+    assert {row["against"] for row in compiled.against} >= {"onnxruntime"}
+    # Every function runs, and what a kernel's row says adds up to less than a run takes.
+    assert sum(row["calls"] for row in compiled.kernels) >= compiled.functions
+    written = orjson.loads((Path(compiled.out) / "network.json").read_bytes())
+    assert written["tuned"] == compiled.tuned and written["threads"] == 1
+
+
+def test_it_runs_by_itself_and_computes_what_onnxruntime_does(
+    compiled: CompileResult, model_file: Path, tmp_path: Path
+) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    x = np.random.default_rng(5).normal(0, 2, (1, 3, 12, 12)).astype("float32")
+    np.savez(tmp_path / "in.npz", x=x)
+    runner = [sys.executable, str(Path(compiled.out) / "run.py")]
+    done = subprocess.run(
+        [*runner, "in.npz"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert "outputs.npz" in done.stdout
+    session = onnxruntime.InferenceSession(str(model_file), providers=["CPUExecutionProvider"])
+    (wanted,) = session.run(None, {"x": x})
+    got = np.load(tmp_path / "outputs.npz")["arr_0"]
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
+    done = subprocess.run(runner, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "median" in done.stdout and done.stdout.strip().endswith("ms")
+
+
+def test_a_database_of_something_else_is_told(
+    model_file: Path, tuned: Path, target: str, tmp_path: Path
+) -> None:
+    graph = network_of(str(model_file), target, layout="NCHW")
+    result = compile_network(
+        graph, tmp_path / "other", database=tuned, target=target, model=model_file, seconds=0
+    )
+    assert result.tuned < result.functions and result.latency_s is None
+    assert f"of {result.functions} functions use" in result.warnings[0]
+    with pytest.raises(LiveError, match="holds no MetaSchedule database"):
+        compile_network(graph, tmp_path / "none", database=tmp_path, target=target, seconds=0)
+
+
+def test_without_a_model_file_the_unscheduled_network_is_the_reference(
+    model_file: Path, tuned: Path, target: str, tmp_path: Path
+) -> None:
+    graph = network_of(str(model_file), target)
+    result = compile_network(graph, tmp_path, database=tuned, target=target, seconds=0)
+    assert result.checked_against == "the unscheduled network"
+    assert tuned_target(tuned) == target and tuned_target(tmp_path / "none") is None
+    with pytest.raises(LiveError, match="reads ONNX files"):
+        compile_network(
+            graph, tmp_path, database=tuned, target=target, against=["onnxruntime"], seconds=1
+        )
+    with pytest.raises(LiveError, match="nothing to compare with"):
+        compile_network(
+            graph, tmp_path, database=tuned, target=target, against=["elsewhere"], seconds=1
+        )
+
+
+def test_differences_are_relative_to_the_range() -> None:
+    wanted = [np.array([0.0, 10.0])]
+    assert worst_difference([np.array([0.01, 10.0])], wanted) == pytest.approx(1e-3)
+    assert worst_difference([np.array([np.nan, 10.0])], wanted) == float("inf")
+    assert worst_difference([], wanted) == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("interval", "floor", "verdict"),
+    [
+        ((1.10, 1.30), 1.01, "faster"),
+        ((0.80, 0.90), 1.01, "slower"),
+        ((1.005, 1.02), 1.01, "not told apart"),
+        ((0.0, float("inf")), 1.01, "not told apart"),
+    ],
+)
+def test_verdicts(interval: tuple[float, float], floor: float, verdict: str) -> None:
+    judged = Judgement("onnxruntime", "undecided", 1.1, interval, floor, 6, 0.95)
+    row = comparison_row(judged, {"onnxruntime": [2.0, 2.0]})
+    assert row["verdict"] == verdict and row["latency_s"] == pytest.approx(2.0)
+    assert (row["interval"] is None) == (interval[0] == 0)

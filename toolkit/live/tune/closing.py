@@ -1,0 +1,160 @@
+"""What follows a search, within its seconds: the best are read again, outputs are checked.
+
+Tasks come in the order of what they cost the network, so that time which runs out leaves the light
+ones. What was left out is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from toolkit.live.measure.device import UNSCHEDULED_TIMEOUT_S, Device
+from toolkit.live.measure.protocol import Protocol
+from toolkit.live.measure.slowed import slowed_warnings
+from toolkit.live.space.database import DatabaseWriter
+from toolkit.live.space.oracle import Engine
+from toolkit.live.space.space import MetaScheduleSpace
+from toolkit.live.tune.resume import ranked_trials
+from toolkit.live.tune.tasks import TuneTask
+from toolkit.live.tune.winner import check_winner, name_winner
+from toolkit.progress import Progress
+from toolkit.search.runner import WallClock
+from toolkit.show import plural
+
+AGAIN = "run the same command when it is quiet"
+LEVEL_3 = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
+CACHE_BYTES = 32 << 20
+"""Of a processor that does not say how large its last-level cache is."""
+
+RESERVE_SHARE, RESERVE_TASK_S = 0.25, 4.0
+"""Kept of a search's seconds for what follows: at most this share, and so many seconds a task."""
+
+FINALS_SHARE = 0.7
+"""Of what is left, for reading the best again; the rest is for the outputs."""
+
+T = TypeVar("T")
+
+
+@dataclass
+class Closing:
+    """What came of it.
+
+    Attributes
+    ----------
+    unchecked
+        Why a task's outputs were not compared, by task id.
+    latencies_s
+        The winner's latency as it was read last, by task id.
+    """
+
+    unchecked: dict[str, str] = field(default_factory=dict)
+    latencies_s: dict[str, float] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+
+def last_level_bytes() -> int:
+    """Size of the last-level cache."""
+    try:
+        text = LEVEL_3.read_text(encoding="ascii").strip()
+        return int(text.rstrip("KM")) << (20 if text.endswith("M") else 10)
+    except (OSError, ValueError):
+        return CACHE_BYTES
+
+
+def search_seconds(seconds: float | None, tasks: int) -> float | None:
+    """Seconds of the search itself, where so many are given for all."""
+    if seconds is None:
+        return None
+    return seconds - min(RESERVE_SHARE * seconds, RESERVE_TASK_S * tasks)
+
+
+def within(things: Sequence[T], deadline_s: float | None, clock: WallClock) -> Iterator[T]:
+    """Give the first thing, and others while there is time for as long as the longest took."""
+    longest = 0.0
+    for place, thing in enumerate(things):
+        begun = clock.now()
+        if place and deadline_s is not None and begun + longest > deadline_s:
+            return
+        yield thing
+        longest = max(longest, clock.now() - begun)
+
+
+def close_search(
+    tasks: Sequence[tuple[TuneTask, MetaScheduleSpace]],
+    writer: DatabaseWriter,
+    engine: Engine,
+    *,
+    target: str,
+    protocol: Protocol,
+    finalists: int,
+    check: bool,
+    seconds: float | None,
+    seed: int,
+    clock: WallClock,
+    progress: Progress,
+) -> Closing:
+    """Name the winners (``finalists`` > 0) and check their outputs, as far as ``seconds`` reach.
+
+    A network whose weights do not fit into the cache has its programs read with cold weights.
+    """
+    found = Closing()
+    order = _heaviest_first(tasks, writer)
+    share = FINALS_SHARE if check else 1.0
+    until = None if seconds is None else clock.now() + share * max(seconds - clock.now(), 0.0)
+    done = 0
+    if finalists:
+        with progress.step("read the best again", float(len(order))) as step:
+            for number in within(order, until, clock):
+                task, space = tasks[number]
+                again = name_winner(
+                    space,
+                    writer,
+                    engine,
+                    target=target,
+                    protocol=protocol,
+                    finalists=finalists,
+                    rng=np.random.default_rng([seed, number]),
+                    now=clock.now,
+                    cold=task.network_bytes > last_level_bytes(),
+                )
+                found.warnings += slowed_warnings(task.name, again.slowed_by, AGAIN)
+                if again.latency_s is not None:
+                    found.latencies_s[space.task.task_id] = again.latency_s
+                step.advance(note=task.name)
+                done += 1
+        if done < len(order):
+            left = plural(len(order) - done, "task")
+            found.warnings.append(f"no time was left to read the best of {left} again")
+    if check:
+        label = f"check outputs, within {UNSCHEDULED_TIMEOUT_S:.0f} s a program"
+        looked_at = set()
+        with progress.step(label, float(len(order))) as step, Device(target, protocol) as device:
+            for number in within(order, seconds, clock):
+                task, space = tasks[number]
+                why = check_winner(space, writer, device)
+                if why is not None:
+                    found.unchecked[space.task.task_id] = why
+                looked_at.add(number)
+                step.advance(note=task.name)
+        for number in set(order) - looked_at:
+            found.unchecked[tasks[number][1].task.task_id] = "no time was left"
+    return found
+
+
+def _heaviest_first(
+    tasks: Sequence[tuple[TuneTask, MetaScheduleSpace]], writer: DatabaseWriter
+) -> list[int]:
+    """Numbers of the tasks by what they cost the network, as the search read them."""
+
+    def cost(number: int) -> float:
+        task, space = tasks[number]
+        ranked = ranked_trials(space, writer)
+        return task.weight * ranked[0][0] if ranked else 0.0
+
+    costs = [cost(number) for number in range(len(tasks))]
+    return sorted(range(len(tasks)), key=lambda number: -costs[number])

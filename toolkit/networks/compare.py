@@ -1,0 +1,141 @@
+"""Confirms a whole network: outputs against a reference, latency in blocks of fresh processes.
+
+An arm is a compiled network, or the model file in another runtime. Arms are read in turns, each in
+a process of its own that is suspended while it waits (``toolkit.live.measure.turns``). The compiled
+network stands twice among them: what it differs from itself is the floor of every claim.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from toolkit import children
+from toolkit.errors import LiveError
+from toolkit.live.confirm.blocks import Confirmation, confirm
+from toolkit.live.confirm.rules import INCUMBENT, Judgement, Rules
+from toolkit.live.measure.device import Device
+from toolkit.live.measure.program import Program
+from toolkit.live.measure.protocol import Protocol
+from toolkit.progress import Step
+from toolkit.records import TrialState, content_id
+
+RUNTIMES = ("onnxruntime", "openvino")
+"""Runtimes that read an ONNX file, as arms to compare with."""
+
+TOLERANCE = 1e-3
+"""Outputs agree when they differ by no more than this share of their range."""
+
+WORKER = "toolkit.networks.worker"
+
+
+def arm(kind: str, path: Path | str, inputs: Sequence[Mapping[str, Any]]) -> Program:
+    """Describe an arm: a compiled folder (``tvm``), or an ONNX file in a runtime."""
+    text = orjson.dumps({"kind": kind, "path": str(path), "inputs": list(inputs)}).decode()
+    return Program(content_id(text), text, [], 0)
+
+
+def installed_runtimes() -> list[str]:
+    """Those of ``RUNTIMES`` that are installed here."""
+    return [name for name in RUNTIMES if importlib.util.find_spec(name) is not None]
+
+
+def network_protocol(threads: int, cores: Sequence[int] = ()) -> Protocol:
+    """How whole networks are read: 9 turns a block, 60 ms each; loading may take minutes."""
+    return Protocol(
+        number=1,
+        repeat=9,
+        min_repeat_ms=60,
+        threads=threads,
+        cores=tuple(cores),
+        build_timeout_s=300.0,
+        run_timeout_s=120.0,
+    )
+
+
+def open_worker(target: str, protocol: Protocol) -> Device:
+    """Open a process that loads and reads networks."""
+    return Device(target, protocol, command=children.python(WORKER))
+
+
+def check_outputs(mine: Program, reference: Program, target: str, protocol: Protocol) -> str | None:
+    """Compare a network's outputs with a reference's on one random input.
+
+    Returns why nothing could be compared, ``None`` when they agree.
+
+    Raises
+    ------
+    LiveError
+        When they differ by more than ``TOLERANCE`` of their range.
+    """
+    with open_worker(target, protocol) as device:
+        known = device.set_reference(reference)
+        if known.state is not TrialState.OK:
+            return known.error or known.state.value
+        answer = device.check(mine, tolerance=TOLERANCE)
+    if answer.state is TrialState.WRONG_ANSWER:
+        raise LiveError(
+            f"the compiled network is wrong: {answer.error}",
+            cure="tune it anew into another folder, and report it with the model",
+        )
+    return None if answer.state is TrialState.OK else answer.error or answer.state.value
+
+
+def compare(
+    tuned: Program,
+    others: dict[str, Program],
+    target: str,
+    protocol: Protocol,
+    *,
+    seconds: float,
+    seed: int,
+    step: Step,
+) -> Confirmation:
+    """Read a compiled network beside others until the rules let it end or time is up.
+
+    A judgement's ratio is the other's latency over the compiled network's.
+    """
+    return confirm(
+        tuned,
+        others,
+        target=target,
+        protocol=protocol,
+        rules=Rules(),
+        seconds=seconds,
+        rng=np.random.default_rng(seed),
+        step=step,
+        open_device=lambda one: open_worker(target, one),
+    )
+
+
+def comparison_row(judgement: Judgement, readings: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """One other network beside the compiled one (JSON-ready).
+
+    ``ratio`` is the compiled network's latency over the other's: below 1 it is faster. ``verdict``
+    is "faster" or "slower" where the interval excludes what the network differs from itself.
+    """
+    low, high = judgement.interval
+    known = 0.0 < low <= high < float("inf")
+    verdict = "not told apart"
+    if known and low > judgement.floor:
+        verdict = "faster"
+    elif known and high < 1.0 / judgement.floor:
+        verdict = "slower"
+    return {
+        "against": judgement.challenger,
+        "latency_s": float(np.exp(np.mean(np.log(readings[judgement.challenger])))),
+        "ratio": 1.0 / judgement.ratio,
+        "interval": [1.0 / high, 1.0 / low] if known else None,
+        "verdict": verdict,
+        "blocks": judgement.blocks,
+    }
+
+
+def own_latency_s(readings: Mapping[str, Sequence[float]]) -> float:
+    """Latency of the compiled network: the geometric mean over blocks."""
+    return float(np.exp(np.mean(np.log(readings[INCUMBENT]))))

@@ -1,0 +1,242 @@
+"""From a prepared network and a database to a library whose outputs and latency are known."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import orjson
+
+from toolkit.atomic import write_atomically
+from toolkit.errors import LiveError
+from toolkit.live.confirm.blocks import Confirmation
+from toolkit.live.measure.machine import describe_machine, target_threads
+from toolkit.live.measure.program import Program
+from toolkit.live.tune.tune import RESULT_FILE
+from toolkit.locks import one_writer
+from toolkit.networks.compare import (
+    RUNTIMES,
+    arm,
+    check_outputs,
+    compare,
+    comparison_row,
+    installed_runtimes,
+    network_protocol,
+    own_latency_s,
+)
+from toolkit.networks.graph import Graph
+from toolkit.networks.importing import save_simplified
+from toolkit.networks.kernels import profile
+from toolkit.networks.library import (
+    FACTS,
+    LIBRARY,
+    apply_database,
+    build_library,
+    inputs_of,
+    write_runner,
+)
+from toolkit.progress import SILENT, Progress
+from toolkit.results import Result
+
+
+@dataclass(frozen=True, repr=False)
+class CompileResult(Result):
+    """What became of a network.
+
+    Attributes
+    ----------
+    functions, tuned, untuned
+        How many functions it has, how many use a tuned record, and the names of those that do not.
+    latency_s
+        Of the whole network, geometric mean over blocks of fresh processes; ``None``: not read.
+    tasks_latency_s
+        What the tuning promised: its tasks' latencies times how often each runs.
+    against
+        A row for each other network: its latency, and the ratio of this one's to it with interval.
+    kernels
+        Mean seconds a run of each kernel, slowest first.
+    """
+
+    out: str
+    network: str
+    layout: str
+    target: str
+    threads: int
+    inputs: list[dict[str, Any]]
+    functions: int
+    tuned: int
+    untuned: list[str]
+    checked_against: str | None
+    latency_s: float | None
+    tasks_latency_s: float | None
+    against: list[dict[str, Any]]
+    kernels: list[dict[str, Any]]
+    machine: dict[str, Any]
+    seconds: float
+    warnings: list[str]
+
+
+@one_writer
+def compile_network(
+    graph: Graph,
+    out: Path,
+    *,
+    database: Path | None,
+    target: str,
+    model: Path | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    against: Sequence[str] | None = None,
+    seconds: float = 60.0,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> CompileResult:
+    """Compile a network into ``out``, check its outputs, and time it beside others.
+
+    Parameters
+    ----------
+    database
+        Folder of a MetaSchedule database; ``None`` compiles without one.
+    model, shapes
+        The ONNX file, with the shapes of inputs that it leaves open: outputs are checked by it, and
+        other runtimes are given it.
+    against
+        Names of ``RUNTIMES`` and folders of other compiled networks; ``None``: what is installed.
+    seconds
+        For the comparison; 0: the library is only checked.
+
+    Raises
+    ------
+    LiveError
+        When it cannot be compiled, or its outputs are wrong.
+    """
+    begun = time.perf_counter()
+    threads = target_threads(target)
+    protocol = network_protocol(threads)
+    inputs = inputs_of(graph.module)
+    mine = arm("tvm", out.resolve(), inputs)
+    with TemporaryDirectory() as folder:
+        if model is not None:
+            model = save_simplified(model, shapes or {}, Path(folder) / "model.onnx")
+        others = _others(against, model, inputs)
+        out.mkdir(parents=True, exist_ok=True)
+        facts = {"network": graph.name, "target": target, "threads": threads, "inputs": inputs}
+        with progress.step(f"compile {graph.name}", 1.0) as step:
+            module, coverage = apply_database(graph, database, target)
+            build_library(module, target, out / LIBRARY)
+            write_atomically(out / FACTS, orjson.dumps(facts, option=orjson.OPT_INDENT_2))
+            write_runner(out)
+            step.advance()
+        with progress.step("check the outputs", 1.0) as step:
+            reference, program = _reference(graph, Path(folder), target, model, inputs)
+            unchecked = check_outputs(mine, program, target, protocol)
+            step.advance()
+        read = Confirmation()
+        if seconds > 0:
+            with progress.step("read the whole network", seconds) as step:
+                arms = others or {"itself": mine}
+                read = compare(mine, arms, target, protocol, seconds=seconds, seed=seed, step=step)
+    count = len(coverage.tuned) + len(coverage.untuned)
+    warnings = [] if not coverage.untuned else [_untuned_warning(coverage.untuned, count)]
+    if unchecked is not None:
+        warnings.append(f"outputs were not checked: {reference} does not run: {unchecked}")
+    warnings += [f"{name} does not run: {error}" for name, error in read.dropped.items()]
+    result = CompileResult(
+        out=str(out),
+        network=graph.name,
+        layout=graph.layout,
+        target=target,
+        threads=threads,
+        inputs=inputs,
+        functions=count,
+        tuned=len(coverage.tuned),
+        untuned=coverage.untuned,
+        checked_against=reference if unchecked is None else None,
+        latency_s=own_latency_s(read.readings) if read.readings else None,
+        tasks_latency_s=_promised_s(database),
+        against=[
+            comparison_row(j, read.readings) for j in read.judgements if j.challenger in others
+        ],
+        kernels=profile(out, threads) if seconds > 0 else [],
+        machine=describe_machine(),
+        seconds=round(time.perf_counter() - begun, 2),
+        warnings=warnings,
+    )
+    # What the runner needs, and what was found.
+    content = {**facts, **result.to_json()}
+    write_atomically(out / FACTS, orjson.dumps(content, option=orjson.OPT_INDENT_2))
+    return result
+
+
+def _others(
+    against: Sequence[str] | None, model: Path | None, inputs: list[dict[str, Any]]
+) -> dict[str, Program]:
+    """What the network is compared with, by name."""
+    installed = installed_runtimes()
+    if against is None:
+        against = installed if model is not None else []
+    found = {}
+    for name in against:
+        if name in RUNTIMES:
+            if model is None:
+                raise LiveError(f"{name} reads ONNX files", cure="give the network as one")
+            if name not in installed:
+                raise LiveError(f"{name} is not installed", cure=f"pip install {name}")
+            found[name] = arm(name, model, inputs)
+        elif (Path(name) / LIBRARY).is_file():
+            found[name] = arm("tvm", Path(name).resolve(), inputs)
+        else:
+            raise LiveError(
+                f"{name!r} is nothing to compare with",
+                cure=f"give {', '.join(RUNTIMES)}, or a folder that 'toolkit compile' wrote",
+            )
+    return found
+
+
+def _reference(
+    graph: Graph, folder: Path, target: str, model: Path | None, inputs: list[dict[str, Any]]
+) -> tuple[str, Program]:
+    """What outputs are compared with: ONNX Runtime's, else those of the network as TVM has it."""
+    if model is not None and "onnxruntime" in installed_runtimes():
+        return "onnxruntime", arm("onnxruntime", model, inputs)
+    build_library(graph.module, target, folder / LIBRARY)
+    facts = {"threads": target_threads(target), "inputs": inputs}
+    write_atomically(folder / FACTS, orjson.dumps(facts))
+    return "the unscheduled network", arm("tvm", folder, inputs)
+
+
+def _untuned_warning(untuned: Sequence[str], count: int) -> str:
+    names = ", ".join(untuned[:4]) + (" and others" if len(untuned) > 4 else "")
+    if len(untuned) == count:
+        return (
+            f"none of {count} functions uses a tuned record: was the database made from this "
+            "network, with this target and layout?"
+        )
+    return f"{len(untuned)} of {count} functions use no tuned record: {names}"
+
+
+def _promised_s(database: Path | None) -> float | None:
+    """The sum over tasks that a search left beside its database."""
+    path = None if database is None else database / RESULT_FILE
+    if path is None or not path.is_file():
+        return None
+    try:
+        found = orjson.loads(path.read_bytes()).get("weighted_latency_s")
+    except (orjson.JSONDecodeError, AttributeError):
+        return None
+    return None if found is None else float(found)
+
+
+def tuned_target(database: Path) -> str | None:
+    """The target for which a search tuned, as it left it beside its database."""
+    path = database / "collection.json"
+    if not path.is_file():
+        return None
+    try:
+        found = orjson.loads(path.read_bytes()).get("target")
+    except (orjson.JSONDecodeError, AttributeError):
+        return None
+    return found if isinstance(found, str) else None

@@ -1,0 +1,142 @@
+"""Prepares a network's graph: what is folded, in which layout, what is fused, what is packed.
+
+The passes are TVM's (``static_shape_tuning_pipeline`` of ``relax/pipeline.py``, TVM 0.27), with
+batch norms folded, a layout chosen, and ``erf``, ``exp`` and ``tanh`` as polynomials
+(``FastMathTransform``): as library calls, one an element, they cost more than the products around
+them. Outputs differ by about 1e-6 of their range. The tasks of a graph that went through any pass
+again have other hashes, and no record fits them: what is tuned is what is compiled.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import orjson
+import tvm
+from tvm import relax
+
+from toolkit.errors import LiveError
+
+Layout = Literal["auto", "NCHW", "NHWC"]
+
+NHWC = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
+
+TRANSPOSES = 0.1
+"""NHWC is taken where it leaves at most so many transposes a convolution (and four) behind."""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A network as it is tuned and compiled.
+
+    Attributes
+    ----------
+    name
+        Of the model.
+    module
+        Relax ``main`` that calls fused functions; its weights are constants whose layout is free.
+    layout
+        Of its convolutions.
+    weight_bytes
+        Size of all constants.
+    """
+
+    name: str
+    module: tvm.IRModule
+    layout: str
+    weight_bytes: int
+
+
+def prepare(module: tvm.IRModule, target: str, name: str, layout: Layout = "auto") -> Graph:
+    """Turn an imported network into what is tuned and compiled.
+
+    Raises
+    ------
+    LiveError
+        When TVM cannot lower it, or cannot give it the layout that was asked for.
+    """
+    made = tvm.target.Target(orjson.loads(target) if target.lstrip()[:1] == "{" else target)
+    t = relax.transform
+    try:
+        with made:
+            plain = tvm.transform.Sequential([t.FoldConstant(), t.FoldBatchnormToConv2D()])(module)
+            chosen, plain = _laid_out(plain, layout)
+            passes = [
+                t.DecomposeOpsForInference(),
+                t.CanonicalizeBindings(),
+                t.FoldConstant(),
+                t.FastMathTransform(),
+                t.LegalizeOps(),
+                t.AnnotateTIROpPattern(),
+                t.FoldConstant(),
+                t.FuseOps(),
+                t.FuseTIR(),
+                t.AttachAttrLayoutFreeBuffers(),
+            ]
+            lowered = tvm.transform.Sequential(passes)(plain)
+    except LiveError:
+        raise
+    except Exception as error:  # TVM's errors have no type in common
+        raise LiveError(
+            f"TVM cannot lower the network {name!r}: {_last_line(error)}",
+            cure="its shapes must be known: relax.transform.BindSymbolicVars binds dynamic ones",
+        ) from None
+    return Graph(name, lowered, chosen, _constant_bytes(lowered))
+
+
+def _laid_out(module: tvm.IRModule, layout: Layout) -> tuple[str, tvm.IRModule]:
+    """Convert to channels last where convolutions gain by it: where few transposes remain."""
+    before = operators(module)
+    convolutions = before["relax.nn.conv2d"]
+    if layout == "NCHW" or not convolutions:
+        return "NCHW", module
+    try:
+        converted = relax.transform.ConvertLayout(NHWC)(module)
+        # Weights are transposed now.
+        converted = relax.transform.FoldConstant()(converted)
+    except Exception as error:  # an internal error of TVM's
+        if layout == "NHWC":
+            raise LiveError(
+                f"TVM cannot convert the layout: {_last_line(error)}", cure="give --layout NCHW"
+            ) from None
+        return "NCHW", module
+    added = operators(converted)["relax.permute_dims"] - before["relax.permute_dims"]
+    if layout == "NHWC" or added <= 4 + TRANSPOSES * convolutions:
+        return "NHWC", converted
+    return "NCHW", module
+
+
+def operators(module: tvm.IRModule) -> Counter[str]:
+    """Count the operators that a module's Relax functions call, by name."""
+    found: Counter[str] = Counter()
+
+    def visit(node: Any) -> None:
+        if isinstance(node, relax.Call) and isinstance(node.op, tvm.ir.Op):
+            found[str(node.op.name)] += 1
+
+    for function in relax_functions(module):
+        relax.analysis.post_order_visit(function, visit)
+    return found
+
+
+def relax_functions(module: tvm.IRModule) -> list[relax.Function]:
+    """The module's Relax functions."""
+    return [f for f in module.functions.values() if isinstance(f, relax.Function)]
+
+
+def _constant_bytes(module: tvm.IRModule) -> int:
+    sizes: list[int] = []
+
+    def visit(node: Any) -> None:
+        if isinstance(node, tvm.ir.expr.GenericConst):
+            sizes.append(node.value.numpy().nbytes)
+
+    for function in relax_functions(module):
+        relax.analysis.post_order_visit(function, visit)
+    return sum(sizes)
+
+
+def _last_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[-1][:200]

@@ -1,0 +1,220 @@
+"""Reads a model file (ONNX, or what ``torch.export.save`` writes) as a Relax module with constants.
+
+Weights stay in the module as constants: batch norms are folded into them and layouts are changed
+when the graph is prepared. An ONNX graph is cleaned before TVM sees it, since the importer turns
+several operators into ones that later passes stop at (``Sum`` becomes a stack and a sum over five
+axes, ``Clip`` two calls that no layout runs through, ``Dropout`` a tuple).
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tvm
+
+from toolkit.errors import LiveError
+
+EXTRAS = {".onnx": "onnx", ".pt2": "torch"}
+"""Endings of model files, and the extra that reads them."""
+
+SINGLE_FILE_BYTES = 1_500_000_000
+"""A larger graph does not fit into one protobuf message: ONNX Runtime cannot hand it over."""
+
+
+def is_model_file(text: str) -> bool:
+    """Whether a text names a model file by its ending."""
+    return Path(text).suffix in EXTRAS
+
+
+def load_model(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -> tvm.IRModule:
+    """Import a model file as a Relax module whose ``main`` holds the weights as constants.
+
+    Parameters
+    ----------
+    shapes
+        Shapes of inputs whose file leaves them open, by name.
+
+    Raises
+    ------
+    LiveError
+        For a file that cannot be read, an extra that is not installed, an input without a known
+        shape, or an operator that TVM does not import.
+    """
+    if not path.is_file():
+        raise LiveError("there is no such file", where=path)
+    extra = EXTRAS[path.suffix]
+    try:
+        if extra == "onnx":
+            from tvm.relax.frontend.onnx import from_onnx
+
+            return from_onnx(read_onnx(path, shapes or {}), keep_params_in_input=False)
+        torch = importlib.import_module("torch")
+        from tvm.relax.frontend.torch import from_exported_program
+
+        return from_exported_program(torch.export.load(str(path)))
+    except ImportError as error:
+        raise LiveError(
+            f"reading it needs {extra}: {error}",
+            where=path,
+            cure=f"install it: pip install 'tvm-tuning-toolkit[{extra}]'",
+        ) from None
+    except LiveError:
+        raise
+    except Exception as error:  # TVM's and protobuf's errors have no type in common
+        raise _not_imported(error, path) from None
+
+
+def _not_imported(error: Exception, path: Path) -> LiveError:
+    said = str(error).strip() or type(error).__name__
+    missing = re.search(r"not supported for frontend ONNX: (.*)", said)
+    if missing:
+        return LiveError(
+            f"TVM does not import the operators {missing[1].strip()}",
+            where=path,
+            cure="export the model without them, or cut them off the graph",
+        )
+    return LiveError(f"TVM cannot import it: {said.splitlines()[-1][-200:]}", where=path)
+
+
+def read_onnx(path: Path, shapes: Mapping[str, Sequence[int]]) -> Any:
+    """Read an ONNX file with known shapes, constants folded, in the operators that TVM fuses."""
+    onnx = importlib.import_module("onnx")
+    model = simplified_onnx(path, shapes)
+    _without_sum(model, onnx)
+    _clip_as_relu(model, onnx)
+    return model
+
+
+def simplified_onnx(path: Path, shapes: Mapping[str, Sequence[int]]) -> Any:
+    """Read an ONNX file with known shapes, its weights as constants, and constants folded."""
+    onnx = importlib.import_module("onnx")
+    model = onnx.load(str(path))
+    weights = {tensor.name for tensor in model.graph.initializer}
+    inputs = [value for value in model.graph.input if value.name not in weights]
+    # Until IR version 3 every weight was an input, too, which a caller might have replaced.
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    model.ir_version = max(model.ir_version, 4)
+    _set_shapes(inputs, shapes, path)
+    return _folded(model)
+
+
+def save_simplified(path: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Path:
+    """Write ``simplified_onnx`` into a file, for other runtimes; return its path."""
+    importlib.import_module("onnx").save(simplified_onnx(path, shapes), str(out))
+    return out
+
+
+def _set_shapes(inputs: Sequence[Any], shapes: Mapping[str, Sequence[int]], path: Path) -> None:
+    names = [value.name for value in inputs]
+    for name in shapes:
+        if name not in names:
+            raise LiveError(
+                f"it has no input {name!r}", where=path, cure=f"its inputs: {', '.join(names)}"
+            )
+    for value in inputs:
+        dims = value.type.tensor_type.shape.dim
+        given = shapes.get(value.name)
+        if given is not None:
+            if len(dims) not in (0, len(given)):
+                raise LiveError(f"{value.name!r} has {len(dims)} dimensions", where=path)
+            del dims[:]
+            for extent in given:
+                dims.add().dim_value = int(extent)
+        elif not dims or any(dim.dim_value < 1 for dim in dims):
+            known = ",".join(str(max(dim.dim_value, 1)) for dim in dims) or "1,3,224,224"
+            raise LiveError(
+                f"the shape of its input {value.name!r} is open",
+                where=path,
+                cure=f"give it, for example: --shape {value.name}={known}",
+            )
+
+
+def _folded(model: Any) -> Any:
+    """Fold constants and batch norms, drop what does nothing: ONNX Runtime's basic level.
+
+    It gives standard operators again. Without ONNX Runtime the graph stays as it is.
+    """
+    try:
+        runtime = importlib.import_module("onnxruntime")
+    except ImportError:
+        return model
+    onnx = importlib.import_module("onnx")
+    if model.ByteSize() > SINGLE_FILE_BYTES:
+        return model
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "simplified.onnx")
+        options = runtime.SessionOptions()
+        options.log_severity_level = 4
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        options.optimized_model_filepath = path
+        try:
+            runtime.InferenceSession(
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+            return onnx.load(path)
+        except Exception:  # what it does not know, TVM may
+            return model
+
+
+def _without_sum(model: Any, onnx: Any) -> None:
+    """Write ``Sum`` as additions."""
+    nodes = []
+    for node in model.graph.node:
+        if node.op_type != "Sum" or len(node.input) < 2:
+            nodes.append(node)
+            continue
+        total = node.input[0]
+        for place, term in enumerate(node.input[1:], start=2):
+            name = node.output[0] if place == len(node.input) else f"{node.output[0]}__{place}"
+            nodes.append(onnx.helper.make_node("Add", [total, term], [name]))
+            total = name
+    _replace(model, nodes)
+
+
+def _clip_as_relu(model: Any, onnx: Any) -> None:
+    """Write ``Clip`` between 0 and c as r - relu(r - c) with r = relu(x): all of it fuses."""
+    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            values[node.output[0]] = onnx.numpy_helper.to_array(node.attribute[0].t)
+    nodes = []
+    for node in model.graph.node:
+        bounds = _bounds(node, values, onnx) if node.op_type == "Clip" else None
+        if bounds is None or bounds[0] != 0:
+            nodes.append(node)
+            continue
+        out, make = node.output[0], onnx.helper.make_node
+        # The type of x is that of the bound; attributes of old versions are for float32.
+        limit = onnx.numpy_helper.from_array(bounds[1], f"{out}__limit")
+        model.graph.initializer.append(limit)
+        nodes += [
+            make("Relu", [node.input[0]], [f"{out}__relu"]),
+            make("Sub", [f"{out}__relu", limit.name], [f"{out}__over"]),
+            make("Relu", [f"{out}__over"], [f"{out}__excess"]),
+            make("Sub", [f"{out}__relu", f"{out}__excess"], [out]),
+        ]
+    _replace(model, nodes)
+
+
+def _bounds(node: Any, values: Mapping[str, Any], onnx: Any) -> tuple[float, Any] | None:
+    """Lower bound as a number, upper bound as an array; ``None`` where one is not constant."""
+    import numpy as np
+
+    given = {a.name: np.float32(a.f) for a in node.attribute}  # until operator set 11
+    if {"min", "max"} <= given.keys():
+        return float(given["min"]), np.asarray(given["max"])
+    ends = [values.get(name) for name in node.input[1:3]]
+    if len(ends) < 2 or ends[0] is None or ends[1] is None or ends[0].size != 1:
+        return None
+    return float(ends[0]), np.asarray(ends[1])
+
+
+def _replace(model: Any, nodes: Sequence[Any]) -> None:
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)

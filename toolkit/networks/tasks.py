@@ -1,0 +1,116 @@
+"""The tasks of what is to be tuned: a workload is one, a network has several with weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import orjson
+import tvm
+from tvm import relax
+from tvm.s_tir import meta_schedule as ms
+
+from toolkit.errors import LiveError
+from toolkit.live.space.database import workload_line
+from toolkit.live.space.intrinsics import load_intrinsics
+from toolkit.live.tune.tasks import TuneTask
+from toolkit.live.tune.workloads import Workload, parse_workload
+from toolkit.networks.graph import Graph, Layout, prepare, relax_functions
+from toolkit.networks.importing import is_model_file, load_model
+
+
+def tasks_of(
+    texts: Sequence[str],
+    target: str,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    layout: Layout = "auto",
+) -> list[TuneTask]:
+    """Resolve workloads, Python files and networks into distinct tasks.
+
+    A text is what ``toolkit collect`` takes, or a model file (``toolkit.networks.importing``). The
+    tasks of a network are those that TVM extracts from its prepared graph, with the number of times
+    that each is called as weight. Equal tasks become one whose weight is the sum.
+
+    Parameters
+    ----------
+    shapes, layout
+        Of networks: shapes of inputs that a file leaves open, and the layout of convolutions.
+
+    Raises
+    ------
+    LiveError
+        For a file that cannot be read, an extra that is not installed, or a network without tasks.
+    """
+    found: dict[str, TuneTask] = {}
+    for text in texts:
+        if is_model_file(text):
+            listed = network_tasks(network_of(text, target, shapes=shapes, layout=layout), target)
+        else:
+            listed = [
+                task for each in parse_workload(text) for task in _tasks(each, target, layout)
+            ]
+        for task in listed:
+            key = str(orjson.loads(workload_line(task.module))[0])
+            before = found.get(key)
+            if before is None:
+                found[key] = task
+            else:
+                found[key] = TuneTask(
+                    before.name,
+                    before.module,
+                    before.weight + task.weight,
+                    max(before.network_bytes, task.network_bytes),
+                )
+    return list(found.values())
+
+
+def network_of(
+    text: str,
+    target: str,
+    *,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    layout: Layout = "auto",
+) -> Graph:
+    """Load and prepare one network: a model file, or a Relax module of a file of workloads."""
+    if is_model_file(text):
+        return prepare(load_model(Path(text), shapes), target, Path(text).stem, layout)
+    for workload in parse_workload(text):
+        if relax_functions(workload.module):
+            return prepare(workload.module, target, workload.name, layout)
+    raise LiveError(
+        f"{text!r} is no network",
+        cure="give an .onnx or .pt2 file, or a Python file whose WORKLOADS holds a Relax module",
+    )
+
+
+def _tasks(workload: Workload, target: str, layout: Layout) -> list[TuneTask]:
+    if relax_functions(workload.module):
+        return network_tasks(prepare(workload.module, target, workload.name, layout), target)
+    return [TuneTask(workload.name, workload.module)]
+
+
+def network_tasks(graph: Graph, target: str) -> list[TuneTask]:
+    """List the tasks of a prepared network, as the compiler looks them up.
+
+    A reshape is none: the compiler makes a view of it, but only where it is not scheduled.
+    """
+    load_intrinsics()
+    made = tvm.target.Target(orjson.loads(target) if target.lstrip()[:1] == "{" else target)
+    try:
+        extracted = ms.relax_integration.extract_tasks(graph.module, made)
+    except Exception as error:  # TVM's errors have no type in common
+        raise LiveError(
+            f"TVM extracts no tasks from {graph.name!r}: {str(error).strip()[-200:]}",
+            cure="does it have a 'main'?",
+        ) from None
+    tasks = []
+    for task in extracted:
+        module = task.dispatched[0]
+        scheduled = task.mod.attrs and task.mod.attrs.get("tirx.is_scheduled", False)
+        if not scheduled and not relax.analysis.has_reshape_pattern(module["main"]):
+            name = f"{graph.name}:{task.task_name}"
+            tasks.append(TuneTask(name, module, float(task.weight), graph.weight_bytes))
+    if not tasks:
+        raise LiveError(f"TVM extracts no tasks from {graph.name!r}", cure="does it have a 'main'?")
+    return tasks
