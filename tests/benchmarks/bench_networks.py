@@ -3,9 +3,9 @@
     python tests/benchmarks/bench_networks.py --model tuning/models/throughput --seconds 300
 
 Needs onnx, onnxruntime and openvino. Each network is tuned into a fresh folder, compiled, and read
-in turns with both libraries at the same number of threads. Three networks come from the onnx package
-(all weights of a tensor are equal); the others are written here with random weights. Prints a line
-of JSON a network.
+in turns with both libraries at the same number of threads. Three networks come from the onnx
+package (all weights of a tensor are equal); the others are written here with random weights. Prints
+a line of JSON a network.
 """
 
 from __future__ import annotations

@@ -39,8 +39,9 @@ def test_every_function_uses_its_record(compiled: CompileResult) -> None:
     assert compiled.checked_against == "onnxruntime" and compiled.warnings == []
     assert compiled.latency_s is not None and compiled.latency_s > 0
     assert {row["against"] for row in compiled.against} >= {"onnxruntime"}
-    # Every function runs, and what a kernel's row says adds up to less than a run takes.
-    assert sum(row["calls"] for row in compiled.kernels) >= compiled.functions
+    # What computes has a row; a reshape is a view by now.
+    assert len([row for row in compiled.kernels if "conv2d" in row["kernel"]]) == 2
+    assert all(row["calls"] == 1 and row["seconds"] > 0 for row in compiled.kernels)
     written = orjson.loads((Path(compiled.out) / "network.json").read_bytes())
     assert written["tuned"] == compiled.tuned and written["threads"] == 1
 

@@ -100,7 +100,7 @@ def simplified_onnx(path: Path, shapes: Mapping[str, Sequence[int]]) -> Any:
     del model.graph.input[:]
     model.graph.input.extend(inputs)
     model.ir_version = max(model.ir_version, 4)
-    _set_shapes(inputs, shapes, path)
+    _set_shapes(model.graph.input, shapes, path)
     return _folded(model)
 
 

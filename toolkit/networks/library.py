@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +11,7 @@ from tvm import relax
 
 from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
+from toolkit.live.space.quiet import quiet
 from toolkit.networks.graph import Graph
 
 LIBRARY, FACTS, RUNNER = "network.so", "network.json", "run.py"
@@ -47,7 +45,7 @@ def apply_database(
                 where=database,
                 cure="tune the network first: toolkit tune --workload NETWORK",
             )
-        with tvm.target.Target(orjson.loads(target)), _quiet():
+        with tvm.target.Target(orjson.loads(target)), quiet():
             module = relax.transform.MetaScheduleApplyDatabase(str(database))(module)
     tuned: list[str] = []
     untuned: list[str] = []
@@ -72,7 +70,7 @@ def build_library(module: tvm.IRModule, target: str, path: Path) -> None:
     t = relax.transform
     packing = [t.SplitLayoutRewritePreproc(), t.LiftTransformParams(), t.FoldConstant()]
     try:
-        with made, _quiet():
+        with made, quiet():
             packed = tvm.transform.Sequential(packing)(module)
             executable = tvm.compile(packed, target=made)
             unfinished = path.with_suffix(".part.so")
@@ -84,20 +82,6 @@ def build_library(module: tvm.IRModule, target: str, path: Path) -> None:
             cure="is a C++ compiler installed (g++ or clang++)? TVM links libraries with it",
         ) from None
     unfinished.replace(path)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep what TVM and the linker print off the terminal."""
-    kept = os.dup(2)
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nothing, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)
-        os.close(nothing)
 
 
 def inputs_of(module: tvm.IRModule) -> list[dict[str, object]]:

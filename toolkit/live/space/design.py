@@ -33,6 +33,7 @@ from toolkit.live.space.choices import (
 from toolkit.live.space.intrinsics import load_intrinsics
 from toolkit.live.space.locations import Locations, learn_locations
 from toolkit.live.space.programs import count_inputs, trace_json
+from toolkit.live.space.quiet import quiet
 from toolkit.records import KnobKind
 
 _MUTATORS: dict[KnobKind, str] = {
@@ -90,7 +91,8 @@ class DesignSpace:
                 rand_state=seed,
                 num_threads=1,
             )
-            spaces = self._context.generate_design_space()
+            with quiet():
+                spaces = self._context.generate_design_space()
         except Exception as error:  # TVM's errors have no type in common
             said = (str(error).strip() or type(error).__name__).splitlines()[-1]
             raise LiveError(
