@@ -11,7 +11,8 @@ from tests.live.conftest import PROTOCOL
 from toolkit.live.tune import closing
 from toolkit.live.tune.closing import last_level_bytes, search_seconds, within
 from toolkit.live.tune.guides import Guides
-from toolkit.live.tune.tune import TuneSettings, for_network, settled, tune
+from toolkit.live.tune.settings import TuneSettings, for_network, settled
+from toolkit.live.tune.tune import tune
 from toolkit.networks.tasks import tasks_of
 from toolkit.search.network import NetworkRun
 from toolkit.search.schedulers.base import TaskProgress

@@ -19,7 +19,8 @@ from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.programs import timed_program
 from toolkit.live.tune.collect import Plan, collect
 from toolkit.live.tune.guides import Guides
-from toolkit.live.tune.tune import TuneSettings, tune
+from toolkit.live.tune.settings import TuneSettings
+from toolkit.live.tune.tune import tune
 from toolkit.live.tune.workloads import parse_workload
 from toolkit.networks.tasks import tasks_of
 from toolkit.records import TrialState

@@ -32,7 +32,8 @@ from toolkit.live.tune.finalists import (
 )
 from toolkit.live.tune.guides import Guides
 from toolkit.live.tune.resume import ranked_trials, recorded_trials
-from toolkit.live.tune.tune import TuneSettings, tune
+from toolkit.live.tune.settings import TuneSettings
+from toolkit.live.tune.tune import tune
 from toolkit.live.tune.winner import name_winner
 from toolkit.networks.tasks import tasks_of
 from toolkit.records import TrialState

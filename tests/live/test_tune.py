@@ -20,7 +20,8 @@ from tests.live.conftest import PROTOCOL
 from toolkit.errors import LiveError
 from toolkit.live.space.database import DatabaseWriter
 from toolkit.live.tune.guides import Guides
-from toolkit.live.tune.tune import TuneSettings, tune
+from toolkit.live.tune.settings import TuneSettings
+from toolkit.live.tune.tune import tune
 from toolkit.networks.importing import load_model
 from toolkit.networks.tasks import tasks_of
 from toolkit.records import TrialState
@@ -137,7 +138,8 @@ def test_killed_at_random_points_loses_and_repeats_nothing(target: str, tmp_path
         from tests.live.conftest import PROTOCOL
         from toolkit.live.tune.guides import Guides
         from toolkit.networks.tasks import tasks_of
-        from toolkit.live.tune.tune import TuneSettings, tune
+        from toolkit.live.tune.settings import TuneSettings
+        from toolkit.live.tune.tune import tune
         target = {target!r}
         tune(
             tasks_of(["matmul:8,12,16"], target), Path({str(tmp_path)!r}), target=target,

@@ -16,7 +16,8 @@ from toolkit.live.measure import device as devices
 from toolkit.live.measure.device import Device
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.tune.guides import Guides
-from toolkit.live.tune.tune import TuneSettings, tune
+from toolkit.live.tune.settings import TuneSettings
+from toolkit.live.tune.tune import tune
 from toolkit.networks.tasks import tasks_of
 from toolkit.records import TrialState
 

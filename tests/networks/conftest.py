@@ -11,7 +11,8 @@ import pytest
 from toolkit.live.measure.machine import default_target, parse_target
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.tune.guides import Guides
-from toolkit.live.tune.tune import TuneSettings, tune
+from toolkit.live.tune.settings import TuneSettings
+from toolkit.live.tune.tune import tune
 
 PROTOCOL = Protocol(number=1, repeat=1, min_repeat_ms=1, threads=1)
 

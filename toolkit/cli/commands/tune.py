@@ -159,7 +159,7 @@ def tune(
     from toolkit.live.measure.engines import engine_options, open_engine
     from toolkit.live.measure.protocol import Protocol
     from toolkit.live.tune.guides import load_guides
-    from toolkit.live.tune.tune import TuneSettings, for_network
+    from toolkit.live.tune.settings import TuneSettings, for_network
     from toolkit.live.tune.tune import tune as run
     from toolkit.networks.tasks import tasks_of
     from toolkit.search.runner import WallClock

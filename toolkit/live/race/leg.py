@@ -34,8 +34,9 @@ def run_leg(spec: dict[str, Any]) -> dict[str, Any]:
     from toolkit.live.space.intrinsics import load_intrinsics
     from toolkit.live.space.programs import load_workload
     from toolkit.live.tune.guides import load_guides
+    from toolkit.live.tune.settings import TuneSettings
     from toolkit.live.tune.tasks import TuneTask
-    from toolkit.live.tune.tune import TuneSettings, tune
+    from toolkit.live.tune.tune import tune
     from toolkit.live.tvm.stock import tune_stock
     from toolkit.search.runner import WallClock
 

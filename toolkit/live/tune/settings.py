@@ -1,0 +1,72 @@
+"""How a search spends its budget, and when a search of several tasks has spent enough."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from toolkit.live.tune.finalists import FINALISTS
+from toolkit.search.network import NetworkRun
+
+LOOK_BACK, LEAST_FALL, AT_LEAST_S = 0.4, 0.01, 90.0
+"""When a search of several tasks has settled (``settled``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuneSettings:
+    """How a budget is spent.
+
+    Attributes
+    ----------
+    trials, seconds
+        Budget of all tasks together; either may be ``None``, not both.
+    strategy, options
+        A strategy of ``toolkit.search`` and its options.
+    scheduler
+        A task scheduler of ``toolkit.search``.
+    round_size, first_round
+        Trials that a task is given at a time, and at first.
+    stop_when_settled
+        End a search of several tasks when nothing more is to be expected (``settled``).
+    finalists
+        So many of each task's best programs are read again before one is named; 0: none.
+    check
+        Compare the outputs of each task's best program with the unscheduled one's.
+    """
+
+    trials: int | None = 256
+    seconds: float | None = None
+    strategy: str = "evolutionary"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    scheduler: str = "gradient"
+    round_size: int = 64
+    first_round: int | None = None
+    stop_when_settled: bool = False
+    seed: int = 0
+    finalists: int = FINALISTS
+    check: bool = True
+
+
+def for_network(settings: TuneSettings, *, stop: bool) -> TuneSettings:
+    """Settings of a network: breadth first, then small turns; ``stop`` ends it when it settled.
+
+    A whole network exists once each task had its first, short round. That round looks at fewer
+    candidates: the first ones of 30 tasks would take minutes otherwise.
+    """
+    options = dict(settings.options)
+    if settings.strategy == "transfer-evolved":
+        options.setdefault("first", 1)
+    return replace(settings, options=options, round_size=16, first_round=4, stop_when_settled=stop)
+
+
+def settled(run: NetworkRun) -> bool:
+    """Whether the last ``LOOK_BACK`` of the time took less than ``LEAST_FALL`` off the objective.
+
+    Not before every task had two rounds, nor in the first ``AT_LEAST_S`` seconds.
+    """
+    now = run.clock_s[-1]
+    if now < AT_LEAST_S or any(task.rounds < 2 and not task.exhausted for task in run.tasks):
+        return False
+    before = next(i for i, at in enumerate(run.clock_s) if at >= (1 - LOOK_BACK) * now)
+    return run.objective_s[-1] > (1 - LEAST_FALL) * run.objective_s[before]
