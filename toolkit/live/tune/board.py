@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from toolkit.live.tune.tasks import TuneTask
 from toolkit.progress import Step
 from toolkit.records import Trial, TrialState
 from toolkit.search.runner import WallClock
+from toolkit.show import seconds
 
 
 class Board:
-    """Best so far, trials a minute, failures."""
+    """Best so far (of several tasks: their weighted sum), trials a minute, failures."""
 
-    def __init__(self, step: Step, clock: WallClock) -> None:
+    def __init__(self, step: Step, clock: WallClock, tasks: Sequence[TuneTask]) -> None:
         self._step = step
         self._clock = clock
+        self._weights = {task.name: task.weight for task in tasks}
         self.trials = 0
         self.failures = 0
         self.best: dict[str, float] = {}
@@ -26,5 +31,13 @@ class Board:
         if latency is not None:
             self.best[name] = min(latency, self.best.get(name, latency))
         rate = 60.0 * self.trials / max(self._clock.now() - self.started, 1e-9)
-        best = f"best {self.best[name] * 1e6:.1f} us" if name in self.best else "no success yet"
-        self._step.advance(note=f"{name}: {best}, {rate:.0f} trials/min, {self.failures} failed")
+        note = f"{self._so_far(name)}, {rate:.0f} trials/min, {self.failures} failed"
+        self._step.advance(note=note)
+
+    def _so_far(self, name: str) -> str:
+        if len(self._weights) == 1:
+            best = seconds(self.best[name]) if name in self.best else "no success yet"
+            return f"{name}: best {best}"
+        whole = seconds(sum(self._weights[one] * best for one, best in self.best.items()))
+        missing = len(self._weights) - len(self.best)
+        return f"the whole: {whole}" + (f" without {missing} tasks" if missing else "")

@@ -122,7 +122,7 @@ def tune(
         total = None if settings.trials is None else float(settings.trials)
         label = f"tune {tasks[0].name}" if len(tasks) == 1 else f"tune {len(tasks)} tasks"
         with progress.step(label, total) as step:
-            board = Board(step, clock)
+            board = Board(step, clock, tasks)
             searchers = _searchers(
                 tasks, writer, device, board, clock, target, settings, guides, machine
             )
