@@ -18,6 +18,7 @@ import tvm
 from tvm import relax
 
 from toolkit.errors import LiveError
+from toolkit.networks.constants import move_constants
 
 Layout = Literal["auto", "NCHW", "NHWC"]
 
@@ -61,7 +62,8 @@ def prepare(module: tvm.IRModule, target: str, name: str, layout: Layout = "auto
     t = relax.transform
     try:
         with made:
-            plain = tvm.transform.Sequential([t.FoldConstant(), t.FoldBatchnormToConv2D()])(module)
+            plain = t.FoldConstant()(move_constants(module))
+            plain = t.FoldBatchnormToConv2D()(plain)
             chosen, plain = _laid_out(plain, layout)
             passes = [
                 t.DecomposeOpsForInference(),
@@ -94,8 +96,7 @@ def _laid_out(module: tvm.IRModule, layout: Layout) -> tuple[str, tvm.IRModule]:
         return "NCHW", module
     try:
         converted = relax.transform.ConvertLayout(NHWC)(module)
-        # Weights are transposed now.
-        converted = relax.transform.FoldConstant()(converted)
+        converted = move_constants(converted)  # weights are transposed now
     except Exception as error:  # an internal error of TVM's
         if layout == "NHWC":
             raise LiveError(
