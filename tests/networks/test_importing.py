@@ -9,6 +9,7 @@ import pytest
 
 from tests.networks.conftest import small_model
 from toolkit.errors import LiveError
+from toolkit.networks.constants import move_constants
 from toolkit.networks.graph import operators, prepare
 from toolkit.networks.importing import load_model, read_onnx
 from toolkit.networks.tasks import tasks_of
@@ -82,3 +83,49 @@ def test_what_tvm_does_not_import_is_named(tmp_path: Path) -> None:
     onnx.save(made, str(tmp_path / "strange.onnx"))
     with pytest.raises(LiveError, match="Strange"):
         load_model(tmp_path / "strange.onnx")
+
+
+@pytest.mark.parametrize(("after", "used_again"), [(2, False), (12, False), (2, True)])
+def test_a_convolution_of_a_concatenation_is_a_sum_where_that_pays(
+    tmp_path: Path, after: int, used_again: bool
+) -> None:
+    pytest.importorskip("onnxruntime")
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.normal(size=shape).astype("float32"), name)
+        for name, shape in (
+            ("w1", (4, 3, 1, 1)), ("w2", (8, 3, 3, 3)), ("w3", (after, 12, 3, 3)), ("b", (after,)),
+        )
+    ]  # fmt: skip
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["p"]),
+        helper.make_node("Conv", ["x", "w2"], ["q"], pads=[1, 1, 1, 1]),
+        helper.make_node("Concat", ["p", "q"], ["j"], axis=1),
+        helper.make_node("Conv", ["j", "w3", "b"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, after, 4, 4])]
+    if used_again:
+        outputs.append(helper.make_tensor_value_info("j", TensorProto.FLOAT, [1, 12, 8, 8]))
+    shape = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])
+    made = helper.make_model(
+        helper.make_graph(nodes, "joined", [shape], outputs, weights),
+        opset_imports=[helper.make_opsetid("", 13)],
+    )
+    made.ir_version = 8
+    save(made, str(tmp_path / "joined.onnx"))
+    model = read_onnx(tmp_path / "joined.onnx", {})
+    kinds = [node.op_type for node in model.graph.node]
+    assert ("Concat" in kinds) == (after == 12 or used_again)
+    if not used_again:
+        x = rng.normal(size=(1, 3, 8, 8)).astype("float32")
+        np.testing.assert_allclose(run_onnx(model, x), run_onnx(made, x), rtol=1e-4, atol=1e-4)
+
+
+def test_constants_are_moved_before_anything_is_compiled(model_file: Path, target: str) -> None:
+    module = move_constants(load_model(model_file))
+    graph = prepare(module, target, "small", "NHWC")
+    transposes = [n for n in map(str, graph.module.get_global_vars()) if "transpose" in n]
+    assert len(transposes) == 2  # of the input, and of the pooled output

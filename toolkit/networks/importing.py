@@ -18,6 +18,7 @@ from typing import Any
 import tvm
 
 from toolkit.errors import LiveError
+from toolkit.networks.onnx_rewrites import rewrite
 
 EXTRAS = {".onnx": "onnx", ".pt2": "torch"}
 """Endings of model files, and the extra that reads them."""
@@ -85,8 +86,7 @@ def read_onnx(path: Path, shapes: Mapping[str, Sequence[int]]) -> Any:
     """Read an ONNX file with known shapes, constants folded, in the operators that TVM fuses."""
     onnx = importlib.import_module("onnx")
     model = simplified_onnx(path, shapes)
-    _without_sum(model, onnx)
-    _clip_as_relu(model, onnx)
+    rewrite(model, onnx)
     return model
 
 
@@ -160,61 +160,3 @@ def _folded(model: Any) -> Any:
             return onnx.load(path)
         except Exception:  # what it does not know, TVM may
             return model
-
-
-def _without_sum(model: Any, onnx: Any) -> None:
-    """Write ``Sum`` as additions."""
-    nodes = []
-    for node in model.graph.node:
-        if node.op_type != "Sum" or len(node.input) < 2:
-            nodes.append(node)
-            continue
-        total = node.input[0]
-        for place, term in enumerate(node.input[1:], start=2):
-            name = node.output[0] if place == len(node.input) else f"{node.output[0]}__{place}"
-            nodes.append(onnx.helper.make_node("Add", [total, term], [name]))
-            total = name
-    _replace(model, nodes)
-
-
-def _clip_as_relu(model: Any, onnx: Any) -> None:
-    """Write ``Clip`` between 0 and c as r - relu(r - c) with r = relu(x): all of it fuses."""
-    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    for node in model.graph.node:
-        if node.op_type == "Constant" and node.attribute[0].name == "value":
-            values[node.output[0]] = onnx.numpy_helper.to_array(node.attribute[0].t)
-    nodes = []
-    for node in model.graph.node:
-        bounds = _bounds(node, values, onnx) if node.op_type == "Clip" else None
-        if bounds is None or bounds[0] != 0:
-            nodes.append(node)
-            continue
-        out, make = node.output[0], onnx.helper.make_node
-        # The type of x is that of the bound; attributes of old versions are for float32.
-        limit = onnx.numpy_helper.from_array(bounds[1], f"{out}__limit")
-        model.graph.initializer.append(limit)
-        nodes += [
-            make("Relu", [node.input[0]], [f"{out}__relu"]),
-            make("Sub", [f"{out}__relu", limit.name], [f"{out}__over"]),
-            make("Relu", [f"{out}__over"], [f"{out}__excess"]),
-            make("Sub", [f"{out}__relu", f"{out}__excess"], [out]),
-        ]
-    _replace(model, nodes)
-
-
-def _bounds(node: Any, values: Mapping[str, Any], onnx: Any) -> tuple[float, Any] | None:
-    """Lower bound as a number, upper bound as an array; ``None`` where one is not constant."""
-    import numpy as np
-
-    given = {a.name: np.float32(a.f) for a in node.attribute}  # until operator set 11
-    if {"min", "max"} <= given.keys():
-        return float(given["min"]), np.asarray(given["max"])
-    ends = [values.get(name) for name in node.input[1:3]]
-    if len(ends) < 2 or ends[0] is None or ends[1] is None or ends[0].size != 1:
-        return None
-    return float(ends[0]), np.asarray(ends[1])
-
-
-def _replace(model: Any, nodes: Sequence[Any]) -> None:
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
