@@ -228,7 +228,7 @@ def test_any_number_of_axes_gets_roles(s: int, r: int, label: str) -> None:
 
 
 def test_products_that_end_differently_in_each_candidate() -> None:
-    levels = [np.array([2.0, 2.0]), None, np.array([3.0, 3.0])]
+    levels = [np.array([2.0, 2.0]), np.array([np.nan] * 2), np.array([3.0, 3.0])]
     assert np.array_equal(
         running_product(levels, np.array([1.0, 2.0]), 2), [2.0, np.nan], equal_nan=True
     )

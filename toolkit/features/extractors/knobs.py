@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.features.base import CandidateGroup, FeatureBlock
-from toolkit.features.blocks import as_block
 from toolkit.features.extractors.generic import generic_columns
 from toolkit.features.gpu.gpu import gpu_columns, grid_nest
 from toolkit.features.loops.nest import Region
@@ -108,7 +107,7 @@ class KnobsExtractor:
             columns.update(gpu_columns(grid_nest(tiling), tiling, columns, task))
         else:
             columns.update(_processor_columns(tiling, columns, cores_of(task)))
-        return as_block(columns, rows)
+        return FeatureBlock.of(columns, rows)
 
 
 def _processor_columns(tiling: Tiling, known: dict[str, Floats], cores: float) -> dict[str, Floats]:

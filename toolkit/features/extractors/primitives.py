@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.features.base import CandidateGroup, FeatureBlock
-from toolkit.features.blocks import as_block
 from toolkit.features.extractors.generic import generic_columns
 from toolkit.features.gpu.gpu import gpu_columns
 from toolkit.features.loops.ansor_nest import ansor_nest
@@ -66,7 +65,7 @@ class PrimitivesExtractor:
             loops = [(roles[knob], extent) for knob, extent in nest.fused if knob in roles]
             if loops:
                 columns.update(share_columns(tiling, loops, nest.parallel, cores))
-        return as_block(columns, rows)
+        return FeatureBlock.of(columns, rows)
 
 
 def split_axes(axes: list[Axis]) -> tuple[list[Axis], list[Axis]]:

@@ -10,12 +10,11 @@ each wait for them.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from toolkit.features.base import Floats
+from toolkit.features.loops.nest import product
 from toolkit.features.loops.tiling import Cut, Tiling
-from toolkit.features.task.operation import REDUCTION, SPATIAL
-
-Floats = NDArray[np.float64]
+from toolkit.features.task.operation import GROUPED, REDUCTION, SPATIAL
 
 LATENCY = 700.0
 """Clocks from a round's first copy until it has arrived in shared memory, barriers included."""
@@ -45,13 +44,14 @@ def clock_columns(
     the other, ``clocks_most`` and ``clocks_sum`` join it with the busiest of arithmetic and copies,
     shared memory, and cache.
     """
-    result, loads = _loads(tiling, known)
+    result = _loads(tiling, known)
     work = known["op_points"] * known["op_depth"]
     needed = known["op_data_bytes"] + known["op_weight_bytes"] + known["op_out_bytes"]
     least = np.maximum(work / lanes, needed / MEMORY_BYTES) / processors
     blocks, warps, rounds = known["block_extent"], known["warps"], known["stage_rounds"]
     own = np.ceil(blocks / processors)
-    shared = own * warps * work / (blocks * known["thread_extent"]) * loads
+    shared = own * warps * work / (blocks * known["thread_extent"])
+    shared = shared * result["round_loads_per_fma"]
     copies = own * warps * known["fetches_per_thread"] * rounds * COPY
     # Four sectors hold what 32 lanes need; more are read for nothing.
     sectors = np.maximum(known.get("copy_sectors", np.full(tiling.rows, 4.0)) / 4.0, 1.0)
@@ -59,41 +59,31 @@ def clock_columns(
     busy = np.maximum.reduce([known["compute_clocks"] + copies, shared, cache]) / least
     one_after_another = np.ceil(own / np.minimum(known["resident_blocks"], own))
     # The last round's results are stored: as long as one round more.
-    latency = one_after_another * (rounds + 1.0) * LATENCY / least
-    result["clocks_latency"] = latency
+    latency = result["clocks_latency"] = one_after_another * (rounds + 1.0) * LATENCY / least
     result["clocks_most"] = np.maximum(busy, latency)
     result["clocks_sum"] = busy + latency
     return result
 
 
-def _loads(tiling: Tiling, known: dict[str, Floats]) -> tuple[dict[str, Floats], Floats]:
-    """What a thread reads of shared memory; the second result is ``round_loads_per_fma``."""
-    operation = tiling.operation
-    one = np.ones(tiling.rows)
-    grouped = operation.family in ("depthwise", "pool", "elementwise")
+def _loads(tiling: Tiling, known: dict[str, Floats]) -> dict[str, Floats]:
+    """What a thread reads of shared memory."""
+    operation, one = tiling.operation, np.ones(tiling.rows)
     # Virtual threads lie apart: each reads an input of its own unless they differ in channels.
     data_copies, weight_copies = one, one
     for role in SPATIAL:
         virtual = known.get(f"vthread_{role}", one)
-        if role != "co" or grouped:
+        if role != "co" or operation.family in GROUPED:
             data_copies = data_copies * virtual
         if role == "co" or (role == "n" and operation.family == "batch_matmul"):
             weight_copies = weight_copies * virtual
     levels = max(tiling.levels(REDUCTION), 1)
-    spatial = tiling.cuts()[2].spatial
     result: dict[str, Floats] = {}
-    loads = one
     for word, level in (("step", levels), ("round", min(1, levels - 1))):
-        inside = tiling.inside(Cut(word, spatial, level))
+        inside = tiling.inside(Cut(word, tiling.cuts()[2].spatial, level))
         data, weight, _ = operation.elements(inside)
         data, weight = data * data_copies, weight * weight_copies
-        volume = known["vthread_extent"] * one
-        for size in inside.values():
-            volume = volume * size
+        volume = known["vthread_extent"] * product(inside.values(), tiling.rows)
         loads = data * known.get("bank_data", one) + weight * known.get("bank_weight", one)
-        loads = loads / volume
-        result[f"{word}_loads_per_fma"] = loads
-        if word == "round":
-            result["round_volume"] = volume
-            result["round_operands"] = data + weight
-    return result, loads
+        result[f"{word}_loads_per_fma"] = loads / volume
+    result["round_volume"], result["round_operands"] = volume, data + weight
+    return result

@@ -1,17 +1,44 @@
-"""A schedule's loop nest as both step languages tell it: what ``primitives`` computes from."""
+"""A schedule's loop nest as both step languages tell it: what ``primitives`` computes from.
+
+What a log does not tell of an extent is NaN.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from toolkit.features.base import CandidateGroup
+from toolkit.features.base import CandidateGroup, Floats
 from toolkit.records import Knob
 
-Floats = NDArray[np.float64]
+
+@dataclass(eq=False)
+class Loop:
+    """A loop of a block or stage.
+
+    Attributes
+    ----------
+    extent
+        One value a candidate.
+    place
+        Iterator of the block that it walks; consumers and producers are taken to number theirs
+        alike, which holds from the front for all that reduces its last axes.
+    reduces
+        Whether it adds up.
+    source
+        Knob that splits it.
+    block
+        Name of its block.
+    """
+
+    extent: Floats
+    place: int = 0
+    reduces: bool = False
+    source: str = ""
+    block: str = ""
 
 
 @dataclass
@@ -27,13 +54,8 @@ class Axis:
 
     @property
     def extent(self) -> float:
-        """Extent of the loop: the product of its levels (their median, should padding differ).
-
-        1 where no candidate tells it.
-        """
-        products = self.levels[0]
-        for level in self.levels[1:]:
-            products = products * level
+        """Product of its levels (their median, should padding differ); 1 where none tells it."""
+        products = math.prod(self.levels[1:], start=self.levels[0])
         if len(products) and (products == products[0]).all():
             return float(products[0])
         known = products[np.isfinite(products)]
@@ -47,9 +69,9 @@ class Region:
     Attributes
     ----------
     extent
-        Of its parallel loop; 1 where one thread runs it, NaN where it is unknown.
+        Of its parallel loop; 1 where one thread runs it.
     steps
-        Iterations of all its blocks; 0 for candidates that have no such nest, NaN unknown.
+        Iterations of all its blocks; 0 for candidates that have no such nest.
     """
 
     extent: Floats
@@ -119,37 +141,22 @@ def knob_parts(group: CandidateGroup, knob: Knob) -> list[Floats]:
     return list(parts.T)
 
 
-def product(levels: Sequence[Floats | None], rows: int) -> Floats | None:
-    """Product of loop extents; ``None`` as soon as one of them is unknown."""
-    result = np.ones(rows)
-    for level in levels:
-        if level is None:
-            return None
-        result = result * level
-    return result
+def product(levels: Iterable[Floats], rows: int) -> Floats:
+    """Product of loop extents."""
+    return math.prod(levels, start=np.ones(rows))
 
 
-def running_product(levels: Sequence[Floats | None], count: Floats, rows: int) -> Floats:
-    """Product of the first ``count`` levels, which differs between candidates; NaN: unknown."""
-    result = np.ones(rows)
-    for place, level in enumerate(levels):
-        inside = count > place
-        factor = np.full(rows, np.nan) if level is None else level
-        result = np.where(inside, result * factor, result)
-    return result
+def running_product(levels: Sequence[Floats], count: Floats, rows: int) -> Floats:
+    """Product of the first ``count`` levels, which differs between candidates."""
+    return product((np.where(count > place, x, 1.0) for place, x in enumerate(levels)), rows)
 
 
-def bounded_product(levels: Sequence[Floats | None], limit: Floats, rows: int) -> Floats:
+def bounded_product(levels: Sequence[Floats], limit: Floats, rows: int) -> Floats:
     """Product of leading levels as long as it stays within a limit (TVM's rule of fusing).
 
     TVM ``src/meta_schedule/postproc/rewrite_parallel_vectorize_unroll.cc``: loops are fused one
     by one while the product does not exceed the annotated maximal extent.
     """
-    result = np.ones(rows)
-    growing = np.ones(rows, dtype=bool)
-    for level in levels:
-        if level is None:
-            break
-        growing &= result * level <= limit
-        result = np.where(growing, result * level, result)
-    return result
+    factors = np.stack([np.ones(rows), *levels])
+    growing = np.logical_and.accumulate(np.cumprod(factors, axis=0) <= limit)
+    return np.asarray(np.where(growing, factors, 1.0).prod(axis=0))

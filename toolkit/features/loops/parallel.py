@@ -12,7 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from toolkit.features.loops.nest import Floats, Region
+from toolkit.features.base import Floats
+from toolkit.features.loops.nest import Region
 from toolkit.features.loops.tiling import Cut, Tiling
 
 PROCESSORS = (4, 8, 16, 32)
@@ -50,8 +51,7 @@ def share_columns(
         # A run of iterations goes through the inner loops first.
         share[role] = share[role] / length * np.minimum(length, left)
         left = np.ceil(left / length)
-    result = _bytes("task", tiling, task)
-    result.update(_bytes("thread", tiling, share))
+    result = {**tiling.byte_columns("task", task), **tiling.byte_columns("thread", share)}
     # What all threads touch together, over what there is: weights or inputs that several need.
     result["thread_sharing"] = result["thread_bytes"] * np.minimum(cores, extent) / whole
     return result
@@ -83,14 +83,3 @@ def region_columns(
     if least is not None:
         result["steps_over_least"] = total / least
     return result
-
-
-def _bytes(prefix: str, tiling: Tiling, inside: dict[str, Floats]) -> dict[str, Floats]:
-    data, weight, out = tiling.operation.elements(inside)
-    size = tiling.operation.element_bytes
-    return {
-        f"{prefix}_data_bytes": data * size,
-        f"{prefix}_weight_bytes": weight * size,
-        f"{prefix}_out_bytes": out * size,
-        f"{prefix}_bytes": (data + weight + out) * size,
-    }

@@ -10,40 +10,18 @@ loops and accesses are one run of memory is fused whole and cut into vectors.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.features.loops.nest import Floats, Region
+from toolkit.features.base import Floats
+from toolkit.features.loops.nest import Loop, Region
 
 ROOT, INLINED = -1, -2
 
-FOREIGN = -1
+_FOREIGN = -1
 """Place of a loop that walks no iterator of the block inside it."""
-
-
-@dataclass
-class Loop:
-    """A loop of a block.
-
-    Attributes
-    ----------
-    extent
-        One value a candidate; ``None``: unknown.
-    place
-        Iterator of the block that it walks; consumers and producers are taken to number theirs
-        alike, which holds from the front for all that reduces its last axes.
-    reduces
-        Whether it adds up.
-    source
-        Knob that splits it.
-    """
-
-    extent: Floats | None
-    place: int = 0
-    reduces: bool = False
-    source: str = ""
 
 
 @dataclass
@@ -72,15 +50,6 @@ class Limits:
     runs: frozenset[float]
 
 
-@dataclass(frozen=True)
-class _Step:
-    """A loop on a block's path, of the candidates that have it there."""
-
-    here: NDArray[np.bool_]
-    extent: Floats
-    place: int
-
-
 def root_regions(
     blocks: Sequence[Placed], limits: Limits, rows: int, main: int
 ) -> tuple[list[Region], Floats, list[tuple[str, Floats]]]:
@@ -90,9 +59,9 @@ def root_regions(
     loop around the block ``main``, and the loops that it was fused of, outermost first, with the
     knob that splits each (extent 1 where a candidate does not fuse it).
     """
-    depth = np.empty((len(blocks), rows))
-    for place, block in enumerate(blocks):
-        depth[place] = block.depth
+    depth = np.stack(
+        [np.broadcast_to(np.asarray(block.depth, dtype=np.float64), rows) for block in blocks]
+    )
     into = _targets(blocks, depth)
     home = np.where(depth >= 0, into, np.arange(len(blocks))[:, None])
     column = np.arange(rows)
@@ -135,43 +104,33 @@ def _parallel(
 ) -> tuple[Floats, list[tuple[str, Floats]]]:
     """Extent of a root nest's parallel loop, and its fused loops; others move in at ``shallowest``.
 
-    1 where one thread runs it all, NaN where an extent is unknown.
+    1 where one thread runs it all.
     """
     extent = np.ones(rows)
     growing = np.ones(rows, dtype=bool)
     fused: list[tuple[str, Floats]] = []
-    spatial = not any(loop.reduces for loop in block.loops)
+    alone = np.isinf(shallowest)
+    spatial = len(block.loops) > 0 and not any(loop.reduces for loop in block.loops)
     last = np.full(rows, float(len(block.loops)))
     if spatial:
-        # A loop that holds another block cannot be vectorised, nor can those around it.
-        deeper = np.where(np.isinf(shallowest), last, last - 1 - shallowest)
-        last -= np.minimum(_vectorised(block.loops, limits.vector, rows), deeper)
+        # So many of the last loops are fused into the vectorised one. A loop that holds another
+        # block cannot be vectorised, nor can those around it.
+        inwards = np.cumprod([loop.extent for loop in reversed(block.loops)], axis=0)
+        vectorised = np.logical_and.accumulate(inwards <= limits.vector).sum(axis=0)
+        last -= np.minimum(vectorised, np.where(alone, last, last - 1 - shallowest))
     for place, loop in enumerate(block.loops):
         if loop.reduces or not growing.any():
             break
         taken = growing & (place <= shallowest) & (place < last)
-        length = np.where(taken, np.nan if loop.extent is None else loop.extent, 1.0)
+        length = np.where(taken, loop.extent, 1.0)
         extent = extent * length
         fused.append((loop.source, length))
         growing = taken & ~(extent > limits.parallel)
-    if spatial and len(block.loops) > 0:
+    if spatial:
         volume = np.broadcast_to(block.volume, rows)
-        whole = np.isinf(shallowest) & (volume > 1) & np.isin(volume, list(limits.runs))
+        whole = alone & (volume > 1) & np.isin(volume, list(limits.runs))
         extent = np.where(whole, np.ceil(volume / limits.vector), extent)
     return extent, fused
-
-
-def _vectorised(loops: Sequence[Loop], limit: Floats, rows: int) -> Floats:
-    """How many of the last loops are fused into the vectorised one."""
-    product, count = np.ones(rows), np.zeros(rows)
-    growing = np.ones(rows, dtype=bool)
-    for loop in reversed(loops):
-        product = product * (np.nan if loop.extent is None else loop.extent)
-        growing &= product <= limit
-        if not growing.any():
-            break
-        count += growing
-    return count
 
 
 def _steps(blocks: Sequence[Placed], depth: Floats, into: NDArray[np.intp], rows: int) -> Floats:
@@ -181,53 +140,44 @@ def _steps(blocks: Sequence[Placed], depth: Floats, into: NDArray[np.intp], rows
     tiled blocks are left out: which of them walk the iterators of a producer, the trace does not
     tell.
     """
-    count = len(blocks)
-    steps = np.empty((count, rows))
-    for place, block in enumerate(blocks):
-        steps[place] = block.volume
-    untiled = np.array([not block.tiled for block in blocks])
-    again = (depth >= 0) & untiled[into]
-    paths: dict[int, list[_Step]] = {}
+    steps = np.stack([np.broadcast_to(block.volume, rows) for block in blocks]).astype(np.float64)
+    again = (depth >= 0) & ~np.array([block.tiled for block in blocks])[into]
+    # Loops around each block and its own: the candidates that have one there, extent, iterator.
+    paths: dict[int, list[tuple[NDArray[np.bool_], Floats, int]]] = {}
 
-    def path(place: int) -> list[_Step]:
-        if place not in paths:
-            paths[place] = []  # of what moved into itself, should a damaged trace say so
-            paths[place] = list(_path(place))
-        return paths[place]
-
-    def _path(place: int) -> list[_Step]:
-        block = blocks[place]
-        outer: list[_Step] = []
-        for other in range(count):
+    def path(place: int) -> list[tuple[NDArray[np.bool_], Floats, int]]:
+        if place in paths:
+            return paths[place]
+        paths[place] = []  # of what moved into itself, should a damaged trace say so
+        loops = []
+        own = {loop.place for loop in blocks[place].loops if not loop.reduces}
+        walked: dict[int, Floats] = {}
+        for other in range(len(blocks)):
             moved = again[place] & (into[place] == other)
             if other == place or not moved.any():
                 continue
             before = np.zeros(rows)
-            for step in path(other):
-                here = step.here & moved & (before <= depth[place])
-                before += step.here
-                if here.any():
-                    outer.append(_Step(here, step.extent, step.place))
-        own = {loop.place for loop in block.loops if not loop.reduces}
-        walked: dict[int, Floats] = {}
-        for number, step in enumerate(outer):
-            extent = np.where(step.here, step.extent, 1.0)
-            if step.place in own:
-                walked[step.place] = walked.get(step.place, np.ones(rows)) * extent
-            else:
-                steps[place] *= extent
-                outer[number] = replace(step, place=FOREIGN)
-        always = np.ones(rows, dtype=bool)
-        for loop in block.loops:
-            extent = np.full(rows, np.nan) if loop.extent is None else loop.extent
-            done = walked.get(loop.place)
-            if done is not None and not loop.reduces:
+            for there, extent, iterator in path(other):
+                here = there & moved & (before <= depth[place])
+                before += there
+                if not here.any():
+                    continue
+                length = np.where(here, extent, 1.0)
+                if iterator in own:
+                    walked[iterator] = walked.get(iterator, np.ones(rows)) * length
+                else:
+                    steps[place] *= length
+                loops.append((here, extent, iterator if iterator in own else _FOREIGN))
+        for loop in blocks[place].loops:
+            extent = loop.extent
+            if loop.place in walked and not loop.reduces:
                 # What outer loops walk already is left out of the first loops of the iterator.
-                rest = np.maximum(extent / done, 1.0)
+                done = walked[loop.place]
                 walked[loop.place] = np.maximum(done / extent, 1.0)
-                extent = rest
-            outer.append(_Step(always, extent, loop.place))
-        return outer
+                extent = np.maximum(extent / done, 1.0)
+            loops.append((np.ones(rows, dtype=bool), extent, loop.place))
+        paths[place] = loops
+        return loops
 
     for place in np.flatnonzero(again.any(axis=1)).tolist():
         path(place)
