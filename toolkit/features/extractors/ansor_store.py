@@ -65,6 +65,12 @@ class AnsorStoreExtractor(StoreExtractor):
                 raise DatasetError("there is no such file of workloads", where=path)
         self.header = {"workloads": [str(Path(path).resolve()) for path in workloads]}
 
+    def __enter__(self) -> AnsorStoreExtractor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     @property
     def refused(self) -> dict[str, str]:
         """Workload keys that could not be rebuilt, with what TVM said."""

@@ -9,6 +9,7 @@ whose schedules are at hand.
 from __future__ import annotations
 
 import base64
+import contextlib
 from collections.abc import Sequence
 
 import orjson
@@ -64,7 +65,7 @@ class PerStoreExtractor(StoreExtractor):
         require_tvm()
         task = group.task
         self.header = {"workload": task.blob, "target": task.target, "arguments": task.arguments}
-        with self:
+        with contextlib.closing(self):
             return self.rows_of(group.schedules)
 
     def refusal(self, why: str) -> DatasetError:

@@ -65,7 +65,7 @@ def ansor(header: dict[str, Any]) -> tuple[Any, Any]:
     return stores, workload_registry.workload_key_to_tensors
 
 
-def meta_schedule(header: dict[str, Any]) -> tuple[Any, None]:
+def meta_schedule(header: dict[str, Any]) -> tuple[Any, Any]:
     """Return what extracts stores of traces of one workload."""
     # A context imports some 500 intrinsics, which takes ten seconds; few schedules use one.
     stub = sys.modules[INTRINSICS] = types.ModuleType(INTRINSICS)

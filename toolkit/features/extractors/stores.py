@@ -17,7 +17,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import orjson
@@ -119,10 +119,7 @@ class StoreExtractor:
         self.crashes = 0
         self.tvm_version: str | None = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """End the process."""
         if self._worker is not None:
             self._worker.close()

@@ -1,16 +1,22 @@
-"""Columns of the thread hierarchy: warps, occupancy, waves, memory runs, staging."""
+"""Columns of the thread hierarchy: warps, occupancy, waves, memory runs, staging, clocks.
+
+Clocks say how long resources would be busy: rough bounds that the tiles alone imply, of one
+multiprocessor, over what the task needs at the least, so that tasks of different sizes can be
+compared. They are no prediction: caches, instruction mix and overlap are left out. What they do is
+multiply quantities that a tree can only cut one at a time: the rounds of staging, say, and the
+waves of blocks that each wait for them.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from toolkit.features.base import Floats
-from toolkit.features.gpu.clocks import clock_columns
 from toolkit.features.gpu.memory import memory_columns
 from toolkit.features.loops.nest import Nest, product
-from toolkit.features.loops.tiling import Tiling
+from toolkit.features.loops.tiling import Cut, Tiling
 from toolkit.features.task.hardware import multiprocessors, shared_limit
-from toolkit.features.task.operation import REDUCTION, SPATIAL
+from toolkit.features.task.operation import GROUPED, REDUCTION, SPATIAL
 from toolkit.records import Task
 
 WARP = 32.0
@@ -19,16 +25,19 @@ REGISTERS = 65536.0  # 32-bit, of one multiprocessor
 SHARED_BYTES = 98304.0  # usable on one multiprocessor, compute capability 7.0
 LANES = 64.0  # multiply-adds of one multiprocessor a clock, single precision
 RUN = 32.0  # elements of a full memory transaction, single precision
+LATENCY = 700.0  # clocks from a round's first copy until it has arrived, barriers included
+COPY = 4.0  # clocks in which a warp copies one element a lane: address, load, store, bounds
+MEMORY_BYTES = 8.0  # of device memory, a clock and multiprocessor (8 on a V100, 10 on an A100)
+CACHE_BYTES = 24.0  # of the second-level cache, a clock and multiprocessor
 
 
 def grid_nest(tiling: Tiling) -> Nest:
     """Grid of a template whose spatial levels are block, vthread, thread and own tile."""
     nest = Nest(tiling.rows)
-    levels = tiling.levels(SPATIAL)
-    if levels >= 3:
-        nest.blocks = [tiling.over(0)]
-        nest.vthreads = [tiling.over(1) if levels > 3 else np.ones(tiling.rows)]
-        nest.threads = [tiling.over(2 if levels > 3 else 1)]
+    level = tiling.thread_level
+    if level is not None:
+        nest.blocks, nest.threads = [tiling.over(0)], [tiling.over(level)]
+        nest.vthreads = [tiling.over(1) if level > 1 else np.ones(tiling.rows)]
     return nest
 
 
@@ -71,7 +80,8 @@ def gpu_columns(
         sectors = data * c["sectors_data"] + weight * c["sectors_weight"]
         c["copy_sectors"] = sectors / (data + weight)
         c["sector_traffic"] = c["traffic_per_flop"] * c["copy_sectors"]
-    c.update(clock_columns(tiling, c, multiprocessors(task), LANES))
+    _loads(tiling, c)
+    _clocks(c, multiprocessors(task))
     if len(nest.threads) > 1:
         c["other_threads_min"] = np.min(nest.threads[1:], axis=0)
         c["other_threads_max"] = np.max(nest.threads[1:], axis=0)
@@ -152,12 +162,11 @@ def _runs(tiling: Tiling, c: dict[str, Floats]) -> None:
     Threads are numbered with the last spatial loop fastest. A warp that spans few values of a loop
     reads that operand by broadcast; a thread's own tile is the stride between its neighbours.
     """
-    levels = tiling.levels(SPATIAL)
-    if levels < 3:
+    if tiling.thread_level is None:
         return
     rest = np.full(tiling.rows, WARP)
     for role in reversed(tiling.spatial):
-        lanes = np.minimum(tiling.level(role, 2 if levels > 3 else 1), rest)
+        lanes = np.minimum(tiling.level(role, tiling.thread_level), rest)
         rest = np.maximum(np.floor(rest / np.maximum(lanes, 1.0)), 1.0)
         c[f"warp_{role}"] = lanes
     operation, last = tiling.operation, tiling.spatial[-1]
@@ -171,3 +180,54 @@ def _runs(tiling: Tiling, c: dict[str, Floats]) -> None:
     kernel = stage["kh"] * stage["kw"]
     whole = kernel >= operation.extent("kh") * operation.extent("kw")
     c["weight_run"] = np.where(whole, stage["ci"] * kernel, stage["kw"])
+
+
+def _loads(tiling: Tiling, c: dict[str, Floats]) -> None:
+    """What a thread reads of shared memory for a multiply-add, over all virtual threads.
+
+    ``step_`` when only one step of the reduction is held in registers, ``round_`` when nothing is
+    read twice between two rounds of staging (an unrolled window of a convolution), both with bank
+    conflicts.
+    """
+    operation, one = tiling.operation, np.ones(tiling.rows)
+    # Virtual threads lie apart: each reads an input of its own unless they differ in channels.
+    data_copies, weight_copies = one, one
+    for role in SPATIAL:
+        virtual = c.get(f"vthread_{role}", one)
+        if role != "co" or operation.family in GROUPED:
+            data_copies = data_copies * virtual
+        if role == "co" or (role == "n" and operation.family == "batch_matmul"):
+            weight_copies = weight_copies * virtual
+    levels = max(tiling.levels(REDUCTION), 1)
+    for word, level in (("step", levels), ("round", min(1, levels - 1))):
+        inside = tiling.inside(Cut(word, tiling.cuts()[2].spatial, level))
+        data, weight, _ = operation.elements(inside)
+        data, weight = data * data_copies, weight * weight_copies
+        volume = c["vthread_extent"] * product(inside.values(), tiling.rows)
+        loads = data * c.get("bank_data", one) + weight * c.get("bank_weight", one)
+        c[f"{word}_loads_per_fma"] = loads / volume
+    c["round_volume"], c["round_operands"] = volume, data + weight
+
+
+def _clocks(c: dict[str, Floats], processors: float) -> None:
+    """Clocks of the rounds that blocks wait for one after the other, and of what is busiest.
+
+    ``clocks_most`` and ``clocks_sum`` join both; busy are arithmetic and copies, shared memory, and
+    cache.
+    """
+    work = c["op_points"] * c["op_depth"]
+    needed = c["op_data_bytes"] + c["op_weight_bytes"] + c["op_out_bytes"]
+    least = np.maximum(work / LANES, needed / MEMORY_BYTES) / processors
+    blocks, warps, rounds = c["block_extent"], c["warps"], c["stage_rounds"]
+    own = np.ceil(blocks / processors)
+    shared = own * warps * work / (blocks * c["thread_extent"]) * c["round_loads_per_fma"]
+    copies = own * warps * c["fetches_per_thread"] * rounds * COPY
+    # Four sectors hold what 32 lanes need; more are read for nothing.
+    sectors = np.maximum(c.get("copy_sectors", np.full(len(blocks), 4.0)) / 4.0, 1.0)
+    cache = own * rounds * c["staged_bytes"] * sectors / CACHE_BYTES
+    busy = np.maximum.reduce([c["compute_clocks"] + copies, shared, cache]) / least
+    one_after_another = np.ceil(own / np.minimum(c["resident_blocks"], own))
+    # The last round's results are stored: as long as one round more.
+    c["clocks_latency"] = one_after_another * (rounds + 1.0) * LATENCY / least
+    c["clocks_most"] = np.maximum(busy, c["clocks_latency"])
+    c["clocks_sum"] = busy + c["clocks_latency"]

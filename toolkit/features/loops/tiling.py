@@ -64,6 +64,12 @@ class Tiling:
         """Spatial roles in the order of their loops."""
         return [role for role in self.factors if role in SPATIAL]
 
+    @property
+    def thread_level(self) -> int | None:
+        """Level of the threads on a GPU: behind the blocks and, where there are, vthreads."""
+        levels = self.levels(SPATIAL)
+        return None if levels < 3 else 2 if levels > 3 else 1
+
     def inside(self, cut: Cut) -> dict[str, Floats]:
         """Size of each role inside a cut, 1 where it is absent."""
         result = {}
