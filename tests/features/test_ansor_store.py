@@ -20,7 +20,7 @@ from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import DatasetError
 from toolkit.features import extract
 from toolkit.features.extractors.ansor_store import AnsorStoreExtractor
-from toolkit.features.extractors.stores import STORE_COLUMNS, fold, store_columns
+from toolkit.features.extractors.per_store import STORE_COLUMNS, fold, store_columns
 from toolkit.training.table.gather import gather
 
 COLUMNS = store_columns("as")

@@ -12,8 +12,12 @@ import pytest
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import DatasetError
 from toolkit.features.base import CandidateGroup
-from toolkit.features.extractors.per_store import PerStoreExtractor
-from toolkit.features.extractors.stores import STORE_COLUMNS, fold, store_columns
+from toolkit.features.extractors.per_store import (
+    STORE_COLUMNS,
+    PerStoreExtractor,
+    fold,
+    store_columns,
+)
 
 WRITER = """
 import sys, types

@@ -1,7 +1,8 @@
 """Extractor ``ansor-per-store``: Ansor's own features of an Ansor log, by an older TVM.
 
 TVM (``auto_scheduler/feature.cc``, up to 0.19) extracts 164 columns of every buffer store;
-``stores.py`` folds them: ``as_max_<i>``, ``as_main_<i>`` and ``as_stores``.
+they are folded as ``per-store``
+does for MetaSchedule: ``as_max_<i>``, ``as_main_<i>`` and ``as_stores``.
 
 That TVM has an interpreter of its own. It can only lower programs whose workloads it can rebuild: a
 Python file registers them. Tasks that it cannot rebuild are left out. Without an interpreter the
@@ -19,7 +20,7 @@ import orjson
 from toolkit import children
 from toolkit.errors import DatasetError
 from toolkit.features.base import CandidateGroup, FeatureBlock
-from toolkit.features.extractors.stores import WORKER, StoreExtractor
+from toolkit.features.extractors.per_store import WORKER, StoreExtractor
 from toolkit.logs.formats.ansor.format import ansor_line
 from toolkit.records import Task
 

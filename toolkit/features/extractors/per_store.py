@@ -1,25 +1,175 @@
-"""Extractor ``per-store``: the features of MetaSchedule's own cost model, by the installed TVM.
+"""Extractor ``per-store``: TVM's own 164 features of every buffer store, folded to one row.
 
-TVM (``meta_schedule/feature_extractor/per_store_feature.cc``) extracts one row for each store;
-``stores.py`` folds them: ``ps_max_<i>``, ``ps_main_<i>`` and ``ps_stores``. Only databases that the
-installed TVM can load are supported (TVM 0.27: not those of 0.18 or 0.23), and only candidates
-whose schedules are at hand.
+TVM (``meta_schedule/feature_extractor/per_store_feature.cc``) extracts one row for each store.
+A candidate's row here holds, for each of the 164 columns, the maximum over its stores and the value
+of its busiest store (the one with the most arithmetic), and the number of stores: 329 columns,
+``ps_max_<i>``, ``ps_main_<i>`` and ``ps_stores``.
+
+TVM runs in a process of its own (``store_worker.py``): a candidate that crashes it has an empty
+row, the process is started again, and the rest goes on. Only databases that the installed TVM can
+load are supported (TVM 0.27: not those of 0.18 or 0.23), and only candidates whose schedules are at
+hand.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import Sequence
+import selectors
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from toolkit import children
 from toolkit.compiler import require_tvm
 from toolkit.errors import DatasetError
-from toolkit.features.base import CandidateGroup, FeatureBlock
-from toolkit.features.extractors.stores import WORKER, StoreExtractor
+from toolkit.features.base import CandidateGroup, FeatureBlock, Floats
 from toolkit.records import Task
+
+STORE_COLUMNS = 164
+
+ARITHMETIC = 16
+"""The first so many columns count arithmetic by kind, log-scaled (group 1 of TVM's features)."""
+
+WORKER = Path(__file__).with_name("store_worker.py")
+
+
+def fold(stores: Floats) -> NDArray[np.float32]:
+    """Fold a ``(stores, 164)`` matrix to one row of maxima, the busiest store and the number."""
+    busiest = int(stores[:, :ARITHMETIC].sum(axis=1).argmax())
+    parts = [stores.max(axis=0), stores[busiest], [float(len(stores))]]
+    return np.concatenate(parts).astype(np.float32)
+
+
+def store_columns(prefix: str) -> tuple[str, ...]:
+    """Names of a row's columns."""
+    numbered = (f"{prefix}_{word}_{i}" for word in ("max", "main") for i in range(STORE_COLUMNS))
+    return (*numbered, f"{prefix}_stores")
+
+
+class _Worker:
+    """A process that answers lines of JSON; ``None`` is the answer of one that died or hung."""
+
+    def __init__(self, command: Sequence[str], timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._process = children.start(
+            command,
+            environment={"TVM_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def ask(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Send one line and wait for one; ``None`` ends the process."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        try:
+            stdin.write(orjson.dumps(message) + b"\n")
+            stdin.flush()
+            with selectors.DefaultSelector() as selector:
+                selector.register(stdout, selectors.EVENT_READ)
+                if not selector.select(self._timeout_s):
+                    raise TimeoutError
+            return dict(orjson.loads(stdout.readline()))
+        except (OSError, ValueError, TypeError):
+            self.close()
+            return None
+
+    def close(self) -> None:
+        children.end(self._process)
+
+
+class StoreExtractor:
+    """What the extractors share that ask a TVM for its stores' features.
+
+    Attributes
+    ----------
+    batch
+        Records a request: one that kills the process costs so many a second try, one by one.
+    starts
+        How often a process that dies at once is started before it is given up.
+    header
+        What the process is told first.
+    crashes
+        Candidates that killed the process, or took longer than ``timeout_s`` seconds.
+    """
+
+    version = 1
+    prefix = ""
+    batch = 1
+    starts = 1
+
+    def __init__(self, command: Sequence[str], timeout_s: float) -> None:
+        self._command, self._timeout_s = command, timeout_s
+        self._worker: _Worker | None = None
+        self.header: dict[str, Any] = {}
+        self.crashes = 0
+        self.tvm_version: str | None = None
+
+    def close(self) -> None:
+        """End the process."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+    def refusal(self, why: str) -> DatasetError:
+        """Error of a process that does not get ready."""
+        raise NotImplementedError
+
+    def ask(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Ask the process, which is started where there is none; ``None`` where it dies of it."""
+        if self._worker is None or not self._worker.alive:
+            self._worker = self._started()
+        return self._worker.ask(message)
+
+    def _started(self) -> _Worker:
+        ready = None
+        for _ in range(self.starts):
+            worker = _Worker(self._command, self._timeout_s)
+            ready = worker.ask(self.header)
+            if ready is not None:
+                break
+        if ready is None or not ready.get("ready"):
+            worker.close()
+            raise self.refusal("it did not answer" if ready is None else str(ready.get("error")))
+        self.tvm_version = str(ready.get("tvm"))
+        return worker
+
+    def rows_of(self, records: Sequence[str]) -> FeatureBlock:
+        """Ask for the stores of some records; NaN where TVM cannot lower one."""
+        columns = store_columns(self.prefix)
+        values = np.full((len(records), len(columns)), np.nan, dtype=np.float32)
+        for start in range(0, len(records), self.batch):
+            batch = records[start : start + self.batch]
+            found = self._stores(batch)
+            if found is None:
+                # One of them kills the process: each by itself costs only that one.
+                single = [self._stores([r]) for r in batch] if len(batch) > 1 else [None]
+                self.crashes += sum(stores is None for stores in single)
+                found = [np.zeros((0, 1)) if stores is None else stores[0] for stores in single]
+            for row, stores in enumerate(found, start):
+                if len(stores):
+                    values[row] = fold(stores)
+        return FeatureBlock(columns, values)
+
+    def _stores(self, records: Sequence[str]) -> list[Floats] | None:
+        reply = self.ask({"records": records})
+        if reply is None or "counts" not in reply:
+            return None
+        values = np.frombuffer(base64.b64decode(reply["values"]), dtype=reply["dtype"])
+        stores = values.reshape(-1, STORE_COLUMNS).astype(np.float64)
+        return list(np.split(stores, np.cumsum(reply["counts"])[:-1]))
 
 
 class PerStoreExtractor(StoreExtractor):

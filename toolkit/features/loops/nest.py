@@ -17,21 +17,11 @@ from toolkit.records import Knob
 
 @dataclass(eq=False)
 class Loop:
-    """A loop of a block or stage.
+    """A loop of a block or stage: its extent, one value a candidate, and whether it adds up.
 
-    Attributes
-    ----------
-    extent
-        One value a candidate.
-    place
-        Iterator of the block that it walks; consumers and producers are taken to number theirs
-        alike, which holds from the front for all that reduces its last axes.
-    reduces
-        Whether it adds up.
-    source
-        Knob that splits it.
-    block
-        Name of its block.
+    ``place`` is the iterator of the block that it walks; consumers and producers are taken to
+    number theirs alike, which holds from the front for all that reduces its last axes. ``source``
+    names the knob that splits it, ``block`` its block.
     """
 
     extent: Floats
@@ -66,12 +56,8 @@ class Axis:
 class Region:
     """A loop nest at the root of a CPU program: one start of the thread pool, or a serial part.
 
-    Attributes
-    ----------
-    extent
-        Of its parallel loop; 1 where one thread runs it.
-    steps
-        Iterations of all its blocks; 0 for candidates that have no such nest.
+    ``extent`` is that of its parallel loop, 1 where one thread runs it; ``steps`` are the
+    iterations of all its blocks, 0 for candidates that have no such nest.
     """
 
     extent: Floats
@@ -80,55 +66,35 @@ class Region:
 
 @dataclass
 class Nest:
-    """What the steps or the trace of one sketch say, one value a candidate everywhere.
-
-    Attributes
-    ----------
-    axes
-        Split loops of the stage that does the work, in the order of its iterators.
-    label
-        Name of that stage or of the workload, for a hint at what it computes.
-    blocks, threads, vthreads
-        Extents bound to the grid, of each kernel in program order (GPU).
-    parallel, vector
-        Extent of the parallel loop around the main stage, and of the vectorised loops (CPU).
-    fused
-        The loops that the parallel one was fused of, outermost first: the knob that splits each
-        (empty: none does), and its extent, 1 where a candidate does not fuse it.
-    regions
-        Nests at the root of the program (CPU).
-    least
-        Iterations of the program where no block is inlined and nothing is computed twice.
-    unroll
-        Largest step of automatic unrolling.
-    fetch
-        Vector length of each staged operand's copy: input first, then weights.
-    located
-        Depth at which each movable stage is attached (-1 root, -2 inlined).
-    across
-        Threads that reduce together, 1 where none do.
-    serial
-        Iterations of the busiest thread, over all kernels; ``None``: the main stage tells them.
-    inlined, cached
-        How many stages were inlined, and how many cache stages were added.
-    """
+    """What the steps or the trace of one sketch say, one value a candidate everywhere."""
 
     rows: int
+    # Split loops of the stage that does the work, in the order of its iterators; that stage's or
+    # the workload's name hints at what it computes.
     axes: list[Axis] = field(default_factory=list)
     label: str = ""
+    # GPU: extents bound to the grid, of each kernel; threads that reduce together; iterations of
+    # the busiest thread over all kernels (``None``: the main stage tells them).
     blocks: list[Floats] = field(default_factory=list)
     threads: list[Floats] = field(default_factory=list)
     vthreads: list[Floats] = field(default_factory=list)
-    parallel: Floats | None = None
-    vector: Floats | None = None
-    fused: list[tuple[str, Floats]] = field(default_factory=list)
-    regions: list[Region] = field(default_factory=list)
-    least: float | None = None
-    unroll: Floats | None = None
-    fetch: list[Floats] = field(default_factory=list)
-    located: list[Floats] = field(default_factory=list)
     across: Floats | float = 1.0
     serial: Floats | None = None
+    # CPU: the vectorised loops; the parallel loop around the main stage, and the loops that it was
+    # fused of, outermost first: the knob that splits each (empty: none does) and its extent, 1
+    # where a candidate does not fuse it; the nests at the root of the program.
+    vector: Floats | None = None
+    parallel: Floats | None = None
+    fused: list[tuple[str, Floats]] = field(default_factory=list)
+    regions: list[Region] = field(default_factory=list)
+    # Iterations of the program where no block is inlined and nothing is computed twice.
+    least: float | None = None
+    # Largest step of automatic unrolling; vector lengths of the copies of input and weights.
+    unroll: Floats | None = None
+    fetch: list[Floats] = field(default_factory=list)
+    # Depth at which each movable stage is attached (-1 root, -2 inlined); stages that were inlined,
+    # and cache stages that were added.
+    located: list[Floats] = field(default_factory=list)
     inlined: int = 0
     cached: int = 0
 

@@ -17,7 +17,7 @@ import orjson
 
 from toolkit.features.base import CandidateGroup, Floats
 from toolkit.features.loops.nest import Axis, Loop, Nest, bounded_product, knob_parts, product
-from toolkit.features.loops.regions import INLINED, ROOT, Limits, Placed, root_regions
+from toolkit.features.loops.parallel import INLINED, ROOT, Limits, Placed, root_regions
 from toolkit.logs.formats.metaschedule.workload import WorkloadBlock, read_workload
 from toolkit.logs.rows.base import BadLine
 from toolkit.records import Task
@@ -121,20 +121,18 @@ class _Replay:
         self.loops.update(zip(outputs, self.nests[name], strict=True))
 
     def _on_getconsumers(self, inputs: list[str], attrs: list[str], outputs: list[str]) -> None:
-        """Name the consumers: the blocks that come next in the program and were not inlined."""
-        name = self._block(inputs[0])
-        if name in self.program:
-            self._name(outputs, self.program[self.program.index(name) + 1 :])
+        self._name_neighbours(inputs[0], outputs, 1)
 
     def _on_getproducers(self, inputs: list[str], attrs: list[str], outputs: list[str]) -> None:
-        """Name the producers: the blocks that come before in the program and were not inlined."""
-        name = self._block(inputs[0])
-        if name in self.program:
-            self._name(outputs, self.program[: self.program.index(name)][::-1])
+        self._name_neighbours(inputs[0], outputs, -1)
 
-    def _name(self, outputs: list[str], names: list[str]) -> None:
-        there = (name for name in names if name not in self.inlined)
-        self.names.update(zip(outputs, there, strict=False))
+    def _name_neighbours(self, variable: str, outputs: list[str], way: int) -> None:
+        """Name the blocks that come next, or before, in the program and were not inlined."""
+        name = self._block(variable)
+        if name in self.program:
+            others = self.program[self.program.index(name) :: way][1:]
+            there = (other for other in others if other not in self.inlined)
+            self.names.update(zip(outputs, there, strict=False))
 
     def _on_computeinline(self, inputs: list[str], attrs: list[str], outputs: list[str]) -> None:
         self.inlined.add(self._block(inputs[0]))
@@ -302,11 +300,11 @@ class _Replay:
 
 def _volumes(arguments: Any) -> list[float]:
     """Elements of each tensor among a task's arguments (``["TENSOR", type, shape]``)."""
-    found = []
-    for argument in arguments if isinstance(arguments, list) else []:
-        if isinstance(argument, list) and len(argument) == 3 and isinstance(argument[2], list):
-            found.append(float(np.prod([float(extent) for extent in argument[2]])))
-    return found
+    return [
+        float(np.prod([float(extent) for extent in argument[2]]))
+        for argument in (arguments if isinstance(arguments, list) else [])
+        if isinstance(argument, list) and len(argument) == 3 and isinstance(argument[2], list)
+    ]
 
 
 def trace_nest(group: CandidateGroup) -> Nest:
