@@ -109,7 +109,8 @@ def knob_parts(group: CandidateGroup, knob: Knob) -> list[Floats]:
 
 def product(levels: Iterable[Floats], rows: int) -> Floats:
     """Product of loop extents."""
-    return math.prod(levels, start=np.ones(rows))
+    first, *others = [*levels] or [np.ones(rows)]
+    return math.prod(others, start=first)
 
 
 def running_product(levels: Sequence[Floats], count: Floats, rows: int) -> Floats:

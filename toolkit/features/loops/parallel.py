@@ -213,7 +213,8 @@ def share_columns(
     """
     rounds = np.ceil(extent / cores)
     task = tiling.inside(Cut("all", 0, 0))
-    whole = sum(tiling.operation.elements(task)) * tiling.operation.element_bytes
+    elements = tiling.operation.elements
+    whole = sum(elements(task)) * tiling.operation.element_bytes
     share = dict(task)
     left = rounds
     for role, length in reversed(loops):
@@ -221,7 +222,8 @@ def share_columns(
         # A run of iterations goes through the inner loops first.
         share[role] = share[role] / length * np.minimum(length, left)
         left = np.ceil(left / length)
-    result = {**tiling.byte_columns("task", task), **tiling.byte_columns("thread", share)}
+    result = tiling.byte_columns("task", elements(task))
+    result.update(tiling.byte_columns("thread", elements(share)))
     # What all threads touch together, over what there is: weights or inputs that several need.
     result["thread_sharing"] = result["thread_bytes"] * np.minimum(cores, extent) / whole
     return result

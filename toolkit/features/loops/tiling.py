@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -73,10 +74,11 @@ class Tiling:
     def inside(self, cut: Cut) -> dict[str, Floats]:
         """Size of each role inside a cut, 1 where it is absent."""
         result = {}
-        for role in (*self.factors, *(role for role in ROLES if role not in self.factors)):
+        for role, levels in self.factors.items():
             first = cut.spatial if role in SPATIAL else cut.reduction
-            result[role] = product(self.factors.get(role, ())[first:], self.rows)
-        return result
+            result[role] = product(levels[first:], self.rows)
+        absent = [role for role in ROLES if role not in self.factors]
+        return result | dict.fromkeys(absent, np.ones(self.rows))
 
     def levels(self, roles: Sequence[str]) -> int:
         """Most levels that any of the roles has."""
@@ -123,9 +125,10 @@ class Tiling:
         for cut in self.cuts():
             inside = self.inside(cut)
             volume = product(inside.values(), self.rows)
+            touched = self.operation.elements(inside)
             result[f"{cut.name}_volume"] = volume
-            result[f"{cut.name}_reuse"] = volume / sum(self.operation.elements(inside))
-            result.update(self.byte_columns(cut.name, inside))
+            result[f"{cut.name}_reuse"] = volume / sum(touched)
+            result.update(self.byte_columns(cut.name, touched))
         reg = self.inside(self.cuts()[0])
         along, aside = self._vector_tile(reg)
         w = reg["w"] * reg["h"]
@@ -151,9 +154,9 @@ class Tiling:
         result["last_accumulators"] = np.ceil(along / lanes) * aside
         return result
 
-    def byte_columns(self, word: str, inside: Mapping[str, Floats]) -> dict[str, Floats]:
-        """Bytes of input, weights, output and all of them that a tile touches."""
-        data, weight, out = self.operation.elements(inside)
+    def byte_columns(self, word: str, touched: tuple[Any, Any, Any]) -> dict[str, Floats]:
+        """Bytes of input, weights, output and all of them, from their elements."""
+        data, weight, out = touched
         size = self.operation.element_bytes
         return {
             f"{word}_data_bytes": data * size,
