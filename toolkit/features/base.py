@@ -18,12 +18,8 @@ Floats = NDArray[np.float64]
 class CandidateGroup:
     """Candidates that share a task and a sketch.
 
-    Attributes
-    ----------
-    decisions
-        int64 matrix, one row a candidate, one column a knob part (``Sketch.knobs``).
-    schedules
-        Their canonical schedules where at hand (``per-store`` needs them).
+    ``decisions`` has one row a candidate, one column a knob part (``Sketch.knobs``); ``schedules``
+    are the canonical ones where at hand (``per-store`` needs them).
     """
 
     task: Task

@@ -27,9 +27,7 @@ _KEY = "candidate_id"
 
 
 def cached_blocks(
-    dataset: Dataset,
-    extractor: Extractor,
-    task_ids: Iterable[str] | None = None,
+    dataset: Dataset, extractor: Extractor, task_ids: Iterable[str] | None = None
 ) -> Iterator[tuple[CandidateGroup, pl.DataFrame, FeatureBlock]]:
     """Give each group of a dataset with its rows and features, from the cache where it holds them.
 

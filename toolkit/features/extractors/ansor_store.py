@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -25,13 +24,7 @@ from toolkit.logs.formats.ansor.format import ansor_line
 from toolkit.records import Task
 
 # What a record says of its measurement, which the features do not depend on.
-_RESULT = {
-    "run_times_s": [1.0],
-    "error_number": 0,
-    "state": "ok",
-    "elapsed_s": 1.0,
-    "timestamp": 0.0,
-}
+_ROW = {"run_times_s": [1.0], "error_number": 0, "state": "ok", "elapsed_s": 1.0, "timestamp": 0.0}
 
 
 class AnsorStoreExtractor(StoreExtractor):
@@ -102,24 +95,8 @@ class AnsorStoreExtractor(StoreExtractor):
                 "Ansor's features need a TVM that has Ansor",
                 cure="run: toolkit features --extractor ansor-per-store --tvm-python PATH",
             )
-        if group.schedules is None:
-            raise DatasetError(
-                "Ansor's features need the candidates' schedules",
-                cure="use the extractor 'primitives' for candidates that are not recorded",
-            )
-        rows = ({"schedule": schedule, **_RESULT} for schedule in group.schedules)
+        rows = ({"schedule": schedule, **_ROW} for schedule in self.schedules_of(group))
         return self.rows_of([ansor_line(row, group.task).decode() for row in rows])
-
-    def ask(self, message: Any) -> dict[str, Any] | None:
-        """Ask the process; raise ``DatasetError`` where the interpreter cannot be run."""
-        try:
-            return super().ask(message)
-        except OSError as error:
-            raise DatasetError(
-                f"cannot be run: {error.strerror}",
-                where=self._python,
-                cure="--tvm-python takes the path of a Python interpreter",
-            ) from None
 
     def refusal(self, why: str) -> DatasetError:
         """Say that the interpreter has no TVM that serves."""

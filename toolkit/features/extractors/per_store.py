@@ -93,18 +93,13 @@ class _Worker:
 class StoreExtractor:
     """What the extractors share that ask a TVM for its stores' features.
 
-    Attributes
-    ----------
-    batch
-        Records a request: one that kills the process costs so many a second try, one by one.
-    starts
-        How often a process that dies at once is started before it is given up.
-    header
-        What the process is told first.
-    crashes
-        Candidates that killed the process, or took longer than ``timeout_s`` seconds.
+    ``batch`` records are asked for at a time; where one kills the process, or takes longer than
+    ``timeout_s`` seconds, each of them gets a second try by itself, and those that fail again are
+    counted in ``crashes``. A process that dies at once is started ``starts`` times; ``header`` is
+    what it is told first.
     """
 
+    name = ""
     version = 1
     prefix = ""
     batch = 1
@@ -134,9 +129,15 @@ class StoreExtractor:
         return self._worker.ask(message)
 
     def _started(self) -> _Worker:
-        ready = None
         for _ in range(self.starts):
-            worker = _Worker(self._command, self._timeout_s)
+            try:
+                worker = _Worker(self._command, self._timeout_s)
+            except OSError as error:
+                raise DatasetError(
+                    f"cannot be run: {error.strerror}",
+                    where=self._command[0],
+                    cure="--tvm-python takes the path of a Python interpreter",
+                ) from None
             ready = worker.ask(self.header)
             if ready is not None:
                 break
@@ -145,6 +146,15 @@ class StoreExtractor:
             raise self.refusal("it did not answer" if ready is None else str(ready.get("error")))
         self.tvm_version = str(ready.get("tvm"))
         return worker
+
+    def schedules_of(self, group: CandidateGroup) -> Sequence[str]:
+        """Schedules of a group; raise ``DatasetError`` where it comes without."""
+        if group.schedules is None:
+            raise DatasetError(
+                f"{self.name} features need the candidates' schedules",
+                cure="use the extractor 'primitives' for candidates that are not recorded",
+            )
+        return group.schedules
 
     def rows_of(self, records: Sequence[str]) -> FeatureBlock:
         """Ask for the stores of some records; NaN where TVM cannot lower one."""
@@ -207,16 +217,11 @@ class PerStoreExtractor(StoreExtractor):
         DatasetError
             When the group comes without schedules, or TVM does not load its workload.
         """
-        if group.schedules is None:
-            raise DatasetError(
-                "per-store features need the candidates' schedules",
-                cure="use the extractor 'primitives' for candidates that are not recorded",
-            )
+        schedules, task = self.schedules_of(group), group.task
         require_tvm()
-        task = group.task
         self.header = {"workload": task.blob, "target": task.target, "arguments": task.arguments}
         with contextlib.closing(self):
-            return self.rows_of(group.schedules)
+            return self.rows_of(schedules)
 
     def refusal(self, why: str) -> DatasetError:
         """Say that TVM does not load the workload."""

@@ -14,15 +14,7 @@ import numpy as np
 import orjson
 
 from toolkit.features.base import CandidateGroup, Floats
-from toolkit.features.loops.nest import (
-    Axis,
-    Loop,
-    Nest,
-    Region,
-    knob_parts,
-    product,
-    running_product,
-)
+from toolkit.features.loops.nest import Axis, Loop, Nest, Region, Replay, product, running_product
 
 _VECTORIZE, _PARALLEL = 2, 3
 _BOUND = {**dict.fromkeys((5, 7, 9), "block"), **dict.fromkeys((6, 8, 10), "thread"), 4: "vthread"}
@@ -42,13 +34,11 @@ class _Stage:
     )
 
 
-class _Replay:
+class _Replay(Replay):
     def __init__(self, group: CandidateGroup) -> None:
-        self.group = group
-        self.rows = len(group)
-        self.nest = Nest(self.rows, label=group.task.workload)
-        self.unknown = Loop(np.full(self.rows, np.nan))
-        self.knobs = iter(group.sketch.knobs)
+        super().__init__(group)
+        self.nest.label = group.task.workload
+        self.unnamed = Loop(self.unknown)
         self.stages: list[_Stage] = []
         self.every: list[_Stage] = []  # in the order of their first step
         self.annotated: list[_Stage] = []
@@ -64,17 +54,13 @@ class _Replay:
         self._finish()
         return self.nest
 
-    def decide(self) -> Floats:
-        """Value of the next knob."""
-        return knob_parts(self.group, next(self.knobs))[0]
-
     def stage(self, index: int, *iterators: int) -> _Stage:
         """A stage that has at least the loops that a step names."""
         while len(self.stages) <= index:
             self.stages.append(_Stage())
             self.every.append(self.stages[-1])
         own = self.stages[index]
-        own.loops += [self.unknown] * (max(iterators, default=-1) + 1 - len(own.loops))
+        own.loops += [self.unnamed] * (max(iterators, default=-1) + 1 - len(own.loops))
         return own
 
     def insert(self, index: int, kind: str = "compute") -> None:
@@ -84,24 +70,20 @@ class _Replay:
         self.nest.cached += 1
 
     def _sp(self, number: int, stage: int, at: int, *rest: Any) -> None:
-        knob = next(self.knobs)
-        own, parts = self.stage(stage, at), knob_parts(self.group, knob)
-        own.splits.append(Axis(knob.name, parts))
+        own, (name, parts) = self.stage(stage, at), self.decide()
+        own.splits.append(Axis(name, parts))
         if own.kind == "cache_read" and len(own.splits) == 1:
             # The step's extent is that of the tiles which it was first applied to: mutations of
             # those leave it as it was. What is staged follows from the tiles instead.
             self.fetch.append((own, parts[-1]))
-        own.loops[at : at + 1] = self.levels[number] = [
-            Loop(part, source=knob.name) for part in parts
-        ]
+        self.levels[number] = [Loop(part, source=name) for part in parts]
+        own.loops[at : at + 1] = self.levels[number]
 
     def _fsp(self, number: int, stage: int, at: int, source: int, splits: int) -> None:
-        levels = self.levels.get(source, [self.unknown] * (splits + 1))
+        levels = self.levels.get(source, [self.unnamed] * (splits + 1))
         rest = product((loop.extent for loop in levels[splits:]), self.rows)
-        self.stage(stage, at).loops[at : at + 1] = [
-            *levels[:splits],
-            Loop(rest, source=levels[0].source),
-        ]
+        followed = [*levels[:splits], Loop(rest, source=levels[0].source)]
+        self.stage(stage, at).loops[at : at + 1] = followed
 
     def _ffsp(
         self, number: int, stage: int, at: int, sources: list[int], level: int, *rest: Any
@@ -109,7 +91,7 @@ class _Replay:
         own = self.stage(stage, at)
         inner = np.ones(self.rows)
         for source in sources:
-            levels = self.levels.get(source, [])[level + 1 :] or [self.unknown]
+            levels = self.levels.get(source, [])[level + 1 :] or [self.unnamed]
             inner = inner * levels[0].extent
         outer = np.ceil(own.loops[at].extent / inner)
         own.loops[at : at + 1] = [Loop(outer), Loop(inner)]
@@ -126,13 +108,12 @@ class _Replay:
     def _an(self, number: int, stage: int, at: int, kind: int) -> None:
         own = self.stage(stage, at)
         if kind == _PARALLEL:
-            count = self.decide()
-            loops = own.loops[at:]
+            count, loops = self.decide()[1][0], own.loops[at:]
             own.parallel = running_product([loop.extent for loop in loops], count, self.rows)
             for place, loop in enumerate(loops[: int(count.max(initial=0))]):
                 own.fused.append((loop.source, np.where(count > place, loop.extent, 1.0)))
         elif kind == _VECTORIZE:
-            count = self.decide()
+            count = self.decide()[1][0]
             if own.kind != "cache_read":
                 inwards = [loop.extent for loop in own.loops[at::-1]]
                 extent = running_product(inwards, count, self.rows)
@@ -145,12 +126,12 @@ class _Replay:
 
     def _pr(self, number: int, stage: int, at: int, pragma: str) -> None:
         if pragma == "auto_unroll_max_step":
-            self.nest.unroll = _widest(self.nest.unroll, self.decide())
+            self.nest.unroll = _widest(self.nest.unroll, self.decide()[1][0])
 
     def _ca(self, number: int, stage: int, target: int) -> None:
         own = self.stage(stage)
-        self.nest.located.append(self.decide())
-        own.loops = [self.unknown] * len(own.loops)
+        self.nest.located.append(self.decide()[1][0])
+        own.loops = [self.unnamed] * len(own.loops)
         own.into = self.stage(target)
 
     def _ci(self, number: int, stage: int) -> None:

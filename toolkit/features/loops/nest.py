@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from toolkit.features.base import CandidateGroup, Floats
-from toolkit.records import Knob
 
 
 @dataclass(eq=False)
@@ -99,12 +98,23 @@ class Nest:
     cached: int = 0
 
 
-def knob_parts(group: CandidateGroup, knob: Knob) -> list[Floats]:
-    """Parts of a knob, one vector each; a factor that the log does not tell (0) is NaN."""
-    parts = group.decisions[:, knob.offset : knob.offset + knob.width].astype(np.float64)
-    if knob.kind == "tile":
-        parts[parts <= 0] = np.nan
-    return list(parts.T)
+class Replay:
+    """A group's schedule while it is replayed: its nest, and the knobs that are left."""
+
+    def __init__(self, group: CandidateGroup) -> None:
+        self.group, self.rows = group, len(group)
+        self.nest = Nest(self.rows)
+        self.unknown = np.full(self.rows, np.nan)
+        self._knobs = iter(group.sketch.knobs)
+
+    def decide(self) -> tuple[str, list[Floats]]:
+        """Name of the next knob, and its parts; a factor that the log does not tell (0) is NaN."""
+        knob = next(self._knobs)
+        place = slice(knob.offset, knob.offset + knob.width)
+        parts = self.group.decisions[:, place].astype(np.float64)
+        if knob.kind == "tile":
+            parts[parts <= 0] = np.nan
+        return knob.name, list(parts.T)
 
 
 def product(levels: Iterable[Floats], rows: int) -> Floats:

@@ -69,7 +69,13 @@ def root_regions(
     knob that splits each (extent 1 where a candidate does not fuse it).
     """
     depth = np.stack([np.broadcast_to(block.depth, rows) for block in blocks])
-    into = _targets(blocks, depth)
+    # Index of the block that each moved into, by candidate (its own where it did not).
+    names = {block.name: place for place, block in enumerate(blocks)}
+    into = np.empty(depth.shape, dtype=np.intp)
+    following = np.full(rows, len(blocks) - 1)
+    for place, block in reversed(list(enumerate(blocks))):
+        into[place] = following if block.into is None else names.get(block.into, place)
+        following = np.where(depth[place] > INLINED, place, following)
     home = np.where(depth >= 0, into, np.arange(len(blocks))[:, None])
     column = np.arange(rows)
     for _ in range((len(blocks) - 1).bit_length()):  # each time twice as far
@@ -91,18 +97,6 @@ def root_regions(
         if place == main:
             fused = loops
     return regions, around, fused
-
-
-def _targets(blocks: Sequence[Placed], depth: Floats) -> NDArray[np.intp]:
-    """Index of the block that each moved into, by candidate (its own where it did not)."""
-    names = {block.name: place for place, block in enumerate(blocks)}
-    into = np.empty(depth.shape, dtype=np.intp)
-    following = np.full(depth.shape[1], len(blocks) - 1)
-    for place in range(len(blocks) - 1, -1, -1):
-        named = blocks[place].into
-        into[place] = following if named is None else names.get(named, place)
-        following = np.where(depth[place] > INLINED, place, following)
-    return into
 
 
 def _parallel(

@@ -46,11 +46,10 @@ class Cut:
 class Tiling:
     """Tile factors of one group of candidates, by role, outermost level first.
 
-    ``factors[role][level]`` has one value a candidate, NaN where it is not known. Roles may have
-    several levels or one (not tiled). ``vector`` is the role along whose innermost factor the
-    lanes of a vector lie: the output's channels, or the depth where partial sums are kept side by
-    side and added up at the end. ``packed`` is the block of channels in which the input lies, where
-    that is no tile of the depth (depthwise convolutions have none).
+    ``factors[role][level]`` has one value a candidate, NaN where it is not known; a role of one
+    level is not tiled. ``vector`` is the role along whose innermost factor the lanes of a vector
+    lie: the output's channels, or the depth where partial sums are kept side by side. ``packed`` is
+    the block of channels in which the input lies, where that is no tile of the depth (depthwise).
     """
 
     operation: Operation

@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 
 from toolkit.features.base import CandidateGroup, Floats
-from toolkit.features.loops.nest import Axis, Loop, Nest, bounded_product, knob_parts, product
+from toolkit.features.loops.nest import Axis, Loop, Nest, Replay, bounded_product, product
 from toolkit.features.loops.parallel import INLINED, ROOT, Limits, Placed, root_regions
 from toolkit.logs.formats.metaschedule.workload import WorkloadBlock, read_workload
 from toolkit.logs.rows.base import BadLine
@@ -39,13 +39,9 @@ def workload_blocks(task: Task) -> tuple[WorkloadBlock, ...]:
     return _blocks(task.blob) if task.blob else ()
 
 
-class _Replay:
+class _Replay(Replay):
     def __init__(self, group: CandidateGroup) -> None:
-        self.group = group
-        self.rows = len(group)
-        self.nest = Nest(self.rows)
-        self.unknown = np.full(self.rows, np.nan)
-        self.knobs = iter(group.sketch.knobs)
+        super().__init__(group)
         self.known = {block.name: block for block in workload_blocks(group.task)}
         self.program = list(self.known)  # blocks in their order
         self.nests = {name: self._original(block) for name, block in self.known.items()}
@@ -80,9 +76,6 @@ class _Replay:
             return np.full(self.rows, float(item))
         return self.values.get(item, self.unknown)
 
-    def _decide(self) -> Floats:
-        return knob_parts(self.group, next(self.knobs))[0]
-
     def run(self) -> Nest:
         for kind, *operands in orjson.loads(self.group.sketch.skeleton):
             inputs, attrs, outputs = (list(map(str, part)) for part in operands)
@@ -97,14 +90,13 @@ class _Replay:
         return self.nest
 
     def _sample(self, kind: str, inputs: list[str], outputs: list[str]) -> None:
-        knob = next(self.knobs)
-        parts = knob_parts(self.group, knob)
+        name, parts = self.decide()
         if kind == "SampleComputeLocation":
             self.nest.located.append(parts[0])
         elif kind != "SampleCategorical" and inputs:
             loop = self.loops.setdefault(inputs[0], Loop(self.unknown))
-            loop.source = knob.name
-            self.tiles.setdefault(loop.block, []).append(Axis(knob.name, parts, loop.reduces))
+            loop.source = name
+            self.tiles.setdefault(loop.block, []).append(Axis(name, parts, loop.reduces))
         self.values.update(zip(outputs, parts, strict=False))
 
     def _on_getblock(self, inputs: list[str], attrs: list[str], outputs: list[str]) -> None:
@@ -215,7 +207,7 @@ class _Replay:
         key, value = attrs[0], inputs[1]
         number = self._number(value)
         if key in (_PARALLEL_LIMIT, _VECTOR_LIMIT) and value == "None":
-            self.limits[key] = self._decide()
+            self.limits[key] = self.decide()[1][0]
         elif key == "meta_schedule.tiling_structure":
             self.tiled.add(self._block(inputs[0]))
         elif number is self.unknown:

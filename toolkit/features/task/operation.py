@@ -35,18 +35,9 @@ UNWEIGHTED = ("pool", "elementwise", "reduction")
 
 @dataclass(frozen=True)
 class Operation:
-    """A loop nest's roles and extents.
+    """A loop nest's family (one of ``FAMILIES``) and its extents by role, 1 where one is absent.
 
-    Attributes
-    ----------
-    family
-        One of ``FAMILIES``.
-    extents
-        Loop extents by role; a role that is absent has extent 1.
-    stride, dilation
-        Along h and w.
-    element_bytes
-        Bytes of one input element.
+    ``stride`` and ``dilation`` are along h and w; ``element_bytes`` are those of an input element.
     """
 
     family: str
