@@ -52,44 +52,6 @@ def store_columns(prefix: str) -> tuple[str, ...]:
     return (*numbered, f"{prefix}_stores")
 
 
-class _Worker:
-    """A process that answers lines of JSON; ``None`` is the answer of one that died or hung."""
-
-    def __init__(self, command: Sequence[str], timeout_s: float) -> None:
-        self._timeout_s = timeout_s
-        self._process = children.start(
-            command,
-            environment={"TVM_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-
-    @property
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
-    def ask(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Send one line and wait for one; ``None`` ends the process."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        try:
-            stdin.write(orjson.dumps(message) + b"\n")
-            stdin.flush()
-            with selectors.DefaultSelector() as selector:
-                selector.register(stdout, selectors.EVENT_READ)
-                if not selector.select(self._timeout_s):
-                    raise TimeoutError
-            return dict(orjson.loads(stdout.readline()))
-        except (OSError, ValueError, TypeError):
-            self.close()
-            return None
-
-    def close(self) -> None:
-        children.end(self._process)
-
-
 class StoreExtractor:
     """What the extractors share that ask a TVM for its stores' features.
 
@@ -107,45 +69,70 @@ class StoreExtractor:
 
     def __init__(self, command: Sequence[str], timeout_s: float) -> None:
         self._command, self._timeout_s = command, timeout_s
-        self._worker: _Worker | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self.header: dict[str, Any] = {}
         self.crashes = 0
         self.tvm_version: str | None = None
 
     def close(self) -> None:
         """End the process."""
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
+        if self._process is not None:
+            children.end(self._process)
+            self._process = None
 
     def refusal(self, why: str) -> DatasetError:
         """Error of a process that does not get ready."""
         raise NotImplementedError
 
     def ask(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Ask the process, which is started where there is none; ``None`` where it dies of it."""
-        if self._worker is None or not self._worker.alive:
-            self._worker = self._started()
-        return self._worker.ask(message)
+        """Ask the process, started where there is none; ``None`` where it dies or takes too long."""
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        return self._exchange(message)
 
-    def _started(self) -> _Worker:
+    def _start(self) -> None:
+        ready = None
         for _ in range(self.starts):
+            self.close()
             try:
-                worker = _Worker(self._command, self._timeout_s)
+                self._process = children.start(
+                    self._command,
+                    environment={"TVM_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                )
             except OSError as error:
                 raise DatasetError(
                     f"cannot be run: {error.strerror}",
                     where=self._command[0],
                     cure="--tvm-python takes the path of a Python interpreter",
                 ) from None
-            ready = worker.ask(self.header)
+            ready = self._exchange(self.header)
             if ready is not None:
                 break
         if ready is None or not ready.get("ready"):
-            worker.close()
+            self.close()
             raise self.refusal("it did not answer" if ready is None else str(ready.get("error")))
         self.tvm_version = str(ready.get("tvm"))
-        return worker
+
+    def _exchange(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Send one line of JSON and wait for one; ``None`` ends the process."""
+        assert self._process is not None
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        try:
+            stdin.write(orjson.dumps(message) + b"\n")
+            stdin.flush()
+            with selectors.DefaultSelector() as selector:
+                selector.register(stdout, selectors.EVENT_READ)
+                if not selector.select(self._timeout_s):
+                    raise TimeoutError
+            return dict(orjson.loads(stdout.readline()))
+        except (OSError, ValueError, TypeError):
+            self.close()
+            return None
 
     def schedules_of(self, group: CandidateGroup) -> Sequence[str]:
         """Schedules of a group; raise ``DatasetError`` where it comes without."""

@@ -14,7 +14,7 @@ import numpy as np
 from toolkit.features.base import Floats
 from toolkit.features.gpu.memory import memory_columns
 from toolkit.features.loops.nest import Nest, product
-from toolkit.features.loops.tiling import Cut, Tiling
+from toolkit.features.loops.tiling import Tiling
 from toolkit.features.task.hardware import multiprocessors, shared_limit
 from toolkit.features.task.operation import GROUPED, REDUCTION, SPATIAL
 from toolkit.records import Task
@@ -147,7 +147,7 @@ def _waves(c: dict[str, Floats], processors: float) -> None:
 
 def _traffic(tiling: Tiling, c: dict[str, Floats]) -> None:
     """Bytes that all blocks stage over all rounds, beside the work and what must be read."""
-    stage = tiling.inside(tiling.cuts()[3])
+    stage = tiling.inside(*tiling.cuts()["stage"])
     c["stage_depth"] = product((stage[role] for role in REDUCTION), tiling.rows)
     c["stage_rounds"] = c["op_depth"] / np.maximum(c["stage_depth"], 1.0)
     c["traffic_bytes"] = c["block_extent"] * c["stage_rounds"] * c["staged_bytes"]
@@ -170,8 +170,8 @@ def _runs(tiling: Tiling, c: dict[str, Floats]) -> None:
         rest = np.maximum(np.floor(rest / np.maximum(lanes, 1.0)), 1.0)
         c[f"warp_{role}"] = lanes
     operation, last = tiling.operation, tiling.spatial[-1]
-    stage = tiling.inside(tiling.cuts()[3])
-    c["warp_stride"] = tiling.inside(tiling.cuts()[2])[last]
+    stage = tiling.inside(*tiling.cuts()["stage"])
+    c["warp_stride"] = tiling.inside(*tiling.cuts()["mid"])[last]
     c["store_run"] = np.minimum(c[f"warp_{last}"], RUN) / c["warp_stride"]
     c["last_block"] = stage[last]
     # Contiguous elements of one staged row of each operand.
@@ -200,7 +200,7 @@ def _loads(tiling: Tiling, c: dict[str, Floats]) -> None:
             weight_copies = weight_copies * virtual
     levels = max(tiling.levels(REDUCTION), 1)
     for word, level in (("step", levels), ("round", min(1, levels - 1))):
-        inside = tiling.inside(Cut(word, tiling.cuts()[2].spatial, level))
+        inside = tiling.inside(tiling.cuts()["mid"][0], level)
         data, weight, _ = operation.elements(inside)
         data, weight = data * data_copies, weight * weight_copies
         volume = c["vthread_extent"] * product(inside.values(), tiling.rows)

@@ -54,8 +54,8 @@ def memory_columns(tiling: Tiling) -> dict[str, Floats]:
     spatial, operation = tiling.spatial, tiling.operation
     if tiling.thread_level is None or "co" not in spatial:
         return {}
-    own = {r: _whole(v) for r, v in tiling.inside(tiling.cuts()[2]).items()}
-    tile = {r: _whole(v) for r, v in tiling.inside(tiling.cuts()[3]).items()}
+    own = {r: _whole(v) for r, v in tiling.inside(*tiling.cuts()["mid"]).items()}
+    tile = {r: _whole(v) for r, v in tiling.inside(*tiling.cuts()["stage"]).items()}
     size = {role: operation.extent(role) for role in ROLES}
     lane = np.broadcast_to(np.arange(WARP, dtype=np.int64), (tiling.rows, WARP))
     # Where the lanes lie along each role, in elements of the block's tile: (n, 32).

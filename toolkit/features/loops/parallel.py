@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from toolkit.features.base import Floats
 from toolkit.features.loops.nest import Loop, Region
-from toolkit.features.loops.tiling import Cut, Tiling
+from toolkit.features.loops.tiling import Tiling
 
 ROOT, INLINED = -1, -2
 
@@ -206,7 +206,7 @@ def share_columns(
     candidate does not fuse it.
     """
     rounds = np.ceil(extent / cores)
-    task = tiling.inside(Cut("all", 0, 0))
+    task = tiling.inside(0, 0)
     elements = tiling.operation.elements
     whole = sum(elements(task)) * tiling.operation.element_bytes
     share = dict(task)

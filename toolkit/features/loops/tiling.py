@@ -31,18 +31,6 @@ VECTOR_BITS = (128, 256, 512)
 
 
 @dataclass(frozen=True)
-class Cut:
-    """Which levels lie inside: spatial ones from ``spatial`` on, reduction from ``reduction``.
-
-    A level beyond the last means that none lies inside.
-    """
-
-    name: str
-    spatial: int
-    reduction: int
-
-
-@dataclass(frozen=True)
 class Tiling:
     """Tile factors of one group of candidates, by role, outermost level first.
 
@@ -70,12 +58,11 @@ class Tiling:
         levels = self.levels(SPATIAL)
         return None if levels < 3 else 2 if levels > 3 else 1
 
-    def inside(self, cut: Cut) -> dict[str, Floats]:
-        """Size of each role inside a cut, 1 where it is absent."""
+    def inside(self, spatial: int, reduction: int) -> dict[str, Floats]:
+        """Size of each role inside these levels, 1 where it is absent or has no such level."""
         result = {}
         for role, levels in self.factors.items():
-            first = cut.spatial if role in SPATIAL else cut.reduction
-            result[role] = product(levels[first:], self.rows)
+            result[role] = product(levels[spatial if role in SPATIAL else reduction :], self.rows)
         absent = [role for role in ROLES if role not in self.factors]
         return result | dict.fromkeys(absent, np.ones(self.rows))
 
@@ -83,17 +70,17 @@ class Tiling:
         """Most levels that any of the roles has."""
         return max((len(self.factors.get(role, ())) for role in roles), default=0)
 
-    def cuts(self) -> tuple[Cut, ...]:
-        """The five cuts of this nest."""
+    def cuts(self) -> dict[str, tuple[int, int]]:
+        """First spatial and first reduction level inside each cut, outermost level 0."""
         s, r = max(self.levels(SPATIAL), 1), max(self.levels(REDUCTION), 1)
-        reg, core = Cut("reg", s - 1, r), Cut("core", s - 1, r - 1)
-        outer = Cut("outer", min(1, s - 1), 0)
+        outer = min(1, s - 1)
         if self.gpu:
             # block, vthread, thread, inner...: a thread's tile begins behind the thread level
-            own = Cut("mid", min(3, s - 1), r - 1)
-            return reg, core, own, Cut("stage", min(1, s - 1), min(1, r - 1)), outer
-        further = max(s - 2, min(1, s - 1))
-        return reg, core, Cut("mid", further, r - 1), Cut("stage", further, 0), outer
+            mid, stage = (min(3, s - 1), r - 1), (outer, min(1, r - 1))
+        else:
+            mid, stage = (max(s - 2, outer), r - 1), (max(s - 2, outer), 0)
+        core = (s - 1, r - 1)
+        return {"reg": (s - 1, r), "core": core, "mid": mid, "stage": stage, "outer": (outer, 0)}
 
     def level(self, role: str, level: int) -> Floats:
         """Factors of a role's level, 1 where there is none."""
@@ -121,14 +108,13 @@ class Tiling:
                 for role in SPATIAL:
                     if len(self.factors.get(role, ())) > level:
                         result[f"{word}_{role}"] = self.factors[role][level]
-        for cut in self.cuts():
-            inside = self.inside(cut)
-            volume = product(inside.values(), self.rows)
+        for name, cut in self.cuts().items():
+            inside = self.inside(*cut)
             touched = self.operation.elements(inside)
-            result[f"{cut.name}_volume"] = volume
-            result[f"{cut.name}_reuse"] = volume / sum(touched)
-            result.update(self.byte_columns(cut.name, touched))
-        reg = self.inside(self.cuts()[0])
+            result[f"{name}_volume"] = product(inside.values(), self.rows)
+            result[f"{name}_reuse"] = result[f"{name}_volume"] / sum(touched)
+            result.update(self.byte_columns(name, touched))
+        reg = self.inside(*self.cuts()["reg"])
         along, aside = self._vector_tile(reg)
         w = reg["w"] * reg["h"]
         result["reg_accumulators"] = np.ceil(along / lanes) * aside
@@ -187,7 +173,7 @@ class Tiling:
             # of the reduction loads.
             weights = co if self.vector in REDUCTION else vectors
             result[f"loads_per_fma_{bits}"] = (weights + points) / (weights * points)
-        ci = self.inside(self.cuts()[1])["ci"] if self.packed is None else self.packed
+        ci = self.inside(*self.cuts()["core"])["ci"] if self.packed is None else self.packed
         # Packed layouts: unequal blocks are gathered (depthwise), points lie this far apart.
         result["ci_over_co_reg"] = ci / co
         result["point_stride_bytes"] = ci * size * self.operation.stride[1]
