@@ -85,7 +85,7 @@ class StoreExtractor:
         raise NotImplementedError
 
     def ask(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Ask the process, started where there is none; ``None`` where it dies or takes too long."""
+        """Ask the process, started where there is none; ``None`` where it dies or hangs."""
         if self._process is None or self._process.poll() is not None:
             self._start()
         return self._exchange(message)
