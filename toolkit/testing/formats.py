@@ -27,9 +27,8 @@ class FormatConformance(Suite):
         """A good log (or a folder of what belongs together) with at least three records."""
         raise NotImplementedError("write a log: override the fixture 'log'")
 
-    def _ingested(self, log: Path, folder: Path, **more: Any) -> tuple[IngestReport, Dataset]:
-        report = ingest(log, folder, **more)
-        return report, open_dataset(folder)
+    def _ingested(self, log: Path, folder: Path) -> tuple[IngestReport, Dataset]:
+        return ingest(log, folder), open_dataset(folder)
 
     def test_it_says_what_it_is(self, plugin: Any) -> None:
         assert issubclass(plugin, (LineFormat, DocumentFormat))

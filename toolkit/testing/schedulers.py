@@ -18,19 +18,6 @@ from toolkit.testing.suite import Suite
 INF = float("inf")
 
 
-class Scaled:
-    """A device on which a task takes so many times as long."""
-
-    def __init__(self, factor: float) -> None:
-        self.factor, self.oracle = factor, FormulaOracle()
-
-    def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
-        return [
-            Trial(t.candidate, t.state, tuple(s * self.factor for s in t.run_times_s), t.elapsed_s)
-            for t in self.oracle.measure(candidates)
-        ]
-
-
 class Broken:
     """A device on which nothing succeeds."""
 
@@ -44,7 +31,7 @@ def network(*factors: float, weights: Sequence[float] | None = None) -> list[Net
     for i, factor in enumerate(factors):
         strategy = STRATEGIES.get("random")(finite_space(), None, np.random.default_rng(i))
         weight = 1.0 if weights is None else weights[i]
-        tasks.append(NetworkTask(strategy, Scaled(factor), weight))
+        tasks.append(NetworkTask(strategy, FormulaOracle(factor), weight))
     return tasks
 
 

@@ -108,21 +108,23 @@ class OpenSpace:
 
 
 class FormulaOracle:
-    """Measures by ``toy_latency``; candidates with tile_x = 16 fail."""
+    """Measures ``factor`` times ``toy_latency``; candidates with tile_x = 16 fail."""
 
-    def __init__(self) -> None:
+    def __init__(self, factor: float = 1.0) -> None:
+        self.factor = factor
         self.measured: list[str] = []
 
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
         """One trial each."""
+        self.measured += [candidate.candidate_id for candidate in candidates]
         trials = []
         for candidate in candidates:
-            self.measured.append(candidate.candidate_id)
-            if candidate.decisions[1] == 16:
-                trials.append(Trial(candidate, TrialState.COMPILE, elapsed_s=0.5, error="too big"))
-            else:
-                times = (toy_latency(candidate.decisions),) * 3
-                trials.append(Trial(candidate, TrialState.OK, times, elapsed_s=1.0))
+            times = (toy_latency(candidate.decisions) * self.factor,) * 3
+            trials.append(
+                Trial(candidate, TrialState.COMPILE, elapsed_s=0.5, error="too big")
+                if candidate.decisions[1] == 16
+                else Trial(candidate, TrialState.OK, times, elapsed_s=1.0)
+            )
         return trials
 
 
