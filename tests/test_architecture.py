@@ -160,7 +160,7 @@ def test_search_knows_little() -> None:
             }, f"{path.name}:{line}"  # fmt: skip
 
 
-STORES = ("features.extractors.per_store", "features.extractors.ansor_store_worker")
+STORES = ("features.extractors.store_worker",)
 
 
 def test_tvm_is_imported_where_a_device_is_meant_only() -> None:

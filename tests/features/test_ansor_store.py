@@ -19,9 +19,11 @@ import pytest
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import DatasetError
 from toolkit.features import extract
-from toolkit.features.extractors.ansor_store import COLUMNS, AnsorStoreExtractor
-from toolkit.features.extractors.per_store import STORE_COLUMNS, fold
+from toolkit.features.extractors.ansor_store import AnsorStoreExtractor
+from toolkit.features.extractors.per_store import STORE_COLUMNS, fold, store_columns
 from toolkit.training.table.gather import gather
+
+COLUMNS = store_columns("as")
 
 # A TVM that extracts two stores of a record, from its first split's length. A length of 13 kills
 # the process, one of 11 cannot be lowered, one of 7 cannot be read.

@@ -12,7 +12,12 @@ import pytest
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import DatasetError
 from toolkit.features.base import CandidateGroup
-from toolkit.features.extractors.per_store import COLUMNS, STORE_COLUMNS, PerStoreExtractor, fold
+from toolkit.features.extractors.per_store import (
+    STORE_COLUMNS,
+    PerStoreExtractor,
+    fold,
+    store_columns,
+)
 
 WRITER = """
 import sys, types
@@ -36,7 +41,7 @@ for schedule in context.generate_design_space()[:2]:
 """
 
 FAKE = """
-import sys
+import base64, struct, sys
 lines = sys.stdin.buffer
 lines.readline()
 print('{"ready": true}', flush=True)
@@ -47,9 +52,10 @@ for line in lines:
         import time
         time.sleep(60)
     if b"refuse" in line:
-        print('{"stores": null}', flush=True)
+        print('{"counts": [0], "dtype": "float32", "values": ""}', flush=True)
     else:
-        print('{"stores": [' + str([1.0] * 164) + ']}', flush=True)
+        values = base64.b64encode(struct.pack("164d", *[1.0] * 164)).decode()
+        print('{"counts": [1], "dtype": "float64", "values": "%s"}' % values, flush=True)
 """
 
 
@@ -74,7 +80,7 @@ def test_records_of_tvm_have_its_columns(written_by_tvm: Dataset) -> None:
     group = group_of(written_by_tvm)
     assert extractor.supports(group.task)
     block = extractor.extract(group)
-    assert block.columns == COLUMNS
+    assert block.columns == store_columns("ps")
     assert np.isfinite(block.values).all()
     assert (block.values[:, -1] >= 1).all()
     # 16 * 16 * 16 multiply-adds are in the arithmetic columns, as log2(1 + n)
@@ -133,7 +139,7 @@ def test_databases_of_older_tvm_are_not_supported() -> None:
 def test_stores_are_folded_to_their_maximum_and_the_busiest() -> None:
     stores = np.zeros((2, STORE_COLUMNS))
     stores[0, 0], stores[1, 3], stores[0, 100], stores[1, 100] = 5.0, 2.0, 1.0, 9.0
-    row = dict(zip(COLUMNS, fold(stores).tolist(), strict=True))
+    row = dict(zip(store_columns("ps"), fold(stores).tolist(), strict=True))
     assert row["ps_max_0"] == 5.0
     assert row["ps_max_100"] == 9.0
     assert row["ps_main_100"] == 1.0

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit.features.base import CandidateGroup
-from toolkit.features.extractors.primitives import PrimitivesExtractor, assign_roles
+from toolkit.features.extractors.primitives import PrimitivesExtractor
 from toolkit.features.loops.ansor_nest import ansor_nest
 from toolkit.features.loops.nest import Nest, bounded_product, running_product
-from toolkit.features.loops.roles import infer_operation
+from toolkit.features.loops.roles import assign_roles, infer_operation
 from toolkit.features.loops.trace_nest import trace_nest
 from toolkit.logs.formats.ansor.reader import AnsorReader
 from toolkit.logs.formats.metaschedule.reader import Database, MetaScheduleReader
@@ -228,7 +228,7 @@ def test_any_number_of_axes_gets_roles(s: int, r: int, label: str) -> None:
 
 
 def test_products_that_end_differently_in_each_candidate() -> None:
-    levels = [np.array([2.0, 2.0]), None, np.array([3.0, 3.0])]
+    levels = [np.array([2.0, 2.0]), np.array([np.nan] * 2), np.array([3.0, 3.0])]
     assert np.array_equal(
         running_product(levels, np.array([1.0, 2.0]), 2), [2.0, np.nan], equal_nan=True
     )
@@ -273,7 +273,7 @@ def softmax_group(threads: list[int], *, fused: bool) -> CandidateGroup:
 
 def test_what_adds_up_without_tiles_is_a_reduction(monkeypatch: pytest.MonkeyPatch) -> None:
     blocks = (WorkloadBlock("T_softmax_maxelem", (12, 128, 64), (False, False, True)),)
-    name = "toolkit.features.extractors.primitives.workload_blocks"
+    name = "toolkit.features.loops.roles.workload_blocks"
     monkeypatch.setattr(name, lambda task: blocks)
     task = Task("t", "metaschedule", "main", [], "llvm", "llvm", blob="{}")
     operation, factors, _ = assign_roles(task, Nest(1))

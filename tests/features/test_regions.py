@@ -9,9 +9,16 @@ import orjson
 import pytest
 
 from toolkit.features.base import CandidateGroup
-from toolkit.features.loops.nest import Region
-from toolkit.features.loops.parallel import parallel_columns, region_columns, share_columns
-from toolkit.features.loops.regions import INLINED, Limits, Loop, Placed, root_regions
+from toolkit.features.loops.nest import Loop, Region
+from toolkit.features.loops.parallel import (
+    INLINED,
+    Limits,
+    Placed,
+    parallel_columns,
+    region_columns,
+    root_regions,
+    share_columns,
+)
 from toolkit.features.loops.tiling import Tiling
 from toolkit.features.loops.trace_nest import trace_nest
 from toolkit.features.task.operation import Operation

@@ -45,12 +45,9 @@ def best_extractor_for(task: Task) -> Extractor:
     DatasetError
         When none reads the format.
     """
-    name = format_named(task.format).extractor
-    if name is None:
-        for other in EXTRACTORS.names():
-            extractor: Extractor = EXTRACTORS.get(other)()
-            if extractor.supports(task):
-                return extractor
-        raise DatasetError(f"no extractor reads candidates of the format {task.format!r}")
-    best: Extractor = EXTRACTORS.get(name)()
-    return best
+    best = format_named(task.format).extractor
+    for name in EXTRACTORS.names() if best is None else [best]:
+        extractor: Extractor = EXTRACTORS.get(name)()
+        if best is not None or extractor.supports(task):
+            return extractor
+    raise DatasetError(f"no extractor reads candidates of the format {task.format!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -11,17 +11,15 @@ from numpy.typing import NDArray
 
 from toolkit.records import Sketch, Task
 
+Floats = NDArray[np.float64]
+
 
 @dataclass(frozen=True)
 class CandidateGroup:
     """Candidates that share a task and a sketch.
 
-    Attributes
-    ----------
-    decisions
-        int64 matrix, one row a candidate, one column a knob part (``Sketch.knobs``).
-    schedules
-        Their canonical schedules where at hand (``per-store`` needs them).
+    ``decisions`` has one row a candidate, one column a knob part (``Sketch.knobs``); ``schedules``
+    are the canonical ones where at hand (``per-store`` needs them).
     """
 
     task: Task
@@ -39,6 +37,17 @@ class FeatureBlock:
 
     columns: tuple[str, ...]
     values: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Floats | float], rows: int) -> FeatureBlock:
+        """Stack named columns in order of their names; infinite values are absent."""
+        names = tuple(sorted(columns))
+        values = np.empty((rows, len(names)), dtype=np.float32)
+        with np.errstate(over="ignore"):
+            for place, name in enumerate(names):
+                values[:, place] = columns[name]
+        values[~np.isfinite(values)] = np.nan
+        return cls(names, values)
 
 
 @runtime_checkable

@@ -27,9 +27,7 @@ _KEY = "candidate_id"
 
 
 def cached_blocks(
-    dataset: Dataset,
-    extractor: Extractor,
-    task_ids: Iterable[str] | None = None,
+    dataset: Dataset, extractor: Extractor, task_ids: Iterable[str] | None = None
 ) -> Iterator[tuple[CandidateGroup, pl.DataFrame, FeatureBlock]]:
     """Give each group of a dataset with its rows and features, from the cache where it holds them.
 
@@ -42,13 +40,12 @@ def cached_blocks(
     for group, rows in dataset.groups(task_ids):
         if not extractor.supports(group.task):
             continue
-        path = _path(dataset, extractor, group)
-        block = _read_known(path, rows) if stored_only else _read(path, rows)
+        block = _read(_path(dataset, extractor, group), rows, partly=stored_only)
         if block is None and stored_only:
             continue
         if block is None:
             block = extractor.extract(group)
-            _write(path, rows, block)
+            write_block(dataset, extractor, group, rows, block)
         yield group, rows, block
 
 
@@ -59,18 +56,14 @@ def write_block(
     rows: pl.DataFrame,
     block: FeatureBlock,
 ) -> None:
-    """Keep features that were not computed here."""
-    _write(_path(dataset, extractor, group), rows, block)
-
-
-def _path(dataset: Dataset, extractor: Extractor, group: CandidateGroup) -> Path:
-    name = content_id(group.task.task_id, group.sketch.sketch_id)
-    return _folder(dataset, extractor) / f"{name}.parquet"
-
-
-def _folder(dataset: Dataset, extractor: Extractor) -> Path:
-    name = f"{extractor.name}-v{extractor.version}".replace(":", "-")
-    return dataset.path / "features" / name
+    """Keep a group's features; on a full or read-only disk they are made anew the next time."""
+    path = _path(dataset, extractor, group)
+    data = [rows[_KEY]]
+    data.extend(pl.Series(name, block.values[:, i]) for i, name in enumerate(block.columns))
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as temporary:
+            pl.DataFrame(data).write_parquet(temporary)
 
 
 def extract(
@@ -103,42 +96,28 @@ def extract(
     }
 
 
-def _read(path: Path, rows: pl.DataFrame) -> FeatureBlock | None:
-    if not path.is_file():
-        return None
-    try:
-        frame = pl.read_parquet(path)
-    except (OSError, pl.exceptions.PolarsError):
-        return None
-    if _KEY not in frame.columns or not frame[_KEY].equals(rows[_KEY]):
-        return None
-    names = tuple(name for name in frame.columns if name != _KEY)
-    values = frame.select(names).to_numpy() if names else np.zeros((len(frame), 0))
-    return FeatureBlock(names, np.ascontiguousarray(values, dtype=np.float32))
+def _folder(dataset: Dataset, extractor: Extractor) -> Path:
+    name = f"{extractor.name}-v{extractor.version}".replace(":", "-")
+    return dataset.path / "features" / name
 
 
-def _read_known(path: Path, rows: pl.DataFrame) -> FeatureBlock | None:
-    """A file's features of the candidates that it knows, NaN for all others."""
+def _path(dataset: Dataset, extractor: Extractor, group: CandidateGroup) -> Path:
+    name = content_id(group.task.task_id, group.sketch.sketch_id)
+    return _folder(dataset, extractor) / f"{name}.parquet"
+
+
+def _read(path: Path, rows: pl.DataFrame, *, partly: bool) -> FeatureBlock | None:
+    """A file's features; ``partly``: NaN for the candidates that it does not know."""
     try:
         frame = pl.read_parquet(path)
     except (OSError, pl.exceptions.PolarsError):
         return None
     if _KEY not in frame.columns:
         return None
-    names = tuple(name for name in frame.columns if name != _KEY)
-    joined = rows.select(_KEY).join(frame, on=_KEY, how="left", maintain_order="left")
-    values = joined.select(names).to_numpy() if names else np.zeros((len(joined), 0))
-    return FeatureBlock(names, np.ascontiguousarray(values, dtype=np.float32))
-
-
-def _write(path: Path, rows: pl.DataFrame, block: FeatureBlock) -> None:
-    """Write beside the place, then put it there in one step; a full or read-only disk is no harm.
-
-    The features are then computed again the next time.
-    """
-    data = [rows[_KEY]]
-    data.extend(pl.Series(name, block.values[:, i]) for i, name in enumerate(block.columns))
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            pl.DataFrame(data).write_parquet(temporary)
+    if not frame[_KEY].equals(rows[_KEY]):
+        if not partly:
+            return None
+        frame = rows.select(_KEY).join(frame, on=_KEY, how="left", maintain_order="left")
+    columns = tuple(name for name in frame.columns if name != _KEY)
+    values = frame.drop(_KEY).to_numpy().reshape(len(frame), len(columns))
+    return FeatureBlock(columns, np.ascontiguousarray(values, dtype=np.float32))

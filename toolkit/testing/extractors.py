@@ -21,7 +21,6 @@ class ExtractorConformance(Suite):
         raise NotImplementedError("give candidates: override the fixture 'group'")
 
     def test_it_says_what_it_is(self, plugin: Any) -> None:
-        """A name and a version, which goes up when a column changes its meaning."""
         assert isinstance(plugin(), Extractor)
         assert plugin().name
         assert plugin().version >= 1
@@ -34,7 +33,6 @@ class ExtractorConformance(Suite):
         assert not plugin().supports(replace(group.task, format="of nobody", blob=None))
 
     def test_a_block_has_a_row_a_candidate(self, plugin: Any, group: CandidateGroup) -> None:
-        """And a name a column."""
         block = plugin().extract(group)
         assert block.values.dtype == np.float32
         assert block.values.shape == (len(group), len(block.columns))

@@ -27,24 +27,20 @@ class FormatConformance(Suite):
         """A good log (or a folder of what belongs together) with at least three records."""
         raise NotImplementedError("write a log: override the fixture 'log'")
 
-    def _ingested(self, log: Path, folder: Path, **more: Any) -> tuple[IngestReport, Dataset]:
-        report = ingest(log, folder, **more)
-        return report, open_dataset(folder)
+    def _ingested(self, log: Path, folder: Path) -> tuple[IngestReport, Dataset]:
+        return ingest(log, folder), open_dataset(folder)
 
     def test_it_says_what_it_is(self, plugin: Any) -> None:
-        """It is registered under its name."""
         assert issubclass(plugin, (LineFormat, DocumentFormat))
         assert plugin.__doc__
         assert FORMATS.get(plugin.name) is plugin
 
     def test_its_files_are_recognised_by_content(self, plugin: Any, log: Path) -> None:
-        """Whatever they are called, and by no other format."""
         names = {detect(path.read_bytes(), "x") for path in _files(log)}
         assert plugin.name in names
         assert names <= {plugin.name, getattr(plugin, "companion", "")}
 
     def test_every_line_is_accounted_for(self, log: Path, tmp_path: Path, plugin: Any) -> None:
-        """Good logs give records, with a task, a sketch and decisions that fit."""
         report, dataset = self._ingested(log, tmp_path / "dataset")
         assert report.lines == report.records + report.duplicates + report.rejected
         frame = dataset.records().collect()
@@ -56,7 +52,6 @@ class FormatConformance(Suite):
             assert (row["state"] == "ok") == (row["latency_s"] is not None)
 
     def test_the_same_log_again_changes_nothing(self, log: Path, tmp_path: Path) -> None:
-        """An id depends on what was measured, not on when it was read."""
         first, dataset = self._ingested(log, tmp_path / "dataset")
         again, after = self._ingested(log, tmp_path / "dataset")
         assert again.records == 0

@@ -39,7 +39,6 @@ class ModelConformance(Suite):
         return made_rows(200, seed=1).features
 
     def test_it_says_what_it_is(self, plugin: Any, options: ModelOptions) -> None:
-        """A library, and the ending of its files."""
         assert plugin.library
         assert plugin.suffix.startswith(".")
         assert isinstance(self._fitted(plugin, options), Model)
@@ -53,21 +52,18 @@ class ModelConformance(Suite):
         assert np.corrcoef(found, made_rows(200, seed=1).target)[0, 1] > 0.7
 
     def test_the_same_seed_gives_the_same_model(self, plugin: Any, options: ModelOptions) -> None:
-        """Deterministic given rows, options and seed."""
         both = [self._fitted(plugin, options).predict(self._asked()) for _ in range(2)]
         assert np.array_equal(both[0], both[1])
 
     def test_it_survives_being_written_and_read(
         self, plugin: Any, options: ModelOptions, tmp_path: Path
     ) -> None:
-        """In the library's own format."""
         model = self._fitted(plugin, options)
         path = tmp_path / f"member{plugin.suffix}"
         model.save(path)
         assert np.allclose(plugin.load(path).predict(self._asked()), model.predict(self._asked()))
 
     def test_a_damaged_file_is_a_named_error(self, plugin: Any, tmp_path: Path) -> None:
-        """And so is an absent one."""
         path = tmp_path / f"member{plugin.suffix}"
         with pytest.raises(ModelError):
             plugin.load(path)
@@ -78,7 +74,6 @@ class ModelConformance(Suite):
     def test_importance_has_a_share_for_every_column(
         self, plugin: Any, options: ModelOptions
     ) -> None:
-        """They sum to 1."""
         shares: Floats = self._fitted(plugin, options).importance()
         assert shares.shape == (3,)
         assert shares.sum() == pytest.approx(1.0)

@@ -18,25 +18,10 @@ from toolkit.testing.suite import Suite
 INF = float("inf")
 
 
-class Scaled:
-    """A device on which a task takes so many times as long."""
-
-    def __init__(self, factor: float) -> None:
-        self.factor, self.oracle = factor, FormulaOracle()
-
-    def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
-        """One trial each."""
-        return [
-            Trial(t.candidate, t.state, tuple(s * self.factor for s in t.run_times_s), t.elapsed_s)
-            for t in self.oracle.measure(candidates)
-        ]
-
-
 class Broken:
     """A device on which nothing succeeds."""
 
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
-        """One failed trial each."""
         return [Trial(c, TrialState.RUNTIME, elapsed_s=1.0) for c in candidates]
 
 
@@ -46,7 +31,7 @@ def network(*factors: float, weights: Sequence[float] | None = None) -> list[Net
     for i, factor in enumerate(factors):
         strategy = STRATEGIES.get("random")(finite_space(), None, np.random.default_rng(i))
         weight = 1.0 if weights is None else weights[i]
-        tasks.append(NetworkTask(strategy, Scaled(factor), weight))
+        tasks.append(NetworkTask(strategy, FormulaOracle(factor), weight))
     return tasks
 
 
@@ -54,7 +39,6 @@ class SchedulerConformance(Suite):
     """On networks of two and three tasks."""
 
     def test_every_task_gets_its_first_round(self, plugin: Any) -> None:
-        """Before any task gets a second one."""
         scheduler = plugin(None, np.random.default_rng(0))
         assert isinstance(scheduler, Scheduler)
         run = run_network(network(1, 1, 1), scheduler, Budget(evaluations=24), round_size=8)
@@ -63,7 +47,6 @@ class SchedulerConformance(Suite):
         assert np.isfinite(run.objective_s[2])
 
     def test_the_objective_never_rises_and_the_budget_holds(self, plugin: Any) -> None:
-        """The objective is the weighted sum of best latencies."""
         scheduler, clock = plugin(None, np.random.default_rng(0)), SimulatedClock()
         budget = Budget(evaluations=100)
         run = run_network(network(1, 5), scheduler, budget, round_size=8, clock=clock)
@@ -72,14 +55,12 @@ class SchedulerConformance(Suite):
         assert run.clock_s[-1] == clock.now() > 0
 
     def test_it_ends_when_all_spaces_are_used_up(self, plugin: Any) -> None:
-        """Two spaces of 75 candidates."""
         scheduler = plugin(None, np.random.default_rng(0))
         run = run_network(network(1, 1), scheduler, Budget(), round_size=16, clock=SimulatedClock())
         assert run.evaluations[-1] == 150
         assert all(task.exhausted for task in run.tasks)
 
     def test_a_task_that_always_fails_stops_nobody(self, plugin: Any) -> None:
-        """The objective stays infinite, and the others go on."""
         scheduler = plugin(None, np.random.default_rng(0))
         tasks = network(1, 1)
         tasks[1] = NetworkTask(tasks[1].strategy, Broken())

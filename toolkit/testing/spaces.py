@@ -44,6 +44,11 @@ def toy_candidate(decisions: Sequence[int]) -> Candidate:
     return Candidate(content_id("t0", "s0", free), "s0", tuple(decisions))
 
 
+def _moved(candidate: Candidate, knob: Knob, value: int) -> Candidate:
+    d, part = candidate.decisions, knob.free.start
+    return toy_candidate((*d[:part], value, *d[part + 1 :]))
+
+
 class OpenSpace:
     """A space that samples and mutates but cannot be listed, as a live one."""
 
@@ -66,26 +71,22 @@ class OpenSpace:
 
     def neighbours(self, candidate: Candidate, knob: str | None = None) -> list[Candidate]:
         """Candidates that differ in one decision."""
-        d = candidate.decisions
-        found = []
-        for k in SKETCH.knobs:
-            if knob is not None and k.name != knob:
-                continue
-            part = k.free.start
-            for value in k.choices or TILES:
-                if value != d[part]:
-                    found.append(toy_candidate((*d[:part], value, *d[part + 1 :])))
-        return found
+        return [
+            _moved(candidate, k, value)
+            for k in SKETCH.knobs
+            if knob in (None, k.name)
+            for value in k.choices or TILES
+            if value != candidate.decisions[k.free.start]
+        ]
 
     def directions(self, candidate: Candidate) -> list[Direction]:
         """Up and down in every knob."""
         found = []
         for k in SKETCH.knobs:
-            values = list(k.choices or TILES)
-            place = values.index(candidate.decisions[k.free.start])
-            if place + 1 < len(values):
+            value = candidate.decisions[k.free.start]
+            if value < max(k.choices or TILES):
                 found.append(Direction(k.kind, k.name, "up"))
-            if place > 0:
+            if value > min(k.choices or TILES):
                 found.append(Direction(k.kind, k.name, "down"))
         return found
 
@@ -95,43 +96,35 @@ class OpenSpace:
         """Change one knob to a value further up or down."""
         assert direction.knob is not None
         k = SKETCH.knob(direction.knob)
-        part = k.free.start
-        values = list(k.choices or TILES)
-        place = values.index(candidate.decisions[part])
-        pool = values[place + 1 :] if direction.way == "up" else values[:place]
-        if not pool:
-            return None
-        value = pool[int(rng.integers(len(pool)))]
-        d = candidate.decisions
-        return toy_candidate((*d[:part], value, *d[part + 1 :]))
+        old, up = candidate.decisions[k.free.start], direction.way == "up"
+        pool = [value for value in k.choices or TILES if (value > old if up else value < old)]
+        return _moved(candidate, k, pool[int(rng.integers(len(pool)))]) if pool else None
 
     def features(self, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
         """Logarithms of both tiles, and the unrolling."""
-        return np.array(
-            [
-                [np.log2(c.decisions[1]), np.log2(c.decisions[3]), c.decisions[4]]
-                for c in candidates
-            ],
-            dtype=np.float32,
-        )
+        vectors = np.array([c.decisions for c in candidates]).reshape(-1, 5)
+        columns = [np.log2(vectors[:, 1]), np.log2(vectors[:, 3]), vectors[:, 4]]
+        return np.stack(columns, axis=1).astype(np.float32)
 
 
 class FormulaOracle:
-    """Measures by ``toy_latency``; candidates with tile_x = 16 fail."""
+    """Measures ``factor`` times ``toy_latency``; candidates with tile_x = 16 fail."""
 
-    def __init__(self) -> None:
+    def __init__(self, factor: float = 1.0) -> None:
+        self.factor = factor
         self.measured: list[str] = []
 
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
         """One trial each."""
+        self.measured += [candidate.candidate_id for candidate in candidates]
         trials = []
         for candidate in candidates:
-            self.measured.append(candidate.candidate_id)
-            if candidate.decisions[1] == 16:
-                trials.append(Trial(candidate, TrialState.COMPILE, elapsed_s=0.5, error="too big"))
-            else:
-                latency = toy_latency(candidate.decisions)
-                trials.append(Trial(candidate, TrialState.OK, (latency,) * 3, elapsed_s=1.0))
+            times = (toy_latency(candidate.decisions) * self.factor,) * 3
+            trials.append(
+                Trial(candidate, TrialState.COMPILE, elapsed_s=0.5, error="too big")
+                if candidate.decisions[1] == 16
+                else Trial(candidate, TrialState.OK, times, elapsed_s=1.0)
+            )
         return trials
 
 

@@ -87,7 +87,6 @@ class StrategyConformance(Suite):
         return SPACES[request.param]()
 
     def test_it_says_what_it_is(self, plugin: Any) -> None:
-        """Name, source and docstring."""
         assert plugin.name
         assert issubclass(plugin, BaseStrategy)
         assert plugin.source
@@ -97,7 +96,6 @@ class StrategyConformance(Suite):
     def test_asks_are_of_the_space_and_no_larger_than_asked_for(
         self, plugin: Any, space: Space
     ) -> None:
-        """Proposals have a sketch of the space."""
         strategy = _build_or_skip(plugin, space)
         oracle = FormulaOracle()
         sketches = {sketch.sketch_id for sketch in space.sketches}
@@ -127,7 +125,6 @@ class StrategyConformance(Suite):
         assert len(ids) == len(set(ids)) > 0
 
     def test_the_same_seed_gives_the_same_run(self, plugin: Any, space: Space) -> None:
-        """All randomness comes from the generator that it is given."""
         runs = [
             run(
                 _build_or_skip(plugin, space, seed=3),
@@ -141,7 +138,6 @@ class StrategyConformance(Suite):
         assert runs[0].trials == runs[1].trials
 
     def test_it_ends_by_itself(self, plugin: Any, space: Space) -> None:
-        """Asked for more than there is, it ends, and proposes nothing afterwards."""
         strategy = _build_or_skip(plugin, space)
         result = run(strategy, FormulaOracle(), Budget(evaluations=400), batch_size=16)
         assert result.stopped in ("exhausted", "evaluations")
@@ -153,7 +149,6 @@ class StrategyConformance(Suite):
     def test_a_device_on_which_everything_fails_does_not_stop_it(
         self, plugin: Any, space: Space
     ) -> None:
-        """Failures have no latency."""
         strategy = _build_or_skip(plugin, space)
         for _ in range(4):
             asked = strategy.ask(10)
@@ -167,13 +162,11 @@ class StrategyConformance(Suite):
             strategy.tell(oracle.measure(strategy.ask(10)[::2]))
 
     def test_one_candidate_is_enough(self, plugin: Any) -> None:
-        """A space may have a single candidate."""
         strategy = build(plugin, finite_space(keep=1))
         result = run(strategy, FormulaOracle(), Budget(evaluations=3), batch_size=2)
         assert result.evaluations >= 1
 
     def test_unknown_options_are_refused_with_near_names(self, plugin: Any) -> None:
-        """A misspelt option is an error with a cure."""
         fields = list(plugin.Options.model_fields)
         wrong = (fields[0] if fields else "anything") + "x"
         with pytest.raises(SearchError) as caught:
@@ -182,14 +175,12 @@ class StrategyConformance(Suite):
             assert fields[0] in str(caught.value.cure)
 
     def test_it_does_not_touch_numpy_s_global_generator(self, plugin: Any) -> None:
-        """Neither seeds nor draws from it."""
         np.random.seed(5)  # noqa: NPY002
         before = np.random.get_state()[1].copy()  # type: ignore[index] # noqa: NPY002
         run(build(plugin, finite_space()), FormulaOracle(), Budget(evaluations=30), batch_size=10)
         assert np.array_equal(before, np.random.get_state()[1])  # type: ignore[index] # noqa: NPY002
 
     def test_a_missing_model_is_named_with_its_cure(self, plugin: Any) -> None:
-        """Where it needs a model and gets none."""
         if not plugin.needs_scorer:
             pytest.skip("needs no model")
         with pytest.raises(SearchError, match="model") as caught:

@@ -7,27 +7,21 @@ sketches are alike where they do alike.
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+import math
 
-from toolkit.features.base import CandidateGroup
+import numpy as np
+
+from toolkit.features.base import CandidateGroup, Floats
 from toolkit.features.extractors.knobs import knob_role
-from toolkit.features.extractors.primitives import assign_roles, nest_of
+from toolkit.features.extractors.primitives import nest_of
+from toolkit.features.loops.roles import assign_roles
 from toolkit.features.task.autotvm_operation import autotvm_operation
 from toolkit.features.task.operation import ROLES
 from toolkit.records import Knob
 
-Floats = NDArray[np.float64]
-
 KINDS = (
-    "tile",
-    "unroll",
-    "vectorize",
-    "parallel",
-    "compute_location",
-    "thread_binding",
-    "categorical",
-)
+    "tile", "unroll", "vectorize", "parallel", "compute_location", "thread_binding", "categorical",
+)  # fmt: skip
 
 MAX_LEVELS = 5
 
@@ -82,12 +76,6 @@ def _splits(extent: int, factors: int) -> int:
         while rest % prime == 0:
             rest //= prime
             power += 1
-        total *= _choose(power + factors, factors)
+        total *= math.comb(power + factors, factors)
         prime += 1
-    return total * (_choose(1 + factors, factors) if rest > 1 else 1)
-
-
-def _choose(n: int, k: int) -> int:
-    from math import comb
-
-    return comb(n, k)
+    return total * (math.comb(1 + factors, factors) if rest > 1 else 1)

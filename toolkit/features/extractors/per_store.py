@@ -5,7 +5,7 @@ A candidate's row here holds, for each of the 164 columns, the maximum over its 
 of its busiest store (the one with the most arithmetic), and the number of stores: 329 columns,
 ``ps_max_<i>``, ``ps_main_<i>`` and ``ps_stores``.
 
-TVM runs in a process of its own, one candidate at a time: a candidate that crashes it has an empty
+TVM runs in a process of its own (``store_worker.py``): a candidate that crashes it has an empty
 row, the process is started again, and the rest goes on. Only databases that the installed TVM can
 load are supported (TVM 0.27: not those of 0.18 or 0.23), and only candidates whose schedules are at
 hand.
@@ -14,6 +14,11 @@ hand.
 from __future__ import annotations
 
 import base64
+import contextlib
+import selectors
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,28 +28,149 @@ from numpy.typing import NDArray
 from toolkit import children
 from toolkit.compiler import require_tvm
 from toolkit.errors import DatasetError
-from toolkit.features.base import CandidateGroup, FeatureBlock
-from toolkit.features.extractors.worker_process import WorkerProcess
+from toolkit.features.base import CandidateGroup, FeatureBlock, Floats
 from toolkit.records import Task
 
 STORE_COLUMNS = 164
+
 ARITHMETIC = 16
 """The first so many columns count arithmetic by kind, log-scaled (group 1 of TVM's features)."""
 
-COLUMNS = (
-    *(f"ps_max_{i}" for i in range(STORE_COLUMNS)),
-    *(f"ps_main_{i}" for i in range(STORE_COLUMNS)),
-    "ps_stores",
-)
-
-TIMEOUT_S = 60.0
-
-STARTS = 3
-"""How often a process is started for a workload before it counts as one that TVM cannot load."""
+WORKER = Path(__file__).with_name("store_worker.py")
 
 
-class PerStoreExtractor:
-    """TVM's per-store features, from worker processes.
+def fold(stores: Floats) -> NDArray[np.float32]:
+    """Fold a ``(stores, 164)`` matrix to one row of maxima, the busiest store and the number."""
+    busiest = int(stores[:, :ARITHMETIC].sum(axis=1).argmax())
+    parts = [stores.max(axis=0), stores[busiest], [float(len(stores))]]
+    return np.concatenate(parts).astype(np.float32)
+
+
+def store_columns(prefix: str) -> tuple[str, ...]:
+    """Names of a row's columns."""
+    numbered = (f"{prefix}_{word}_{i}" for word in ("max", "main") for i in range(STORE_COLUMNS))
+    return (*numbered, f"{prefix}_stores")
+
+
+class StoreExtractor:
+    """What the extractors share that ask a TVM for its stores' features.
+
+    ``batch`` records are asked for at a time; where one kills the process, or takes longer than
+    ``timeout_s`` seconds, each of them gets a second try by itself, and those that fail again are
+    counted in ``crashes``. A process that dies at once is started ``starts`` times; ``header`` is
+    what it is told first.
+    """
+
+    name = ""
+    version = 1
+    prefix = ""
+    batch = 1
+    starts = 1
+
+    def __init__(self, command: Sequence[str], timeout_s: float) -> None:
+        self._command, self._timeout_s = command, timeout_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self.header: dict[str, Any] = {}
+        self.crashes = 0
+        self.tvm_version: str | None = None
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            children.end(self._process)
+            self._process = None
+
+    def refusal(self, why: str) -> DatasetError:
+        """Error of a process that does not get ready."""
+        raise NotImplementedError
+
+    def ask(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Ask the process, started where there is none; ``None`` where it dies or hangs."""
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        return self._exchange(message)
+
+    def _start(self) -> None:
+        ready = None
+        for _ in range(self.starts):
+            self.close()
+            try:
+                self._process = children.start(
+                    self._command,
+                    environment={"TVM_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                )
+            except OSError as error:
+                raise DatasetError(
+                    f"cannot be run: {error.strerror}",
+                    where=self._command[0],
+                    cure="--tvm-python takes the path of a Python interpreter",
+                ) from None
+            ready = self._exchange(self.header)
+            if ready is not None:
+                break
+        if ready is None or not ready.get("ready"):
+            self.close()
+            raise self.refusal("it did not answer" if ready is None else str(ready.get("error")))
+        self.tvm_version = str(ready.get("tvm"))
+
+    def _exchange(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Send one line of JSON and wait for one; ``None`` ends the process."""
+        assert self._process is not None
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        try:
+            stdin.write(orjson.dumps(message) + b"\n")
+            stdin.flush()
+            with selectors.DefaultSelector() as selector:
+                selector.register(stdout, selectors.EVENT_READ)
+                if not selector.select(self._timeout_s):
+                    raise TimeoutError
+            return dict(orjson.loads(stdout.readline()))
+        except (OSError, ValueError, TypeError):
+            self.close()
+            return None
+
+    def schedules_of(self, group: CandidateGroup) -> Sequence[str]:
+        """Schedules of a group; raise ``DatasetError`` where it comes without."""
+        if group.schedules is None:
+            raise DatasetError(
+                f"{self.name} features need the candidates' schedules",
+                cure="use the extractor 'primitives' for candidates that are not recorded",
+            )
+        return group.schedules
+
+    def rows_of(self, records: Sequence[str]) -> FeatureBlock:
+        """Ask for the stores of some records; NaN where TVM cannot lower one."""
+        columns = store_columns(self.prefix)
+        values = np.full((len(records), len(columns)), np.nan, dtype=np.float32)
+        for start in range(0, len(records), self.batch):
+            batch = records[start : start + self.batch]
+            found = self._stores(batch)
+            if found is None:
+                # One of them kills the process: each by itself costs only that one.
+                single = [self._stores([r]) for r in batch] if len(batch) > 1 else [None]
+                self.crashes += sum(stores is None for stores in single)
+                found = [np.zeros((0, 1)) if stores is None else stores[0] for stores in single]
+            for row, stores in enumerate(found, start):
+                if len(stores):
+                    values[row] = fold(stores)
+        return FeatureBlock(columns, values)
+
+    def _stores(self, records: Sequence[str]) -> list[Floats] | None:
+        reply = self.ask({"records": records})
+        if reply is None or "counts" not in reply:
+            return None
+        values = np.frombuffer(base64.b64decode(reply["values"]), dtype=reply["dtype"])
+        stores = values.reshape(-1, STORE_COLUMNS).astype(np.float64)
+        return list(np.split(stores, np.cumsum(reply["counts"])[:-1]))
+
+
+class PerStoreExtractor(StoreExtractor):
+    """TVM's per-store features, one candidate at a time.
 
     Parameters
     ----------
@@ -55,12 +181,11 @@ class PerStoreExtractor:
     """
 
     name = "per-store"
-    version = 1
+    prefix = "ps"
+    starts = 3
 
-    def __init__(self, command: list[str] | None = None, timeout_s: float = TIMEOUT_S) -> None:
-        self._command = command or children.python("toolkit.features.extractors.per_store_worker")
-        self._timeout_s = timeout_s
-        self.crashes = 0
+    def __init__(self, command: Sequence[str] | None = None, timeout_s: float = 60.0) -> None:
+        super().__init__(command or children.python(str(WORKER)), timeout_s)
 
     def supports(self, task: Task) -> bool:
         """MetaSchedule tasks whose workload is written as TVM 0.23 and later do."""
@@ -68,7 +193,7 @@ class PerStoreExtractor:
             return False
         try:
             return b'"root_index"' in base64.b64decode(orjson.loads(task.blob)[1])
-        except (orjson.JSONDecodeError, ValueError, IndexError, TypeError):
+        except (ValueError, IndexError, TypeError):
             return False
 
     def extract(self, group: CandidateGroup) -> FeatureBlock:
@@ -77,72 +202,17 @@ class PerStoreExtractor:
         Raises
         ------
         DatasetError
-            When the group comes without schedules.
+            When the group comes without schedules, or TVM does not load its workload.
         """
-        if group.schedules is None:
-            raise DatasetError(
-                "per-store features need the candidates' schedules",
-                cure="use the extractor 'primitives' for candidates that are not recorded",
-            )
+        schedules, task = self.schedules_of(group), group.task
         require_tvm()
-        values = np.full((len(group), len(COLUMNS)), np.nan, dtype=np.float32)
-        header = {
-            "workload": group.task.blob,
-            "target": group.task.target,
-            "arguments": group.task.arguments,
-        }
-        with _Worker(self._command, header, self._timeout_s) as worker:
-            for row, schedule in enumerate(group.schedules):
-                stores = worker.ask(schedule)
-                if stores is not None and len(stores):
-                    values[row] = fold(stores)
-            self.crashes += worker.crashes
-        return FeatureBlock(COLUMNS, values)
+        self.header = {"workload": task.blob, "target": task.target, "arguments": task.arguments}
+        with contextlib.closing(self):
+            return self.rows_of(schedules)
 
-
-def fold(stores: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Fold a ``(stores, 164)`` matrix to one row of ``COLUMNS``."""
-    busiest = int(stores[:, :ARITHMETIC].sum(axis=1).argmax())
-    parts = [stores.max(axis=0), stores[busiest], [float(len(stores))]]
-    return np.concatenate(parts).astype(np.float32)
-
-
-class _Worker:
-    """One worker process at a time; a dead one is replaced before the next question."""
-
-    def __init__(self, command: list[str], header: dict[str, Any], timeout_s: float) -> None:
-        self._command, self._header, self._timeout_s = command, header, timeout_s
-        self._process: WorkerProcess | None = None
-        self.crashes = 0
-
-    def __enter__(self) -> _Worker:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._process is not None:
-            self._process.close()
-
-    def _started(self) -> WorkerProcess:
-        if self._process is not None and self._process.alive:
-            return self._process
-        for _ in range(STARTS):
-            self._process = WorkerProcess(
-                self._command, timeout_s=self._timeout_s, environment={"TVM_NUM_THREADS": "1"}
-            )
-            ready = self._process.ask(self._header)
-            if ready is not None and ready.get("ready"):
-                return self._process
-            self._process.close()
-        raise DatasetError(
-            "TVM does not load this workload",
+    def refusal(self, why: str) -> DatasetError:
+        """Say that TVM does not load the workload."""
+        return DatasetError(
+            f"TVM does not load this workload: {why}",
             cure="use the extractor 'primitives', which needs no TVM",
         )
-
-    def ask(self, schedule: str) -> NDArray[np.float64] | None:
-        """Stores of one candidate, ``None`` where TVM fails on it or dies."""
-        reply = self._started().ask({"schedule": schedule})
-        if reply is None:
-            self.crashes += 1
-            return None
-        stores = reply.get("stores")
-        return None if stores is None else np.array(stores, dtype=np.float64)

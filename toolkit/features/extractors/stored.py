@@ -68,23 +68,19 @@ def import_features(
         raise DatasetError(
             f"{name!r} is no name for features", cure="letters, digits, '_', '.' and '-'"
         )
-    table, key = _table(path)
-    columns = _numeric(table, key, path)
+    table, key, columns = _table(path)
     if key == "record_id":
         ids = dataset.records(["record_id", "candidate_id"]).collect()
         joined = ids.join(table, on="record_id", how="inner").drop("record_id")
-        unknown = table.height - joined.height
     else:
         ids = dataset.records(["candidate_id"]).unique().collect()
         joined = table.join(ids, on="candidate_id", how="semi")
-        unknown = table.height - joined.height
     if joined.is_empty():
+        source = "records" if key == "record_id" else "candidates"
         raise DatasetError(
             f"none of its {table.height:,} rows names a {key} of the dataset",
             where=path,
-            cure=f'list them with: toolkit query "SELECT {key} FROM '
-            + ("records" if key == "record_id" else "candidates")
-            + '"',
+            cure=f'list them with: toolkit query "SELECT {key} FROM {source}"',
         )
     mean = joined.group_by("candidate_id", maintain_order=True).agg(pl.col(columns).mean())
     extractor = StoredExtractor(name)
@@ -92,20 +88,19 @@ def import_features(
     found = groups = without = 0
     with progress.step("storing features", total=mean.height) as step:
         for group, rows in dataset.groups():
-            own = rows.select("candidate_id").join(
-                mean, on="candidate_id", how="left", maintain_order="left"
-            )
-            known = rows["candidate_id"].is_in(mean["candidate_id"].implode())
-            if not known.any():
+            own = rows.select("candidate_id")
+            known = own.join(mean, on="candidate_id", how="semi").height
+            if not known:
                 continue
+            own = own.join(mean, on="candidate_id", how="left", maintain_order="left")
             values = own.select(columns).to_numpy().astype(np.float32)
             values[~np.isfinite(values)] = np.nan
             write_block(dataset, extractor, group, rows, FeatureBlock(tuple(columns), values))
             groups += 1
             tasks.add(group.task.task_id)
-            found += int(known.sum())
-            without += int((~known).sum())
-            step.advance(int(known.sum()))
+            found += known
+            without += len(rows) - known
+            step.advance(known)
     return {
         "extractor": extractor.name,
         "version": extractor.version,
@@ -113,13 +108,13 @@ def import_features(
         "groups": groups,
         "candidates": found,
         "without": without,
-        "unknown": unknown,
+        "unknown": table.height - joined.height,
         "columns": columns,
     }
 
 
-def _table(path: Path) -> tuple[pl.DataFrame, str]:
-    """Read a table, and say which key it has."""
+def _table(path: Path) -> tuple[pl.DataFrame, str, list[str]]:
+    """Read a table, and say which key and which numeric columns it has."""
     try:
         frame = _from_npz(path) if path.suffix == ".npz" else pl.read_parquet(path)
     except FileNotFoundError:
@@ -130,14 +125,24 @@ def _table(path: Path) -> tuple[pl.DataFrame, str]:
             where=path,
             cure="give Parquet, or .npz without pickled objects",
         ) from None
-    for key in KEYS:
-        if key in frame.columns:
-            return frame.with_columns(pl.col(key).cast(pl.String())), key
-    raise DatasetError(
-        f"has no key: its columns are {', '.join(frame.columns[:6])} ...",
-        where=path,
-        cure="add a column " + " or ".join(KEYS) + " ('toolkit query' lists them)",
-    )
+    key = next((key for key in KEYS if key in frame.columns), None)
+    if key is None:
+        raise DatasetError(
+            f"has no key: its columns are {', '.join(frame.columns[:6])} ...",
+            where=path,
+            cure="add a column " + " or ".join(KEYS) + " ('toolkit query' lists them)",
+        )
+    types = {name: dtype for name, dtype in frame.schema.items() if name not in KEYS}
+    for name, dtype in types.items():
+        if not (dtype.is_numeric() or dtype == pl.Boolean):
+            raise DatasetError(
+                f"column {name!r} holds {dtype}, not numbers",
+                where=path,
+                cure="leave it out, or turn it into numbers",
+            )
+    if not types:
+        raise DatasetError(f"has no column but {key!r}", where=path)
+    return frame.with_columns(pl.col(key).cast(pl.String())), key, list(types)
 
 
 def _from_npz(path: Path) -> pl.DataFrame:
@@ -151,18 +156,3 @@ def _from_npz(path: Path) -> pl.DataFrame:
         given = range(matrix.shape[1]) if names is None else names.tolist()
         found.update({str(name): matrix[:, i] for i, name in enumerate(given)})
     return pl.DataFrame(found)
-
-
-def _numeric(table: pl.DataFrame, key: str, path: Path) -> list[str]:
-    columns = [name for name in table.columns if name not in KEYS]
-    wrong = [name for name in columns if not (table[name].dtype.is_numeric() or
-                                              table[name].dtype == pl.Boolean)]  # fmt: skip
-    if wrong:
-        raise DatasetError(
-            f"column {wrong[0]!r} holds {table[wrong[0]].dtype}, not numbers",
-            where=path,
-            cure="leave it out, or turn it into numbers",
-        )
-    if not columns:
-        raise DatasetError(f"has no column but {key!r}", where=path)
-    return columns

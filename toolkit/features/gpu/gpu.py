@@ -1,19 +1,23 @@
-"""Columns of the thread hierarchy: warps, occupancy, waves, memory runs, staging."""
+"""Columns of the thread hierarchy: warps, occupancy, waves, memory runs, staging, clocks.
+
+Clocks say how long resources would be busy: rough bounds that the tiles alone imply, of one
+multiprocessor, over what the task needs at the least, so that tasks of different sizes can be
+compared. They are no prediction: caches, instruction mix and overlap are left out. What they do is
+multiply quantities that a tree can only cut one at a time: the rounds of staging, say, and the
+waves of blocks that each wait for them.
+"""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from toolkit.features.gpu.clocks import clock_columns
+from toolkit.features.base import Floats
 from toolkit.features.gpu.memory import memory_columns
-from toolkit.features.loops.nest import Nest
+from toolkit.features.loops.nest import Nest, product
 from toolkit.features.loops.tiling import Tiling
 from toolkit.features.task.hardware import multiprocessors, shared_limit
-from toolkit.features.task.operation import REDUCTION, SPATIAL
+from toolkit.features.task.operation import GROUPED, REDUCTION, SPATIAL
 from toolkit.records import Task
-
-Floats = NDArray[np.float64]
 
 WARP = 32.0
 MAX_THREADS = 2048.0  # resident on one multiprocessor, compute capability 7.0 and 8.0
@@ -21,16 +25,19 @@ REGISTERS = 65536.0  # 32-bit, of one multiprocessor
 SHARED_BYTES = 98304.0  # usable on one multiprocessor, compute capability 7.0
 LANES = 64.0  # multiply-adds of one multiprocessor a clock, single precision
 RUN = 32.0  # elements of a full memory transaction, single precision
+LATENCY = 700.0  # clocks from a round's first copy until it has arrived, barriers included
+COPY = 4.0  # clocks in which a warp copies one element a lane: address, load, store, bounds
+MEMORY_BYTES = 8.0  # of device memory, a clock and multiprocessor (8 on a V100, 10 on an A100)
+CACHE_BYTES = 24.0  # of the second-level cache, a clock and multiprocessor
 
 
 def grid_nest(tiling: Tiling) -> Nest:
     """Grid of a template whose spatial levels are block, vthread, thread and own tile."""
     nest = Nest(tiling.rows)
-    levels = tiling.levels(SPATIAL)
-    if levels >= 3:
-        nest.blocks = [tiling.over(SPATIAL, 0)]
-        nest.vthreads = [tiling.over(SPATIAL, 1) if levels > 3 else np.ones(tiling.rows)]
-        nest.threads = [tiling.over(SPATIAL, 2 if levels > 3 else 1)]
+    level = tiling.thread_level
+    if level is not None:
+        nest.blocks, nest.threads = [tiling.over(0)], [tiling.over(level)]
+        nest.vthreads = [tiling.over(1) if level > 1 else np.ones(tiling.rows)]
     return nest
 
 
@@ -41,198 +48,186 @@ def gpu_columns(
 
     ``known`` holds the columns of the tiles (``Tiling.columns``) and of the operation.
     """
-    result: dict[str, Floats] = {}
     if not nest.threads:
-        return result
-    blocks, threads, vthreads = nest.blocks[0], nest.threads[0], nest.vthreads[0]
-    result["block_extent"], result["thread_extent"] = blocks, threads
-    result["vthread_extent"] = vthreads
-    warps = np.ceil(threads / WARP)
-    result["warps"] = warps
-    result["warp_fill"] = threads / (warps * WARP)
-    result["grid_threads"] = blocks * threads
-    result["points_per_thread"] = known["op_points"] / (blocks * threads)
-    result["cross_threads"] = np.broadcast_to(nest.across, tiling.rows).astype(np.float64)
-    _serial(nest, known, task, result)
-    staged = _staging(nest, tiling, known, threads, result)
-    result["staged_bytes"] = staged
-    result["shared_share"] = staged / shared_limit(task)
-    resident = _occupancy(tiling, known, warps, vthreads, staged, result)
-    _waves(known, task, blocks, threads, resident, result)
-    _traffic(tiling, known, blocks, staged, result)
-    result.update(_runs(tiling))
+        return {}
+    c = dict(known)
+    blocks, threads = nest.blocks[0], nest.threads[0]
+    c["block_extent"], c["thread_extent"], c["vthread_extent"] = blocks, threads, nest.vthreads[0]
+    c["warps"] = np.ceil(threads / WARP)
+    c["warp_fill"] = threads / (c["warps"] * WARP)
+    c["grid_threads"] = blocks * threads
+    c["points_per_thread"] = c["op_points"] / (blocks * threads)
+    c["cross_threads"] = np.broadcast_to(nest.across, tiling.rows).astype(np.float64)
+    # What starves a reduction (one thread that adds everything up) and a convolution with too few
+    # blocks is the same: the longest thread takes longer than the whole device would.
+    work = c["op_points"] * c["op_depth"]
+    c["serial_steps"] = work / (blocks * threads) if nest.serial is None else nest.serial
+    ideal = np.maximum(work / (multiprocessors(task) * LANES), 1.0)
+    c["serial_over_ideal"] = np.maximum(c["serial_steps"] / ideal, 1.0)
+    _staging(nest, tiling, c)
+    c["shared_share"] = c["staged_bytes"] / shared_limit(task)
+    _occupancy(tiling, c)
+    _waves(c, multiprocessors(task))
+    _traffic(tiling, c)
+    _runs(tiling, c)
     memory = memory_columns(tiling)
     if memory:
-        result.update(memory)
-        per_step = np.maximum(known["mid_volume"], 1.0)
-        size = tiling.operation.element_bytes
-        result["shared_per_fma"] = (
-            known["mid_data_bytes"] * memory["bank_data"]
-            + known["mid_weight_bytes"] * memory["bank_weight"]
-        ) / (size * per_step)
-        result["copy_sectors"] = (
-            known["stage_data_bytes"] * memory["sectors_data"]
-            + known["stage_weight_bytes"] * memory["sectors_weight"]
-        ) / (known["stage_data_bytes"] + known["stage_weight_bytes"])
-        result["sector_traffic"] = result["traffic_per_flop"] * result["copy_sectors"]
-    result.update(clock_columns(tiling, {**known, **result}, multiprocessors(task), LANES))
+        c.update(memory)
+        data, weight = c["stage_data_bytes"], c["stage_weight_bytes"]
+        reads = c["mid_data_bytes"] * c["bank_data"] + c["mid_weight_bytes"] * c["bank_weight"]
+        per_step = np.maximum(c["mid_volume"], 1.0)
+        c["shared_per_fma"] = reads / (tiling.operation.element_bytes * per_step)
+        sectors = data * c["sectors_data"] + weight * c["sectors_weight"]
+        c["copy_sectors"] = sectors / (data + weight)
+        c["sector_traffic"] = c["traffic_per_flop"] * c["copy_sectors"]
+    _loads(tiling, c)
+    _clocks(c, multiprocessors(task))
     if len(nest.threads) > 1:
-        others_threads = np.stack(nest.threads[1:])
-        others_blocks = np.stack(nest.blocks[1:])
-        result["other_threads_min"] = others_threads.min(axis=0)
-        result["other_threads_max"] = others_threads.max(axis=0)
-        result["other_blocks_min"] = others_blocks.min(axis=0)
-    return result
+        c["other_threads_min"] = np.min(nest.threads[1:], axis=0)
+        c["other_threads_max"] = np.max(nest.threads[1:], axis=0)
+        c["other_blocks_min"] = np.min(nest.blocks[1:], axis=0)
+    return c
 
 
-def _serial(nest: Nest, known: dict[str, Floats], task: Task, result: dict[str, Floats]) -> None:
-    """Iterations of the busiest thread, and how far they are from an even spread over all lanes.
-
-    What starves a reduction (one thread that adds everything up) and a convolution with too few
-    blocks is the same: the longest thread takes longer than the whole device would.
-    """
-    work = known["op_points"] * known["op_depth"]
-    serial = nest.serial
-    if serial is None:
-        serial = work / (nest.blocks[0] * nest.threads[0])
-    ideal = np.maximum(work / (multiprocessors(task) * LANES), 1.0)
-    result["serial_steps"] = serial
-    result["serial_over_ideal"] = np.maximum(serial / ideal, 1.0)
-
-
-def _staging(
-    nest: Nest, tiling: Tiling, known: dict[str, Floats], threads: Floats, result: dict[str, Floats]
-) -> Floats:
+def _staging(nest: Nest, tiling: Tiling, c: dict[str, Floats]) -> None:
     """Bytes that a block stages in shared memory in one round, and how its threads copy them.
 
     They follow from the tiles: the sizes in Ansor's copy steps are those of the program that was
     sampled first, and mutations of its tiles do not change them.
     """
-    size = tiling.operation.element_bytes
-    staged = known["stage_data_bytes"] + known["stage_weight_bytes"]
-    result["fetches_per_thread"] = staged / (size * threads)
+    lane = tiling.operation.element_bytes * c["thread_extent"]
+    c["staged_bytes"] = c["stage_data_bytes"] + c["stage_weight_bytes"]
+    c["fetches_per_thread"] = c["staged_bytes"] / lane
     for operand, length in zip(("data", "weight"), nest.fetch, strict=False):
         # The last round of a cooperative copy leaves threads idle when it does not fit.
-        rounds = known[f"stage_{operand}_bytes"] / (size * threads * length)
-        result[f"fetch_rounds_{operand}"] = rounds
-        result[f"fetch_fill_{operand}"] = rounds / np.ceil(rounds)
-    return np.asarray(staged)
+        rounds = c[f"stage_{operand}_bytes"] / (lane * length)
+        c[f"fetch_rounds_{operand}"] = rounds
+        c[f"fetch_fill_{operand}"] = rounds / np.ceil(rounds)
 
 
-def _occupancy(
-    tiling: Tiling,
-    known: dict[str, Floats],
-    warps: Floats,
-    vthreads: Floats,
-    staged: Floats,
-    result: dict[str, Floats],
-) -> Floats:
+def _occupancy(tiling: Tiling, c: dict[str, Floats]) -> None:
     """Blocks that one multiprocessor holds at a time, by warps, shared memory and registers.
 
     A warp that is not full takes as much room as one that is.
     """
-    size = tiling.operation.element_bytes
-    accumulators = known["mid_out_bytes"] / size * vthreads
-    operands = (known["mid_data_bytes"] + known["mid_weight_bytes"]) / size
-    result["thread_accumulators"] = accumulators
-    result["thread_operands"] = operands
-    result["shared_reuse"] = known["mid_volume"] / np.maximum(operands, 1.0)
+    size, warps = tiling.operation.element_bytes, c["warps"]
+    accumulators = c["mid_out_bytes"] / size * c["vthread_extent"]
+    operands = (c["mid_data_bytes"] + c["mid_weight_bytes"]) / size
+    c["thread_accumulators"] = accumulators
+    c["thread_operands"] = operands
+    c["shared_reuse"] = c["mid_volume"] / np.maximum(operands, 1.0)
     registers = np.minimum(accumulators + np.minimum(operands, 64) + 24, 255)
     limits = [
         MAX_THREADS / (warps * WARP),
-        SHARED_BYTES / np.maximum(staged, 1.0),
+        SHARED_BYTES / np.maximum(c["staged_bytes"], 1.0),
         REGISTERS / (registers * warps * WARP),
         np.full(tiling.rows, 32.0),
     ]
     resident = np.maximum(np.floor(np.minimum.reduce(limits)), 1.0)
-    result["resident_blocks"] = resident
-    result["occupancy"] = np.minimum(resident * warps * WARP / MAX_THREADS, 1.0)
-    result["resident_warps"] = resident * warps
+    c["resident_blocks"] = resident
+    c["occupancy"] = np.minimum(resident * warps * WARP / MAX_THREADS, 1.0)
+    c["resident_warps"] = resident * warps
     # Independent multiply-adds in flight hide latency where warps are few.
-    result["parallel_slack"] = resident * warps * np.minimum(accumulators, 64)
-    return np.asarray(resident)
+    c["parallel_slack"] = resident * warps * np.minimum(accumulators, 64)
 
 
-def _waves(
-    known: dict[str, Floats],
-    task: Task,
-    blocks: Floats,
-    threads: Floats,
-    resident: Floats,
-    result: dict[str, Floats],
-) -> None:
+def _waves(c: dict[str, Floats], processors: float) -> None:
     """How evenly the grid fills the multiprocessors, and a lower bound of the compute time."""
-    processors = multiprocessors(task)
+    blocks, resident = c["block_extent"], c["resident_blocks"]
     rounds = np.ceil(blocks / processors)
-    waves = np.ceil(blocks / (processors * resident))
-    result["hw_multiprocessors"] = np.full(len(blocks), processors)
-    result["blocks_per_processor"] = blocks / processors
-    result["processor_fill"] = blocks / (processors * rounds)
-    result["wave_fill"] = blocks / (processors * resident * waves)
-    result["waves"] = waves
-    per_block = known["flops"] / (2.0 * blocks)
-    lanes = np.minimum(np.ceil(threads / WARP) * WARP, LANES)
-    useful = threads / (np.ceil(threads / WARP) * WARP)
-    result["compute_clocks"] = rounds * per_block / (lanes * useful)
-    ideal = known["flops"] / (2.0 * processors * LANES)
-    result["compute_share"] = ideal / result["compute_clocks"]
+    c["hw_multiprocessors"] = np.full(len(blocks), processors)
+    c["blocks_per_processor"] = blocks / processors
+    c["processor_fill"] = blocks / (processors * rounds)
+    c["waves"] = np.ceil(blocks / (processors * resident))
+    c["wave_fill"] = blocks / (processors * resident * c["waves"])
+    lanes = np.minimum(c["warps"] * WARP, LANES)
+    c["compute_clocks"] = rounds * (c["flops"] / (2.0 * blocks)) / (lanes * c["warp_fill"])
+    c["compute_share"] = c["flops"] / (2.0 * processors * LANES) / c["compute_clocks"]
 
 
-def _traffic(
-    tiling: Tiling,
-    known: dict[str, Floats],
-    blocks: Floats,
-    staged: Floats,
-    result: dict[str, Floats],
-) -> None:
+def _traffic(tiling: Tiling, c: dict[str, Floats]) -> None:
     """Bytes that all blocks stage over all rounds, beside the work and what must be read."""
-    per_round = tiling.inside(tiling.cuts()[3])
-    inside = np.ones(tiling.rows)
-    for role in REDUCTION:
-        inside = inside * per_round.get(role, 1.0)
-    rounds = known["op_depth"] / np.maximum(inside, 1.0)
-    result["stage_rounds"] = rounds
-    result["stage_depth"] = inside
-    result["traffic_bytes"] = blocks * rounds * staged
-    result["traffic_per_flop"] = result["traffic_bytes"] / known["flops"]
-    least = known["op_data_bytes"] + known["op_weight_bytes"] + known["op_out_bytes"]
-    result["traffic_over_least"] = (result["traffic_bytes"] + known["op_out_bytes"]) / least
+    stage = tiling.inside(*tiling.cuts()["stage"])
+    c["stage_depth"] = product((stage[role] for role in REDUCTION), tiling.rows)
+    c["stage_rounds"] = c["op_depth"] / np.maximum(c["stage_depth"], 1.0)
+    c["traffic_bytes"] = c["block_extent"] * c["stage_rounds"] * c["staged_bytes"]
+    c["traffic_per_flop"] = c["traffic_bytes"] / c["flops"]
+    least = c["op_data_bytes"] + c["op_weight_bytes"] + c["op_out_bytes"]
+    c["traffic_over_least"] = (c["traffic_bytes"] + c["op_out_bytes"]) / least
 
 
-def _runs(tiling: Tiling) -> dict[str, Floats]:
+def _runs(tiling: Tiling, c: dict[str, Floats]) -> None:
     """What the 32 threads of a warp do side by side, and how long their memory runs are.
 
     Threads are numbered with the last spatial loop fastest. A warp that spans few values of a loop
     reads that operand by broadcast; a thread's own tile is the stride between its neighbours.
     """
-    roles = [role for role in tiling.factors if role in SPATIAL]
-    levels = tiling.levels(SPATIAL)
-    if levels < 3:
-        return {}
-    level = 2 if levels > 3 else 1
+    if tiling.thread_level is None:
+        return
     rest = np.full(tiling.rows, WARP)
-    result: dict[str, Floats] = {}
-    own = tiling.inside(tiling.cuts()[2])
-    stage = tiling.inside(tiling.cuts()[3])
-    for role in reversed(roles):
-        factors = tiling.factors[role]
-        extent = factors[level] if len(factors) > level else np.ones(tiling.rows)
-        lanes = np.minimum(extent, rest)
+    for role in reversed(tiling.spatial):
+        lanes = np.minimum(tiling.level(role, tiling.thread_level), rest)
         rest = np.maximum(np.floor(rest / np.maximum(lanes, 1.0)), 1.0)
-        result[f"warp_{role}"] = lanes
-    last = roles[-1] if roles else "w"
-    stride = own.get(last, np.ones(tiling.rows))
-    result["warp_stride"] = stride
-    result["store_run"] = np.minimum(result.get(f"warp_{last}", stride), RUN) / stride
-    result["last_block"] = stage.get(last, np.ones(tiling.rows))
+        c[f"warp_{role}"] = lanes
+    operation, last = tiling.operation, tiling.spatial[-1]
+    stage = tiling.inside(*tiling.cuts()["stage"])
+    c["warp_stride"] = tiling.inside(*tiling.cuts()["mid"])[last]
+    c["store_run"] = np.minimum(c[f"warp_{last}"], RUN) / c["warp_stride"]
+    c["last_block"] = stage[last]
     # Contiguous elements of one staged row of each operand.
-    width = stage.get("w", 1.0) * 1.0
-    whole_w = stage.get("w", np.ones(tiling.rows)) >= tiling.operation.extent("w")
-    data_run = width * tiling.operation.stride[1] + stage.get("kw", 1.0) - 1
-    data_run = np.where(whole_w, data_run * stage.get("h", 1.0), data_run)
-    result["data_run"] = data_run * np.ones(tiling.rows)
-    kernel = stage.get("kh", 1.0) * stage.get("kw", 1.0)
-    whole = float(tiling.operation.extent("kh") * tiling.operation.extent("kw"))
-    weight_run = np.where(kernel >= whole, stage.get("ci", 1.0) * kernel, stage.get("kw", 1.0))
-    result["weight_run"] = weight_run * np.ones(tiling.rows)
-    return result
+    row = stage["w"] * operation.stride[1] + stage["kw"] - 1
+    c["data_run"] = np.where(stage["w"] >= operation.extent("w"), row * stage["h"], row)
+    kernel = stage["kh"] * stage["kw"]
+    whole = kernel >= operation.extent("kh") * operation.extent("kw")
+    c["weight_run"] = np.where(whole, stage["ci"] * kernel, stage["kw"])
+
+
+def _loads(tiling: Tiling, c: dict[str, Floats]) -> None:
+    """What a thread reads of shared memory for a multiply-add, over all virtual threads.
+
+    ``step_`` when only one step of the reduction is held in registers, ``round_`` when nothing is
+    read twice between two rounds of staging (an unrolled window of a convolution), both with bank
+    conflicts.
+    """
+    operation, one = tiling.operation, np.ones(tiling.rows)
+    # Virtual threads lie apart: each reads an input of its own unless they differ in channels.
+    data_copies, weight_copies = one, one
+    for role in SPATIAL:
+        virtual = c.get(f"vthread_{role}", one)
+        if role != "co" or operation.family in GROUPED:
+            data_copies = data_copies * virtual
+        if role == "co" or (role == "n" and operation.family == "batch_matmul"):
+            weight_copies = weight_copies * virtual
+    levels = max(tiling.levels(REDUCTION), 1)
+    for word, level in (("step", levels), ("round", min(1, levels - 1))):
+        inside = tiling.inside(tiling.cuts()["mid"][0], level)
+        data, weight, _ = operation.elements(inside)
+        data, weight = data * data_copies, weight * weight_copies
+        volume = c["vthread_extent"] * product(inside.values(), tiling.rows)
+        loads = data * c.get("bank_data", one) + weight * c.get("bank_weight", one)
+        c[f"{word}_loads_per_fma"] = loads / volume
+    c["round_volume"], c["round_operands"] = volume, data + weight
+
+
+def _clocks(c: dict[str, Floats], processors: float) -> None:
+    """Clocks of the rounds that blocks wait for one after the other, and of what is busiest.
+
+    ``clocks_most`` and ``clocks_sum`` join both; busy are arithmetic and copies, shared memory, and
+    cache.
+    """
+    work = c["op_points"] * c["op_depth"]
+    needed = c["op_data_bytes"] + c["op_weight_bytes"] + c["op_out_bytes"]
+    least = np.maximum(work / LANES, needed / MEMORY_BYTES) / processors
+    blocks, warps, rounds = c["block_extent"], c["warps"], c["stage_rounds"]
+    own = np.ceil(blocks / processors)
+    shared = own * warps * work / (blocks * c["thread_extent"]) * c["round_loads_per_fma"]
+    copies = own * warps * c["fetches_per_thread"] * rounds * COPY
+    # Four sectors hold what 32 lanes need; more are read for nothing.
+    sectors = np.maximum(c.get("copy_sectors", np.full(len(blocks), 4.0)) / 4.0, 1.0)
+    cache = own * rounds * c["staged_bytes"] * sectors / CACHE_BYTES
+    busy = np.maximum.reduce([c["compute_clocks"] + copies, shared, cache]) / least
+    one_after_another = np.ceil(own / np.minimum(c["resident_blocks"], own))
+    # The last round's results are stored: as long as one round more.
+    c["clocks_latency"] = one_after_another * (rounds + 1.0) * LATENCY / least
+    c["clocks_most"] = np.maximum(busy, c["clocks_latency"])
+    c["clocks_sum"] = busy + c["clocks_latency"]

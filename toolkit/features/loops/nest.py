@@ -1,17 +1,33 @@
-"""A schedule's loop nest as both step languages tell it: what ``primitives`` computes from."""
+"""A schedule's loop nest as both step languages tell it: what ``primitives`` computes from.
+
+What a log does not tell of an extent is NaN.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from toolkit.features.base import CandidateGroup
-from toolkit.records import Knob
+from toolkit.features.base import CandidateGroup, Floats
 
-Floats = NDArray[np.float64]
+
+@dataclass(eq=False)
+class Loop:
+    """A loop of a block or stage: its extent, one value a candidate, and whether it adds up.
+
+    ``place`` is the iterator of the block that it walks; consumers and producers are taken to
+    number theirs alike, which holds from the front for all that reduces its last axes. ``source``
+    names the knob that splits it, ``block`` its block.
+    """
+
+    extent: Floats
+    place: int = 0
+    reduces: bool = False
+    source: str = ""
+    block: str = ""
 
 
 @dataclass
@@ -27,13 +43,8 @@ class Axis:
 
     @property
     def extent(self) -> float:
-        """Extent of the loop: the product of its levels (their median, should padding differ).
-
-        1 where no candidate tells it.
-        """
-        products = self.levels[0]
-        for level in self.levels[1:]:
-            products = products * level
+        """Product of its levels (their median, should padding differ); 1 where none tells it."""
+        products = math.prod(self.levels[1:], start=self.levels[0])
         if len(products) and (products == products[0]).all():
             return float(products[0])
         known = products[np.isfinite(products)]
@@ -44,12 +55,8 @@ class Axis:
 class Region:
     """A loop nest at the root of a CPU program: one start of the thread pool, or a serial part.
 
-    Attributes
-    ----------
-    extent
-        Of its parallel loop; 1 where one thread runs it, NaN where it is unknown.
-    steps
-        Iterations of all its blocks; 0 for candidates that have no such nest, NaN unknown.
+    ``extent`` is that of its parallel loop, 1 where one thread runs it; ``steps`` are the
+    iterations of all its blocks, 0 for candidates that have no such nest.
     """
 
     extent: Floats
@@ -58,98 +65,75 @@ class Region:
 
 @dataclass
 class Nest:
-    """What the steps or the trace of one sketch say, one value a candidate everywhere.
-
-    Attributes
-    ----------
-    axes
-        Split loops of the stage that does the work, in the order of its iterators.
-    label
-        Name of that stage or of the workload, for a hint at what it computes.
-    blocks, threads, vthreads
-        Extents bound to the grid, of each kernel in program order (GPU).
-    parallel, vector
-        Extent of the parallel loop around the main stage, and of the vectorised loops (CPU).
-    fused
-        The loops that the parallel one was fused of, outermost first: the knob that splits each
-        (empty: none does), and its extent, 1 where a candidate does not fuse it.
-    regions
-        Nests at the root of the program (CPU).
-    least
-        Iterations of the program where no block is inlined and nothing is computed twice.
-    unroll
-        Largest step of automatic unrolling.
-    fetch
-        Vector length of each staged operand's copy: input first, then weights.
-    located
-        Depth at which each movable stage is attached (-1 root, -2 inlined).
-    across
-        Threads that reduce together, 1 where none do.
-    serial
-        Iterations of the busiest thread, over all kernels; ``None``: the main stage tells them.
-    inlined, cached
-        How many stages were inlined, and how many cache stages were added.
-    """
+    """What the steps or the trace of one sketch say, one value a candidate everywhere."""
 
     rows: int
+    # Split loops of the stage that does the work, in the order of its iterators; that stage's or
+    # the workload's name hints at what it computes.
     axes: list[Axis] = field(default_factory=list)
     label: str = ""
+    # GPU: extents bound to the grid, of each kernel; threads that reduce together; iterations of
+    # the busiest thread over all kernels (``None``: the main stage tells them).
     blocks: list[Floats] = field(default_factory=list)
     threads: list[Floats] = field(default_factory=list)
     vthreads: list[Floats] = field(default_factory=list)
-    parallel: Floats | None = None
-    vector: Floats | None = None
-    fused: list[tuple[str, Floats]] = field(default_factory=list)
-    regions: list[Region] = field(default_factory=list)
-    least: float | None = None
-    unroll: Floats | None = None
-    fetch: list[Floats] = field(default_factory=list)
-    located: list[Floats] = field(default_factory=list)
     across: Floats | float = 1.0
     serial: Floats | None = None
+    # CPU: the vectorised loops; the parallel loop around the main stage, and the loops that it was
+    # fused of, outermost first: the knob that splits each (empty: none does) and its extent, 1
+    # where a candidate does not fuse it; the nests at the root of the program.
+    vector: Floats | None = None
+    parallel: Floats | None = None
+    fused: list[tuple[str, Floats]] = field(default_factory=list)
+    regions: list[Region] = field(default_factory=list)
+    # Iterations of the program where no block is inlined and nothing is computed twice.
+    least: float | None = None
+    # Largest step of automatic unrolling; vector lengths of the copies of input and weights.
+    unroll: Floats | None = None
+    fetch: list[Floats] = field(default_factory=list)
+    # Depth at which each movable stage is attached (-1 root, -2 inlined); stages that were inlined,
+    # and cache stages that were added.
+    located: list[Floats] = field(default_factory=list)
     inlined: int = 0
     cached: int = 0
 
 
-def knob_parts(group: CandidateGroup, knob: Knob) -> list[Floats]:
-    """Parts of a knob, one vector each; a factor that the log does not tell (0) is NaN."""
-    parts = group.decisions[:, knob.offset : knob.offset + knob.width].astype(np.float64)
-    if knob.kind == "tile":
-        parts[parts <= 0] = np.nan
-    return list(parts.T)
+class Replay:
+    """A group's schedule while it is replayed: its nest, and the knobs that are left."""
+
+    def __init__(self, group: CandidateGroup) -> None:
+        self.group, self.rows = group, len(group)
+        self.nest = Nest(self.rows)
+        self.unknown = np.full(self.rows, np.nan)
+        self._knobs = iter(group.sketch.knobs)
+
+    def decide(self) -> tuple[str, list[Floats]]:
+        """Name of the next knob, and its parts; a factor that the log does not tell (0) is NaN."""
+        knob = next(self._knobs)
+        place = slice(knob.offset, knob.offset + knob.width)
+        parts = self.group.decisions[:, place].astype(np.float64)
+        if knob.kind == "tile":
+            parts[parts <= 0] = np.nan
+        return knob.name, list(parts.T)
 
 
-def product(levels: Sequence[Floats | None], rows: int) -> Floats | None:
-    """Product of loop extents; ``None`` as soon as one of them is unknown."""
-    result = np.ones(rows)
-    for level in levels:
-        if level is None:
-            return None
-        result = result * level
-    return result
+def product(levels: Iterable[Floats], rows: int) -> Floats:
+    """Product of loop extents."""
+    first, *others = [*levels] or [np.ones(rows)]
+    return math.prod(others, start=first)
 
 
-def running_product(levels: Sequence[Floats | None], count: Floats, rows: int) -> Floats:
-    """Product of the first ``count`` levels, which differs between candidates; NaN: unknown."""
-    result = np.ones(rows)
-    for place, level in enumerate(levels):
-        inside = count > place
-        factor = np.full(rows, np.nan) if level is None else level
-        result = np.where(inside, result * factor, result)
-    return result
+def running_product(levels: Sequence[Floats], count: Floats, rows: int) -> Floats:
+    """Product of the first ``count`` levels, which differs between candidates."""
+    return product((np.where(count > place, x, 1.0) for place, x in enumerate(levels)), rows)
 
 
-def bounded_product(levels: Sequence[Floats | None], limit: Floats, rows: int) -> Floats:
+def bounded_product(levels: Sequence[Floats], limit: Floats, rows: int) -> Floats:
     """Product of leading levels as long as it stays within a limit (TVM's rule of fusing).
 
     TVM ``src/meta_schedule/postproc/rewrite_parallel_vectorize_unroll.cc``: loops are fused one
     by one while the product does not exceed the annotated maximal extent.
     """
-    result = np.ones(rows)
-    growing = np.ones(rows, dtype=bool)
-    for level in levels:
-        if level is None:
-            break
-        growing &= result * level <= limit
-        result = np.where(growing, result * level, result)
-    return result
+    factors = np.stack([np.ones(rows), *levels])
+    growing = np.logical_and.accumulate(np.cumprod(factors, axis=0) <= limit)
+    return np.asarray(np.where(growing, factors, 1.0).prod(axis=0))

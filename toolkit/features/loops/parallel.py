@@ -1,4 +1,10 @@
-"""What running in parallel costs: balance, shares of threads, starts, serial parts.
+"""What runs in parallel: the nests at the root of a program, and what threads cost.
+
+MetaSchedule leaves the parallel loops to a postprocessor, whose rule is followed here without TVM
+(``src/s_tir/meta_schedule/postproc/rewrite_parallel_vectorize_unroll.cc``, TVM 0.27): the leading
+loops of every nest are fused up to the one with which their product exceeds the annotated extent,
+no further than the first that reduces or holds two statements. A block alone in its nest whose
+loops and accesses are one run of memory is fused whole and cut into vectors.
 
 TVM cuts a parallel loop into one run of ``ceil(extent / cores)`` iterations for each thread
 (``src/target/llvm/codegen_cpu.cc``, ``src/runtime/thread_pool.cc``); the busiest thread has a whole
@@ -9,14 +15,173 @@ says how many cores there are, what needs them is absent.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
-from toolkit.features.loops.nest import Floats, Region
-from toolkit.features.loops.tiling import Cut, Tiling
+from toolkit.features.base import Floats
+from toolkit.features.loops.nest import Loop, Region
+from toolkit.features.loops.tiling import Tiling
+
+ROOT, INLINED = -1, -2
 
 PROCESSORS = (4, 8, 16, 32)
 """Numbers of processors for which the balance of a parallel loop is given."""
+
+_FOREIGN = -1
+"""Place of a loop that walks no iterator of the block inside it."""
+
+
+@dataclass
+class Placed:
+    """A block as the trace leaves it: its own loops, and the loop of another that it moved into.
+
+    ``volume`` counts its iterations where nothing is computed twice. ``depth`` is the index of that
+    loop on the other's path, ``ROOT`` or ``INLINED``; ``into`` names the other, and is ``None`` for
+    the next block that is not inlined.
+    """
+
+    name: str
+    volume: Floats | float
+    loops: list[Loop] = field(default_factory=list)
+    depth: Floats | float = float(ROOT)
+    into: str | None = None
+    tiled: bool = False
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Annotated extents of fused loops, and volumes that lie in memory in one run."""
+
+    parallel: Floats
+    vector: Floats
+    runs: frozenset[float]
+
+
+def root_regions(
+    blocks: Sequence[Placed], limits: Limits, rows: int, main: int
+) -> tuple[list[Region], Floats, list[tuple[str, Floats]]]:
+    """Find the nests that remain at the root.
+
+    Returns one region for each block that stays there in any candidate, the extent of the parallel
+    loop around the block ``main``, and the loops that it was fused of, outermost first, with the
+    knob that splits each (extent 1 where a candidate does not fuse it).
+    """
+    depth = np.stack([np.broadcast_to(block.depth, rows) for block in blocks])
+    # Index of the block that each moved into, by candidate (its own where it did not).
+    names = {block.name: place for place, block in enumerate(blocks)}
+    into = np.empty(depth.shape, dtype=np.intp)
+    following = np.full(rows, len(blocks) - 1)
+    for place, block in reversed(list(enumerate(blocks))):
+        into[place] = following if block.into is None else names.get(block.into, place)
+        following = np.where(depth[place] > INLINED, place, following)
+    home = np.where(depth >= 0, into, np.arange(len(blocks))[:, None])
+    column = np.arange(rows)
+    for _ in range((len(blocks) - 1).bit_length()):  # each time twice as far
+        home = home[home, column]
+    steps = _steps(blocks, depth, into, rows)
+    regions = []
+    around = np.ones(rows)
+    fused: list[tuple[str, Floats]] = []
+    for place, block in enumerate(blocks):
+        members = (home == place) & (depth > INLINED)
+        if not members[place].any():
+            continue
+        inside = members & (depth >= 0)
+        shallowest = np.where(inside, depth, np.inf).min(axis=0)
+        extent, loops = _parallel(block, limits, shallowest, rows)
+        total = np.where(members, steps, 0.0).sum(axis=0)
+        regions.append(Region(np.where(members[place], extent, 1.0), total))
+        around = np.where(home[main] == place, extent, around)
+        if place == main:
+            fused = loops
+    return regions, around, fused
+
+
+def _parallel(
+    block: Placed, limits: Limits, shallowest: Floats, rows: int
+) -> tuple[Floats, list[tuple[str, Floats]]]:
+    """Extent of a root nest's parallel loop, and its fused loops; others move in at ``shallowest``.
+
+    1 where one thread runs it all.
+    """
+    extent = np.ones(rows)
+    growing = np.ones(rows, dtype=bool)
+    fused: list[tuple[str, Floats]] = []
+    alone = np.isinf(shallowest)
+    spatial = len(block.loops) > 0 and not any(loop.reduces for loop in block.loops)
+    last = np.full(rows, float(len(block.loops)))
+    if spatial:
+        # So many of the last loops are fused into the vectorised one. A loop that holds another
+        # block cannot be vectorised, nor can those around it.
+        inwards = np.cumprod([loop.extent for loop in reversed(block.loops)], axis=0)
+        vectorised = np.logical_and.accumulate(inwards <= limits.vector).sum(axis=0)
+        last -= np.minimum(vectorised, np.where(alone, last, last - 1 - shallowest))
+    for place, loop in enumerate(block.loops):
+        if loop.reduces or not growing.any():
+            break
+        taken = growing & (place <= shallowest) & (place < last)
+        length = np.where(taken, loop.extent, 1.0)
+        extent = extent * length
+        fused.append((loop.source, length))
+        growing = taken & ~(extent > limits.parallel)
+    if spatial:
+        volume = np.broadcast_to(block.volume, rows)
+        whole = alone & (volume > 1) & np.isin(volume, list(limits.runs))
+        extent = np.where(whole, np.ceil(volume / limits.vector), extent)
+    return extent, fused
+
+
+def _steps(blocks: Sequence[Placed], depth: Floats, into: NDArray[np.intp], rows: int) -> Floats:
+    """Iterations of each block, with those that are computed again for every outer iteration.
+
+    A block inside loops that do not walk any iterator of its own is computed anew in each. Loops of
+    tiled blocks are left out: which of them walk the iterators of a producer, the trace does not
+    tell.
+    """
+    steps = np.stack([np.broadcast_to(block.volume, rows) for block in blocks]).astype(np.float64)
+    again = (depth >= 0) & ~np.array([block.tiled for block in blocks])[into]
+    # Loops around each block and its own: the candidates that have one there, extent, iterator.
+    paths: dict[int, list[tuple[NDArray[np.bool_], Floats, int]]] = {}
+
+    def path(place: int) -> list[tuple[NDArray[np.bool_], Floats, int]]:
+        if place in paths:
+            return paths[place]
+        paths[place] = []  # of what moved into itself, should a damaged trace say so
+        loops = []
+        own = {loop.place for loop in blocks[place].loops if not loop.reduces}
+        walked: dict[int, Floats] = {}
+        for other in range(len(blocks)):
+            moved = again[place] & (into[place] == other)
+            if other == place or not moved.any():
+                continue
+            before = np.zeros(rows)
+            for there, extent, iterator in path(other):
+                here = there & moved & (before <= depth[place])
+                before += there
+                if not here.any():
+                    continue
+                length = np.where(here, extent, 1.0)
+                if iterator in own:
+                    walked[iterator] = walked.get(iterator, np.ones(rows)) * length
+                else:
+                    steps[place] *= length
+                loops.append((here, extent, iterator if iterator in own else _FOREIGN))
+        for loop in blocks[place].loops:
+            extent = loop.extent
+            if loop.place in walked and not loop.reduces:
+                # What outer loops walk already is left out of the first loops of the iterator.
+                done = walked[loop.place]
+                walked[loop.place] = np.maximum(done / extent, 1.0)
+                extent = np.maximum(extent / done, 1.0)
+            loops.append((np.ones(rows, dtype=bool), extent, loop.place))
+        paths[place] = loops
+        return loops
+
+    for place in np.flatnonzero(again.any(axis=1)).tolist():
+        path(place)
+    return steps
 
 
 def parallel_columns(extent: Floats, cores: float, flops: Floats) -> dict[str, Floats]:
@@ -41,8 +206,9 @@ def share_columns(
     candidate does not fuse it.
     """
     rounds = np.ceil(extent / cores)
-    task = tiling.inside(Cut("all", 0, 0))
-    whole = sum(tiling.operation.elements(task)) * tiling.operation.element_bytes
+    task = tiling.inside(0, 0)
+    elements = tiling.operation.elements
+    whole = sum(elements(task)) * tiling.operation.element_bytes
     share = dict(task)
     left = rounds
     for role, length in reversed(loops):
@@ -50,8 +216,8 @@ def share_columns(
         # A run of iterations goes through the inner loops first.
         share[role] = share[role] / length * np.minimum(length, left)
         left = np.ceil(left / length)
-    result = _bytes("task", tiling, task)
-    result.update(_bytes("thread", tiling, share))
+    result = tiling.byte_columns("task", elements(task))
+    result.update(tiling.byte_columns("thread", elements(share)))
     # What all threads touch together, over what there is: weights or inputs that several need.
     result["thread_sharing"] = result["thread_bytes"] * np.minimum(cores, extent) / whole
     return result
@@ -83,14 +249,3 @@ def region_columns(
     if least is not None:
         result["steps_over_least"] = total / least
     return result
-
-
-def _bytes(prefix: str, tiling: Tiling, inside: dict[str, Floats]) -> dict[str, Floats]:
-    data, weight, out = tiling.operation.elements(inside)
-    size = tiling.operation.element_bytes
-    return {
-        f"{prefix}_data_bytes": data * size,
-        f"{prefix}_weight_bytes": weight * size,
-        f"{prefix}_out_bytes": out * size,
-        f"{prefix}_bytes": (data + weight + out) * size,
-    }

@@ -19,62 +19,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from toolkit.features.task.operation import REDUCTION, SPATIAL, Operation
-
-Floats = NDArray[np.float64]
-
-CUTS = ("reg", "core", "mid", "stage", "outer")
+from toolkit.features.base import Floats
+from toolkit.features.loops.nest import product
+from toolkit.features.task.operation import REDUCTION, ROLES, SPATIAL, Operation
 
 VECTOR_BITS = (128, 256, 512)
-
-
-@dataclass(frozen=True)
-class Cut:
-    """Which levels lie inside: spatial ones from ``spatial`` on, reduction from ``reduction``.
-
-    A level beyond the last means that none lies inside.
-    """
-
-    name: str
-    spatial: int
-    reduction: int
-
-
-def cuts_of(spatial_levels: int, reduction_levels: int, gpu: bool) -> tuple[Cut, ...]:
-    """Return the five cuts of a nest with so many levels, outermost level 0."""
-    s, r = spatial_levels, reduction_levels
-    if gpu:
-        # block, vthread, thread, inner...: a thread's tile begins behind the thread level
-        own = min(3, s - 1) if s > 3 else s - 1
-        return (
-            Cut("reg", s - 1, r),
-            Cut("core", s - 1, max(r - 1, 0)),
-            Cut("mid", own, max(r - 1, 0)),
-            Cut("stage", min(1, s - 1), min(1, max(r - 1, 0))),
-            Cut("outer", min(1, s - 1), 0),
-        )
-    return (
-        Cut("reg", s - 1, r),
-        Cut("core", s - 1, max(r - 1, 0)),
-        Cut("mid", max(s - 2, min(1, s - 1)), max(r - 1, 0)),
-        Cut("stage", max(s - 2, min(1, s - 1)), 0),
-        Cut("outer", min(1, s - 1), 0),
-    )
 
 
 @dataclass(frozen=True)
 class Tiling:
     """Tile factors of one group of candidates, by role, outermost level first.
 
-    ``factors[role][level]`` has one value a candidate, NaN where it is not known. Roles may have
-    several levels or one (not tiled). ``vector`` is the role along whose innermost factor the
-    lanes of a vector lie: the output's channels, or the depth where partial sums are kept side by
-    side and added up at the end. ``packed`` is the block of channels in which the input lies, where
-    that is no tile of the depth (depthwise convolutions have none).
+    ``factors[role][level]`` has one value a candidate, NaN where it is not known; a role of one
+    level is not tiled. ``vector`` is the role along whose innermost factor the lanes of a vector
+    lie: the output's channels, or the depth where partial sums are kept side by side. ``packed`` is
+    the block of channels in which the input lies, where that is no tile of the depth (depthwise).
     """
 
     operation: Operation
@@ -84,101 +47,133 @@ class Tiling:
     vector: str = "co"
     packed: Floats | None = None
 
-    def inside(self, cut: Cut) -> dict[str, Floats]:
-        """Size of each role inside a cut."""
+    @property
+    def spatial(self) -> list[str]:
+        """Spatial roles in the order of their loops."""
+        return [role for role in self.factors if role in SPATIAL]
+
+    @property
+    def thread_level(self) -> int | None:
+        """Level of the threads on a GPU: behind the blocks and, where there are, vthreads."""
+        levels = self.levels(SPATIAL)
+        return None if levels < 3 else 2 if levels > 3 else 1
+
+    def inside(self, spatial: int, reduction: int) -> dict[str, Floats]:
+        """Size of each role inside these levels, 1 where it is absent or has no such level."""
         result = {}
         for role, levels in self.factors.items():
-            first = cut.spatial if role in SPATIAL else cut.reduction
-            result[role] = _product(levels[first:], self.rows)
-        return result
+            result[role] = product(levels[spatial if role in SPATIAL else reduction :], self.rows)
+        absent = [role for role in ROLES if role not in self.factors]
+        return result | dict.fromkeys(absent, np.ones(self.rows))
 
     def levels(self, roles: Sequence[str]) -> int:
         """Most levels that any of the roles has."""
         return max((len(self.factors.get(role, ())) for role in roles), default=0)
 
-    def cuts(self) -> tuple[Cut, ...]:
-        """The five cuts of this nest."""
-        return cuts_of(max(self.levels(SPATIAL), 1), max(self.levels(REDUCTION), 1), self.gpu)
+    def cuts(self) -> dict[str, tuple[int, int]]:
+        """First spatial and first reduction level inside each cut, outermost level 0."""
+        s, r = max(self.levels(SPATIAL), 1), max(self.levels(REDUCTION), 1)
+        outer = min(1, s - 1)
+        if self.gpu:
+            # block, vthread, thread, inner...: a thread's tile begins behind the thread level
+            mid, stage = (min(3, s - 1), r - 1), (outer, min(1, r - 1))
+        else:
+            mid, stage = (max(s - 2, outer), r - 1), (max(s - 2, outer), 0)
+        core = (s - 1, r - 1)
+        return {"reg": (s - 1, r), "core": core, "mid": mid, "stage": stage, "outer": (outer, 0)}
 
-    def over(self, roles: Sequence[str], level: int) -> Floats:
-        """Product over roles of one level's factors (1 where a role has no such level)."""
-        own = [self.factors[r][level] for r in roles if len(self.factors.get(r, ())) > level]
-        return _product(own, self.rows)
+    def level(self, role: str, level: int) -> Floats:
+        """Factors of a role's level, 1 where there is none."""
+        levels = self.factors.get(role, ())
+        return levels[level] if len(levels) > level else np.ones(self.rows)
+
+    def over(self, level: int) -> Floats:
+        """Product over the spatial roles of one level's factors."""
+        return product((self.level(role, level) for role in SPATIAL), self.rows)
 
     def columns(self, vector_bytes: float) -> dict[str, Floats]:
         """Feature columns of the tiles; ``vector_bytes`` is the width of a vector register."""
         result: dict[str, Floats] = {}
-        size = self.operation.element_bytes
-        lanes = max(vector_bytes / size, 1.0)
+        lanes = max(vector_bytes / self.operation.element_bytes, 1.0)
         for role, levels in self.factors.items():
-            if len(levels) < 2:
-                continue
-            result[f"tile_{role}_l0"] = levels[0]
-            result[f"tile_{role}_reg"] = levels[-1]
-            result[f"tile_{role}_block"] = _product(levels[1:], self.rows)
+            if len(levels) > 1:
+                result[f"tile_{role}_l0"] = levels[0]
+                result[f"tile_{role}_reg"] = levels[-1]
+                result[f"tile_{role}_block"] = product(levels[1:], self.rows)
             if len(levels) > 2:
-                result[f"tile_{role}_mid"] = _product(levels[1:-1], self.rows)
+                result[f"tile_{role}_mid"] = product(levels[1:-1], self.rows)
         if self.gpu and self.levels(SPATIAL) >= 4:
-            for word, level in (("block", 0), ("vthread", 1), ("thread", 2)):
-                result[f"{word}_extent"] = self.over(SPATIAL, level)
-                for role in ("co", "h", "w", "n"):
+            for level, word in enumerate(("block", "vthread", "thread")):
+                result[f"{word}_extent"] = self.over(level)
+                for role in SPATIAL:
                     if len(self.factors.get(role, ())) > level:
                         result[f"{word}_{role}"] = self.factors[role][level]
-        for cut in self.cuts():
-            result.update(self._cut_columns(cut, size))
-        reg = self.inside(self.cuts()[0])
+        for name, cut in self.cuts().items():
+            inside = self.inside(*cut)
+            touched = self.operation.elements(inside)
+            result[f"{name}_volume"] = product(inside.values(), self.rows)
+            result[f"{name}_reuse"] = result[f"{name}_volume"] / sum(touched)
+            result.update(self.byte_columns(name, touched))
+        reg = self.inside(*self.cuts()["reg"])
         along, aside = self._vector_tile(reg)
-        w = reg.get("w", np.ones(self.rows)) * reg.get("h", np.ones(self.rows))
+        w = reg["w"] * reg["h"]
         result["reg_accumulators"] = np.ceil(along / lanes) * aside
         result["reg_vector_fill"] = along / (np.ceil(along / lanes) * lanes)
         result["reg_w_fill"] = w / (np.ceil(w / lanes) * lanes)
-        result["outer_extent"] = self.over(SPATIAL, 0)
-        result["ragged"] = self.ragged()
+        result["outer_extent"] = self.over(0)
+        # Work with padding over work without: tiles that do not divide their loop overhang.
+        result["ragged"] = np.ones(self.rows)
+        for role, levels in self.factors.items():
+            whole = product(levels, self.rows)
+            result["ragged"] = result["ragged"] * whole / float(self.operation.extent(role))
         if not self.gpu:
-            result.update(self._processor_columns(reg, size))
-        last = next((role for role in reversed(list(self.factors)) if role in SPATIAL), None)
-        if self.vector in REDUCTION:
-            innermost, others = along, aside
-        elif last is not None:
-            innermost = reg.get(last, np.ones(self.rows))
-            others = _product([v for r, v in reg.items() if r in SPATIAL and r != last], self.rows)
-        else:
-            return result
-        result["last_reg"] = innermost
-        result["last_fill"] = innermost / (np.ceil(innermost / lanes) * lanes)
-        result["last_accumulators"] = np.ceil(innermost / lanes) * others
+            result.update(self._processor_columns(reg))
+        if self.vector not in REDUCTION:
+            if not self.spatial:
+                return result
+            last = self.spatial[-1]
+            along = reg[last]
+            aside = product((reg[role] for role in self.spatial[:-1]), self.rows)
+        result["last_reg"] = along
+        result["last_fill"] = along / (np.ceil(along / lanes) * lanes)
+        result["last_accumulators"] = np.ceil(along / lanes) * aside
         return result
+
+    def byte_columns(self, word: str, touched: tuple[Any, Any, Any]) -> dict[str, Floats]:
+        """Bytes of input, weights, output and all of them, from their elements."""
+        data, weight, out = touched
+        size = self.operation.element_bytes
+        return {
+            f"{word}_data_bytes": data * size,
+            f"{word}_weight_bytes": weight * size,
+            f"{word}_out_bytes": out * size,
+            f"{word}_bytes": (data + weight + out) * size,
+        }
 
     def _vector_tile(self, reg: Mapping[str, Floats]) -> tuple[Floats, Floats]:
         """Innermost tile along the vector, and the number of such rows of lanes in it."""
-        spatial = {role: size for role, size in reg.items() if role in SPATIAL}
-        along = spatial.pop(self.vector, np.ones(self.rows))
-        if self.vector in REDUCTION:
-            along = self.factors.get(self.vector, [along])[-1]
-        return along, _product(list(spatial.values()), self.rows)
+        aside = product((reg[role] for role in self.spatial if role != self.vector), self.rows)
+        depth = self.factors.get(self.vector) if self.vector in REDUCTION else None
+        return depth[-1] if depth else reg[self.vector], aside
 
-    def _processor_columns(self, reg: Mapping[str, Floats], size: float) -> dict[str, Floats]:
+    def _processor_columns(self, reg: Mapping[str, Floats]) -> dict[str, Floats]:
         """Registers and loads of the innermost tile for each width a vector register may have.
 
         A target often does not say how wide vectors are (``llvm`` without ``-mcpu``); so all of
         them are given, 128 to 512 bits.
         """
-        co = reg.get("co", np.ones(self.rows))
-        points = reg.get("w", np.ones(self.rows)) * reg.get("h", np.ones(self.rows))
-        points = points * reg.get("n", np.ones(self.rows))
+        size, co = self.operation.element_bytes, reg["co"]
+        points = reg["w"] * reg["h"] * reg["n"]
         along, aside = self._vector_tile(reg)
         result: dict[str, Floats] = {}
         for bits in VECTOR_BITS:
-            lanes = max(bits / 8 / size, 1.0)
-            vectors = np.ceil(along / lanes)
+            vectors = np.ceil(along / max(bits / 8 / size, 1.0))
             result[f"accumulators_{bits}"] = vectors * aside
             # Vectors of weights, and of inputs (broadcast where lanes are channels), that a step
             # of the reduction loads.
             weights = co if self.vector in REDUCTION else vectors
             result[f"loads_per_fma_{bits}"] = (weights + points) / (weights * points)
-        ci = self.packed
-        if ci is None:
-            ci = self.inside(self.cuts()[1]).get("ci", np.ones(self.rows))
+        ci = self.inside(*self.cuts()["core"])["ci"] if self.packed is None else self.packed
         # Packed layouts: unequal blocks are gathered (depthwise), points lie this far apart.
         result["ci_over_co_reg"] = ci / co
         result["point_stride_bytes"] = ci * size * self.operation.stride[1]
@@ -193,40 +188,11 @@ class Tiling:
         result["shared_plane_bytes"] = np.where(readers > 1, plane, 0.0)
         return result
 
-    def ragged(self) -> Floats:
-        """Work with padding over work without: tiles that do not divide their loop overhang."""
-        result = np.ones(self.rows)
-        for role, levels in self.factors.items():
-            result = result * _product(levels, self.rows) / float(self.operation.extent(role))
-        return result
-
-    def _cut_columns(self, cut: Cut, size: float) -> dict[str, Floats]:
-        inside = self.inside(cut)
-        data, weight, out = (np.broadcast_to(x, self.rows) for x in self.operation.elements(inside))
-        volume = _product(list(inside.values()), self.rows)
-        total = data + weight + out
-        prefix = f"{cut.name}_"
-        return {
-            f"{prefix}volume": volume,
-            f"{prefix}data_bytes": data * size,
-            f"{prefix}weight_bytes": weight * size,
-            f"{prefix}out_bytes": out * size,
-            f"{prefix}bytes": total * size,
-            f"{prefix}reuse": volume / total,
-        }
-
 
 def complete(levels: list[Floats], extent: float | None) -> list[Floats]:
     """Fill an unknown outermost factor (0) from the extent: rounded up, NaN without one."""
-    inner = _product(levels[1:], len(levels[0]))
+    inner = product(levels[1:], len(levels[0]))
     with np.errstate(divide="ignore", invalid="ignore"):
-        derived = np.ceil(extent / inner) if extent is not None else np.full_like(inner, np.nan)
+        derived = np.ceil((np.nan if extent is None else extent) / inner)
     first = np.where(levels[0] > 0, levels[0], derived)
     return [np.where(np.isfinite(first), first, np.nan), *levels[1:]]
-
-
-def _product(levels: Sequence[Floats], rows: int) -> Floats:
-    result = levels[0] if levels else np.ones(rows)
-    for level in levels[1:]:
-        result = result * level
-    return result

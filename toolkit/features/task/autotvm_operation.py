@@ -11,40 +11,39 @@ from toolkit.records import Task
 def autotvm_operation(task: Task) -> Operation:
     """Read an AutoTVM task's name and arguments; an unknown one has family ``other``."""
     name = task.workload.split("/")[0]
-    tensors = [_tensor(argument) for argument in _list(task.arguments)]
-    shapes = [shape for shape, _ in (t for t in tensors if t is not None)]
-    types = [dtype for _, dtype in (t for t in tensors if t is not None)]
+    arguments = task.arguments if isinstance(task.arguments, list) else []
+    shapes = [argument[1] for argument in arguments if _is_tensor(argument)]
+    types = [argument[2] for argument in arguments if _is_tensor(argument)]
     size = dtype_bytes(types[0]) if types else 4.0
-    if len(shapes) < 2:
-        return Operation("other", element_bytes=size)
-    data, weight = shapes[0], shapes[1]
-    if "conv" in name and len(data) >= 3:
-        return _convolution(name, task.arguments, data, weight, size)
-    if "batch_matmul" in name and len(data) == 3 and len(weight) == 3:
-        columns = weight[1] if data[2] == weight[2] else weight[2]
-        extents = {"n": data[0], "w": data[1], "co": columns, "ci": data[2]}
-        return Operation("batch_matmul", extents, element_bytes=size)
-    if ("dense" in name or "matmul" in name) and len(data) == 2 and len(weight) >= 2:
-        columns = weight[0] if data[1] == weight[1] else weight[-1]
-        if len(weight) == 3:  # packed (columns / block, depth, block)
-            columns = weight[0] * weight[2]
-        extents = {"w": data[0], "co": columns, "ci": data[1]}
-        return Operation("matmul", extents, element_bytes=size)
+    if len(shapes) >= 2:
+        data, weight = shapes[0], shapes[1]
+        if "conv" in name and len(data) >= 3:
+            return _convolution(name, arguments[2:], data, weight, size)
+        if "batch_matmul" in name and len(data) == 3 and len(weight) == 3:
+            columns = weight[1] if data[2] == weight[2] else weight[2]
+            extents = {"n": data[0], "w": data[1], "co": columns, "ci": data[2]}
+            return Operation("batch_matmul", extents, element_bytes=size)
+        if ("dense" in name or "matmul" in name) and len(data) == 2 and len(weight) >= 2:
+            columns = weight[0] if data[1] == weight[1] else weight[-1]
+            if len(weight) == 3:  # packed (columns / block, depth, block)
+                columns = weight[0] * weight[2]
+            extents = {"w": data[0], "co": columns, "ci": data[1]}
+            return Operation("matmul", extents, element_bytes=size)
     return Operation("other", element_bytes=size)
 
 
 def _convolution(
-    name: str, arguments: list[Any], data: list[int], weight: list[int], size: float
+    name: str, rest: list[Any], data: list[int], weight: list[int], size: float
 ) -> Operation:
-    rest = arguments[2:]
+    """Read what follows the tensors: stride, padding, dilation, layouts."""
     stride = _pair(rest[0]) if rest else (1, 1)
     padding = rest[1] if len(rest) > 1 else 0
-    dilation = _pair(rest[2]) if len(rest) > 2 and not isinstance(rest[2], str) else (1, 1)
+    dilation = _pair(rest[2]) if len(rest) > 2 else (1, 1)
     channels_last = "nhwc" in name.lower() or "NHWC" in rest or "NWC" in rest
     if len(data) == 3:
-        data = [data[0], data[1], 1, data[2]] if not channels_last else [data[0], 1, *data[1:]]
-        weight = [*weight[:2], 1, weight[2]] if not channels_last else [1, *weight]
-        padding = [0, _pair(padding)[1]] if not isinstance(padding, str) else padding
+        data = [data[0], 1, *data[1:]] if channels_last else [data[0], data[1], 1, data[2]]
+        weight = [1, *weight] if channels_last else [*weight[:2], 1, weight[2]]
+        padding = padding if isinstance(padding, str) else [0, _pair(padding)[1]]
         stride = (1, stride[1])
     if len(data) == 5 and len(weight) >= 4:  # NCHWc: channels in blocks
         data = [data[0], data[1] * data[4], data[2], data[3]]
@@ -60,17 +59,15 @@ def _convolution(
         co, ci, kh, kw = weight[:4]
     depthwise = "depthwise" in name
     if depthwise:
-        co, ci = channels * max(ci if not channels_last else co, 1), 1
+        co, ci = channels * max(co if channels_last else ci, 1), 1
     h = _output(rows, kh, stride[0], dilation[0], padding, 0)
     w = _output(columns, kw, stride[1], dilation[1], padding, 1)
     extents = {"n": n, "co": co, "h": h, "w": w, "ci": ci, "kh": kh, "kw": kw}
-    family = "depthwise" if depthwise else "conv"
-    return Operation(family, extents, stride, dilation, size)
+    return Operation("depthwise" if depthwise else "conv", extents, stride, dilation, size)
 
 
 def _output(size: int, kernel: int, stride: int, dilation: int, padding: Any, axis: int) -> int:
     """Output extent of a convolution along one axis."""
-    reach = (kernel - 1) * dilation + 1
     if padding == "SAME":
         return -(-size // stride)
     if isinstance(padding, str):
@@ -81,26 +78,21 @@ def _output(size: int, kernel: int, stride: int, dilation: int, padding: Any, ax
         total = padding[axis] + padding[axis + 2]
     else:
         total = 2 * _pair(padding)[axis]
-    return max(1, (size + total - reach) // stride + 1)
+    return max(1, (size + total - (kernel - 1) * dilation - 1) // stride + 1)
 
 
 def _pair(value: Any) -> tuple[int, int]:
     numbers = [v for v in (value if isinstance(value, list) else [value]) if isinstance(v, int)]
-    if not numbers:
-        return (1, 1)
-    return (numbers[0], numbers[1]) if len(numbers) > 1 else (numbers[0], numbers[0])
+    return (numbers[0], numbers[:2][-1]) if numbers else (1, 1)
 
 
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _tensor(argument: Any) -> tuple[list[int], str] | None:
-    """Shape and type of ``["TENSOR", shape, dtype]`` or 0.1's ``[shape, dtype]``-like forms."""
-    if not isinstance(argument, list) or not argument:
-        return None
-    if argument[0] == "TENSOR" and len(argument) >= 3 and isinstance(argument[1], list):
-        shape, dtype = argument[1], argument[2]
-        if shape and all(type(extent) is int and extent > 0 for extent in shape):
-            return shape, str(dtype)
-    return None
+def _is_tensor(argument: Any) -> bool:
+    """Whether an argument is ``["TENSOR", shape, dtype]`` with a shape that is known."""
+    return (
+        isinstance(argument, list)
+        and len(argument) >= 3
+        and argument[0] == "TENSOR"
+        and isinstance(argument[1], list)
+        and len(argument[1]) > 0
+        and all(type(extent) is int and extent > 0 for extent in argument[1])
+    )

@@ -11,6 +11,7 @@ from toolkit.records import Task
 
 _GPU_KINDS = ("cuda", "rocm", "opencl", "vulkan", "metal", "webgpu", "nvptx")
 _OPTION = re.compile(r"-{1,2}([A-Za-z0-9_-]+)[= ]([^ ]+)")
+_SHARED = ("max_shared_memory_per_block", "shared_memory_per_block")
 
 # Widest vector registers by -mcpu; names, or how they begin, are those of LLVM 22.
 _AVX512 = (
@@ -41,40 +42,35 @@ def target_options(task: Task) -> dict[str, Any]:
 def vector_bytes(task: Task) -> float:
     """Bytes of a vector register: recorded, else by the named processor, else by its kind."""
     options = target_options(task)
-    recorded = _number(options.get("vector_unit_bytes"))
+    recorded = _option(task, "vector_unit_bytes")
     cpu = str(options.get("mcpu", "")).replace("_", "-")
+    attributes = str(options.get("mattr") or "")
     if is_gpu(task):
         return recorded if recorded > 0 else 16.0
-    if cpu.startswith(_AVX512) or "avx512" in str(options.get("mattr", "")):
+    if cpu.startswith(_AVX512) or "avx512" in attributes:
         return 64.0
-    if cpu in _SSE:
-        return 16.0
-    if any(mark in task.target for mark in ("arm", "aarch64", "neon")):
+    if cpu in _SSE or any(mark in task.target for mark in ("arm", "aarch64", "neon")):
         return 16.0
     if recorded > 0:
         return recorded
     # LLVM's generic x86-64 has 128-bit vectors; who names a processor has wider ones.
-    return 32.0 if cpu or options.get("mattr") else 16.0
+    return 32.0 if cpu or attributes else 16.0
 
 
 def cores_of(task: Task) -> float:
     """Cores that a program of the task runs on (``num-cores``, or Ansor's list); NaN: unknown."""
-    return _positive(target_options(task).get("num_cores"))
+    return _option(task, "num_cores")
 
 
 def hardware_columns(task: Task) -> dict[str, float]:
     """Feature columns of the machine; NaN where nothing says."""
-    options = target_options(task)
-    threads = options.get("max_threads_per_block", options.get("max_num_threads"))
     return {
         "hw_gpu": float(is_gpu(task)),
         "hw_cores": cores_of(task),
         "hw_vector_bytes": vector_bytes(task),
-        "hw_shared_bytes": _positive(
-            options.get("max_shared_memory_per_block", options.get("shared_memory_per_block"))
-        ),
-        "hw_threads_per_block": _positive(threads),
-        "hw_warp": _positive(options.get("warp_size", options.get("thread_warp_size"))),
+        "hw_shared_bytes": _option(task, *_SHARED),
+        "hw_threads_per_block": _option(task, "max_threads_per_block", "max_num_threads"),
+        "hw_warp": _option(task, "warp_size", "thread_warp_size"),
     }
 
 
@@ -89,7 +85,6 @@ _ARCHITECTURES = {
     "37": 13, "52": 24, "60": 56, "61": 20, "62": 2, "70": 80, "72": 8, "75": 68, "80": 108,
     "86": 82, "87": 16, "89": 128, "90": 132,
 }  # fmt: skip
-_USUAL_PROCESSORS = 80.0
 _WORD = re.compile(r"[a-z0-9]+")
 
 
@@ -105,26 +100,20 @@ def multiprocessors(task: Task) -> float:
         if word in _BOARDS:
             return float(_BOARDS[word])
     arch = str(target_options(task).get("arch", ""))
-    digits = "".join(c for c in arch if c.isdigit())
-    return float(_ARCHITECTURES.get(digits, _USUAL_PROCESSORS))
+    return float(_ARCHITECTURES.get("".join(c for c in arch if c.isdigit()), 80))
 
 
 def shared_limit(task: Task) -> float:
     """Bytes of shared memory that one block may use; 48 KiB where nothing tells."""
-    options = target_options(task)
-    told = _positive(
-        options.get("max_shared_memory_per_block", options.get("shared_memory_per_block"))
-    )
+    told = _option(task, *_SHARED)
     return told if math.isfinite(told) else 49152.0
 
 
-def _number(value: Any) -> float:
+def _option(task: Task, *names: str) -> float:
+    """The first of some options that is given, where it is a positive number; else NaN."""
+    options = target_options(task)
     try:
-        return float(value)
-    except (TypeError, ValueError):
+        number = float(next(options[name] for name in names if name in options))
+    except (StopIteration, TypeError, ValueError):
         return math.nan
-
-
-def _positive(value: Any) -> float:
-    number = _number(value)
     return number if 0 < number < 2**31 - 1 else math.nan

@@ -16,40 +16,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from toolkit.features.base import Floats
 
 SPATIAL = ("n", "co", "h", "w")
 REDUCTION = ("ci", "kh", "kw")
 ROLES = SPATIAL + REDUCTION
 
 FAMILIES = (
-    "other",
-    "elementwise",
-    "reduction",
-    "pool",
-    "depthwise",
-    "matmul",
-    "batch_matmul",
-    "conv",
-)
+    "other", "elementwise", "reduction", "pool", "depthwise", "matmul", "batch_matmul", "conv",
+)  # fmt: skip
+
+GROUPED = ("depthwise", "pool", "elementwise")
+"""Families that read one channel for each that they write."""
+
+UNWEIGHTED = ("pool", "elementwise", "reduction")
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A loop nest's roles and extents.
+    """A loop nest's family (one of ``FAMILIES``) and its extents by role, 1 where one is absent.
 
-    Attributes
-    ----------
-    family
-        One of ``FAMILIES``.
-    extents
-        Loop extents by role; a role that is absent has extent 1.
-    stride, dilation
-        Along h and w.
-    element_bytes
-        Bytes of one input element.
+    ``stride`` and ``dilation`` are along h and w; ``element_bytes`` are those of an input element.
     """
 
     family: str
@@ -65,36 +53,30 @@ class Operation:
     def elements(self, tile: Mapping[str, Floats | float]) -> tuple[Any, Any, Any]:
         """Elements of input, weights and output that a tile of the loops touches.
 
-        ``tile`` gives the size of each role inside the tile, one value a candidate; so do these,
-        or one value where all sizes are such.
+        ``tile`` gives the size of each role inside the tile: a value a candidate, or one for all.
         """
         n, co, h, w, ci, kh, kw = (tile.get(role, 1.0) for role in ROLES)
         rows = (h - 1) * self.stride[0] + (kh - 1) * self.dilation[0] + 1
         columns = (w - 1) * self.stride[1] + (kw - 1) * self.dilation[1] + 1
-        channels = co if self.family in ("depthwise", "pool", "elementwise") else ci
-        data = n * channels * rows * columns
+        data = n * (co if self.family in GROUPED else ci) * rows * columns
         weight = co * ci * kh * kw
         if self.family == "batch_matmul":
             weight = weight * n
-        elif self.family in ("pool", "elementwise", "reduction"):
+        elif self.family in UNWEIGHTED:
             weight = weight * 0.0
         return data, weight, n * co * h * w
-
-    def whole(self) -> dict[str, float]:
-        """The tile that is the whole operation."""
-        return {role: float(self.extent(role)) for role in ROLES}
 
     @property
     def flops(self) -> float:
         """Floating-point operations: two a point where weights are multiplied, else one."""
         points = float(np.prod([float(self.extent(role)) for role in ROLES]))
-        return points * (1.0 if self.family in ("pool", "elementwise", "reduction") else 2.0)
+        return points * (1.0 if self.family in UNWEIGHTED else 2.0)
 
     def columns(self) -> dict[str, float]:
         """Feature columns that are the same for every candidate of the task."""
-        data, weight, out = (float(x) for x in self.elements(self.whole()))
+        extents = {role: float(self.extent(role)) for role in ROLES}
+        data, weight, out = (float(x) for x in self.elements(extents))
         total = (data + weight + out) * self.element_bytes
-        extents = self.whole()
         depth = extents["ci"] * extents["kh"] * extents["kw"]
         return {
             **{f"op_{role}": extent for role, extent in extents.items()},
@@ -110,25 +92,16 @@ class Operation:
             "op_points": out,
             "op_depth": depth,
             "op_points_per_depth": out / depth,
-            "op_w_odd": extents["w"] / _two_power(extents["w"]),
-            "op_co_odd": extents["co"] / _two_power(extents["co"]),
-            "op_ci_odd": extents["ci"] / _two_power(extents["ci"]),
+            **{f"op_{role}_odd": _odd_part(self.extent(role)) for role in ("w", "co", "ci")},
         }
 
 
-def _two_power(extent: float) -> float:
-    """Largest power of two that divides an extent."""
-    whole = int(extent)
-    return float(whole & -whole) if whole > 0 else 1.0
-
-
-_BITS = {"float64": 64, "int64": 64, "float32": 32, "int32": 32, "float16": 16, "bfloat16": 16}
+def _odd_part(extent: int) -> float:
+    """An extent over the largest power of two that divides it."""
+    return extent / (extent & -extent) if extent > 0 else float(extent)
 
 
 def dtype_bytes(name: object) -> float:
-    """Bytes of one element of a TVM data type (``float32``, ``int8``, ``uint8``)."""
-    text = str(name)
-    if text in _BITS:
-        return _BITS[text] / 8
-    digits = "".join(c for c in text if c.isdigit())
+    """Bytes of one element of a TVM data type (``float32``, ``bfloat16``, ``uint8``)."""
+    digits = "".join(c for c in str(name) if c.isdigit())
     return int(digits) / 8 if digits else 4.0
