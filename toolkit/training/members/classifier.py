@@ -14,12 +14,10 @@ from typing import Any
 
 import numpy as np
 import xgboost
-from numpy.typing import NDArray
 
-from toolkit.training.models.base import normalised, unreadable
-from toolkit.training.recipes.recipe import ModelOptions
-
-Floats = NDArray[np.float64]
+from toolkit.training.arrays import Floats, Matrix
+from toolkit.training.models.xgboost_model import gain_shares, read_booster
+from toolkit.training.recipes.recipe import Recipe
 
 DEFAULTS: dict[str, Any] = {"eta": 0.1, "max_depth": 6, "tree_method": "hist"}
 
@@ -31,16 +29,14 @@ class RuleClassifier:
     booster: xgboost.Booster
     rules: tuple[str, ...]
 
-    def probabilities(self, features: NDArray[np.float32]) -> Floats:
+    def probabilities(self, features: Matrix) -> Floats:
         """One row a candidate, one column a rule (in the order of ``rules``)."""
         found = self.booster.predict(xgboost.DMatrix(features, nthread=1))
         return np.asarray(found, dtype=np.float64).reshape(len(features), len(self.rules))
 
     def importance(self) -> Floats:
         """Share of each column in the total gain."""
-        found = self.booster.get_score(importance_type="total_gain")
-        names = [f"f{i}" for i in range(self.booster.num_features())]
-        return normalised(np.array([float(found.get(name, 0.0)) for name in names]))
+        return gain_shares(self.booster)
 
     def save(self, folder: Path) -> list[dict[str, Any]]:
         """Write XGBoost's own binary JSON; returns what the manifest needs to load it."""
@@ -51,39 +47,26 @@ class RuleClassifier:
     @classmethod
     def load(cls, folder: Path, written: list[dict[str, Any]]) -> RuleClassifier:
         """Read what ``save`` wrote."""
-        path = folder / written[0]["file"]
-        booster = xgboost.Booster()
-        try:
-            booster.load_model(bytearray(path.read_bytes()))
-        except (OSError, xgboost.core.XGBoostError) as error:
-            raise unreadable(path, error) from None
-        return cls(booster, tuple(written[0]["rules"]))
+        return cls(read_booster(folder / written[0]["file"]), tuple(written[0]["rules"]))
 
 
 def fit_classifier(
-    features: NDArray[np.float32],
-    labels: Sequence[str],
-    options: ModelOptions,
-    *,
-    seed: int,
-    threads: int,
-    device: str = "cpu",
+    features: Matrix, labels: Sequence[str], recipe: Recipe, *, threads: int
 ) -> RuleClassifier:
-    """Fit to one label (rule) a candidate."""
-    rules = tuple(sorted(set(labels)))
-    place = {rule: i for i, rule in enumerate(rules)}
+    """Fit the first of a recipe's models to one label (rule) a candidate."""
+    options = recipe.models[0]
+    rules, label = np.unique(labels, return_inverse=True)
+    names = tuple(rules.tolist())
     parameters = {
         **DEFAULTS,
         **options.params,
         "objective": "multi:softprob",
-        "num_class": max(len(rules), 2),
+        "num_class": max(len(names), 2),
         "nthread": threads,
-        "seed": seed,
-        "device": device,
+        "seed": recipe.seed,
+        "device": recipe.device,
         "verbosity": 0,
     }
-    data = xgboost.QuantileDMatrix(
-        features, label=np.array([place[label] for label in labels]), nthread=threads
-    )
+    data = xgboost.QuantileDMatrix(features, label=label, nthread=threads)
     booster = xgboost.train(parameters, data, num_boost_round=options.rounds)
-    return RuleClassifier(booster, rules if len(rules) > 1 else (*rules, "none"))
+    return RuleClassifier(booster, names if len(names) > 1 else (*names, "none"))

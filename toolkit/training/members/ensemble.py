@@ -10,16 +10,16 @@ both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolkit.features.base import CandidateGroup
-from toolkit.training.members.fit import fit_one
+from toolkit.training.arrays import Floats, Ints, Matrix
+from toolkit.training.members.fit import fit_all
 from toolkit.training.members.shortlist import mean_opinion
 from toolkit.training.models import MODELS
 from toolkit.training.models.base import Model, TrainingRows
@@ -27,13 +27,33 @@ from toolkit.training.recipes.recipe import ModelOptions, Recipe
 from toolkit.training.table.cliques import Cliques, find_cliques
 from toolkit.training.table.table import Table, sample_rows
 
-Floats = NDArray[np.float64]
-
 SLOWEST = -7.0
 """Log relative throughput is cut here in training (1/1000 of the best)."""
 
 TOP_SHARE = 1e-3
 """Share of a task's candidates below which ``top_rank`` tells no ranks apart any more."""
+
+
+def save_models(folder: Path, models: Iterable[Model]) -> list[dict[str, Any]]:
+    """Write each model in its library's format; returns what the manifest needs to load it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for number, model in enumerate(models):
+        name = f"{number}-{model.library}{model.suffix}"
+        model.save(folder / name)
+        written.append({"file": name, "library": model.library})
+    return written
+
+
+def load_model(folder: Path, entry: dict[str, Any]) -> Model:
+    """Read one of the models that ``save_models`` wrote."""
+    model: Model = MODELS.get(entry["library"]).load(folder / entry["file"])
+    return model
+
+
+def mean_importance(models: Sequence[Model]) -> Floats:
+    """Mean share of each column in what the models gained."""
+    return np.mean([model.importance() for model in models], axis=0) if models else np.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -44,8 +64,11 @@ class _Part:
     slope: float = 1.0
     intercept: float = 0.0
 
-    def log_speed(self, features: NDArray[np.float32]) -> Floats:
+    def log_speed(self, features: Matrix) -> Floats:
         return np.asarray(self.intercept + self.slope * self.model.predict(features))
+
+
+_KEPT = ("target", "weight", "slope", "intercept")
 
 
 @dataclass(frozen=True)
@@ -57,11 +80,11 @@ class Ensemble:
 
     parts: tuple[_Part, ...]
 
-    def predict(self, features: NDArray[np.float32]) -> Floats:
+    def predict(self, features: Matrix) -> Floats:
         """Weighted mean of the members' predictions, one a row."""
         return mean_opinion(self.opinions(features), self.weights)
 
-    def opinions(self, features: NDArray[np.float32]) -> Floats:
+    def opinions(self, features: Matrix) -> Floats:
         """Each member's prediction of each row, ``(members, rows)``, all in one unit."""
         if len(features) == 0:
             return np.zeros((len(self.parts), 0))
@@ -75,40 +98,22 @@ class Ensemble:
 
     def importance(self) -> Floats:
         """Mean share of each column in what the members gained."""
-        shares = [part.model.importance() for part in self.parts]
-        return np.asarray(np.mean(shares, axis=0))
+        return mean_importance([part.model for part in self.parts])
 
     def save(self, folder: Path) -> list[dict[str, Any]]:
         """Write each model in its library's format; returns what the manifest needs to load."""
-        folder.mkdir(parents=True, exist_ok=True)
-        written = []
-        for number, part in enumerate(self.parts):
-            name = f"{number}-{part.model.library}{part.model.suffix}"
-            part.model.save(folder / name)
-            written.append(
-                {
-                    "file": name,
-                    "library": part.model.library,
-                    "target": part.target,
-                    "weight": part.weight,
-                    "slope": part.slope,
-                    "intercept": part.intercept,
-                }
-            )
-        return written
+        written = save_models(folder, (part.model for part in self.parts))
+        return [
+            entry | {name: getattr(part, name) for name in _KEPT}
+            for entry, part in zip(written, self.parts, strict=True)
+        ]
 
     @classmethod
     def load(cls, folder: Path, written: list[dict[str, Any]]) -> Ensemble:
         """Read what ``save`` wrote."""
         return cls(
             tuple(
-                _Part(
-                    MODELS.get(entry["library"]).load(folder / entry["file"]),
-                    entry["target"],
-                    entry["weight"],
-                    entry["slope"],
-                    entry["intercept"],
-                )
+                _Part(load_model(folder, entry), **{name: entry[name] for name in _KEPT})
                 for entry in written
             )
         )
@@ -116,7 +121,7 @@ class Ensemble:
 
 def fit_ensemble(
     table: Table,
-    rows: NDArray[np.int64],
+    rows: Ints,
     recipe: Recipe,
     *,
     threads: int,
@@ -144,9 +149,9 @@ def fit_ensemble(
 
 
 def fit_models(
-    features: NDArray[np.float32],
+    features: Matrix,
     value: Floats,
-    group: NDArray[np.int64],
+    group: Ints,
     weight: Floats,
     recipe: Recipe,
     *,
@@ -163,10 +168,8 @@ def fit_models(
         own = weight * np.exp(options.emphasis * value)
         own = own / max(float(np.mean(own)), 1e-300)
         rows = TrainingRows(features, _target(value, group, options), own, group, cliques)
-        fits = recipe.fits_of(options, len(value))
-        for number in range(fits):
-            model = fit_one(rows, options, recipe, number, threads=threads)
-            parts.append(_Part(model, options.target, options.weight / fits))
+        for model, share in fit_all(rows, options, recipe, threads=threads):
+            parts.append(_Part(model, options.target, share))
     same = all(
         options.target == "log_speed" and options.objective in ("squared", "neighbours")
         for options in models
@@ -174,7 +177,7 @@ def fit_models(
     return Ensemble(tuple(parts if same else _one_scale(parts, features, value)))
 
 
-def _target(log_speed: Floats, group: NDArray[np.int64], options: ModelOptions) -> Floats:
+def _target(log_speed: Floats, group: Ints, options: ModelOptions) -> Floats:
     if options.target == "speed":
         return np.exp(log_speed)
     if options.target == "log_speed":
@@ -190,22 +193,19 @@ def _target(log_speed: Floats, group: NDArray[np.int64], options: ModelOptions) 
     return rank
 
 
-def _one_scale(parts: list[_Part], features: NDArray[np.float32], value: Floats) -> list[_Part]:
+def _one_scale(parts: list[_Part], features: Matrix, value: Floats) -> list[_Part]:
     """Give all parts the same spread on the training rows, and their mean the value's unit."""
     raw = [part.model.predict(features) for part in parts]
-    scales = [max(float(np.std(found)), 1e-12) for found in raw]
+    spreads = [max(float(np.std(found)), 1e-12) for found in raw]
     total = sum(part.weight for part in parts)
     mixed = np.zeros(len(value))
-    for part, found, scale in zip(parts, raw, scales, strict=True):
-        mixed += part.weight / total * (found - found.mean()) / scale
+    for part, found, spread in zip(parts, raw, spreads, strict=True):
+        mixed += part.weight / total * (found - found.mean()) / spread
     truth = np.maximum(value, SLOWEST)
-    spread = float(np.var(mixed))
-    gain = float(np.mean(mixed * (truth - truth.mean()))) / spread if spread > 0 else 0.0
-    return [
-        replace(
-            part,
-            slope=gain / scale,
-            intercept=float(truth.mean() - gain * found.mean() / scale),
-        )
-        for part, found, scale in zip(parts, raw, scales, strict=True)
-    ]
+    variance = float(np.var(mixed))
+    gain = float(np.mean(mixed * (truth - truth.mean()))) / variance if variance > 0 else 0.0
+    scaled = []
+    for part, found, spread in zip(parts, raw, spreads, strict=True):
+        intercept = float(truth.mean() - gain * found.mean() / spread)
+        scaled.append(replace(part, slope=gain / spread, intercept=intercept))
+    return scaled

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.errors import ModelError
+from toolkit.training.arrays import Bools, Floats, Ints, Matrix
 from toolkit.training.recipes.recipe import ModelOptions
 from toolkit.training.table.cliques import Cliques
 
-Matrix = NDArray[np.float32]
-Floats = NDArray[np.float64]
+__all__ = ["Floats", "Matrix", "Model", "TrainingRows"]
 
 
 @dataclass(frozen=True)
@@ -40,10 +43,10 @@ class TrainingRows:
     features: Matrix
     target: Floats
     weight: Floats
-    group: NDArray[np.int64]
+    group: Ints
     cliques: Cliques | None = None
 
-    def group_sizes(self) -> NDArray[np.int64]:
+    def group_sizes(self) -> Ints:
         """Number of rows of each task, in order."""
         edges = np.flatnonzero(np.diff(self.group)) + 1
         return np.diff(np.concatenate(([0], edges, [len(self.group)])))
@@ -93,7 +96,7 @@ def part_tasks(rows: TrainingRows, seed: int) -> tuple[TrainingRows, TrainingRow
     held = np.random.default_rng(seed).permutation(tasks)[: max(1, len(tasks) // HELD_OUT)]
     inside = np.isin(rows.group, held)
 
-    def take(chosen: NDArray[np.bool_]) -> TrainingRows:
+    def take(chosen: Bools) -> TrainingRows:
         return TrainingRows(
             rows.features[chosen], rows.target[chosen], rows.weight[chosen], rows.group[chosen]
         )
@@ -101,14 +104,7 @@ def part_tasks(rows: TrainingRows, seed: int) -> tuple[TrainingRows, TrainingRow
     return take(~inside), take(inside)
 
 
-def normalised(values: NDArray[np.floating]) -> Floats:
-    """Scale non-negative values to the sum 1, where there is any."""
-    result = np.asarray(values, dtype=np.float64)
-    total = float(result.sum())
-    return result / total if total > 0 else result
-
-
-def grades(target: Floats, group: NDArray[np.int64], levels: int = 31) -> NDArray[np.int32]:
+def grades(target: Floats, group: Ints, levels: int = 31) -> NDArray[np.int32]:
     """Relevance grades 0 to ``levels - 1`` for LambdaRank: the target's quantile in its task.
 
     The fastest candidates of a task get grades of their own: the steps are geometric, so that half
@@ -124,8 +120,25 @@ def grades(target: Floats, group: NDArray[np.int64], levels: int = 31) -> NDArra
     return result
 
 
-UNREADABLE_NPZ = (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error)
-"""What NumPy raises at an ``.npz`` that is absent, cut off, damaged or lacks an array."""
+def normalised(values: NDArray[np.floating]) -> Floats:
+    """Scale non-negative values to the sum 1, where there is any."""
+    result = np.asarray(values, dtype=np.float64)
+    total = float(result.sum())
+    return result / total if total > 0 else result
+
+
+def signed_logs(features: Matrix) -> Floats:
+    """Signed logarithms of features."""
+    values = np.asarray(features, dtype=np.float64)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.sign(values) * np.log1p(np.abs(values)))
+
+
+def column_means(values: Floats) -> Floats:
+    """Mean of what is there of each column; 0 where that is nothing."""
+    known = np.isfinite(values)
+    count = np.maximum(known.sum(axis=0), 1)
+    return np.asarray(np.where(known, values, 0.0).sum(axis=0) / count)
 
 
 def unreadable(path: Path, error: Exception) -> ModelError:
@@ -133,3 +146,32 @@ def unreadable(path: Path, error: Exception) -> ModelError:
     return ModelError(
         f"a member of the model cannot be read: {error}", where=path, cure="train it again"
     )
+
+
+@contextmanager
+def read_npz(path: Path) -> Iterator[Any]:
+    """Open the arrays of a member; raise ``ModelError`` where one is absent or damaged."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
+            yield kept
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise unreadable(path, error) from None
+
+
+@cache
+def _libraries() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()  # Looks through the loaded libraries: takes milliseconds.
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Limit the process's BLAS to one thread inside a ``with`` statement.
+
+    Small products gain nothing from more threads, and several fits at once that share their
+    threads lose much. With one thread sums are also formed in the same order. Only one thread of a
+    process can change the limit (the first one that did): whoever starts threads that compute
+    holds it around them.
+    """
+    limit: AbstractContextManager[Any] = _libraries().limit(limits=1, user_api="blas")
+    return limit

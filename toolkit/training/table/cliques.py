@@ -14,13 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolkit.features.base import CandidateGroup
-from toolkit.search.graph import knob_hash
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from toolkit.training.arrays import Floats, Ints
+from toolkit.training.table.neighbours import other_decisions
 
 LEVEL_SHARE = 0.1
 """Weight of the ordinary squared error beside that of differences."""
@@ -30,13 +27,9 @@ LEVEL_SHARE = 0.1
 class Cliques:
     """Neighbour sets over numbered rows.
 
-    Attributes
-    ----------
-    row, clique
-        One entry a membership: a row, and the set that it is in. A row is in at most one set a
-        knob; sets have two rows or more.
-    size
-        Number of rows of each set.
+    ``row`` and ``clique`` have one entry a membership: a row, and the set that it is in. A row is
+    in at most one set a knob; sets have two rows or more. ``size`` is the number of rows of each
+    set.
     """
 
     row: Ints
@@ -55,34 +48,20 @@ def find_cliques(groups: Iterable[tuple[int, CandidateGroup]], rows: Ints) -> Cl
 
     ``groups`` gives each group with its first row in the table; ``rows`` ascends.
     """
-    member: list[Ints] = []
-    number: list[Ints] = []
-    size: list[Ints] = []
-    total = 0
+    none = np.zeros(0, dtype=np.int64)
+    found, total = [(none, none, none)], 0
     for start, group in groups:
         low, high = np.searchsorted(rows, (start, start + len(group)))
         if high - low < 2:
             continue
-        decided = group.decisions[rows[low:high] - start]
-        hashes = [knob_hash(knob, decided) for knob in group.sketch.knobs]
-        whole = np.sum(hashes, axis=0, dtype=np.uint64)
-        for part in hashes:
-            _, found, count = np.unique(whole - part, return_inverse=True, return_counts=True)
-            found = found.reshape(-1)
-            several = np.flatnonzero(count[found] > 1)
-            if len(several) == 0:
-                continue
-            used, dense = np.unique(found[several], return_inverse=True)
-            member.append(low + several)
-            number.append(total + dense.reshape(-1))
-            size.append(count[used])
+        for rest in other_decisions(group.sketch, group.decisions[rows[low:high] - start]):
+            _, number, count = np.unique(rest, return_inverse=True, return_counts=True)
+            number = number.reshape(-1)
+            several = np.flatnonzero(count[number] > 1)
+            used, dense = np.unique(number[several], return_inverse=True)
+            found.append((low + several, total + dense.reshape(-1), count[used]))
             total += len(used)
-    empty = [np.zeros(0, dtype=np.int64)]
-    return Cliques(
-        np.concatenate([*empty, *member]),
-        np.concatenate([*empty, *number]),
-        np.concatenate([*empty, *size]),
-    )
+    return Cliques(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
 
 def neighbour_loss(
@@ -94,11 +73,7 @@ def neighbour_loss(
     the squared error of each row, both by the rows' weights. The Hessian is its diagonal.
     """
     error = predicted - target
-    own = weight[cliques.row]
-    n = len(target)
-    gradient = np.bincount(cliques.row, own * cliques.excess(error), n)
-    curvature = np.bincount(cliques.row, own * (1 - 1 / cliques.size[cliques.clique]), n)
-    return (
-        gradient + LEVEL_SHARE * weight * error,
-        curvature + LEVEL_SHARE * weight,
-    )
+    own, level = weight[cliques.row], LEVEL_SHARE * weight
+    gradient = np.bincount(cliques.row, own * cliques.excess(error), len(target))
+    curvature = np.bincount(cliques.row, own * (1 - 1 / cliques.size[cliques.clique]), len(target))
+    return gradient + level * error, curvature + level

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolkit.features.task.operation import FAMILIES
+from toolkit.training.arrays import Ints
 from toolkit.training.recipes.recipe import SplitOptions
 from toolkit.training.table.table import Table
 
@@ -17,7 +17,7 @@ def assign_folds(
     options: SplitOptions,
     seed: int,
     networks: Sequence[tuple[str, ...]] = (),
-) -> NDArray[np.int64]:
+) -> Ints:
     """Give each task (by number) a fold; tasks of one workload always share theirs.
 
     With ``by = "network"`` or ``"machine"`` a fold is a network or a machine. A workload that
@@ -37,22 +37,20 @@ def assign_folds(
             first[workload] = min(first.get(workload, name), name)
         return _number([first[workload] for workload in table.workloads])
     workloads = _number(table.workloads)
-    n_workloads = int(workloads.max()) + 1 if len(workloads) else 0
-    few = n_workloads <= options.leave_one_out
-    cheap = int(table.good.sum()) <= options.leave_one_out_rows
-    automatic = n_workloads if few and cheap else 10
-    wanted = automatic if options.folds == "auto" else options.folds
-    folds = max(2, min(wanted, n_workloads))
-    order = np.random.default_rng(seed).permutation(n_workloads)
-    order = order[np.argsort(_families(table, workloads)[order], kind="stable")]
-    fold_of = np.empty(n_workloads, dtype=np.int64)
-    fold_of[order] = np.arange(n_workloads) % folds
+    count = len(set(table.workloads))
+    wanted = options.folds
+    if wanted == "auto":
+        cheap = int(table.good.sum()) <= options.leave_one_out_rows
+        wanted = count if count <= options.leave_one_out and cheap else 10
+    order = np.random.default_rng(seed).permutation(count)
+    order = order[np.argsort(_families(table, workloads, count)[order], kind="stable")]
+    fold_of = np.empty(count, dtype=np.int64)
+    fold_of[order] = np.arange(count) % max(2, min(wanted, count))
     return fold_of[workloads]
 
 
-def _families(table: Table, workloads: NDArray[np.int64]) -> NDArray[np.int64]:
+def _families(table: Table, workloads: Ints, count: int) -> Ints:
     """Family of each workload by number: the one that most of its candidates have (-1: unknown)."""
-    count = int(workloads.max()) + 1 if len(workloads) else 0
     if "op_family" not in table.columns:
         return np.full(count, -1, dtype=np.int64)
     family = table.features[:, table.columns.index("op_family")]
@@ -62,6 +60,6 @@ def _families(table: Table, workloads: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.where(held.any(axis=1), held.argmax(axis=1), -1)
 
 
-def _number(names: Sequence[str]) -> NDArray[np.int64]:
+def _number(names: Sequence[str]) -> Ints:
     known = {name: i for i, name in enumerate(sorted(set(names)))}
     return np.array([known[name] for name in names], dtype=np.int64)

@@ -16,45 +16,41 @@ from numpy.typing import NDArray
 
 from toolkit.records import Sketch, iter_ways
 from toolkit.search.graph import knob_hash, knob_order
-
-Floats = NDArray[np.float64]
+from toolkit.training.arrays import Floats, Ints
 
 ANY, UP, DOWN = 0, 1, 2
+
+
+def other_decisions(sketch: Sketch, decisions: Ints) -> list[NDArray[np.uint64]]:
+    """Hashes of all decisions but one knob's, by knob: neighbours in a knob have theirs alike."""
+    hashes = [knob_hash(knob, decisions) for knob in sketch.knobs]
+    whole = np.sum(hashes, axis=0, dtype=np.uint64)
+    return [whole - part for part in hashes]
 
 
 @dataclass(frozen=True)
 class Gains:
     """What mutating each candidate in each direction gained.
 
-    Attributes
-    ----------
-    gain, count
-        ``(3, n, knobs)``: mean gain over the recorded neighbours and how many there were; first
-        axis ``ANY`` (to any other value), ``UP``, ``DOWN`` (only knobs that have an order).
-    best
-        ``(n, knobs)``: gain to the best recorded value of the knob.
+    ``gain`` and ``count`` are ``(3, n, knobs)``: mean gain over the recorded neighbours and how
+    many there were; first axis ``ANY`` (to any other value), ``UP``, ``DOWN`` (only knobs that
+    have an order).
     """
 
     gain: Floats
     count: NDArray[np.int32]
-    best: Floats
 
 
-def direction_gains(sketch: Sketch, decisions: NDArray[np.int64], latency_s: Floats) -> Gains:
+def direction_gains(sketch: Sketch, decisions: Ints, latency_s: Floats) -> Gains:
     """Compute the gains of one task and sketch; ``latency_s`` is NaN for failed candidates."""
-    n, knobs = len(decisions), len(sketch.knobs)
-    gain = np.full((3, n, knobs), np.nan)
-    count = np.zeros((3, n, knobs), dtype=np.int32)
-    best = np.full((n, knobs), np.nan)
+    shape = (3, len(decisions), len(sketch.knobs))
+    gain, count = np.full(shape, np.nan), np.zeros(shape, dtype=np.int32)
     good = np.flatnonzero(np.isfinite(latency_s))
     if len(good) < 2:
-        return Gains(gain, count, best)
-    log = np.log(latency_s[good])
-    decided = decisions[good]
-    hashes = [knob_hash(knob, decided) for knob in sketch.knobs]
-    whole = np.sum(hashes, axis=0, dtype=np.uint64) if hashes else np.zeros(len(good), np.uint64)
-    for k, knob in enumerate(sketch.knobs):
-        rest = whole - hashes[k]
+        return Gains(gain, count)
+    log, decided = np.log(latency_s[good]), decisions[good]
+    rests = other_decisions(sketch, decided)
+    for k, (knob, rest) in enumerate(zip(sketch.knobs, rests, strict=True)):
         _, rank = np.unique(knob_order(knob, decided), axis=0, return_inverse=True)
         order = np.lexsort((rank.reshape(-1), rest))
         grouped, rows, value = rest[order], good[order], log[order]
@@ -65,17 +61,12 @@ def direction_gains(sketch: Sketch, decisions: NDArray[np.int64], latency_s: Flo
         running = np.cumsum(value) - value  # sum of all before
         before = running - running[first]
         total = np.repeat(np.add.reduceat(value, starts), sizes)
-        fastest = np.repeat(np.minimum.reduceat(value, starts), sizes)
-        sums = {ANY: total - value}
-        counts = {ANY: size - 1}
-        if any(True for _ in iter_ways(knob)):
-            sums[UP], counts[UP] = total - before - value, size - 1 - place
-            sums[DOWN], counts[DOWN] = before, place
-        for way, summed in sums.items():
-            number = counts[way]
+        found = {ANY: (total - value, size - 1)}
+        if any(iter_ways(knob)):
+            found[UP] = total - before - value, size - 1 - place
+            found[DOWN] = before, place
+        for way, (summed, number) in found.items():
             has = number > 0
             gain[way, rows[has], k] = value[has] - summed[has] / number[has]
             count[way, rows, k] = number
-        several = size > 1
-        best[rows[several], k] = (value - fastest)[several]
-    return Gains(gain, count, best)
+    return Gains(gain, count)

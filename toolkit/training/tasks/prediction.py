@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from toolkit.datasets import Dataset, task_name
-from toolkit.errors import LeakError, ModelError
+from toolkit.errors import ModelError
 from toolkit.features import cached_blocks
 from toolkit.features.base import FeatureBlock
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
-from toolkit.training.members.crossfit import ALL, Member, pick_member
+from toolkit.training.arrays import Floats
+from toolkit.training.members.crossfit import Member
 from toolkit.training.members.shortlist import mean_opinion, preference
 from toolkit.training.table.cores import core_warnings
 from toolkit.training.table.table import align
@@ -102,15 +102,16 @@ def predict(
                     step.advance(note=group.task.workload[:30])
                 scored[task_id].add(rows, block, validity, weights)
     finished = [scored[task_id].finish() for task_id in readable if task_id in scored]
-    frames, entries = [frame for frame, _ in finished], [entry for _, entry in finished]
+    entries = [entry for _, entry in finished]
     if not entries or all(entry["coverage"] == 0 for entry in entries):
         raise ModelError(
             "no column of these candidates is known to the model",
             cure=f"it was trained on {_names(model)}; train one on logs of this format",
         )
-    rows = pl.concat(frames).join(_places(dataset), on="candidate_id", how="left")
-    first = [name for name in rows.columns if name not in ("source", "line")]
-    rows = rows.select(*first[:3], "source", "line", *first[3:])
+    rows = pl.concat([frame for frame, _ in finished])
+    rows = rows.join(_places(dataset), on="candidate_id", how="left")
+    front = ["task_id", "candidate_id", "sketch_id", "source", "line"]
+    rows = rows.select(*front, pl.exclude(front))
     unreadable = [t for t in wanted if t not in set(readable)]
     warnings = core_warnings((model, validity), [tasks[t] for t in readable])
     return Predictions(rows, entries, unreadable, warnings)
@@ -125,10 +126,10 @@ class _Scored:
 
     def __init__(self, model: ThroughputModel, task: Task) -> None:
         self._model, self._task = model, task
-        self._member, self._leaked = choose_member(model, task)
+        self._member, self._leaked = model.choose_member(task)
         self._trained_on = any(each.saw(task) for each in model.members.values())
         self._parts: list[pl.DataFrame] = []
-        self._opinions: list[NDArray[np.float64]] = []
+        self._opinions: list[Floats] = []
         self._covered = 0.0
 
     def add(
@@ -139,8 +140,7 @@ class _Scored:
         weights: dict[str, float],
     ) -> None:
         """Score the candidates of one sketch."""
-        features = align(block, self._model.columns)
-        opinions = self._member.ensemble.opinions(features)
+        opinions = self._member.ensemble.opinions(align(block, self._model.columns))
         self._opinions.append(opinions)
         score = mean_opinion(opinions, self._member.ensemble.weights)
         columns: dict[str, Any] = {
@@ -150,7 +150,9 @@ class _Scored:
         }
         if validity is not None:
             columns["failure_probability"] = _failure(validity, self._task, block)
-        self._covered += _coverage(block, weights) * len(rows)
+        known = np.isfinite(block.values).any(axis=0)
+        own = np.array([weights.get(name, 0.0) for name in block.columns])
+        self._covered += float(own[known].sum()) * len(rows)
         self._parts.append(
             rows.select("task_id", "candidate_id", "sketch_id").with_columns(
                 *(pl.Series(name, values) for name, values in columns.items()),
@@ -163,15 +165,11 @@ class _Scored:
 
     def finish(self) -> tuple[pl.DataFrame, dict[str, Any]]:
         """All rows in the order to measure in, and the task's entry."""
-        preferred = preference(
-            np.concatenate(self._opinions, axis=1), self._member.ensemble.weights
-        )
-        order = np.argsort(-preferred, kind="stable")
-        frame = pl.concat(self._parts)[order]
-        frame = frame.with_row_index("rank", offset=1)
+        opinions = np.concatenate(self._opinions, axis=1)
+        order = np.argsort(-preference(opinions, self._member.ensemble.weights), kind="stable")
+        frame = pl.concat(self._parts)[order].with_row_index("rank", offset=1)
         front = ["task_id", "candidate_id", "sketch_id", "rank"]
-        frame = frame.select(*front, *(name for name in frame.columns if name not in front))
-        return frame, {
+        return frame.select(*front, pl.exclude(front)), {
             "task_id": self._task.task_id,
             "name": task_name(self._task),
             "candidates": frame.height,
@@ -184,10 +182,7 @@ class _Scored:
 
 def choose_member(model: TrainedModel, task: Task) -> tuple[Member, bool]:
     """The member that knows most but never saw a task; else the one that saw all, and ``True``."""
-    try:
-        return pick_member(model.members, task), False
-    except LeakError:
-        return model.members[ALL], True
+    return model.choose_member(task)
 
 
 def column_weights(model: TrainedModel) -> dict[str, float]:
@@ -199,14 +194,7 @@ def column_weights(model: TrainedModel) -> dict[str, float]:
     return {name: share / total for name, share in known.items()}
 
 
-def _coverage(block: FeatureBlock, weights: dict[str, float]) -> float:
-    """Share of the weight whose columns have any value in a block."""
-    known = np.isfinite(block.values).any(axis=0)
-    own = np.array([weights.get(name, 0.0) for name in block.columns])
-    return float(own[known].sum())
-
-
-def _failure(validity: ValidityModel, task: Task, block: FeatureBlock) -> NDArray[np.float64]:
+def _failure(validity: ValidityModel, task: Task, block: FeatureBlock) -> Floats:
     extractor = validity.extractor(task)
     if not extractor.supports(task) or not set(block.columns) & set(validity.columns):
         raise ModelError(
@@ -214,7 +202,7 @@ def _failure(validity: ValidityModel, task: Task, block: FeatureBlock) -> NDArra
             f"{task.task_id} does not have",
             cure="train both models with the same extractor",
         )
-    member, _ = choose_member(validity, task)
+    member, _ = validity.choose_member(task)
     return np.asarray(member.ensemble.predict(align(block, validity.columns)))
 
 

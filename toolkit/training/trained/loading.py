@@ -16,15 +16,15 @@ from toolkit.registry import Registry
 from toolkit.training.trained.store import MANIFEST, read_manifest
 from toolkit.workspace import Workspace
 
-LOADERS = Registry(
+KINDS = Registry(
     "model kind",
     {
-        "throughput": "toolkit.training.tasks.throughput:load_throughput",
-        "mutation": "toolkit.training.tasks.mutation:load_mutation",
-        "validity": "toolkit.training.tasks.validity:load_validity",
+        "throughput": "toolkit.training.tasks.throughput:THROUGHPUT",
+        "mutation": "toolkit.training.tasks.mutation:MUTATION",
+        "validity": "toolkit.training.tasks.validity:VALIDITY",
     },
 )
-"""How each kind of model is read from its folder."""
+"""How each kind of model is trained, judged and loaded (``tasks.trainer.Kind``)."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,11 @@ def load_trained(folders: Sequence[Path | str]) -> TrainedModels:
     contents: list[bytes] = []
     for folder in map(Path, folders):
         kind = read_manifest(folder)["kind"]
-        if kind not in LOADERS.names():
+        if kind not in KINDS.names():
             raise ModelError(f"a model of the unknown kind {kind!r}", where=folder / MANIFEST)
         if kind in found:
             raise ModelError(f"two {kind} models", where=folder, cure="give one of each kind")
-        found[kind] = LOADERS.get(kind)(folder)
+        found[kind] = KINDS.get(kind).model.load(folder)
         contents.append((folder / MANIFEST).read_bytes())
     fingerprint = content_id(*sorted(contents)) if contents else ""
     return TrainedModels(**found, fingerprint=fingerprint)

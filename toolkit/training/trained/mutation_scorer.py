@@ -6,28 +6,26 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolkit.errors import SearchError
-from toolkit.features.base import CandidateGroup, Extractor
-from toolkit.records import Candidate, Direction, Sketch, iter_ways
+from toolkit.features.base import CandidateGroup
+from toolkit.records import Candidate, Direction, Sketch, Task, iter_ways
 from toolkit.search.graph import knob_order
-from toolkit.training.members.crossfit import Member
+from toolkit.training.arrays import Floats, Ints, Matrix
 from toolkit.training.members.gain_models import predict_gains
 from toolkit.training.table.alternatives import other_values
 from toolkit.training.table.neighbours import ANY, DOWN, UP
 from toolkit.training.table.table import align
-from toolkit.training.trained.scorer import candidate_matrix
+from toolkit.training.trained.scorer import MemberScorer, candidate_matrix
+from toolkit.training.trained.trained import TrainedModel
 
 if TYPE_CHECKING:
     from toolkit.search.base import Space
 
-Floats = NDArray[np.float64]
-
 _WAYS = {None: ANY, "up": UP, "down": DOWN}
 
 
-class MutationScorer:
+class MutationScorer(MemberScorer):
     """Expected gains for one task by a member that never saw it (role ``DirectionScorer``).
 
     In a finite space all gains are computed at the first question, over the neighbours that the
@@ -36,22 +34,12 @@ class MutationScorer:
     softmax of gains fits best on tasks that the member does not judge.
     """
 
-    def __init__(
-        self,
-        member: Member,
-        method: str,
-        extractor: Extractor,
-        columns: Sequence[str],
-        temperature: float,
-    ) -> None:
-        self._member = member
-        self._method = method
-        self._extractor = extractor
-        self._columns = tuple(columns)
-        self.temperature = temperature
+    def __init__(self, model: TrainedModel, task: Task | str) -> None:
+        super().__init__(model, task)
+        self._method: str = model.manifest["recipe"]["mutation"]["method"]
+        self.temperature: float = model.manifest["temperatures"][self._member.name]
         self._known: dict[str, Floats] = {}
         self._prepared: int | None = None
-        self.training_task_ids = member.training_task_ids
 
     def gains(self, space: Space, candidate: Candidate, directions: Sequence[Direction]) -> Floats:
         """Expected gain in log latency of each direction; higher is better."""
@@ -61,9 +49,8 @@ class MutationScorer:
         result = np.zeros(len(directions))
         for place, direction in enumerate(directions):
             if direction.knob is not None:
-                found = table[_WAYS[direction.way], numbers[direction.knob]]
-                if not np.isfinite(found):
-                    found = table[ANY, numbers[direction.knob]]
+                either, found = table[[ANY, _WAYS[direction.way]], numbers[direction.knob]]
+                found = found if np.isfinite(found) else either
             else:
                 own = [k for k, knob in enumerate(sketch.knobs) if knob.kind == direction.rule]
                 values = table[ANY, own][np.isfinite(table[ANY, own])]
@@ -76,10 +63,14 @@ class MutationScorer:
         if space.size is not None and self._prepared != id(space):
             self._prepared = id(space)
             self._prepare(space)
-        found = self._known.get(candidate.candidate_id)
-        if found is None:
-            found = self._known[candidate.candidate_id] = self._single(space, sketch, candidate)
-        return found
+        if candidate.candidate_id not in self._known:
+            here = np.array(candidate.decisions, dtype=np.int64)
+            if self._method == "expected":
+                found = self._by_other_values(space, sketch, here)
+            else:
+                found = self._recorded(space, sketch, here[None])[:, 0]
+            self._known[candidate.candidate_id] = found
+        return self._known[candidate.candidate_id]
 
     def _prepare(self, space: Space) -> None:
         try:
@@ -88,20 +79,21 @@ class MutationScorer:
             return
         for sketch in space.sketches:
             own = [c for c in everything if c.sketch_id == sketch.sketch_id]
-            if not own:
-                continue
-            group = CandidateGroup(space.task, sketch, candidate_matrix(own, sketch.width))
-            features = align(self._extractor.extract(group), self._columns)
-            gains = predict_gains(self._member, self._method, group, features)
-            for place, candidate in enumerate(own):
-                self._known[candidate.candidate_id] = gains[:, place]
+            if own:
+                gains = self._recorded(space, sketch, candidate_matrix(own, sketch.width))
+                for place, candidate in enumerate(own):
+                    self._known[candidate.candidate_id] = gains[:, place]
 
-    def _single(self, space: Space, sketch: Sketch, candidate: Candidate) -> Floats:
-        here = np.array(candidate.decisions, dtype=np.int64)
-        if self._method != "expected":
-            group = CandidateGroup(space.task, sketch, here[None])
-            features = align(self._extractor.extract(group), self._columns)
-            return predict_gains(self._member, self._method, group, features)[:, 0]
+    def _read(self, group: CandidateGroup) -> Matrix:
+        return align(self._extractor.extract(group), self._columns)
+
+    def _recorded(self, space: Space, sketch: Sketch, decisions: Ints) -> Floats:
+        """Gains ``(3, n, knobs)`` of candidates among each other."""
+        group = CandidateGroup(space.task, sketch, decisions)
+        return predict_gains(self._member, self._method, group, self._read(group))
+
+    def _by_other_values(self, space: Space, sketch: Sketch, here: Ints) -> Floats:
+        """Gains ``(3, knobs)`` of a candidate, averaged over values that each knob could take."""
         vectors, owners = [here], [-1]
         for k, knob in enumerate(sketch.knobs):
             others = other_values(knob, here)
@@ -109,19 +101,17 @@ class MutationScorer:
             owners += [k] * len(others)
         matrix, owner = np.stack(vectors), np.array(owners)
         group = CandidateGroup(space.task, sketch, matrix)
-        features = align(self._extractor.extract(group), self._columns)
-        gain = self._member.ensemble.predict(features)
-        gain = gain - gain[0]
+        predicted = self._member.ensemble.predict(self._read(group))
+        gain = predicted - predicted[0]
         result = np.full((3, len(sketch.knobs)), np.nan)
         for k, knob in enumerate(sketch.knobs):
             own = np.flatnonzero(owner == k)
             if len(own) == 0:
                 continue
             result[ANY, k] = gain[own].mean()
-            if any(True for _ in iter_ways(knob)):
+            if any(iter_ways(knob)):
                 keys = knob_order(knob, matrix[np.append(own, 0)])
-                _, rank = np.unique(keys, axis=0, return_inverse=True)
-                rank = rank.reshape(-1)
+                rank = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
                 for way, side in ((UP, rank[:-1] > rank[-1]), (DOWN, rank[:-1] < rank[-1])):
                     if side.any():
                         result[way, k] = gain[own[side]].mean()

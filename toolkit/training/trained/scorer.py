@@ -6,19 +6,20 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolkit.features.base import CandidateGroup, Extractor
 from toolkit.records import Candidate, Sketch, Task
-from toolkit.training.members.crossfit import Member
+from toolkit.training.arrays import Floats, Ints, Matrix
+from toolkit.training.members.crossfit import pick_member
 from toolkit.training.members.shortlist import preference
 from toolkit.training.table.table import align
+from toolkit.training.trained.trained import TrainedModel
 
 if TYPE_CHECKING:
     from toolkit.search.base import Space
 
 
-def candidate_matrix(candidates: Sequence[Candidate], width: int) -> NDArray[np.int64]:
+def candidate_matrix(candidates: Sequence[Candidate], width: int) -> Ints:
     """Decisions of candidates of one sketch as a matrix, one row each."""
     flat = [part for candidate in candidates for part in candidate.decisions]
     return np.array(flat, dtype=np.int64).reshape(len(candidates), width)
@@ -30,7 +31,7 @@ def candidate_features(
     candidates: Sequence[Candidate],
     extractor: Extractor,
     columns: Sequence[str],
-) -> NDArray[np.float32]:
+) -> Matrix:
     """Features of candidates of any of a task's sketches, in their order, in given columns."""
     known = {sketch.sketch_id: sketch for sketch in sketches}
     result = np.full((len(candidates), len(columns)), np.nan, dtype=np.float32)
@@ -45,34 +46,38 @@ def candidate_features(
     return result
 
 
-class ThroughputScorer:
-    """Scores candidates of one task with a member that never saw it (role ``Scorer``).
+class MemberScorer:
+    """What a member of a model, one that never saw a task, says of the task's candidates.
 
-    Scores are predicted log relative throughput: differences matter, higher is faster.
+    The task is given itself, or by the id it was trained as. Raises ``LeakError`` when every
+    member saw it.
     """
 
-    def __init__(self, member: Member, extractor: Extractor, columns: Sequence[str]) -> None:
-        self._member = member
-        self._extractor = extractor
-        self._columns = tuple(columns)
-        self.training_task_ids = member.training_task_ids
+    def __init__(self, model: TrainedModel, task: Task | str) -> None:
+        if isinstance(task, str):
+            task = model.known_task(task)
+        self._member = pick_member(model.members, task)
+        self._extractor = model.extractor(task)
+        self._columns = model.columns
+        self.training_task_ids = self._member.training_task_ids
 
-    def features(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
+    def features(self, space: Space, candidates: Sequence[Candidate]) -> Matrix:
         """The model's own feature matrix ``(n, d)``: what an online correction may build on."""
         return candidate_features(
             space.task, space.sketches, candidates, self._extractor, self._columns
         )
 
-    def score(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+
+class ThroughputScorer(MemberScorer):
+    """Predicts log relative throughput: differences matter, higher is faster (role ``Scorer``)."""
+
+    def score(self, space: Space, candidates: Sequence[Candidate]) -> Floats:
         """Predicted log relative throughput, one value a candidate."""
         return np.asarray(self._member.ensemble.predict(self.features(space, candidates)))
 
     def preference(
-        self,
-        space: Space,
-        candidates: Sequence[Candidate],
-        bonus: NDArray[np.float64] | float = 0.0,
-    ) -> NDArray[np.float64]:
+        self, space: Space, candidates: Sequence[Candidate], bonus: Floats | float = 0.0
+    ) -> Floats:
         """One value a candidate whose falling order is the one to measure in (``shortlist``).
 
         ``bonus`` is added to all that is predicted of each candidate.
@@ -82,21 +87,12 @@ class ThroughputScorer:
         return preference(opinions + bonus, ensemble.weights)
 
 
-class ValidityScorer:
-    """Probability that candidates of one task fail, by a member that never saw it."""
+class ValidityScorer(MemberScorer):
+    """Probability that candidates fail."""
 
-    def __init__(self, member: Member, extractor: Extractor, columns: Sequence[str]) -> None:
-        self._member = member
-        self._extractor = extractor
-        self._columns = tuple(columns)
-        self.training_task_ids = member.training_task_ids
-
-    def failure(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+    def failure(self, space: Space, candidates: Sequence[Candidate]) -> Floats:
         """Probability in (0, 1) that a candidate fails to build or run, one value each."""
-        features = candidate_features(
-            space.task, space.sketches, candidates, self._extractor, self._columns
-        )
-        return np.asarray(self._member.ensemble.predict(features))
+        return np.asarray(self._member.ensemble.predict(self.features(space, candidates)))
 
 
 class CautiousScorer:
@@ -111,19 +107,16 @@ class CautiousScorer:
         self._scorer = scorer
         self._validity = validity
         self.training_task_ids = scorer.training_task_ids | validity.training_task_ids
+        self.features = scorer.features
 
-    def features(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
-        """The throughput scorer's feature matrix ``(n, d)``."""
-        return self._scorer.features(space, candidates)
-
-    def score(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+    def score(self, space: Space, candidates: Sequence[Candidate]) -> Floats:
         """Log of expected relative throughput, one value a candidate."""
         return self._scorer.score(space, candidates) + self._survival(space, candidates)
 
-    def preference(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+    def preference(self, space: Space, candidates: Sequence[Candidate]) -> Floats:
         """One value a candidate whose falling order is the one to measure in."""
         return self._scorer.preference(space, candidates, self._survival(space, candidates))
 
-    def _survival(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+    def _survival(self, space: Space, candidates: Sequence[Candidate]) -> Floats:
         """Log of the probability that a candidate runs."""
         return np.asarray(np.log1p(-self._validity.failure(space, candidates)))

@@ -7,16 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolkit.errors import RecipeError
-from toolkit.training.members.fit import fit_one
-from toolkit.training.models import MODELS
+from toolkit.training.arrays import Floats, Ints, Matrix
+from toolkit.training.members.ensemble import load_model, mean_importance, save_models
+from toolkit.training.members.fit import fit_all
 from toolkit.training.models.base import Model, TrainingRows
 from toolkit.training.recipes.recipe import Recipe
-from toolkit.training.table.table import Table, draw_key
-
-Floats = NDArray[np.float64]
+from toolkit.training.table.table import Table, draw_key, quota_of
 
 SURE = 1e-4
 """Probabilities are kept this far from 0 and 1: no log says that something cannot happen."""
@@ -33,7 +31,7 @@ class FailureEnsemble:
     weights: tuple[float, ...]
     base_rate: float
 
-    def predict(self, features: NDArray[np.float32]) -> Floats:
+    def predict(self, features: Matrix) -> Floats:
         """Weighted mean probability of failure, one a row, in (0, 1)."""
         if len(features) == 0 or not self.models:
             return np.full(len(features), np.clip(self.base_rate, SURE, 1 - SURE))
@@ -44,36 +42,26 @@ class FailureEnsemble:
 
     def importance(self) -> Floats:
         """Mean share of each column in what the models gained."""
-        shares = [model.importance() for model in self.models]
-        return np.asarray(np.mean(shares, axis=0)) if shares else np.zeros(0)
+        return mean_importance(self.models)
 
     def save(self, folder: Path) -> list[dict[str, Any]]:
         """Write each model in its library's format; returns what the manifest needs to load."""
-        folder.mkdir(parents=True, exist_ok=True)
-        written: list[dict[str, Any]] = [{"base_rate": self.base_rate}]
-        for number, (model, weight) in enumerate(zip(self.models, self.weights, strict=True)):
-            name = f"{number}-{model.library}{model.suffix}"
-            model.save(folder / name)
-            written.append({"file": name, "library": model.library, "weight": weight})
-        return written
+        written = zip(save_models(folder, self.models), self.weights, strict=True)
+        return [{"base_rate": self.base_rate}, *(e | {"weight": weight} for e, weight in written)]
 
     @classmethod
     def load(cls, folder: Path, written: list[dict[str, Any]]) -> FailureEnsemble:
         """Read what ``save`` wrote."""
         first, *entries = written
-        return cls(
-            tuple(MODELS.get(e["library"]).load(folder / e["file"]) for e in entries),
-            tuple(float(e["weight"]) for e in entries),
-            float(first["base_rate"]),
-        )
+        models = tuple(load_model(folder, entry) for entry in entries)
+        return cls(models, tuple(e["weight"] for e in entries), first["base_rate"])
 
 
-def fit_failure(
-    table: Table, rows: NDArray[np.int64], recipe: Recipe, *, threads: int
-) -> FailureEnsemble:
+def fit_failure(table: Table, rows: Ints, recipe: Recipe, *, threads: int) -> FailureEnsemble:
     """Fit a recipe's models to which of some rows (good and failed candidates) failed.
 
-    Where all rows did, or none, there is nothing to tell apart: the base rate is the prediction.
+    At most ``rows_per_task`` rows of each task and ``max_rows`` of all are drawn. Where all rows
+    failed, or none, there is nothing to tell apart: the base rate is the prediction.
     """
     if any(options.objective != "logistic" for options in recipe.models):
         raise RecipeError(
@@ -90,26 +78,23 @@ def fit_failure(
         return FailureEnsemble((), (), base_rate)
     # A task with many records counts more than one with few, but not in proportion.
     weight = 1 / np.sqrt(sizes[group])
-    fitted: list[Model] = []
-    weights: list[float] = []
-    for options in recipe.models_for(len(np.unique(group))):
-        fits = recipe.fits_of(options, len(chosen))
-        for number in range(fits):
-            rows_of = TrainingRows(table.features[chosen], failed, weight / weight.mean(), group)
-            fitted.append(fit_one(rows_of, options, recipe, number, threads=threads))
-            weights.append(options.weight / fits)
-    return FailureEnsemble(tuple(fitted), tuple(weights), base_rate)
+    given = TrainingRows(table.features[chosen], failed, weight / weight.mean(), group)
+    fitted = [
+        fit
+        for options in recipe.models_for(len(np.unique(group)))
+        for fit in fit_all(given, options, recipe, threads=threads)
+    ]
+    models, weights = zip(*fitted, strict=True)
+    return FailureEnsemble(models, weights, base_rate)
 
 
-def _sample(table: Table, rows: NDArray[np.int64], recipe: Recipe) -> NDArray[np.int64]:
-    """At most ``rows_per_task`` rows of each task and ``max_rows`` of all, drawn at random."""
+def _sample(table: Table, rows: Ints, recipe: Recipe) -> Ints:
+    quota = quota_of(rows, table, recipe.data.rows_per_task, recipe.data.max_rows)
     numbers, starts = np.unique(table.task[rows], return_index=True)
-    data = recipe.data
-    quota = max(10, min(data.rows_per_task, data.max_rows // max(len(numbers), 1)))
-    chosen = []
+    chosen = [rows[:0]]
     for number, own in zip(numbers, np.split(rows, starts[1:]), strict=True):
         if len(own) > quota:
             rng = np.random.default_rng([recipe.seed, draw_key(table.workloads[number])])
             own = np.sort(rng.choice(own, quota, replace=False))
         chosen.append(own)
-    return np.concatenate(chosen) if chosen else rows
+    return np.concatenate(chosen)
