@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit.records import Knob, Sketch
-from toolkit.training.table.alternatives import other_values
 from toolkit.training.table.mutation_labels import choices
-from toolkit.training.table.neighbours import ANY, DOWN, UP, direction_gains
+from toolkit.training.table.neighbours import ANY, DOWN, UP, direction_gains, other_values
 
 SKETCH = Sketch(
     "s",

@@ -106,7 +106,7 @@ def _searched(
 
 def _keep_recipe(recipe: Any, folder: Path, budget: str | None) -> str:
     """Write the found recipe beside its model."""
-    from toolkit.training.recipes.recipe_file import recipe_toml
+    from toolkit.training.recipes.recipe import recipe_toml
 
     path = folder / "recipe.toml"
     comment = f"Found by: toolkit train throughput --search {budget}"

@@ -31,9 +31,8 @@ from numpy.typing import NDArray
 from toolkit.records import Sketch
 from toolkit.training.arrays import Bools, Floats, Ints
 from toolkit.training.evaluate.bootstrap import named, ratio_interval
-from toolkit.training.table.alternatives import count_values
 from toolkit.training.table.mutation_labels import LabelledGroup
-from toolkit.training.table.neighbours import ANY, direction_gains, other_decisions
+from toolkit.training.table.neighbours import ANY, count_values, direction_gains, other_decisions
 
 DRAWS = 32
 """Posterior draws a candidate; the mean over candidates needs few."""

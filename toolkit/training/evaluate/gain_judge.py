@@ -13,7 +13,6 @@ from toolkit.training.evaluate.gain_ceilings import gain_ceilings
 from toolkit.training.evaluate.mutation_metrics import TaskGains, gain_rows, summarize_gains
 from toolkit.training.members.crossfit import ALL, Member
 from toolkit.training.members.gain_models import predict_gains
-from toolkit.training.recipes.recipe import Recipe
 from toolkit.training.table.gather import Gathered
 from toolkit.training.table.mutation_labels import Choices, LabelledGroup, choices, rule_weights
 from toolkit.training.table.neighbours import Gains
@@ -61,10 +60,7 @@ class _Predicted:
 
 
 def judge_gains(
-    labelled: Labelled,
-    recipe: Recipe,
-    member_of: Mapping[str, Member],
-    temperatures: Mapping[str, float] | None = None,
+    labelled: Labelled, member_of: Mapping[str, Member], temperatures: Mapping[str, float] | None
 ) -> tuple[dict[str, Any], dict[str, float]]:
     """Judge every task that has a member by it, at all levels.
 
@@ -72,15 +68,16 @@ def judge_gains(
     at which the probabilities of directions fit best on tasks that other members judged; given
     temperatures are kept.
     """
-    counts, wanted = labelled.table.good_counts(), labelled.table.judged_records(recipe.data)
+    recipe, table = labelled.recipe, labelled.table
+    counts, wanted = table.good_counts(), table.judged_records(recipe.data)
     predicted: list[_Predicted] = []
     by_task: dict[str, list[LabelledGroup]] = {}
     for start, label in labelled.groups:
         group = label.measured.group
         member = member_of.get(group.task.task_id)
-        if member is None or not len(group) or counts[labelled.table.task[start]] < wanted:
+        if member is None or not len(group) or counts[table.task[start]] < wanted:
             continue
-        features = labelled.table.features[start : start + len(group)]
+        features = table.features[start : start + len(group)]
         gain = predict_gains(member, recipe.mutation.method, group, features)
         predicted.append(_Predicted(label, member, gain))
         by_task.setdefault(group.task.task_id, []).append(label)

@@ -1,9 +1,12 @@
-"""Cross-fitted members: for every task there is one that never saw it, and one saw all."""
+"""Cross-fitted members: for every task there is one that never saw it, and one saw all.
+
+Folds say which tasks are left out together, so that a judged workload was never trained on.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
@@ -11,15 +14,66 @@ from typing import Any
 import numpy as np
 
 from toolkit.errors import DatasetError, LeakError
+from toolkit.features.task.operation import FAMILIES
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 from toolkit.training.arrays import Bools, Floats, Ints
 from toolkit.training.members.ensemble import fit_ensemble
 from toolkit.training.members.shortlist import mean_opinion, preference
 from toolkit.training.models.base import one_blas_thread
-from toolkit.training.recipes.recipe import Recipe
-from toolkit.training.table.folds import assign_folds
+from toolkit.training.recipes.recipe import Recipe, SplitOptions
 from toolkit.training.table.table import Table, workload_key
+
+
+def assign_folds(
+    table: Table, options: SplitOptions, seed: int, networks: Sequence[tuple[str, ...]] = ()
+) -> Ints:
+    """Give each task (by number) a fold; tasks of one workload always share theirs.
+
+    With ``by = "network"`` or ``"machine"`` a fold is a network or a machine. A workload that
+    several networks hold is put with the first of them, and is then in no training set of that
+    fold. With ``by = "task"`` each family of operators is spread evenly over the folds: of a rare
+    one a fold then leaves out as few as it can. Nothing measured enters: folds depend on names,
+    families and the seed alone.
+    """
+    if options.by == "machine":
+        # A machine's fold leaves out its tasks; the same workload elsewhere may be learned from,
+        # since carrying it over is what is judged.
+        return _number(table.machines)
+    if options.by == "network":
+        named = [names[0] if names else "" for names in networks] or [""] * len(table.task_ids)
+        first: dict[str, str] = {}
+        for workload, name in zip(table.workloads, named, strict=True):
+            first[workload] = min(first.get(workload, name), name)
+        return _number([first[workload] for workload in table.workloads])
+    workloads = _number(table.workloads)
+    count = len(set(table.workloads))
+    wanted = options.folds
+    if wanted == "auto":
+        cheap = int(table.good.sum()) <= options.leave_one_out_rows
+        wanted = count if count <= options.leave_one_out and cheap else 10
+    order = np.random.default_rng(seed).permutation(count)
+    order = order[np.argsort(_families(table, workloads, count)[order], kind="stable")]
+    fold_of = np.empty(count, dtype=np.int64)
+    fold_of[order] = np.arange(count) % max(2, min(wanted, count))
+    return fold_of[workloads]
+
+
+def _families(table: Table, workloads: Ints, count: int) -> Ints:
+    """Family of each workload by number: the one that most of its candidates have (-1: unknown)."""
+    if "op_family" not in table.columns:
+        return np.full(count, -1, dtype=np.int64)
+    family = table.features[:, table.columns.index("op_family")]
+    known = np.isfinite(family)
+    pairs = workloads[table.task[known]] * len(FAMILIES) + family[known].astype(np.int64)
+    held = np.bincount(pairs, minlength=count * len(FAMILIES)).reshape(count, len(FAMILIES))
+    return np.where(held.any(axis=1), held.argmax(axis=1), -1)
+
+
+def _number(names: Sequence[str]) -> Ints:
+    known = {name: i for i, name in enumerate(sorted(set(names)))}
+    return np.array([known[name] for name in names], dtype=np.int64)
+
 
 ALL = "all"
 
@@ -46,10 +100,7 @@ class Member:
 def pick_member(members: Mapping[str, Member], task: Task) -> Member:
     """Return the member that knows most but never saw the task.
 
-    Raises
-    ------
-    LeakError
-        When every member saw it.
+    Raises ``LeakError`` when every member saw it.
     """
     unseen = [member for member in members.values() if not member.saw(task)]
     if not unseen:
@@ -111,10 +162,7 @@ def cross_fit(
     side: threads that share one fit wait for each other at every level of every tree, which on
     small tables takes longer than the work.
 
-    Raises
-    ------
-    DatasetError
-        When fewer than two workloads have enough good candidates.
+    Raises ``DatasetError`` when fewer than two workloads have enough good candidates.
     """
     threads = threads or available_threads()
     usable = table.good if usable is None else usable

@@ -1,23 +1,120 @@
-"""The three ways to predict gains, behind one function each: fit, and predict ``(3, n, knobs)``."""
+"""The three ways to predict gains: what they learn from, how they are fitted and asked.
+
+``expected`` takes a throughput model, ``direct`` learns gains from rows of candidates and
+directions, ``classifier`` is the paper's model (Han, Wang, Li, Gao 2025, section 3): XGBoost
+classifies a program by the rule whose mutation gains most; where gains are nearly equal, the rules'
+weights decide.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xgboost
 
 from toolkit.errors import DatasetError
 from toolkit.features.base import CandidateGroup
-from toolkit.training.arrays import Floats, Ints, Matrix
-from toolkit.training.members.classifier import RuleClassifier, fit_classifier
+from toolkit.features.extractors.directions import direction_columns, knob_roles
+from toolkit.records import iter_ways
+from toolkit.training.arrays import Bools, Floats, Ints, Matrix
 from toolkit.training.members.crossfit import Member
 from toolkit.training.members.ensemble import fit_ensemble, fit_models
+from toolkit.training.models.xgboost_model import gain_shares, read_booster
 from toolkit.training.recipes.recipe import Recipe
-from toolkit.training.table.direct import direction_rows
 from toolkit.training.table.mutation_labels import LabelledGroup, best_rules
-from toolkit.training.table.neighbours import direction_gains
+from toolkit.training.table.neighbours import ANY, DOWN, UP, direction_gains
 from toolkit.training.table.table import Table
+
+_NAMES = (
+    "way rule role levels choices value extent outermost innermost share divisors ones l1 l2 l3 l4"
+)
+DIRECTION_COLUMNS = tuple(f"dir_{name}" for name in _NAMES.split())
+
+
+def direction_rows(
+    group: CandidateGroup, features: Matrix, wanted: Bools | None = None
+) -> tuple[Matrix, tuple[Ints, Ints, Ints]]:
+    """Stack one row a (way, candidate, knob): the candidate's features, then the direction's.
+
+    ``wanted`` is ``(3, n, knobs)``; all directions that exist by default. Returns the rows and
+    their places in such an array.
+    """
+    roles = knob_roles(group)
+    width = features.shape[1] + len(DIRECTION_COLUMNS)
+    parts = [np.zeros((0, width), dtype=np.float32)]
+    places = [np.zeros((3, 0), dtype=np.int64)]
+    for k, knob in enumerate(group.sketch.knobs):
+        values = group.decisions[:, knob.offset : knob.offset + knob.width].astype(np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            named = direction_columns(knob, values, roles.get(knob.name))
+        for way in (ANY, UP, DOWN) if any(iter_ways(knob)) else (ANY,):
+            own = np.arange(len(group)) if wanted is None else np.flatnonzero(wanted[way, :, k])
+            block = np.full((len(own), len(DIRECTION_COLUMNS)), np.nan, dtype=np.float32)
+            block[:, 0] = way
+            for place, name in enumerate(DIRECTION_COLUMNS[1:], start=1):
+                if name in named:
+                    block[:, place] = named[name][own]
+            parts.append(np.hstack([features[own], block]))
+            places.append(np.stack([np.full(len(own), way), own, np.full(len(own), k)]))
+    ways, rows, knobs = np.concatenate(places, axis=1)
+    return np.concatenate(parts), (ways, rows, knobs)
+
+
+DEFAULTS: dict[str, Any] = {"eta": 0.1, "max_depth": 6, "tree_method": "hist"}
+
+
+@dataclass(frozen=True)
+class RuleClassifier:
+    """Probability of each rule to be the one that gains most."""
+
+    booster: xgboost.Booster
+    rules: tuple[str, ...]
+
+    def probabilities(self, features: Matrix) -> Floats:
+        """One row a candidate, one column a rule (in the order of ``rules``)."""
+        found = self.booster.predict(xgboost.DMatrix(features, nthread=1))
+        return np.asarray(found, dtype=np.float64).reshape(len(features), len(self.rules))
+
+    def importance(self) -> Floats:
+        """Share of each column in the total gain."""
+        return gain_shares(self.booster)
+
+    def save(self, folder: Path) -> list[dict[str, Any]]:
+        """Write XGBoost's own binary JSON; returns what the manifest needs to load it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "rules.ubj").write_bytes(bytes(self.booster.save_raw("ubj")))
+        return [{"file": "rules.ubj", "rules": list(self.rules)}]
+
+    @classmethod
+    def load(cls, folder: Path, written: list[dict[str, Any]]) -> RuleClassifier:
+        """Read what ``save`` wrote."""
+        return cls(read_booster(folder / written[0]["file"]), tuple(written[0]["rules"]))
+
+
+def fit_classifier(
+    features: Matrix, labels: Sequence[str], recipe: Recipe, *, threads: int
+) -> RuleClassifier:
+    """Fit the first of a recipe's models to one label (rule) a candidate."""
+    options = recipe.models[0]
+    rules, label = np.unique(labels, return_inverse=True)
+    names = tuple(rules.tolist())
+    parameters = {
+        **DEFAULTS,
+        **options.params,
+        "objective": "multi:softprob",
+        "num_class": max(len(names), 2),
+        "nthread": threads,
+        "seed": recipe.seed,
+        "device": recipe.device,
+        "verbosity": 0,
+    }
+    data = xgboost.QuantileDMatrix(features, label=label, nthread=threads)
+    booster = xgboost.train(parameters, data, num_boost_round=options.rounds)
+    return RuleClassifier(booster, names if len(names) > 1 else (*names, "none"))
 
 
 def predict_gains(member: Member, method: str, group: CandidateGroup, features: Matrix) -> Floats:

@@ -10,8 +10,7 @@ import numpy as np
 
 from toolkit.errors import RecipeError
 from toolkit.training.arrays import Floats, Matrix
-from toolkit.training.models.base import TrainingRows, normalised, unreadable
-from toolkit.training.models.boosted import BoostedTrees
+from toolkit.training.models.base import BoostedTrees, TrainingRows, normalised, unreadable
 
 
 class _Silent:

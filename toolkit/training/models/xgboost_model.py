@@ -13,17 +13,13 @@ import xgboost
 
 from toolkit.errors import RecipeError
 from toolkit.training.arrays import Floats, Matrix
-from toolkit.training.models.base import TrainingRows, normalised, unreadable
-from toolkit.training.models.boosted import BoostedTrees
+from toolkit.training.models.base import BoostedTrees, TrainingRows, normalised, unreadable
 
 
 def check_device(device: str) -> None:
     """Refuse a GPU where there is none: XGBoost would train on the processor and say nothing.
 
-    Raises
-    ------
-    RecipeError
-        When this XGBoost was built without CUDA, or CUDA's driver sees no GPU.
+    Raises ``RecipeError`` when this XGBoost was built without CUDA, or CUDA's driver sees no GPU.
     """
     if device == "cpu":
         return

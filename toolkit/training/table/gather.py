@@ -15,11 +15,13 @@ from toolkit.features import EXTRACTORS, best_extractor_for, cached_blocks, extr
 from toolkit.features.base import Extractor, FeatureBlock
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
+from toolkit.training.recipes.recipe import Recipe
 from toolkit.training.table.table import (
     MeasuredGroup,
     Table,
     build_table,
     draw_key,
+    fastest_and_drawn,
     task_order,
     workload_key,
 )
@@ -29,10 +31,17 @@ Part = tuple[MeasuredGroup, FeatureBlock]
 
 @dataclass(frozen=True)
 class Gathered:
-    """The table of a dataset, and the versions of the extractors that made it, by name."""
+    """What a model is trained and judged on; ``extractors`` gives their versions by name."""
 
+    dataset: Dataset
+    recipe: Recipe
     table: Table
     extractors: dict[str, int]
+
+    def tasks(self) -> dict[str, Task]:
+        """The table's tasks by id."""
+        known = self.dataset.tasks()
+        return {task_id: known[task_id] for task_id in self.table.task_ids}
 
 
 def extractor_for(name: str, task: Task) -> Extractor | None:
@@ -59,10 +68,7 @@ def gather_parts(
     Tasks that the extractor cannot read are left out; ``thin`` makes less of each group as it
     comes.
 
-    Raises
-    ------
-    DatasetError
-        When nothing is left.
+    Raises ``DatasetError`` when nothing is left.
     """
     tasks = dataset.tasks()
     wanted = list(tasks) if task_ids is None else list(task_ids)
@@ -146,12 +152,8 @@ def _light(part: Part, share: float) -> Part:
     group, latency = replace(measured.group, schedules=None), measured.latency_s
     if share >= 1:
         return replace(measured, group=group), block
-    keep = max(1, round(share * len(group)))
-    fastest = keep // 5
-    order = np.argsort(latency, kind="stable")  # what never ran comes last
     key = [draw_key(workload_key(group.task)), int(group.sketch.sketch_id[:8], 16)]
-    drawn = np.random.default_rng(key).choice(order[fastest:], keep - fastest, replace=False)
-    rows = np.sort(np.concatenate([order[:fastest], drawn]))
+    rows, _ = fastest_and_drawn(latency, max(1, round(share * len(group))), key)
     ids = [measured.candidate_ids[i] for i in rows.tolist()]
     group = replace(group, decisions=group.decisions[rows])
     return MeasuredGroup(group, latency[rows], ids), replace(block, values=block.values[rows])

@@ -175,14 +175,24 @@ def sample_rows(
         own = rows[table.task[rows] == number]
         weight = np.ones(len(own))
         if len(own) > quota:
-            fastest = quota // 5
-            order = np.argsort(table.latency_s[own], kind="stable")
-            rest = order[fastest:]
-            rng = np.random.default_rng([seed, draw_key(table.workloads[number])])
-            drawn = rng.choice(rest, quota - fastest, replace=False)
-            weight[rest] = len(rest) / len(drawn)
-            picked = np.sort(np.concatenate([order[:fastest], drawn]))
-            own, weight = own[picked], weight[picked]
+            key = [seed, draw_key(table.workloads[number])]
+            picked, weight = fastest_and_drawn(table.latency_s[own], quota, key)
+            own = own[picked]
         chosen.append(own)
         weights.append(weight)
     return np.concatenate(chosen), np.concatenate(weights)
+
+
+def fastest_and_drawn(latency_s: Floats, keep: int, key: list[int]) -> tuple[Ints, Floats]:
+    """Choose candidates: the fastest fifth of so many, the rest drawn from the others by a key.
+
+    Returns ascending numbers and the weight of each, which is 1 for the fastest.
+    """
+    fastest = keep // 5
+    order = np.argsort(latency_s, kind="stable")  # what never ran comes last
+    rest = order[fastest:]
+    drawn = np.random.default_rng(key).choice(rest, keep - fastest, replace=False)
+    weight = np.ones(len(latency_s))
+    weight[rest] = len(rest) / len(drawn)
+    picked = np.sort(np.concatenate([order[:fastest], drawn]))
+    return picked, weight[picked]

@@ -27,11 +27,10 @@ from toolkit.progress import SILENT, Progress, Step
 from toolkit.results import Result
 from toolkit.training.arrays import Floats
 from toolkit.training.evaluate.metrics import ThroughputMetrics, difference, summarize_all
-from toolkit.training.members.crossfit import available_threads, cross_fit
+from toolkit.training.members.crossfit import assign_folds, available_threads, cross_fit
 from toolkit.training.members.ensemble import fit_ensemble
 from toolkit.training.members.fit import FIELDS, check_recipe
 from toolkit.training.recipes.recipe import Range, Recipe
-from toolkit.training.table.folds import assign_folds
 from toolkit.training.table.gather import gather
 from toolkit.training.table.table import Table
 from toolkit.training.tasks.throughput import judge
@@ -91,10 +90,7 @@ def parse_budget(text: str) -> TrialBudget:
 def space_of(recipe: Recipe) -> dict[str, Range]:
     """The declared space, or that of the library of the recipe's first model.
 
-    Raises
-    ------
-    RecipeError
-        When that library has no default, or a range is empty.
+    Raises ``RecipeError`` when that library has no default, or a range is empty.
     """
     library = recipe.models[0].library
     space = dict(recipe.search.space)
@@ -254,10 +250,8 @@ def search_recipe(
 ) -> tuple[Recipe, SearchResult]:
     """Search a recipe's parameters; returns the found recipe and what can be said of the search.
 
-    Raises
-    ------
-    RecipeError, DatasetError
-        When the space holds nothing, or there are too few workloads to be parted.
+    Raises ``RecipeError`` and ``DatasetError`` when the space holds nothing, or there are too few
+    workloads to be parted.
     """
     check_recipe(recipe, "throughput")
     started = time.perf_counter()

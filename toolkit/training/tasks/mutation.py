@@ -20,15 +20,14 @@ from toolkit.training.evaluate.gain_judge import Labelled, judge_gains
 from toolkit.training.evaluate.mutation_metrics import GainMetrics
 from toolkit.training.evaluate.noise import occasion_noise
 from toolkit.training.members.crossfit import Judges, members_by_task
-from toolkit.training.members.gain_models import fit_gains
+from toolkit.training.members.gain_models import DIRECTION_COLUMNS, fit_gains
 from toolkit.training.recipes.recipe import Recipe
-from toolkit.training.table.direct import DIRECTION_COLUMNS
 from toolkit.training.table.gather import gather_parts
 from toolkit.training.table.mutation_labels import label_group
 from toolkit.training.table.table import build_table
-from toolkit.training.tasks.trainer import Kind, ModelResult, train
-from toolkit.training.trained.mutation_scorer import MutationScorer
-from toolkit.training.trained.trained import TrainedModel
+from toolkit.training.tasks.trainer import Kind, ModelResult, TaskIds, train
+from toolkit.training.trained.loading import TrainedModel
+from toolkit.training.trained.scorer import MutationScorer
 
 DEFAULT_TIE = 0.01
 
@@ -68,11 +67,7 @@ class _Mutation(Kind[MutationResult]):
     model = MutationModel
 
     def gather(
-        self,
-        dataset: Dataset,
-        recipe: Recipe,
-        task_ids: Iterable[str] | None,
-        progress: Progress,
+        self, dataset: Dataset, recipe: Recipe, task_ids: TaskIds, progress: Progress
     ) -> Labelled:
         """Find all recorded neighbours; what is a tie follows from the dataset's repeats."""
         parts, extractors = gather_parts(dataset, recipe.extractor, task_ids, progress=progress)
@@ -88,27 +83,23 @@ class _Mutation(Kind[MutationResult]):
             # Twice the noise of a difference of two measurements.
             tie = float(np.clip(2 * np.sqrt(2) * spread, 0.002, 0.1))
         complete = frozenset(task_id for task_id, done in dataset.enumerated().items() if done)
-        return Labelled(build_table(parts), extractors, groups, tie, shifts, complete)
+        table = build_table(parts)
+        return Labelled(dataset, recipe, table, extractors, groups, tie, shifts, complete)
 
-    def fitter(self, data: Labelled, recipe: Recipe) -> Callable[[Ints, int], Any]:
+    def fitter(self, data: Labelled) -> Callable[[Ints, int], Any]:
         return lambda rows, threads: fit_gains(
-            data.table, data.groups, rows, recipe, tie=data.tie, threads=threads
+            data.table, data.groups, rows, data.recipe, tie=data.tie, threads=threads
         )
 
     def more_columns(self, recipe: Recipe) -> tuple[str, ...]:
         return DIRECTION_COLUMNS if recipe.mutation.method == "direct" else ()
 
     def judge(
-        self,
-        dataset: Dataset,
-        data: Labelled,
-        recipe: Recipe,
-        judges: Judges,
-        model: TrainedModel | None,
+        self, data: Labelled, judges: Judges, model: TrainedModel | None
     ) -> tuple[MutationResult, dict[str, Any]]:
         known = None if model is None else model.manifest["temperatures"]
         member_of = members_by_task(data.table, judges)
-        found, temperatures = judge_gains(data, recipe, member_of, known)
+        found, temperatures = judge_gains(data, member_of, known)
         if model is None and not found["n_test_tasks"]:
             raise DatasetError(
                 "no candidate of a task that can be judged has two recorded directions",

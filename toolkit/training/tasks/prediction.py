@@ -22,7 +22,7 @@ from toolkit.training.table.cores import core_warnings
 from toolkit.training.table.table import align
 from toolkit.training.tasks.throughput import ThroughputModel
 from toolkit.training.tasks.validity import ValidityModel
-from toolkit.training.trained.trained import TrainedModel
+from toolkit.training.trained.loading import TrainedModel
 
 LOW_COVERAGE = 0.5
 """Below this a model is asked about a feature space that it hardly knows, and that is said."""
@@ -72,10 +72,7 @@ def predict(
     A task that the model was trained on is scored by the member that left it out, and flagged;
     where every member saw it, by the one that saw all, and flagged as ``leaked``.
 
-    Raises
-    ------
-    ModelError
-        When no task can be read, or none shares a column with the model.
+    Raises ``ModelError`` when no task can be read, or none shares a column with the model.
     """
     tasks = dataset.tasks()
     wanted = list(tasks) if task_ids is None else [dataset.task(t).task_id for t in task_ids]

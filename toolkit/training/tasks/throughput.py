@@ -33,8 +33,8 @@ from toolkit.training.table.gather import Gathered, candidate_counts, networks_o
 from toolkit.training.table.table import Table, align
 from toolkit.training.tasks.trainer import Kind, ModelResult, train
 from toolkit.training.tasks.validity import ValidityResult, train_validity
+from toolkit.training.trained.loading import TrainedModel
 from toolkit.training.trained.scorer import ThroughputScorer
-from toolkit.training.trained.trained import TrainedModel
 
 SHOWN = 2000
 """Predictions that a manifest keeps beside what was measured, drawn with a fixed seed."""
@@ -118,16 +118,11 @@ class _Throughput(Kind[ThroughputResult]):
     model = ThroughputModel
 
     def judge(
-        self,
-        dataset: Dataset,
-        data: Gathered,
-        recipe: Recipe,
-        judges: Judges,
-        model: TrainedModel | None,
+        self, data: Gathered, judges: Judges, model: TrainedModel | None
     ) -> tuple[ThroughputResult, dict[str, Any]]:
-        table, seed = data.table, recipe.seed
+        table, dataset, seed = data.table, data.dataset, data.recipe.seed
         predictions, preferences = predict_unseen(table, judges)
-        wanted = table.judged_records(recipe.data)
+        wanted = table.judged_records(data.recipe.data)
         networks = networks_of(dataset, table.task_ids)
         judged = judge(table, predictions, wanted, networks, dataset.enumerated(), preferences)
         if model is None and not judged:
@@ -146,7 +141,7 @@ class _Throughput(Kind[ThroughputResult]):
             return replace(result, n_train_tasks=len(seen)), {}
         result = replace(
             result,
-            split=recipe.split.by,
+            split=data.recipe.split.by,
             candidates=int(table.good.sum()),
             recorded_candidates=sum(candidate_counts(dataset, table.task_ids).values()),
         )

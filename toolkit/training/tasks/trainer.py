@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from toolkit.datasets import Dataset
-from toolkit.progress import SILENT, Progress
+from toolkit.progress import Progress
 from toolkit.results import Result
 from toolkit.training.arrays import Bools, Ints
 from toolkit.training.members.crossfit import Judges, cross_fit
@@ -17,9 +17,8 @@ from toolkit.training.members.fit import check_recipe
 from toolkit.training.recipes.recipe import Recipe
 from toolkit.training.table.cores import core_counts
 from toolkit.training.table.gather import Gathered, gather, networks_of
-from toolkit.training.table.table import Table
+from toolkit.training.trained.loading import TrainedModel, manifest_of
 from toolkit.training.trained.store import save_model
-from toolkit.training.trained.trained import TrainedModel, manifest_of
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -48,6 +47,7 @@ class ModelResult(Result):
 
 
 R = TypeVar("R", bound=ModelResult)
+TaskIds = Iterable[str] | None
 
 
 class Kind(Generic[R]):
@@ -56,21 +56,19 @@ class Kind(Generic[R]):
     model: type[TrainedModel]
 
     def gather(
-        self,
-        dataset: Dataset,
-        recipe: Recipe,
-        task_ids: Iterable[str] | None,
-        progress: Progress,
+        self, dataset: Dataset, recipe: Recipe, task_ids: TaskIds, progress: Progress
     ) -> Gathered:
         """What it is trained and judged on."""
         most = recipe.data.table_rows
-        return Gathered(*gather(dataset, recipe.extractor, task_ids, most=most, progress=progress))
+        found = gather(dataset, recipe.extractor, task_ids, most=most, progress=progress)
+        return Gathered(dataset, recipe, *found)
 
-    def usable(self, dataset: Dataset, table: Table) -> Bools:
+    def usable(self, data: Any) -> Bools:
         """Rows that it may be fitted to."""
-        return table.good
+        good: Bools = data.table.good
+        return good
 
-    def fitter(self, data: Any, recipe: Recipe) -> Callable[[Ints, int], Any] | None:
+    def fitter(self, data: Any) -> Callable[[Ints, int], Any] | None:
         """What makes a member of rows, with so many threads; ``None``: an ``Ensemble``."""
         return None
 
@@ -79,21 +77,12 @@ class Kind(Generic[R]):
         return ()
 
     def judge(
-        self,
-        dataset: Dataset,
-        data: Any,
-        recipe: Recipe,
-        judges: Judges,
-        model: TrainedModel | None,
+        self, data: Any, judges: Judges, model: TrainedModel | None
     ) -> tuple[R, dict[str, Any]]:
         """Judge tasks by members that never saw them; ``model`` is given where it is trained.
 
-        Returns the figures, and what the manifest of a model in training keeps beside them.
-
-        Raises
-        ------
-        DatasetError
-            When it is trained and no task can be judged.
+        Returns the figures, and what the manifest of a model in training keeps beside them. Raises
+        ``DatasetError`` when a model is in training and no task can be judged.
         """
         raise NotImplementedError
 
@@ -103,7 +92,7 @@ def train(
     dataset: Dataset,
     recipe: Recipe,
     out: Path | None,
-    task_ids: Iterable[str] | None,
+    task_ids: TaskIds,
     threads: int | None,
     progress: Progress,
 ) -> R:
@@ -112,40 +101,35 @@ def train(
     check_recipe(recipe, name)
     started = time.perf_counter()
     data = kind.gather(dataset, recipe, task_ids, progress)
-    table, usable = data.table, kind.usable(dataset, data.table)
+    table, usable = data.table, kind.usable(data)
     fitted = cross_fit(
         table,
         recipe,
         networks=networks_of(dataset, table.task_ids),
         keep_all=out is not None,
         threads=threads,
-        fit=kind.fitter(data, recipe),
+        fit=kind.fitter(data),
         usable=usable,
         progress=progress,
     )
-    result, kept = kind.judge(dataset, data, recipe, fitted.judges(table), None)
-    tasks = dataset.tasks()
+    result, kept = kind.judge(data, fitted.judges(table), None)
     result = replace(
         result,
         n_train_tasks=int((table.counts(usable) >= recipe.data.min_records).sum()),
         n_folds=len(set(fitted.folds.tolist())),
         columns=len(table.columns),
-        cores=core_counts(tasks[task_id] for task_id in table.task_ids),
+        cores=core_counts(data.tasks().values()),
     )
     if out is not None:
-        metrics, more = result.to_json(), kind.more_columns(recipe)
-        manifest = manifest_of(name, recipe, dataset, table, data.extractors, fitted, metrics, more)
+        more = kind.more_columns(recipe)
+        manifest = manifest_of(name, data, fitted, result.to_json(), more)
         save_model(Path(out), manifest | kept, fitted.members)
         result = replace(result, out=str(out))
     return replace(result, seconds=time.perf_counter() - started)
 
 
 def evaluate(
-    kind: Kind[R],
-    folder: Path | str,
-    dataset: Dataset,
-    task_ids: Iterable[str] | None = None,
-    progress: Progress = SILENT,
+    kind: Kind[R], folder: Path | str, dataset: Dataset, task_ids: TaskIds, progress: Progress
 ) -> R:
     """Judge a trained model on a dataset, each task by a member that never saw it."""
     model = kind.model.load(folder)
@@ -153,7 +137,7 @@ def evaluate(
     data = kind.gather(dataset, model.recipe, task_ids, progress)
     data = replace(data, table=data.table.aligned(model.columns))
     judges = model.judges(data.table, dataset.tasks())
-    result, _ = kind.judge(dataset, data, model.recipe, judges, model)
+    result, _ = kind.judge(data, judges, model)
     return replace(
         result,
         kind=model.kind,

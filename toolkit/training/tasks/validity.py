@@ -28,13 +28,12 @@ from toolkit.training.evaluate.validity_metrics import (
     validity_rows,
 )
 from toolkit.training.members.crossfit import Judges, members_by_task
-from toolkit.training.members.failure import fit_failure
+from toolkit.training.members.ensemble import fit_failure
 from toolkit.training.recipes.recipe import Recipe
 from toolkit.training.table.gather import Gathered
-from toolkit.training.table.table import Table
 from toolkit.training.tasks.trainer import Kind, ModelResult, train
+from toolkit.training.trained.loading import TrainedModel
 from toolkit.training.trained.scorer import ValidityScorer
-from toolkit.training.trained.trained import TrainedModel
 
 
 @dataclass(frozen=True)
@@ -61,28 +60,24 @@ class ValidityResult(ModelResult, ValidityMetrics):
 class _Validity(Kind[ValidityResult]):
     model = ValidityModel
 
-    def usable(self, dataset: Dataset, table: Table) -> Bools:
-        if table.good.all() or not table.good.any():
-            what = "no candidate failed" if table.good.all() else "no candidate ran"
+    def usable(self, data: Gathered) -> Bools:
+        good = data.table.good
+        if good.all() or not good.any():
+            what = "no candidate failed" if good.all() else "no candidate ran"
             raise DatasetError(
                 f"{what}: there is nothing to tell apart",
-                where=dataset.path,
+                where=data.dataset.path,
                 cure="ingest logs that hold failures and successes",
             )
-        return np.ones(len(table), dtype=bool)
+        return np.ones(len(good), dtype=bool)
 
-    def fitter(self, data: Gathered, recipe: Recipe) -> Callable[[Ints, int], Any]:
-        return lambda rows, threads: fit_failure(data.table, rows, recipe, threads=threads)
+    def fitter(self, data: Gathered) -> Callable[[Ints, int], Any]:
+        return lambda rows, threads: fit_failure(data.table, rows, data.recipe, threads=threads)
 
     def judge(
-        self,
-        dataset: Dataset,
-        data: Gathered,
-        recipe: Recipe,
-        judges: Judges,
-        model: TrainedModel | None,
+        self, data: Gathered, judges: Judges, model: TrainedModel | None
     ) -> tuple[ValidityResult, dict[str, Any]]:
-        table = data.table
+        table, recipe = data.table, data.recipe
         member_of = members_by_task(table, judges)
         judged, parts = [], []
         for number, task_id in enumerate(table.task_ids):
@@ -121,10 +116,7 @@ def train_validity(
 ) -> ValidityResult:
     """Train, judge on left-out tasks and, where ``out`` is given, keep the model there.
 
-    Raises
-    ------
-    DatasetError
-        When no candidate failed, or none ran: there is nothing to learn.
+    Raises ``DatasetError`` when no candidate failed, or none ran: there is nothing to learn.
     """
     return train(VALIDITY, dataset, recipe, out, task_ids, threads, progress)
 

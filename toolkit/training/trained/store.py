@@ -15,10 +15,9 @@ from toolkit.atomic import write_atomically
 from toolkit.errors import ModelError
 from toolkit.locks import LOCK_FILE
 from toolkit.records import content_id
-from toolkit.training.members.classifier import RuleClassifier
 from toolkit.training.members.crossfit import Member
-from toolkit.training.members.ensemble import Ensemble
-from toolkit.training.members.failure import FailureEnsemble
+from toolkit.training.members.ensemble import Ensemble, FailureEnsemble
+from toolkit.training.members.gain_models import RuleClassifier
 
 _KINDS: dict[str, Any] = {
     "ensemble": Ensemble,
@@ -125,9 +124,7 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
         raise ModelError(CHANGED, where=path, cure=AGAIN)
     if kind is not None and own != kind:
         raise ModelError(
-            f"is a {own} model, not a {kind} model",
-            where=path,
-            cure="give the folder of the other",
+            f"is a {own} model, not a {kind} model", where=path, cure="give the folder of the other"
         )
     return manifest
 
