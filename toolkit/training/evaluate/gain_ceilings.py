@@ -42,17 +42,9 @@ DRAWS = 32
 class GainSpread:
     """Candidates with two or more recorded directions; arrays are ``(n, knobs)``, NaN: none.
 
-    Attributes
-    ----------
-    gain
-        Mean gain over the recorded neighbours.
-    shrink
-        ``1/n - 1/N``: variance of that mean about the mean over all values, in units of the
-        variance inside the direction.
-    within
-        Variance of the recorded neighbours inside a direction; NaN below two.
-    half, other
-        Mean gains over the two random halves of the recorded neighbours.
+    ``gain`` is the mean over the recorded neighbours, ``half`` and ``other`` those over two random
+    halves of them, ``within`` their variance inside a direction (NaN below two), ``shrink`` is
+    ``1/n - 1/N``: the variance of ``gain`` about the mean over all values, in units of ``within``.
     """
 
     gain: Floats
@@ -135,48 +127,46 @@ def stack_spreads(parts: Sequence[GainSpread]) -> GainSpread:
 def blind_gain(spread: GainSpread, rng: np.random.Generator) -> Floats:
     """Expected gain of the best blind predictor for each candidate of one task (see above)."""
     known = np.isfinite(spread.gain)
+    gain = np.where(known, spread.gain, 0.0)
     factor = _knob_factors(spread.within)
     error = np.where(known, spread.shrink * factor, 0.0)
     directions = known.sum(axis=1)
-    mean = np.where(known, spread.gain, 0.0).sum(axis=1) / directions
-    excess = np.where(known, spread.gain - mean[:, None], 0.0)
+    mean = gain.sum(axis=1) / directions
+    excess = np.where(known, gain - mean[:, None], 0.0)
     between = (excess**2).sum(axis=1) / (directions - 1)
     mean_error = error.sum(axis=1) / directions
     scaled = spread.within / factor
-    has = np.isfinite(scaled)
-    inside = np.where(has, scaled, 0.0).sum(axis=1) / np.maximum(has.sum(axis=1), 1)
-    usable = has.any(axis=1)
+    number = np.isfinite(scaled).sum(axis=1)
+    inner = np.nansum(scaled, axis=1)
+    inside, usable = inner / np.maximum(number, 1), number > 0
     below = inside[usable].sum()
     if below <= 0:
         # Nothing differs inside a direction, or no direction has two neighbours.
-        return np.asarray(np.where(known, spread.gain, -np.inf).max(axis=1))
+        return np.asarray(_masked(gain, known).max(axis=1))
     rho = max(float((between - inside * mean_error)[usable].sum() / below), 0.0)
     expected = rho + mean_error
     # Both kinds of difference tell a candidate's scale, each by as many as there are.
     outside = np.where(expected > 0, between / np.maximum(expected, 1e-12), 0.0) * (directions - 1)
-    inner = np.where(has, scaled, 0.0).sum(axis=1)
-    scale = ((outside + inner) / (directions - 1 + has.sum(axis=1)))[:, None]
+    scale = ((outside + inner) / (directions - 1 + number))[:, None]
     kept = np.where(error > 0, rho / np.maximum(rho + error, 1e-12), 1.0)
     precision = np.where(known, 1 / np.maximum(rho + error, 1e-12), 0.0)
-    centre = (precision * np.where(known, spread.gain, 0.0)).sum(axis=1) / precision.sum(axis=1)
-    posterior = centre[:, None] + kept * (np.where(known, spread.gain, 0.0) - centre[:, None])
+    centre = ((precision * gain).sum(axis=1) / precision.sum(axis=1))[:, None]
+    posterior = centre + kept * (gain - centre)
     deviation = np.sqrt(kept * error * scale)
     best = np.zeros(len(posterior))
     for _ in range(DRAWS):
         drawn = posterior + deviation * rng.normal(size=posterior.shape)
-        best += np.where(known, drawn, -np.inf).max(axis=1)
+        best += _masked(drawn, known).max(axis=1)
     return np.asarray(best / DRAWS)
 
 
 def _knob_factors(within: Floats) -> Floats:
     """Variance inside each knob's directions over that of all of them; 1 where it is unknown."""
     has = np.isfinite(within)
-    if not has.any():
-        return np.ones(within.shape[1])
-    overall = within[has].mean()
-    sums, number = np.where(has, within, 0.0).sum(axis=0), has.sum(axis=0)
+    overall = within[has].mean() if has.any() else 0.0
     if overall <= 0:
         return np.ones(within.shape[1])
+    sums, number = np.nansum(within, axis=0), has.sum(axis=0)
     found = np.where(number > 0, sums / np.maximum(number, 1) / overall, 1.0)
     return np.asarray(np.maximum(found, 1e-3))
 
@@ -195,7 +185,7 @@ def told_gain(label: LabelledGroup, shifts: Floats, rng: np.random.Generator) ->
     drawn = rng.choice(shifts, len(group)) * rng.choice((-1.0, 1.0), len(group))
     latency = label.measured.latency_s * np.exp(drawn)
     told = direction_gains(group.sketch, group.decisions, latency).gain[ANY]
-    picked = np.where(known[rows], told[rows], -np.inf).argmax(axis=1)
+    picked = _masked(told[rows], known[rows]).argmax(axis=1)
     return float(gain[rows, picked].sum())
 
 

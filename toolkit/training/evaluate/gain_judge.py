@@ -28,16 +28,9 @@ Sums = dict[str, tuple[float, int]]
 class Labelled(Gathered):
     """A dataset's table with the recorded gains of every group.
 
-    Attributes
-    ----------
-    groups
-        First row in the table and labels.
-    tie
-        Gains that differ by less are equal.
-    shifts
-        Differences of log latency between two occasions of one candidate.
-    enumerated
-        Tasks whose space was recorded completely.
+    ``groups`` are first rows in the table and labels. Gains that differ by less than ``tie`` are
+    equal; ``shifts`` are differences of log latency between two occasions of one candidate;
+    ``enumerated`` are tasks whose space was recorded completely.
     """
 
     groups: Sequence[tuple[int, LabelledGroup]]

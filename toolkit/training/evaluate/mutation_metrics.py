@@ -117,20 +117,13 @@ def softmax(guess: Floats, mask: Bools, temperature: float) -> Floats:
 class GainMetrics(Result):
     """Figures over judged tasks at one level, those that are estimates with 95 % intervals by task.
 
-    Attributes
-    ----------
-    accuracy
-        Share of the picks that are as good as the oracle's up to a tie.
-    gain_share
-        Of the oracle's gain; ``_sampled`` by draws from the model's probabilities, ``_uniform``,
-        ``_base_rate`` and ``_fixed_weights`` by the policies of those names; in ``_by_task`` every
-        task counts alike, however many of its candidates are judged.
-    ahead_of_base_rate, ahead_of_fixed_weights
-        Mean gain of the model less the policy's, over tasks.
-    calibration_error, log_loss
-        Of the probabilities of the picks; each task counts by its candidates.
-    enumerated
-        The same of tasks whose space was recorded completely.
+    ``accuracy`` is the share of picks that are as good as the oracle's up to a tie. ``gain_share``
+    is of the oracle's gain; ``_sampled`` by draws from the model's probabilities, ``_uniform``,
+    ``_base_rate`` and ``_fixed_weights`` by the policies of those names; in ``_by_task`` every task
+    counts alike, however many of its candidates are judged. ``ahead_of`` a policy is the mean over
+    tasks of the model's gain less the policy's. ``calibration_error`` and ``log_loss`` are of the
+    picks' probabilities; each task counts by its candidates. ``enumerated`` has the same of tasks
+    whose space was recorded completely.
     """
 
     n_test_tasks: int

@@ -5,7 +5,7 @@ scales of their own. Each is divided by its standard deviation on the training r
 have the same say, and a straight line takes their mean to log relative throughput. Members that
 predict relative throughput, or a rank that spreads the fastest out, tell fast candidates apart
 better than slow ones, one that predicts the logarithm does the opposite: their mean does well at
-both.
+both. What foresees failures is a mean of probabilities, which need no scale.
 """
 
 from __future__ import annotations

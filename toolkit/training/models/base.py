@@ -1,4 +1,7 @@
-"""The model's role: rows of features with a target, grouped by task → a predictor on disk."""
+"""The model's role: rows of features with a target, grouped by task → a predictor on disk.
+
+Also what several of the models share, boosted trees above all.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +29,10 @@ __all__ = ["Floats", "Matrix", "Model", "TrainingRows"]
 class TrainingRows:
     """What a model is fitted to.
 
-    Attributes
-    ----------
-    features
-        float32 ``(n, d)``, NaN where a quantity does not exist.
-    target
-        Higher is faster; its unit is ``ModelOptions.target``.
-    weight
-        One positive weight a row.
-    group
-        Task number of each row, ascending: rows of a task lie together (rankers need it).
-    cliques
-        Which rows are neighbours (the objective ``neighbours`` needs it).
+    ``features`` is float32 ``(n, d)``, NaN where a quantity does not exist. One value a row have
+    ``target`` (higher is faster; its unit is ``ModelOptions.target``), ``weight`` (positive) and
+    ``group``, the task's number, ascending: rankers need a task's rows together. ``cliques`` says
+    which rows are neighbours, for the objective of that name.
     """
 
     features: Matrix
@@ -185,10 +180,8 @@ class BoostedTrees:
     DEFAULTS: ClassVar[dict[str, Any]]
     RANKING: ClassVar[dict[str, Any]]
     """Further defaults of those that rank."""
-    FIXED: ClassVar[dict[str, Any]]
     OBJECTIVES: ClassVar[dict[str, str]]
     _train: Callable[..., Any]
-    _check_device: Callable[..., None]
 
     def __init__(self, booster: Any) -> None:
         self._booster = booster
@@ -198,7 +191,7 @@ class BoostedTrees:
         cls, rows: TrainingRows, options: ModelOptions, *, seed: int, threads: int, device: str
     ) -> Any:
         """Fit to rows; with early stopping as many rounds as were best on left-out tasks."""
-        cls._check_device(device)
+        fixed = cls._fixed(threads, device)
         if options.objective not in cls.OBJECTIVES:
             raise RecipeError(
                 f"{cls.library} is not fitted with objective = {options.objective!r} here",
@@ -208,11 +201,9 @@ class BoostedTrees:
             **cls.DEFAULTS,
             **(cls.RANKING if options.objective in ("pairwise", "lambdarank") else {}),
             **options.params,
-            **cls.FIXED,
+            **fixed,
             "objective": cls.OBJECTIVES[options.objective],
-            "nthread": threads,
             "seed": seed,
-            "device": device,
         }
 
         def data(own: TrainingRows, like: Any = None) -> Any:
@@ -230,6 +221,11 @@ class BoostedTrees:
             watch = cls._watching(data(parts[1], known), options.early_stopping)
             rounds = cls._best_round(cls._train(parameters, known, rounds, **watch))
         return cls(cls._train(parameters, data(rows), rounds))
+
+    @classmethod
+    def _fixed(cls, threads: int, device: str) -> dict[str, Any]:
+        """Parameters that no recipe changes; raises ``RecipeError`` where there is no device."""
+        raise NotImplementedError
 
     @classmethod
     def _data(

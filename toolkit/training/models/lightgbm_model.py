@@ -33,11 +33,6 @@ def _train(parameters: dict[str, Any], data: Any, rounds: int, **more: Any) -> l
         raise ValueError(str(error)) from None
 
 
-def _check_device(device: str) -> None:
-    if device != "cpu":
-        raise RecipeError("LightGBM is trained on the cpu here", cure="use library = 'xgboost'")
-
-
 class LightGBMModel(BoostedTrees):
     """A LightGBM booster; trees are the same for any number of threads."""
 
@@ -52,7 +47,6 @@ class LightGBMModel(BoostedTrees):
         "bagging_freq": 1,
     }
     RANKING: ClassVar = {"lambdarank_truncation_level": 20}
-    FIXED: ClassVar = {"deterministic": True, "force_row_wise": True, "verbosity": -1}
     OBJECTIVES: ClassVar = {
         "squared": "regression",
         "pairwise": "lambdarank",
@@ -61,7 +55,6 @@ class LightGBMModel(BoostedTrees):
         "neighbours": "none",  # a function takes its place
     }
     _train = staticmethod(_train)
-    _check_device = staticmethod(_check_device)
 
     @classmethod
     def check(cls, params: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -77,6 +70,13 @@ class LightGBMModel(BoostedTrees):
             parameters = {**cls.DEFAULTS, **params, "verbosity": -1}
             _train(parameters, lightgbm.Dataset(few[:, None], label=few, params=parameters), 1)
         return unknown, known
+
+    @classmethod
+    def _fixed(cls, threads: int, device: str) -> dict[str, Any]:
+        if device != "cpu":
+            raise RecipeError("LightGBM is trained on the cpu here", cure="use library = 'xgboost'")
+        always = {"deterministic": True, "force_row_wise": True, "verbosity": -1}
+        return {"num_threads": threads, **always}
 
     @classmethod
     def _data(

@@ -66,7 +66,6 @@ class XGBoostModel(BoostedTrees):
         "tree_method": "hist",
     }
     RANKING: ClassVar = {"lambdarank_num_pair_per_sample": 8}
-    FIXED: ClassVar = {"verbosity": 0}
     OBJECTIVES: ClassVar = {
         "squared": "reg:squarederror",
         "pairwise": "rank:pairwise",  # AutoTVM's rank loss (Chen et al. 2018, section 3)
@@ -74,7 +73,6 @@ class XGBoostModel(BoostedTrees):
         "logistic": "binary:logistic",
     }
     _train = staticmethod(xgboost.train)
-    _check_device = staticmethod(check_device)
 
     def __init__(self, booster: xgboost.Booster) -> None:
         # Searches ask for a few hundred rows at a time: waking other threads takes longer.
@@ -95,6 +93,11 @@ class XGBoostModel(BoostedTrees):
             xgboost.train(given, data, num_boost_round=1)
         unused = [str(one.message) for one in said if "are not used" in str(one.message)]
         return [name for text in unused for name in re.findall(r'"([^"]*)"', text)], []
+
+    @classmethod
+    def _fixed(cls, threads: int, device: str) -> dict[str, Any]:
+        check_device(device)
+        return {"nthread": threads, "device": device, "verbosity": 0}
 
     @classmethod
     def _data(

@@ -33,16 +33,10 @@ OTHER_WEIGHT = 0.02
 
 @dataclass(frozen=True)
 class Choices:
-    """Directions at one level, one column each.
+    """Directions at one level, one column each, by the names that they have across tasks.
 
-    Attributes
-    ----------
-    names
-        What a direction is called across tasks: ``tile:tile_oc``, ``tile``, ``tile:tile_oc:up``.
-    rules
-        The rule of each direction.
-    gain, count
-        ``(n, directions)``: mean gain over recorded neighbours (NaN: none recorded), and how many.
+    Names are such as ``tile:tile_oc``, ``tile``, ``tile:tile_oc:up``. ``gain`` and ``count`` are
+    ``(n, directions)``: mean gain over recorded neighbours (NaN: none recorded), and how many.
     """
 
     names: tuple[str, ...]

@@ -12,6 +12,8 @@ says so: squared errors of differences inside each set, and a small share of the
 error, which ties the sets together. A set of neighbours of one knob is a clique of the graph that
 joins candidates with one differing decision, and the sum over its pairs follows from its mean, so
 the cost is linear in rows and knobs.
+
+Where no record says what a mutation leads to, there are the other values that a knob could take.
 """
 
 from __future__ import annotations

@@ -150,19 +150,11 @@ class SearchTrial:
 class SearchResult(Result):
     """What can be said of a search.
 
-    Attributes
-    ----------
-    fits
-        How many ensembles were fitted.
-    nested, as_it_stands, ahead
-        Figures of the nested search, of the recipe as it stands on the same folds, and the paired
-        differences.
-    picked_by_part, picked
-        What the searches without each part of the tasks found, and what the one on all did.
-    trials
-        Every trial of the search on all tasks, at its last rung.
-    recipe
-        File of the found recipe, where it was written.
+    ``fits`` ensembles were fitted. ``nested`` has the figures of the nested search,
+    ``as_it_stands`` those of the recipe on the same folds, ``ahead`` the paired differences.
+    ``picked_by_part`` is what the searches without each part of the tasks found; ``picked`` and
+    ``trials`` (at their last rungs) are of the one on all tasks. ``recipe`` is the found one's
+    file, where it was written.
     """
 
     budget: dict[str, Any]

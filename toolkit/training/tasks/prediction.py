@@ -86,7 +86,7 @@ def predict(
     by_extractor: dict[str, list[str]] = {}
     for task_id in readable:
         by_extractor.setdefault(model.extractor(tasks[task_id]).name, []).append(task_id)
-    weights = column_weights(model)
+    weights = _column_weights(model)
     scored: dict[str, _Scored] = {}
     with progress.step("predicting", total=len(readable)) as step:
         for own in by_extractor.values():
@@ -95,9 +95,9 @@ def predict(
             for group, rows, block in cached_blocks(dataset, extractor, own):
                 task_id = group.task.task_id
                 if task_id not in scored:
-                    scored[task_id] = _Scored(model, group.task)
+                    scored[task_id] = _Scored(model, group.task, validity, weights)
                     step.advance(note=group.task.workload[:30])
-                scored[task_id].add(rows, block, validity, weights)
+                scored[task_id].add(rows, block)
     finished = [scored[task_id].finish() for task_id in readable if task_id in scored]
     entries = [entry for _, entry in finished]
     if not entries or all(entry["coverage"] == 0 for entry in entries):
@@ -121,21 +121,22 @@ def _names(model: TrainedModel) -> str:
 class _Scored:
     """One task's candidates as they are scored, sketch by sketch."""
 
-    def __init__(self, model: ThroughputModel, task: Task) -> None:
+    def __init__(
+        self,
+        model: ThroughputModel,
+        task: Task,
+        validity: ValidityModel | None,
+        weights: dict[str, float],
+    ) -> None:
         self._model, self._task = model, task
+        self._validity, self._weights = validity, weights
         self._member, self._leaked = model.choose_member(task)
         self._trained_on = any(each.saw(task) for each in model.members.values())
         self._parts: list[pl.DataFrame] = []
         self._opinions: list[Floats] = []
         self._covered = 0.0
 
-    def add(
-        self,
-        rows: pl.DataFrame,
-        block: FeatureBlock,
-        validity: ValidityModel | None,
-        weights: dict[str, float],
-    ) -> None:
+    def add(self, rows: pl.DataFrame, block: FeatureBlock) -> None:
         """Score the candidates of one sketch."""
         opinions = self._member.ensemble.opinions(align(block, self._model.columns))
         self._opinions.append(opinions)
@@ -145,10 +146,10 @@ class _Scored:
             "relative_throughput": np.exp(score),
             "spread": np.std(opinions, axis=0),
         }
-        if validity is not None:
-            columns["failure_probability"] = _failure(validity, self._task, block)
+        if self._validity is not None:
+            columns["failure_probability"] = _failure(self._validity, self._task, block)
         known = np.isfinite(block.values).any(axis=0)
-        own = np.array([weights.get(name, 0.0) for name in block.columns])
+        own = np.array([self._weights.get(name, 0.0) for name in block.columns])
         self._covered += float(own[known].sum()) * len(rows)
         self._parts.append(
             rows.select("task_id", "candidate_id", "sketch_id").with_columns(
@@ -182,7 +183,7 @@ def choose_member(model: TrainedModel, task: Task) -> tuple[Member, bool]:
     return model.choose_member(task)
 
 
-def column_weights(model: TrainedModel) -> dict[str, float]:
+def _column_weights(model: TrainedModel) -> dict[str, float]:
     """Share of the model's importance in each of its columns; all alike where none is known."""
     known: dict[str, float] = dict(model.manifest.get("importance", {}))
     total = sum(known.values())

@@ -23,16 +23,10 @@ from toolkit.training.trained.store import save_model
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class ModelResult(Result):
-    """What is said of a model of any kind, beside its metrics.
+    """What is said of a model of any kind, beside its metrics; ``tasks`` has one row each.
 
-    Attributes
-    ----------
-    tasks
-        One row a judged task.
-    n_folds, columns, cores, out
-        Where it was trained: folds, feature columns, core counts by target kind, its folder.
-    n_leaked_tasks
-        Where it was evaluated: tasks that every member saw, and that were left out.
+    Of a model that was trained: folds, feature columns, core counts by target kind, its folder. Of
+    one that was evaluated: its kind, and how many tasks were left out as every member saw them.
     """
 
     tasks: list[dict[str, Any]]

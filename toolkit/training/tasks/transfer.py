@@ -45,16 +45,10 @@ Judged = dict[int, list[JudgedTask]]
 class TransferResult(Result):
     """A model before and after adaptation, by the number of records given (as text).
 
-    Attributes
-    ----------
-    adapted, from_scratch
-        Metrics of the adapted model, and of one of the given records alone.
-    gain, ahead_of_scratch
-        Paired differences from no record, and from scratch.
-    trained_on, judged_on
-        Formats and targets of the training tasks; formats and machines of the judged ones.
-    n_leaked_tasks
-        Tasks left out because every member saw them.
+    ``adapted`` has its metrics, ``from_scratch`` those of a model of the given records alone;
+    ``gain`` and ``ahead_of_scratch`` are paired differences from no record, and from scratch.
+    ``trained_on`` and ``judged_on`` are formats with targets, and with machines;
+    ``n_leaked_tasks`` were left out because every member saw them.
     """
 
     kind: str = "transfer"
