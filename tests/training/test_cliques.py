@@ -13,7 +13,7 @@ from toolkit.records import Knob, Sketch, Task
 from toolkit.training.models import MODELS
 from toolkit.training.models.base import TrainingRows
 from toolkit.training.recipes.recipe import ModelOptions
-from toolkit.training.table.cliques import LEVEL_SHARE, Cliques, find_cliques, neighbour_loss
+from toolkit.training.table.neighbours import LEVEL_SHARE, Cliques, find_cliques, neighbour_loss
 
 TASK = Task("t", "autotvm", "w", [], "llvm", "llvm")
 SKETCH = Sketch(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from toolkit.training.members.crossfit import assign_folds
 from toolkit.training.recipes.recipe import SplitOptions
-from toolkit.training.table.folds import assign_folds
 from toolkit.training.table.table import Table
 
 

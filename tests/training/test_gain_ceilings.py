@@ -15,8 +15,8 @@ from toolkit.training.evaluate.gain_ceilings import (
     gain_ceilings,
     neighbour_spread,
 )
-from toolkit.training.table.alternatives import count_values
 from toolkit.training.table.mutation_labels import LabelledGroup, label_group
+from toolkit.training.table.neighbours import count_values
 from toolkit.training.table.table import MeasuredGroup
 
 TASK = Task("00000000aaaaaaaa", "autotvm", "w", [], "llvm", "llvm")

@@ -13,8 +13,7 @@ from toolkit.cli.main import app
 from toolkit.datasets import Dataset
 from toolkit.errors import DatasetError, RecipeError
 from toolkit.training import load_recipe, recipe_names
-from toolkit.training.recipes.recipe import Range, Recipe, SearchOptions
-from toolkit.training.recipes.recipe_file import recipe_toml
+from toolkit.training.recipes.recipe import Range, Recipe, SearchOptions, recipe_toml
 from toolkit.training.table.gather import gather
 from toolkit.training.tasks import hyper
 from toolkit.training.tasks.hyper import (

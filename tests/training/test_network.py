@@ -11,9 +11,8 @@ import pytest
 
 from toolkit.errors import ModelError, RecipeError
 from toolkit.training.members.fit import check_parameters
-from toolkit.training.models.base import TrainingRows
+from toolkit.training.models.base import TrainingRows, one_blas_thread
 from toolkit.training.models.network_model import NetworkModel
-from toolkit.training.models.one_thread import one_blas_thread
 from toolkit.training.recipes.recipe import ModelOptions
 
 

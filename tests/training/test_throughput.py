@@ -80,8 +80,8 @@ def test_poisoning_the_judged_task_changes_none_of_its_scores(
         return {
             "ids": table.candidate_ids[own],
             "latency": table.latency_s[own],
-            "own": fitted.predictions[own],
-            "others": fitted.predictions[~own],
+            "own": fitted.predictions(table)[own],
+            "others": fitted.predictions(table)[~own],
         }
 
     clean, dirty = scores("clean", {}), scores("dirty", {poisoned: 3.0})
@@ -104,13 +104,15 @@ def test_members_survive_being_written_and_read(
     fitted = cross_fit(table, recipe, keep_all=False, threads=1)
     for group, values in zip(groups, read.predict(groups), strict=True):
         number = table.task_ids.index(group.task.task_id)
-        assert np.allclose(np.sort(values), np.sort(fitted.predictions[table.task == number]))
+        assert np.allclose(
+            np.sort(values), np.sort(fitted.predictions(table)[table.task == number])
+        )
 
 
 def test_training_twice_gives_the_same_members(made_dataset: Dataset, quick: Recipe) -> None:
     table, _ = gather(made_dataset)
-    first = cross_fit(table, quick, keep_all=False, threads=1).predictions
-    assert np.array_equal(first, cross_fit(table, quick, keep_all=False, threads=1).predictions)
+    fits = [cross_fit(table, quick, keep_all=False, threads=1) for _ in range(2)]
+    assert np.array_equal(*(fitted.predictions(table) for fitted in fits))
 
 
 def test_a_damaged_or_absent_model_is_a_named_error(

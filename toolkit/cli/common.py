@@ -27,6 +27,7 @@ from rich.text import Text
 from toolkit.cli.foreign import foreign_error
 from toolkit.errors import ToolkitError
 from toolkit.progress import Step
+from toolkit.results import Result
 from toolkit.show import number, seconds
 from toolkit.toml_file import SEED_MAX
 
@@ -69,6 +70,8 @@ def print_warnings(warnings: Iterable[str]) -> None:
 
 def print_json(value: Any, *, indent: bool = True) -> None:
     """Write one JSON object and a newline to standard output (on one line without indent)."""
+    if isinstance(value, Result):
+        value = value.to_json()
     options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
     if indent:
         options |= orjson.OPT_INDENT_2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,6 +42,7 @@ def evaluate(
 
     data = open_dataset(dataset or Workspace().dataset)
     own = _tasks_of(data, machine)
+    result: Mapping[str, Any]
     if transfer is not None:
         result = evaluate_transfer(
             load_throughput(model),
@@ -89,7 +91,7 @@ def _source(text: str) -> Any:
     return text
 
 
-def show_throughput(result: dict[str, Any]) -> None:
+def show_throughput(result: Mapping[str, Any]) -> None:
     """Print a short table of metrics beside the constant predictor's and the noise ceiling's."""
     from rich.table import Table
 
@@ -110,7 +112,7 @@ def show_throughput(result: dict[str, Any]) -> None:
     out.print(table)
 
 
-def show_mutation(result: dict[str, Any]) -> None:
+def show_mutation(result: Mapping[str, Any]) -> None:
     """Print shares of the oracle's gain at each level, beside the baselines."""
     from rich.table import Table
 
@@ -146,7 +148,7 @@ def show_mutation(result: dict[str, Any]) -> None:
         out.print("ceilings of the gain share (knob): " + ", ".join(parts), highlight=False)
 
 
-def show_validity(result: dict[str, Any]) -> None:
+def show_validity(result: Mapping[str, Any]) -> None:
     """Print how well failures were foreseen, beside what the base rate alone gives."""
     from rich.table import Table
 
@@ -165,7 +167,7 @@ def show_validity(result: dict[str, Any]) -> None:
     out.print(table)
 
 
-def show_transfer(result: dict[str, Any]) -> None:
+def show_transfer(result: Mapping[str, Any]) -> None:
     """Print metrics by number of records, beside a model of these records alone."""
     from rich.table import Table
 

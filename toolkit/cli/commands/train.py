@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,25 +77,26 @@ def throughput(
     chosen = load_recipe(recipe or "throughput")
     folder = out_dir or Workspace().model("throughput")
     data = open_dataset(dataset or Workspace().dataset)
-    searched: dict[str, Any] = {}
+    searched: Mapping[str, Any] = {}
     if search is not None:
         chosen, searched = _searched(data, chosen, search, threads)
     result = train_throughput(data, chosen, folder, threads=threads, progress=BarProgress())
     if searched:
-        result["search"] = {**searched, "recipe": _keep_recipe(chosen, folder, search)}
+        kept = {**searched, "recipe": _keep_recipe(chosen, folder, search)}
+        result = replace(result, search=kept)
     if as_json:
         print_json(result)
         return
     show_throughput(result)
     _show_cores(result)
     if searched:
-        show_search(result["search"])
+        show_search(kept)
     out.print(f"model: {folder}", highlight=False)
 
 
 def _searched(
     data: Any, recipe: Any, budget: str, threads: int | None
-) -> tuple[Any, dict[str, Any]]:
+) -> tuple[Any, Mapping[str, Any]]:
     from toolkit.training.tasks.hyper import parse_budget, search_recipe
 
     return search_recipe(
@@ -104,7 +106,7 @@ def _searched(
 
 def _keep_recipe(recipe: Any, folder: Path, budget: str | None) -> str:
     """Write the found recipe beside its model."""
-    from toolkit.training.recipes.recipe_file import recipe_toml
+    from toolkit.training.recipes.recipe import recipe_toml
 
     path = folder / "recipe.toml"
     comment = f"Found by: toolkit train throughput --search {budget}"
@@ -112,7 +114,7 @@ def _keep_recipe(recipe: Any, folder: Path, budget: str | None) -> str:
     return str(path)
 
 
-def show_search(result: dict[str, Any]) -> None:
+def show_search(result: Mapping[str, Any]) -> None:
     """Print what the search found, judged by tasks it never saw, beside the recipe as it was."""
     from rich.table import Table
 
@@ -171,8 +173,8 @@ def validity(
 
 def _train(
     kind: str,
-    train: Callable[..., dict[str, Any]],
-    show: Callable[[dict[str, Any]], None],
+    train: Callable[..., Mapping[str, Any]],
+    show: Callable[[Mapping[str, Any]], None],
     dataset: Path | None,
     recipe: str | None,
     out_dir: Path | None,
@@ -195,7 +197,7 @@ def _train(
     out.print(f"model: {folder}", highlight=False)
 
 
-def _show_cores(result: dict[str, Any]) -> None:
+def _show_cores(result: Mapping[str, Any]) -> None:
     from toolkit.training.table.cores import told_cores
 
     for line in told_cores(result["cores"]):

@@ -1,4 +1,1 @@
-"""Metrics, intervals and ceilings.
-
-Imports ``training.members`` and ``training.table``.
-"""
+"""What a model is worth on tasks that it never saw."""

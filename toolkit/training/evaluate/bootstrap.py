@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
-from numpy.typing import NDArray
+
+from toolkit.training.arrays import Floats, Ints
 
 RESAMPLES = 2000
 LEVEL = 0.95
 
-Floats = NDArray[np.float64]
+Interval = list[float]
+Estimate = tuple[float, float, float]
+"""A figure, and the lower and upper end of its interval."""
+
+UNKNOWN = (float("nan"),) * 3
 
 
-def _draws(n: int, seed: int) -> NDArray[np.int64]:
+def _draws(n: int, seed: int) -> Ints:
     return np.random.default_rng(seed).integers(0, n, size=(RESAMPLES, n))
 
 
@@ -21,21 +28,19 @@ def _quantiles(values: Floats) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def mean_interval(values: Floats, *, seed: int = 0) -> tuple[float, float, float]:
+def mean_interval(values: Floats, *, seed: int = 0) -> Estimate:
     """Mean over tasks and its 95 % interval; tasks without a value (NaN) do not count."""
     values = values[np.isfinite(values)]
     if len(values) == 0:
-        return float("nan"), float("nan"), float("nan")
+        return UNKNOWN
     means = values[_draws(len(values), seed)].mean(axis=1)
     return float(values.mean()), *_quantiles(means)
 
 
-def ratio_interval(
-    numerator: Floats, denominator: Floats, *, seed: int = 0
-) -> tuple[float, float, float]:
+def ratio_interval(numerator: Floats, denominator: Floats, *, seed: int = 0) -> Estimate:
     """Ratio of two sums over tasks and its 95 % interval; both sums use the same tasks."""
     if len(numerator) == 0 or denominator.sum() == 0:
-        return float("nan"), float("nan"), float("nan")
+        return UNKNOWN
     drawn = _draws(len(numerator), seed)
     below = denominator[drawn].sum(axis=1)
     usable = below != 0
@@ -43,6 +48,7 @@ def ratio_interval(
     return float(numerator.sum() / denominator.sum()), *_quantiles(ratios)
 
 
-def difference_interval(a: Floats, b: Floats, *, seed: int = 0) -> tuple[float, float, float]:
-    """Mean paired difference a - b over tasks and its 95 % interval."""
-    return mean_interval(a - b, seed=seed)
+def named(name: str, estimate: Estimate) -> dict[str, Any]:
+    """A figure and its interval, as results have them."""
+    value, low, high = estimate
+    return {name: value, f"{name}_interval": [low, high]}

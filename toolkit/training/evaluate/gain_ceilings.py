@@ -22,20 +22,17 @@ their normal posterior.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.records import Sketch
-from toolkit.search.graph import knob_hash
-from toolkit.training.evaluate.bootstrap import ratio_interval
-from toolkit.training.table.alternatives import count_values
+from toolkit.training.arrays import Bools, Floats, Ints
+from toolkit.training.evaluate.bootstrap import named, ratio_interval
 from toolkit.training.table.mutation_labels import LabelledGroup
-from toolkit.training.table.neighbours import ANY, direction_gains
-
-Floats = NDArray[np.float64]
+from toolkit.training.table.neighbours import ANY, count_values, direction_gains, other_decisions
 
 DRAWS = 32
 """Posterior draws a candidate; the mean over candidates needs few."""
@@ -45,17 +42,9 @@ DRAWS = 32
 class GainSpread:
     """Candidates with two or more recorded directions; arrays are ``(n, knobs)``, NaN: none.
 
-    Attributes
-    ----------
-    gain
-        Mean gain over the recorded neighbours.
-    shrink
-        ``1/n - 1/N``: variance of that mean about the mean over all values, in units of the
-        variance inside the direction.
-    within
-        Variance of the recorded neighbours inside a direction; NaN below two.
-    half, other
-        Mean gains over the two random halves of the recorded neighbours.
+    ``gain`` is the mean over the recorded neighbours, ``half`` and ``other`` those over two random
+    halves of them, ``within`` their variance inside a direction (NaN below two), ``shrink`` is
+    ``1/n - 1/N``: the variance of ``gain`` about the mean over all values, in units of ``within``.
     """
 
     gain: Floats
@@ -74,11 +63,8 @@ def neighbour_spread(label: LabelledGroup, rng: np.random.Generator) -> GainSpre
     good = np.flatnonzero(np.isfinite(label.measured.latency_s))
     if len(rows):
         speed = -np.log(label.measured.latency_s[good])
-        decided = group.decisions[good]
-        hashes = [knob_hash(knob, decided) for knob in group.sketch.knobs]
-        whole = np.sum(hashes, axis=0, dtype=np.uint64)
-        for k, part in enumerate(hashes):
-            within[good, k], half[good, k], other[good, k] = _halves(whole - part, speed, rng)
+        for k, rest in enumerate(other_decisions(group.sketch, group.decisions[good])):
+            within[good, k], half[good, k], other[good, k] = _halves(rest, speed, rng)
     legal = _legal(group.sketch, group.decisions[rows])
     recorded = np.maximum(count[rows], 1.0)
     # 1/n - 1/N, as a product: no term is infinite where N is.
@@ -112,7 +98,7 @@ def _halves(
     return within, half, other
 
 
-def _legal(sketch: Sketch, decisions: NDArray[np.int64]) -> Floats:
+def _legal(sketch: Sketch, decisions: Ints) -> Floats:
     """Number of other values that each knob of each candidate can take; infinite: not known."""
     result = np.full((len(decisions), len(sketch.knobs)), np.inf)
     for k, knob in enumerate(sketch.knobs):
@@ -128,81 +114,79 @@ def stack_spreads(parts: Sequence[GainSpread]) -> GainSpread:
     """Put the groups of a task under each other; missing knobs are NaN."""
     width = max(part.gain.shape[1] for part in parts)
 
-    def joined(name: str) -> Floats:
-        blocks = [getattr(part, name) for part in parts]
-        return np.concatenate(
-            [np.pad(b, ((0, 0), (0, width - b.shape[1])), constant_values=np.nan) for b in blocks]
-        )
+    def padded(block: Floats) -> Floats:
+        return np.pad(block, ((0, 0), (0, width - block.shape[1])), constant_values=np.nan)
 
-    return GainSpread(*(joined(name) for name in ("gain", "shrink", "within", "half", "other")))
+    joined = {
+        field.name: np.concatenate([padded(getattr(part, field.name)) for part in parts])
+        for field in fields(GainSpread)
+    }
+    return GainSpread(**joined)
 
 
 def blind_gain(spread: GainSpread, rng: np.random.Generator) -> Floats:
     """Expected gain of the best blind predictor for each candidate of one task (see above)."""
     known = np.isfinite(spread.gain)
+    gain = np.where(known, spread.gain, 0.0)
     factor = _knob_factors(spread.within)
     error = np.where(known, spread.shrink * factor, 0.0)
     directions = known.sum(axis=1)
-    mean = np.where(known, spread.gain, 0.0).sum(axis=1) / directions
-    excess = np.where(known, spread.gain - mean[:, None], 0.0)
+    mean = gain.sum(axis=1) / directions
+    excess = np.where(known, gain - mean[:, None], 0.0)
     between = (excess**2).sum(axis=1) / (directions - 1)
     mean_error = error.sum(axis=1) / directions
     scaled = spread.within / factor
-    has = np.isfinite(scaled)
-    inside = np.where(has, scaled, 0.0).sum(axis=1) / np.maximum(has.sum(axis=1), 1)
-    usable = has.any(axis=1)
+    number = np.isfinite(scaled).sum(axis=1)
+    inner = np.nansum(scaled, axis=1)
+    inside, usable = inner / np.maximum(number, 1), number > 0
     below = inside[usable].sum()
     if below <= 0:
         # Nothing differs inside a direction, or no direction has two neighbours.
-        return np.asarray(np.where(known, spread.gain, -np.inf).max(axis=1))
+        return np.asarray(_masked(gain, known).max(axis=1))
     rho = max(float((between - inside * mean_error)[usable].sum() / below), 0.0)
     expected = rho + mean_error
     # Both kinds of difference tell a candidate's scale, each by as many as there are.
     outside = np.where(expected > 0, between / np.maximum(expected, 1e-12), 0.0) * (directions - 1)
-    inner = np.where(has, scaled, 0.0).sum(axis=1)
-    scale = ((outside + inner) / (directions - 1 + has.sum(axis=1)))[:, None]
+    scale = ((outside + inner) / (directions - 1 + number))[:, None]
     kept = np.where(error > 0, rho / np.maximum(rho + error, 1e-12), 1.0)
     precision = np.where(known, 1 / np.maximum(rho + error, 1e-12), 0.0)
-    centre = (precision * np.where(known, spread.gain, 0.0)).sum(axis=1) / precision.sum(axis=1)
-    posterior = centre[:, None] + kept * (np.where(known, spread.gain, 0.0) - centre[:, None])
+    centre = ((precision * gain).sum(axis=1) / precision.sum(axis=1))[:, None]
+    posterior = centre + kept * (gain - centre)
     deviation = np.sqrt(kept * error * scale)
     best = np.zeros(len(posterior))
     for _ in range(DRAWS):
         drawn = posterior + deviation * rng.normal(size=posterior.shape)
-        best += np.where(known, drawn, -np.inf).max(axis=1)
+        best += _masked(drawn, known).max(axis=1)
     return np.asarray(best / DRAWS)
 
 
 def _knob_factors(within: Floats) -> Floats:
     """Variance inside each knob's directions over that of all of them; 1 where it is unknown."""
     has = np.isfinite(within)
-    if not has.any():
-        return np.ones(within.shape[1])
-    overall = within[has].mean()
-    sums, number = np.where(has, within, 0.0).sum(axis=0), has.sum(axis=0)
+    overall = within[has].mean() if has.any() else 0.0
     if overall <= 0:
         return np.ones(within.shape[1])
+    sums, number = np.nansum(within, axis=0), has.sum(axis=0)
     found = np.where(number > 0, sums / np.maximum(number, 1) / overall, 1.0)
     return np.asarray(np.maximum(found, 1e-3))
 
 
-def told_gain(label: LabelledGroup, shifts: Floats, rng: np.random.Generator) -> tuple[float, int]:
-    """Summed gain of the predictor that is told another measurement, and how many it judged.
+def told_gain(label: LabelledGroup, shifts: Floats, rng: np.random.Generator) -> float:
+    """Summed gain of the predictor that is told another measurement.
 
     ``shifts`` are differences of log latency between two occasions of one candidate.
     """
     gain = label.gains.gain[ANY]
     known = np.isfinite(gain)
     rows = np.flatnonzero(known.sum(axis=1) >= 2)
-    if len(rows) == 0:
-        return 0.0, 0
+    if len(rows) == 0 or not len(shifts):
+        return 0.0
     group = label.measured.group
     drawn = rng.choice(shifts, len(group)) * rng.choice((-1.0, 1.0), len(group))
-    told = direction_gains(
-        group.sketch, group.decisions, label.measured.latency_s * np.exp(drawn)
-    ).gain[ANY]
-    picked = np.where(known[rows], told[rows], -np.inf).argmax(axis=1)
-    return float(gain[rows, picked].sum()), len(rows)
+    latency = label.measured.latency_s * np.exp(drawn)
+    told = direction_gains(group.sketch, group.decisions, latency).gain[ANY]
+    picked = _masked(told[rows], known[rows]).argmax(axis=1)
+    return float(gain[rows, picked].sum())
 
 
 def gain_ceilings(
@@ -212,33 +196,33 @@ def gain_ceilings(
 
     ``gain_share_ceiling`` is ``None`` where nothing was measured twice.
     """
-    names = ("told", "oracle", "blind", "half", "half_oracle")
-    rows: list[list[float]] = []
+    rows: list[tuple[float, ...]] = []
     for task_id, labels in sorted(by_task.items()):
         rng = np.random.default_rng([seed, int(task_id[:8], 16)])
-        told = sum(told_gain(label, shifts, rng)[0] for label in labels) if len(shifts) else 0.0
+        told = sum(told_gain(label, shifts, rng) for label in labels)
         spread = stack_spreads([neighbour_spread(label, rng) for label in labels])
         if len(spread.gain) == 0:
             continue
-        known = np.isfinite(spread.gain)
-        oracle = np.where(known, spread.gain, -np.inf).max(axis=1).sum()
+        oracle = _masked(spread.gain, np.isfinite(spread.gain)).max(axis=1).sum()
         both = np.isfinite(spread.half) & np.isfinite(spread.other)
         own = np.flatnonzero(both.sum(axis=1) >= 2)
-        picked = np.where(both[own], spread.half[own], -np.inf).argmax(axis=1)
+        picked = _masked(spread.half[own], both[own]).argmax(axis=1)
         reached = spread.other[own, picked].sum()
-        highest = np.where(both[own], spread.gain[own], -np.inf).max(axis=1).sum()
-        blind = blind_gain(spread, rng).sum()
-        rows.append([told, oracle, blind, reached, highest])
-    sums = dict(zip(names, np.array(rows).reshape(-1, len(names)).T, strict=True))
+        highest = _masked(spread.gain[own], both[own]).max(axis=1).sum()
+        rows.append((told, oracle, blind_gain(spread, rng).sum(), reached, highest))
+    told, oracle, blind, half, half_oracle = np.array(rows).reshape(-1, 5).T
     result: dict[str, Any] = {}
     for key, above, below in (
-        ("gain_share_ceiling", "told", "oracle"),
-        ("gain_share_blind_ceiling", "blind", "oracle"),
-        ("gain_share_told_half", "half", "half_oracle"),
+        ("gain_share_ceiling", told if len(shifts) else None, oracle),
+        ("gain_share_blind_ceiling", blind, oracle),
+        ("gain_share_told_half", half, half_oracle),
     ):
-        if (above == "told" and not len(shifts)) or not sums[below].any():
+        if above is None or not below.any():
             result[key] = None
-            continue
-        result[key], low, high = ratio_interval(sums[above], sums[below], seed=seed)
-        result[f"{key}_interval"] = [low, high]
+        else:
+            result |= named(key, ratio_interval(above, below, seed=seed))
     return result
+
+
+def _masked(values: Floats, known: Bools) -> Floats:
+    return np.where(known, values, -np.inf)

@@ -3,209 +3,179 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from toolkit.features.task.hardware import is_gpu
+from toolkit.training.arrays import Floats
 from toolkit.training.evaluate.gain_ceilings import gain_ceilings
 from toolkit.training.evaluate.mutation_metrics import TaskGains, gain_rows, summarize_gains
 from toolkit.training.members.crossfit import ALL, Member
 from toolkit.training.members.gain_models import predict_gains
-from toolkit.training.recipes.recipe import Recipe
-from toolkit.training.table.mutation_labels import LabelledGroup, choices, rule_weights
+from toolkit.training.table.gather import Gathered
+from toolkit.training.table.mutation_labels import Choices, LabelledGroup, choices, rule_weights
 from toolkit.training.table.neighbours import Gains
-from toolkit.training.table.table import Table
 
 LEVELS = ("knob", "rule", "way")
 TEMPERATURES = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28)
 
-Floats = NDArray[np.float64]
 Sums = dict[str, tuple[float, int]]
+"""Sum and number of the recorded gains of each direction."""
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """A dataset's table with the recorded gains of every group, by the group's number.
+class Labelled(Gathered):
+    """A dataset's table with the recorded gains of every group.
 
-    Attributes
-    ----------
-    groups
-        First row in the table and labels.
-    extractors
-        Versions of the extractors, by name.
-    tie
-        Gains that differ by less are equal.
-    shifts
-        Differences of log latency between two occasions of one candidate.
-    enumerated
-        Tasks whose space was recorded completely.
+    ``groups`` are first rows in the table and labels. Gains that differ by less than ``tie`` are
+    equal; ``shifts`` are differences of log latency between two occasions of one candidate;
+    ``enumerated`` are tasks whose space was recorded completely.
     """
 
-    table: Table
-    groups: Mapping[int, tuple[int, LabelledGroup]]
-    extractors: dict[str, int]
+    groups: Sequence[tuple[int, LabelledGroup]]
     tie: float
     shifts: Floats
-    enumerated: frozenset[str] = frozenset()
+    enumerated: frozenset[str]
+
+
+@dataclass(frozen=True)
+class _Predicted:
+    """A group of a judged task with the gains that its member predicts, ``(3, n, knobs)``."""
+
+    label: LabelledGroup
+    member: Member
+    gain: Floats
+
+    @property
+    def task_id(self) -> str:
+        return self.label.measured.group.task.task_id
 
 
 def judge_gains(
-    labelled: Labelled,
-    recipe: Recipe,
-    member_of: Mapping[str, Member | None],
-    temperatures: Mapping[str, float] | None = None,
+    labelled: Labelled, member_of: Mapping[str, Member], temperatures: Mapping[str, float] | None
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """Judge every task by the member given for it, at all levels.
+    """Judge every task that has a member by it, at all levels.
 
     Returns the figures (those of the recipe's level on top), and for each member the temperature
     at which the probabilities of directions fit best on tasks that other members judged; given
     temperatures are kept.
     """
-    table = labelled.table
-    counts = table.good_counts()
-    wanted = recipe.data.judged_records
-    if not (counts >= wanted).any():
-        wanted = recipe.data.min_records
-    judge = _Judge(labelled, member_of, _predict(labelled, recipe, member_of, counts >= wanted))
+    recipe, table = labelled.recipe, labelled.table
+    counts, wanted = table.good_counts(), table.judged_records(recipe.data)
+    predicted: list[_Predicted] = []
+    by_task: dict[str, list[LabelledGroup]] = {}
+    for start, label in labelled.groups:
+        group = label.measured.group
+        member = member_of.get(group.task.task_id)
+        if member is None or not len(group) or counts[table.task[start]] < wanted:
+            continue
+        features = table.features[start : start + len(group)]
+        gain = predict_gains(member, recipe.mutation.method, group, features)
+        predicted.append(_Predicted(label, member, gain))
+        by_task.setdefault(group.task.task_id, []).append(label)
     level = recipe.mutation.level
-    chosen = temperatures if temperatures is not None else judge.temperatures(level)
-    by_level: dict[str, dict[str, Any]] = {}
-    rows: list[dict[str, Any]] = []
-    for name in LEVELS:
-        tasks = judge.tasks(name, chosen)
+    by_level, rows = {}, []
+    for name in (level, *(other for other in LEVELS if other != level)):
+        asked = _laid_out(labelled, predicted, name)
+        if temperatures is None:
+            names = {member.name for member in member_of.values()}
+            temperatures = _best_temperatures(asked, names, labelled.tie)
+        tasks = _judged(asked, labelled.tie, temperatures)
         by_level[name] = summarize_gains(tasks, seed=recipe.seed)
         if name == level:
             rows = gain_rows(tasks)
             complete = [task for task in tasks if task.task_id in labelled.enumerated]
             if complete:
-                by_level[name]["enumerated"] = summarize_gains(complete, seed=recipe.seed)
+                apart = summarize_gains(complete, seed=recipe.seed)
+                by_level[name] = replace(by_level[name], enumerated=apart)
     result = {
-        **by_level[level],
-        **gain_ceilings(judge.labels(), labelled.shifts, seed=recipe.seed),
+        **by_level.pop(level),
+        **gain_ceilings(by_task, labelled.shifts, seed=recipe.seed),
         "level": level,
         "tie": labelled.tie,
         "judged_records": wanted,
-        "levels": {name: found for name, found in by_level.items() if name != level},
+        "levels": by_level,
         "tasks": rows,
     }
-    return result, dict(chosen)
+    return result, dict(temperatures or {})
 
 
-def _predict(
-    labelled: Labelled,
-    recipe: Recipe,
-    member_of: Mapping[str, Member | None],
-    enough: NDArray[np.bool_],
-) -> dict[int, Floats]:
-    """Predicted gains ``(3, n, knobs)`` of every group of a judged task, by the group's number."""
-    table = labelled.table
-    predicted: dict[int, Floats] = {}
-    for number, (start, label) in labelled.groups.items():
-        group = label.measured.group
-        if not len(group) or not enough[table.task[start]]:
-            continue
-        member = member_of.get(group.task.task_id)
-        if member is not None:
-            features = table.features[start : start + len(group)]
-            predicted[number] = predict_gains(member, recipe.mutation.method, group, features)
-    return predicted
+@dataclass(frozen=True)
+class _Asked:
+    """One group's recorded directions at a level, and what its member and others say of them."""
+
+    of: _Predicted
+    found: Choices
+    guess: Floats
+    weights: Floats
+    base: Mapping[str, float]
 
 
-class _Judge:
-    """Recorded gains beside predicted ones, at any level and temperature."""
-
-    def __init__(
-        self,
-        labelled: Labelled,
-        member_of: Mapping[str, Member | None],
-        predicted: Mapping[int, Floats],
-    ) -> None:
-        self._labelled = labelled
-        self._member_of = member_of
-        self._predicted = predicted
-
-    def labels(self) -> Mapping[str, Sequence[LabelledGroup]]:
-        """Labels of the judged groups, by task."""
-        found: dict[str, list[LabelledGroup]] = {}
-        for number in self._predicted:
-            label = self._labelled.groups[number][1]
-            found.setdefault(label.measured.group.task.task_id, []).append(label)
-        return dict(found)
-
-    def temperatures(self, level: str) -> dict[str, float]:
-        """Best temperature by member; tasks that the member itself judges do not enter.
-
-        What other members predict of theirs does: those did learn from the tasks left out here.
-        It is one of eight numbers, and changes no pick.
-        """
-        losses: dict[float, dict[str, float]] = {}
-        names = {member.name for member in self._member_of.values() if member is not None}
-        for temperature in TEMPERATURES:
-            tasks = self.tasks(level, dict.fromkeys(names, temperature))
-            losses[temperature] = {task.task_id: task.log_loss for task in tasks}
-
-        def best(name: str) -> float:
-            def loss(temperature: float) -> float:
-                return sum(
-                    value
-                    for task_id, value in losses[temperature].items()
-                    if getattr(self._member_of[task_id], "name", None) != name
-                )
-
-            return min(TEMPERATURES, key=loss)
-
-        return {name: best(name) for name in sorted({*names, ALL})}
-
-    def tasks(self, level: str, temperatures: Mapping[str, float]) -> list[TaskGains]:
-        """Judge all tasks at one level."""
-        labelled = self._labelled
-        sums, everything = _base_sums(labelled, level)
-        tasks: dict[str, TaskGains] = {}
-        bases: dict[str, dict[str, float]] = {}
-        for number, guess in self._predicted.items():
-            label = labelled.groups[number][1]
-            group = label.measured.group
-            task = group.task
-            member = self._member_of[task.task_id]
-            assert member is not None
-            if member.name not in bases:
-                bases[member.name] = _base_rate(sums, everything, member)
-            found = choices(group.sketch, label.gains, level)
-            laid = Gains(guess, label.gains.count, label.gains.best)
-            tasks.setdefault(task.task_id, TaskGains(task.task_id)).add(
-                found,
-                choices(group.sketch, laid, level).gain,
-                rule_weights(task.format, is_gpu(task), found.rules),
-                bases[member.name],
-                labelled.tie,
-                temperatures[member.name],
-            )
-        return list(tasks.values())
-
-
-def _base_sums(labelled: Labelled, level: str) -> tuple[dict[str, Sums], Sums]:
-    """Sum and number of recorded gains of each direction, by task and over all tasks."""
-    by_task: dict[str, Sums] = {}
+def _laid_out(labelled: Labelled, predicted: Sequence[_Predicted], level: str) -> list[_Asked]:
+    sums: dict[str, Sums] = {}
     everything: Sums = {}
-    for _, label in labelled.groups.values():
+    for _, label in labelled.groups:
         group = label.measured.group
         found = choices(group.sketch, label.gains, level)
-        for column, name in enumerate(found.names):
-            values = found.gain[:, column]
-            values = values[np.isfinite(values)]
-            for sums in (by_task.setdefault(group.task.task_id, {}), everything):
-                total, count = sums.get(name, (0.0, 0))
-                sums[name] = (total + float(values.sum()), count + len(values))
-    return by_task, everything
+        for name, column in zip(found.names, found.gain.T, strict=True):
+            values = column[np.isfinite(column)]
+            for own in (sums.setdefault(group.task.task_id, {}), everything):
+                total, count = own.get(name, (0.0, 0))
+                own[name] = (total + float(values.sum()), count + len(values))
+    bases: dict[str, dict[str, float]] = {}
+    asked = []
+    for each in predicted:
+        group = each.label.measured.group
+        if each.member.name not in bases:
+            bases[each.member.name] = _base_rate(sums, everything, each.member)
+        found = choices(group.sketch, each.label.gains, level)
+        guess = choices(group.sketch, Gains(each.gain, each.label.gains.count), level).gain
+        weights = rule_weights(group.task, found.rules)
+        asked.append(_Asked(each, found, guess, weights, bases[each.member.name]))
+    return asked
 
 
 def _base_rate(sums: Mapping[str, Sums], everything: Sums, member: Member) -> dict[str, float]:
     """Mean gain of each direction over the tasks that a member was trained on."""
     total: Sums = dict.fromkeys(everything, (0.0, 0))
-    for task_id in member.training_task_ids:
+    for task_id in sorted(member.training_task_ids):
         for name, (value, count) in sums.get(task_id, {}).items():
             total[name] = (total[name][0] + value, total[name][1] + count)
     return {name: value / count for name, (value, count) in total.items() if count}
+
+
+def _judged(
+    asked: Sequence[_Asked], tie: float, temperatures: Mapping[str, float]
+) -> list[TaskGains]:
+    tasks: dict[str, TaskGains] = {}
+    for each in asked:
+        task = tasks.setdefault(each.of.task_id, TaskGains(each.of.task_id))
+        temperature = temperatures[each.of.member.name]
+        task.add(each.found, each.guess, each.weights, each.base, tie, temperature)
+    return list(tasks.values())
+
+
+def _best_temperatures(asked: Sequence[_Asked], names: set[str], tie: float) -> dict[str, float]:
+    """Best temperature by member; tasks that the member itself judges do not enter.
+
+    What other members predict of theirs does: those did learn from the tasks left out here.
+    It is one of eight numbers, and changes no pick.
+    """
+    judge = {each.of.task_id: each.of.member.name for each in asked}
+    losses = {
+        temperature: {
+            task.task_id: task.log_loss
+            for task in _judged(asked, tie, dict.fromkeys(names, temperature))
+        }
+        for temperature in TEMPERATURES
+    }
+
+    best = {}
+    for name in sorted({*names, ALL}):
+        own = [
+            sum(v for task_id, v in losses[temperature].items() if judge[task_id] != name)
+            for temperature in TEMPERATURES
+        ]
+        best[name] = TEMPERATURES[own.index(min(own))]
+    return best

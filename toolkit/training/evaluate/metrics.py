@@ -14,15 +14,15 @@ with equal weights). Intervals come from ``bootstrap.py``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from toolkit.training.evaluate.bootstrap import mean_interval, ratio_interval
-
-Floats = NDArray[np.float64]
+from toolkit.results import Result
+from toolkit.training.arrays import Bools, Floats
+from toolkit.training.evaluate.bootstrap import Interval, mean_interval, named, ratio_interval
 
 MAX_PAIRWISE = 2000
 """Tasks with more candidates are judged on this many of them, drawn with a fixed seed."""
@@ -89,16 +89,15 @@ def task_metrics(latency_s: Floats, score: Floats, preference: Floats | None = N
     best = float(latency_s.min())
     speed = best / latency_s
     truth = np.log(speed)
-    first = top_k(speed, picked, 1)
     centred = score - score.mean()
     spread = float((centred**2).mean())
     slope = float((centred * (truth - truth.mean())).mean() / spread) if spread > 0 else np.nan
     return TaskMetrics(
-        top1=first,
+        top1=top_k(speed, picked, 1),
         top5=top_k(speed, picked, 5),
         top10=top_k(speed, picked, 10),
         top5_by_score=top_k(speed, score, 5),
-        slowdown=expected_first(latency_s / best, picked) - 1.0,
+        slowdown=float((latency_s / best)[picked == picked.max()].mean()) - 1.0,
         pairwise=pairwise(latency_s, score),
         recall10=recall(latency_s, score, 10),
         spearman=spearman(speed, score),
@@ -124,12 +123,7 @@ def top_k(speed: Floats, score: Floats, k: int) -> float:
     return float(np.sum(np.diff(below) * np.maximum(tied, floor)))
 
 
-def expected_first(value: Floats, score: Floats) -> float:
-    """Mean of ``value`` over the candidates that share the highest score."""
-    return float(value[score == score.max()].mean())
-
-
-def picks_until(hit: NDArray[np.bool_], score: Floats) -> float:
+def picks_until(hit: Bools, score: Floats) -> float:
     """Expected number of candidates taken by falling score until one of ``hit`` is taken."""
     if not hit.any():
         return float("nan")
@@ -187,42 +181,92 @@ class JudgedTask:
     enumerated: bool = False
 
 
-def summarize(judged: Sequence[JudgedTask], *, seed: int = 0) -> dict[str, object]:
-    """Mean of every metric over tasks with its 95 % interval by task, and figures by network."""
-    summary: dict[str, object] = {"n_test_tasks": len(judged)}
+@dataclass(frozen=True, repr=False, kw_only=True)
+class ThroughputMetrics(Result):
+    """Means of ``TaskMetrics`` over tasks with their 95 % intervals by task, and by network.
+
+    Where no task was judged there is their number alone. ``enumerated`` has the same of tasks
+    whose space was recorded completely, where they are some and not all.
+    """
+
+    n_test_tasks: int
+    top1: float | None = None
+    top1_interval: Interval | None = None
+    top5: float | None = None
+    top5_interval: Interval | None = None
+    top10: float | None = None
+    top10_interval: Interval | None = None
+    top5_by_score: float | None = None
+    top5_by_score_interval: Interval | None = None
+    slowdown: float | None = None
+    slowdown_interval: Interval | None = None
+    pairwise: float | None = None
+    pairwise_interval: Interval | None = None
+    recall10: float | None = None
+    recall10_interval: Interval | None = None
+    spearman: float | None = None
+    spearman_interval: Interval | None = None
+    rmse: float | None = None
+    rmse_interval: Interval | None = None
+    calibration: float | None = None
+    calibration_interval: Interval | None = None
+    to_1pct: float | None = None
+    to_1pct_interval: Interval | None = None
+    median_to_1pct: float | None = None
+    max_to_1pct: float | None = None
+    networks: dict[str, dict[str, Any]] | None = None
+    enumerated: ThroughputMetrics | None = None
+
+
+def summarize(judged: Sequence[JudgedTask], *, seed: int = 0) -> ThroughputMetrics:
+    """Mean of every metric over tasks with its interval, and figures by network."""
+    summary: dict[str, Any] = {"n_test_tasks": len(judged)}
     if not judged:
-        return summary
+        return ThroughputMetrics(**summary)
     for name in METRIC_NAMES:
         values = np.array([getattr(task.metrics, name) for task in judged])
-        mean, low, high = mean_interval(values, seed=seed)
-        summary[name] = mean
-        summary[f"{name}_interval"] = [low, high]
+        summary |= named(name, mean_interval(values, seed=seed))
     reached = np.array([task.metrics.to_1pct for task in judged])
     summary["median_to_1pct"] = float(np.nanmedian(reached))
     summary["max_to_1pct"] = float(np.nanmax(reached))
     networks = sorted({name for task in judged for name in task.networks})
     summary["networks"] = {
-        name: network_top_k([t for t in judged if name in t.networks], seed=seed)
-        for name in networks
+        name: _network_top_k([t for t in judged if name in t.networks], seed) for name in networks
     }
-    return summary
+    return ThroughputMetrics(**summary)
 
 
-def network_top_k(judged: Sequence[JudgedTask], *, seed: int = 0) -> dict[str, object]:
+def summarize_all(judged: Sequence[JudgedTask], *, seed: int = 0) -> ThroughputMetrics:
+    """Summarize tasks, and those that were enumerated apart."""
+    complete = [task for task in judged if task.enumerated]
+    apart = summarize(complete, seed=seed) if 0 < len(complete) < len(judged) else None
+    return replace(summarize(judged, seed=seed), enumerated=apart)
+
+
+def difference(a: Sequence[JudgedTask], b: Sequence[JudgedTask], seed: int) -> dict[str, Any]:
+    """Paired differences a - b over the tasks that both judged, with their intervals."""
+    others = {task.task_id: task.metrics for task in b}
+    pairs = [(t.metrics, others[t.task_id]) for t in a if t.task_id in others]
+    result: dict[str, Any] = {}
+    for name in ("top1", "top5", "pairwise"):
+        gaps = np.array([getattr(own, name) - getattr(other, name) for own, other in pairs])
+        result |= named(name, mean_interval(gaps, seed=seed))
+    return result
+
+
+def _network_top_k(judged: Sequence[JudgedTask], seed: int) -> dict[str, Any]:
     """Sum of best latencies over the sum of the picks' latencies, for k = 1 and 5."""
     best = np.array([task.best_s for task in judged])
-    result: dict[str, object] = {"n_tasks": len(judged)}
+    result: dict[str, Any] = {"n_tasks": len(judged)}
     for k in (1, 5):
         # A pick's expected latency: exact without ties, else the latency of the expected speed.
         picked = best / np.array([getattr(task.metrics, f"top{k}") for task in judged])
-        value, low, high = ratio_interval(best, picked, seed=seed)
-        result[f"network_top{k}"] = value
-        result[f"network_top{k}_interval"] = [low, high]
+        result |= named(f"network_top{k}", ratio_interval(best, picked, seed=seed))
         result[f"top{k}"] = float(np.mean(best / picked))
     return result
 
 
-def task_rows(judged: Sequence[JudgedTask]) -> list[Mapping[str, object]]:
+def task_rows(judged: Sequence[JudgedTask]) -> list[dict[str, Any]]:
     """One flat, JSON-ready row a task."""
     return [
         {

@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from toolkit.training.evaluate.bootstrap import mean_interval, ratio_interval
+from toolkit.results import Result
+from toolkit.training.arrays import Bools, Floats, Ints
+from toolkit.training.evaluate.bootstrap import Interval, mean_interval, named, ratio_interval
 from toolkit.training.table.mutation_labels import Choices
-
-Floats = NDArray[np.float64]
 
 POLICIES = ("model", "sampled", "uniform", "base_rate", "fixed_weights", "oracle")
 BINS = 10
@@ -40,7 +39,7 @@ class TaskGains:
     candidates: int = 0
     right: float = 0.0
     log_loss: float = 0.0
-    gain: dict[str, float] | None = None
+    gain: dict[str, float] = field(default_factory=lambda: dict.fromkeys(POLICIES, 0.0))
     reliability: Floats = field(default_factory=lambda: np.zeros((BINS, 3)))
 
     def add(
@@ -55,8 +54,6 @@ class TaskGains:
         """Judge one group's candidates; ``predicted`` is ``(n, directions)``, NaN: no opinion."""
         known = np.isfinite(found.gain)
         rows = np.flatnonzero(known.sum(axis=1) >= 2)
-        if self.gain is None:
-            self.gain = dict.fromkeys(POLICIES, 0.0)
         if len(rows) == 0:
             return
         mask, gain = known[rows], np.where(known[rows], found.gain[rows], 0.0)
@@ -84,7 +81,7 @@ class TaskGains:
         ):
             self.gain[name] += float(values.sum())
 
-    def _rely(self, chance: Floats, picked: NDArray[np.int64], truth: Floats) -> None:
+    def _rely(self, chance: Floats, picked: Ints, truth: Floats) -> None:
         """Count picks by the probability that they were given."""
         own = np.arange(len(picked))
         given, right = chance[own, picked], truth[own, picked]
@@ -99,7 +96,7 @@ def _pick(score: Floats, gain: Floats) -> Floats:
     return np.asarray((gain * top).sum(axis=1) / top.sum(axis=1))
 
 
-def _shared(mask: NDArray[np.bool_], weights: Floats, rules: Sequence[str]) -> Floats:
+def _shared(mask: Bools, weights: Floats, rules: Sequence[str]) -> Floats:
     """Probability of each recorded direction when a rule is drawn by its weight, then a knob."""
     share = np.zeros(mask.shape)
     for rule in set(rules):
@@ -109,59 +106,89 @@ def _shared(mask: NDArray[np.bool_], weights: Floats, rules: Sequence[str]) -> F
     return np.asarray(share / share.sum(axis=1, keepdims=True))
 
 
-def softmax(guess: Floats, mask: NDArray[np.bool_], temperature: float) -> Floats:
+def softmax(guess: Floats, mask: Bools, temperature: float) -> Floats:
     """Probability of each recorded direction, from predicted gains over a temperature."""
     scaled = np.where(mask, guess / temperature, -np.inf)
     scaled = np.exp(scaled - scaled.max(axis=1, keepdims=True))
     return np.asarray(scaled / scaled.sum(axis=1, keepdims=True))
 
 
-def summarize_gains(tasks: Sequence[TaskGains], *, seed: int = 0) -> dict[str, Any]:
-    """Shares of the oracle's gain with 95 % intervals by task; accuracy; per-task means."""
-    judged = [task for task in tasks if task.candidates and task.gain]
-    result: dict[str, Any] = {
-        "n_test_tasks": len(judged),
-        "judged_candidates": sum(task.candidates for task in judged),
-    }
+@dataclass(frozen=True, repr=False, kw_only=True)
+class GainMetrics(Result):
+    """Figures over judged tasks at one level, those that are estimates with 95 % intervals by task.
+
+    ``accuracy`` is the share of picks that are as good as the oracle's up to a tie. ``gain_share``
+    is of the oracle's gain; ``_sampled`` by draws from the model's probabilities, ``_uniform``,
+    ``_base_rate`` and ``_fixed_weights`` by the policies of those names; in ``_by_task`` every task
+    counts alike, however many of its candidates are judged. ``ahead_of`` a policy is the mean over
+    tasks of the model's gain less the policy's. ``calibration_error`` and ``log_loss`` are of the
+    picks' probabilities; each task counts by its candidates. ``enumerated`` has the same of tasks
+    whose space was recorded completely.
+    """
+
+    n_test_tasks: int
+    judged_candidates: int
+    accuracy: float | None = None
+    accuracy_interval: Interval | None = None
+    gain_share: float | None = None
+    gain_share_interval: Interval | None = None
+    gain_share_sampled: float | None = None
+    gain_share_sampled_interval: Interval | None = None
+    gain_share_uniform: float | None = None
+    gain_share_uniform_interval: Interval | None = None
+    gain_share_base_rate: float | None = None
+    gain_share_base_rate_interval: Interval | None = None
+    gain_share_fixed_weights: float | None = None
+    gain_share_fixed_weights_interval: Interval | None = None
+    gain_share_by_task: float | None = None
+    gain_share_by_task_interval: Interval | None = None
+    ahead_of_base_rate: float | None = None
+    ahead_of_base_rate_interval: Interval | None = None
+    ahead_of_fixed_weights: float | None = None
+    ahead_of_fixed_weights_interval: Interval | None = None
+    oracle_gain: float | None = None
+    model_gain: float | None = None
+    calibration_error: float | None = None
+    reliability: list[dict[str, Any]] | None = None
+    log_loss: float | None = None
+    enumerated: GainMetrics | None = None
+
+
+def summarize_gains(tasks: Sequence[TaskGains], *, seed: int = 0) -> GainMetrics:
+    """Put the sums of tasks together; those without a judged candidate do not count."""
+    judged = [task for task in tasks if task.candidates]
+    total = sum(task.candidates for task in judged)
     if not judged:
-        return result
+        return GainMetrics(n_test_tasks=0, judged_candidates=0)
     number = np.array([float(task.candidates) for task in judged])
-    sums = {name: np.array([(task.gain or {})[name] for task in judged]) for name in POLICIES}
-    result["accuracy"], low, high = ratio_interval(
-        np.array([task.right for task in judged]), number, seed=seed
-    )
-    result["accuracy_interval"] = [low, high]
-    for name, key in (
-        ("model", "gain_share"),
-        ("sampled", "gain_share_sampled"),
-        ("uniform", "gain_share_uniform"),
-        ("base_rate", "gain_share_base_rate"),
-        ("fixed_weights", "gain_share_fixed_weights"),
-    ):
-        result[key], low, high = ratio_interval(sums[name], sums["oracle"], seed=seed)
-        result[f"{key}_interval"] = [low, high]
-    # Every task counts alike here, however many of its candidates are judged.
-    result["gain_share_by_task"], low, high = ratio_interval(
-        sums["model"] / number, sums["oracle"] / number, seed=seed
-    )
-    result["gain_share_by_task_interval"] = [low, high]
+    right = np.array([task.right for task in judged])
+    sums = {name: np.array([task.gain[name] for task in judged]) for name in POLICIES}
+    oracle = sums["oracle"]
+    result = named("accuracy", ratio_interval(right, number, seed=seed))
+    for name in POLICIES[:-1]:
+        key = "gain_share" if name == "model" else f"gain_share_{name}"
+        result |= named(key, ratio_interval(sums[name], oracle, seed=seed))
+    by_task = ratio_interval(sums["model"] / number, oracle / number, seed=seed)
+    result |= named("gain_share_by_task", by_task)
     for name in ("base_rate", "fixed_weights"):
         ahead = (sums["model"] - sums[name]) / number
-        result[f"ahead_of_{name}"], low, high = mean_interval(ahead, seed=seed)
-        result[f"ahead_of_{name}_interval"] = [low, high]
-    result["oracle_gain"] = float(sums["oracle"].sum() / number.sum())
-    result["model_gain"] = float(sums["model"].sum() / number.sum())
-    # Each task counts by its candidates here, as in log_loss.
+        result |= named(f"ahead_of_{name}", mean_interval(ahead, seed=seed))
     reliability = np.sum([task.reliability for task in judged], axis=0)
     off = np.abs(reliability[:, 1] - reliability[:, 2]).sum()
-    result["calibration_error"] = float(off / number.sum())
-    result["reliability"] = [
-        {"picks": int(n), "probability": p / n, "right": r / n}
-        for n, p, r in reliability.tolist()
-        if n
-    ]
-    result["log_loss"] = float(sum(task.log_loss for task in judged) / number.sum())
-    return result
+    return GainMetrics(
+        n_test_tasks=len(judged),
+        judged_candidates=total,
+        **result,
+        oracle_gain=float(oracle.sum() / number.sum()),
+        model_gain=float(sums["model"].sum() / number.sum()),
+        calibration_error=float(off / number.sum()),
+        reliability=[
+            {"picks": int(n), "probability": p / n, "right": r / n}
+            for n, p, r in reliability.tolist()
+            if n
+        ],
+        log_loss=float(sum(task.log_loss for task in judged) / number.sum()),
+    )
 
 
 def gain_rows(tasks: Sequence[TaskGains]) -> list[dict[str, Any]]:
@@ -174,5 +201,5 @@ def gain_rows(tasks: Sequence[TaskGains]) -> list[dict[str, Any]]:
             **{f"gain_{name}": value / task.candidates for name, value in task.gain.items()},
         }
         for task in tasks
-        if task.candidates and task.gain
+        if task.candidates
     ]

@@ -7,15 +7,15 @@ where a task's candidates were measured once, its noise is unknown and it does n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from toolkit.datasets import Dataset
-from toolkit.training.evaluate.bootstrap import mean_interval
+from toolkit.training.arrays import Floats
+from toolkit.training.evaluate.bootstrap import mean_interval, named
 from toolkit.training.evaluate.metrics import task_metrics
 
 MIN_REPEATED = 20
@@ -24,76 +24,62 @@ MIN_REPEATED = 20
 NAMES = ("top1", "top5", "pairwise", "spearman")
 
 
+def _repeats(dataset: Dataset, task_ids: Sequence[str]) -> Iterator[tuple[str, Floats]]:
+    """Latencies of every candidate with two good occasions or more, and its task."""
+    for group, rows in dataset.groups(task_ids):
+        for occasions in rows.filter(pl.col("n_ok") >= 2)["occasions"]:
+            good = np.array([o["latency_s"] for o in occasions if o["state"] == "ok"])
+            yield group.task.task_id, good
+
+
+def _spread(good: Floats) -> float:
+    return float(np.std(good, ddof=1) / np.mean(good))
+
+
 def noise_ceiling(dataset: Dataset, task_ids: Sequence[str], *, seed: int = 0) -> dict[str, Any]:
     """Metrics of the predictor that is told one occasion, over tasks with repeats.
 
     ``n_tasks`` is 0, and there are no metrics, where no task has enough repeats. ``spread`` is the
     median over candidates of the relative standard deviation between occasions.
     """
-    found: dict[str, list[float]] = {name: [] for name in NAMES}
-    spreads: list[float] = []
+    repeated: dict[str, list[Floats]] = {}
+    for task_id, good in _repeats(dataset, task_ids):
+        repeated.setdefault(task_id, []).append(good)
+    metrics, spreads = [], []
     rng = np.random.default_rng(seed)
-    repeated: dict[str, list[list[float]]] = {}
-    for group, rows in dataset.groups(task_ids):
-        own = repeated.setdefault(group.task.task_id, [])
-        for occasions in rows.filter(pl.col("n_ok") >= 2)["occasions"]:
-            own.append([o["latency_s"] for o in occasions if o["state"] == "ok"])
     for measured in repeated.values():
         if len(measured) < MIN_REPEATED:
             continue
         told, truth = [], []
-        for values in measured:
-            good = np.array(values)
+        for good in measured:
             drawn = int(rng.integers(len(good)))
             told.append(good[drawn])
             truth.append(float(np.median(np.delete(good, drawn))))
-            spreads.append(float(np.std(good, ddof=1) / np.mean(good)))
-        metrics = task_metrics(np.array(truth), -np.log(np.array(told)))
+            spreads.append(_spread(good))
+        metrics.append(task_metrics(np.array(truth), -np.log(np.array(told))))
+    result: dict[str, Any] = {"n_tasks": len(metrics)}
+    if metrics:
         for name in NAMES:
-            found[name].append(getattr(metrics, name))
-    result: dict[str, Any] = {"n_tasks": len(found["top1"])}
-    if not result["n_tasks"]:
-        return result
-    for name in NAMES:
-        mean, low, high = mean_interval(np.array(found[name]), seed=seed)
-        result[name] = mean
-        result[f"{name}_interval"] = [low, high]
-    result["spread"] = float(np.median(spreads))
+            values = np.array([getattr(found, name) for found in metrics])
+            result |= named(name, mean_interval(values, seed=seed))
+        result["spread"] = float(np.median(spreads))
     return result
 
 
-def noise_spread(dataset: Dataset, *, seed: int = 0, tasks: int = 40) -> float | None:
-    """Median relative standard deviation between occasions of one candidate.
+def occasion_noise(
+    dataset: Dataset, *, seed: int = 0, tasks: int = 40
+) -> tuple[float | None, Floats]:
+    """How candidates with two good occasions or more, of at most ``tasks`` tasks, differ in them.
 
-    Over all candidates with two good occasions or more of at most ``tasks`` tasks; ``None`` where
-    nothing was measured twice.
+    Returns the median of their relative standard deviations, ``None`` where nothing was measured
+    twice, and one difference of log latency a candidate, between two occasions drawn at random.
     """
-    ids = list(dataset.tasks())
-    if len(ids) > tasks:
-        drawn = np.random.default_rng(seed).choice(len(ids), tasks, replace=False)
-        ids = [ids[i] for i in sorted(drawn.tolist())]
-    spreads = []
-    for _, rows in dataset.groups(ids):
-        for occasions in rows.filter(pl.col("n_ok") >= 2)["occasions"]:
-            good = np.array([o["latency_s"] for o in occasions if o["state"] == "ok"])
-            spreads.append(float(np.std(good, ddof=1) / np.mean(good)))
-    return float(np.median(spreads)) if spreads else None
-
-
-def occasion_shifts(dataset: Dataset, *, seed: int = 0, tasks: int = 40) -> NDArray[np.float64]:
-    """Differences of log latency between two occasions of one candidate, one a candidate.
-
-    The two are drawn at random from the good occasions of every candidate that has two or more, of
-    at most ``tasks`` tasks. Empty where nothing was measured twice.
-    """
-    ids = list(dataset.tasks())
-    rng = np.random.default_rng(seed)
+    ids, rng = list(dataset.tasks()), np.random.default_rng(seed)
     if len(ids) > tasks:
         ids = [ids[i] for i in sorted(rng.choice(len(ids), tasks, replace=False).tolist())]
-    shifts = []
-    for _, rows in dataset.groups(ids):
-        for occasions in rows.filter(pl.col("n_ok") >= 2)["occasions"]:
-            good = np.array([o["latency_s"] for o in occasions if o["state"] == "ok"])
-            first, second = rng.choice(len(good), 2, replace=False)
-            shifts.append(float(np.log(good[first] / good[second])))
-    return np.array(shifts)
+    spreads, shifts = [], []
+    for _, good in _repeats(dataset, ids):
+        spreads.append(_spread(good))
+        first, second = rng.choice(len(good), 2, replace=False)
+        shifts.append(float(np.log(good[first] / good[second])))
+    return (float(np.median(spreads)) if spreads else None), np.array(shifts)

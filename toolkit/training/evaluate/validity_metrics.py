@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from toolkit.training.evaluate.bootstrap import mean_interval, ratio_interval
-
-Floats = NDArray[np.float64]
+from toolkit.results import Result
+from toolkit.training.arrays import Bools, Floats
+from toolkit.training.evaluate.bootstrap import Interval, mean_interval, named, ratio_interval
 
 EACH = 5
 """A task's ranking is judged when it has so many failed and so many good candidates."""
@@ -23,6 +23,7 @@ SKIP = 0.5
 """A search that avoids likely failures skips candidates above this probability."""
 
 BINS = 10
+CALIBRATION_RESAMPLES = 200
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def judge_task(
     )
 
 
-def auc(failed: NDArray[np.bool_], probability: Floats) -> float:
+def auc(failed: Bools, probability: Floats) -> float:
     """Area under the ROC curve, by ranks (Mann and Whitney 1947); ties count one half."""
     from scipy.stats import rankdata
 
@@ -96,14 +97,14 @@ def auc(failed: NDArray[np.bool_], probability: Floats) -> float:
     return float((ranks[failed].sum() - n * (n + 1) / 2) / (n * m))
 
 
-def average_precision(failed: NDArray[np.bool_], probability: Floats) -> float:
+def average_precision(failed: Bools, probability: Floats) -> float:
     """Average precision; candidates with equal predictions are taken together."""
     from sklearn.metrics import average_precision_score
 
     return float(average_precision_score(failed, probability))
 
 
-def calibration_error(failed: NDArray[np.bool_], probability: Floats) -> float:
+def calibration_error(failed: Bools, probability: Floats) -> float:
     """Expected calibration error: mean over ten equally filled bins of |predicted - observed|."""
     order = np.argsort(probability, kind="stable")
     parts = [part for part in np.array_split(order, BINS) if len(part)]
@@ -111,43 +112,88 @@ def calibration_error(failed: NDArray[np.bool_], probability: Floats) -> float:
     return float(np.sum(gaps) / max(len(failed), 1))
 
 
-def summarize_validity(judged: Sequence[TaskValidity], *, seed: int = 0) -> dict[str, object]:
+def calibration_interval(parts: Sequence[tuple[Bools, Floats]], seed: int) -> dict[str, Any]:
+    """Calibration error over all tasks, with the 2.5 and 97.5 % quantiles of resamples by task.
+
+    ``parts`` gives for each task what failed and the probabilities.
+    """
+
+    def pooled(chosen: Sequence[tuple[Bools, Floats]]) -> float:
+        failed, probability = (np.concatenate(side) for side in zip(*chosen, strict=True))
+        return calibration_error(failed, probability)
+
+    rng = np.random.default_rng(seed)
+    drawn = [
+        pooled([parts[i] for i in rng.integers(0, len(parts), len(parts))])
+        for _ in range(CALIBRATION_RESAMPLES)
+    ]
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return named("calibration_error", (pooled(parts), float(low), float(high)))
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class ValidityMetrics(Result):
+    """Means over tasks and ratios of sums, each with its 95 % interval by task.
+
+    Names are those of ``TaskValidity``; ``_base_rate`` marks what the share of failures alone
+    gives. ``brier_skill`` is 1 less the ratio of both Brier scores.
+    """
+
+    n_test_tasks: int
+    n_ranked_tasks: int | None = None
+    auc: float | None = None
+    auc_interval: Interval | None = None
+    average_precision: float | None = None
+    average_precision_interval: Interval | None = None
+    average_precision_base_rate: float | None = None
+    average_precision_base_rate_interval: Interval | None = None
+    lost_best: float | None = None
+    lost_best_interval: Interval | None = None
+    brier: float | None = None
+    brier_interval: Interval | None = None
+    brier_base_rate: float | None = None
+    brier_base_rate_interval: Interval | None = None
+    avoided: float | None = None
+    avoided_interval: Interval | None = None
+    lost: float | None = None
+    lost_interval: Interval | None = None
+    failed_share: float | None = None
+    failed_share_interval: Interval | None = None
+    brier_skill: float | None = None
+    brier_skill_interval: Interval | None = None
+
+
+def summarize_validity(judged: Sequence[TaskValidity], *, seed: int = 0) -> ValidityMetrics:
     """Means over tasks and ratios of sums, each with its 95 % interval by task."""
-    result: dict[str, object] = {"n_test_tasks": len(judged)}
     if not judged:
-        return result
+        return ValidityMetrics(n_test_tasks=0)
 
     def array(name: str) -> Floats:
         return np.array([getattr(task, name) for task in judged], dtype=np.float64)
 
     ranked = np.isfinite(array("auc"))
-    result["n_ranked_tasks"] = int(ranked.sum())
-    means = {
-        "auc": array("auc"),
-        "average_precision": array("average_precision"),
-        "average_precision_base_rate": np.where(ranked, array("base_rate"), np.nan),
-        "lost_best": array("lost_best"),
-    }
-    good = array("candidates") - array("failed")
-    ratios = {
-        "brier": (array("brier"), array("candidates")),
-        "brier_base_rate": (array("brier_base"), array("candidates")),
-        "avoided": (array("avoided"), array("failed")),
-        "lost": (array("lost"), good),
-        "failed_share": (array("failed"), array("candidates")),
-    }
-    for name, values in means.items():
-        mean, low, high = mean_interval(values, seed=seed)
-        result[name], result[f"{name}_interval"] = mean, [low, high]
-    for name, (above, below) in ratios.items():
-        value, low, high = ratio_interval(above, below, seed=seed)
-        result[name], result[f"{name}_interval"] = value, [low, high]
+    result: dict[str, Any] = {"n_ranked_tasks": int(ranked.sum())}
+    for name, values in (
+        ("auc", array("auc")),
+        ("average_precision", array("average_precision")),
+        ("average_precision_base_rate", np.where(ranked, array("base_rate"), np.nan)),
+        ("lost_best", array("lost_best")),
+    ):
+        result |= named(name, mean_interval(values, seed=seed))
+    candidates, failed = array("candidates"), array("failed")
+    for name, above, below in (
+        ("brier", "brier", candidates),
+        ("brier_base_rate", "brier_base", candidates),
+        ("avoided", "avoided", failed),
+        ("lost", "lost", candidates - failed),
+        ("failed_share", "failed", candidates),
+    ):
+        result |= named(name, ratio_interval(array(above), below, seed=seed))
     value, low, high = ratio_interval(array("brier"), array("brier_base"), seed=seed)
-    result["brier_skill"] = 1 - value
-    result["brier_skill_interval"] = [1 - high, 1 - low]
-    return result
+    result |= named("brier_skill", (1 - value, 1 - high, 1 - low))
+    return ValidityMetrics(n_test_tasks=len(judged), **result)
 
 
-def validity_rows(judged: Sequence[TaskValidity]) -> list[dict[str, object]]:
+def validity_rows(judged: Sequence[TaskValidity]) -> list[dict[str, Any]]:
     """One flat, JSON-ready row a task."""
     return [{**asdict(task), "base_rate": task.base_rate} for task in judged]

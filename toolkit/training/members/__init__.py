@@ -1,4 +1,1 @@
-"""Several models as one, none judged on what it saw.
-
-Imports ``training.models`` and ``training.table``.
-"""
+"""Members: what is fitted to some of the tasks, and left others out."""

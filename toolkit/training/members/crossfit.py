@@ -1,27 +1,79 @@
-"""Cross-fitted members: for every task there is one that never saw it, and one saw all."""
+"""Cross-fitted members: for every task there is one that never saw it, and one saw all.
+
+Folds say which tasks are left out together, so that a judged workload was never trained on.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolkit.errors import DatasetError, LeakError
+from toolkit.features.task.operation import FAMILIES
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
-from toolkit.training.members.ensemble import Ensemble, fit_ensemble
+from toolkit.training.arrays import Bools, Floats, Ints
+from toolkit.training.members.ensemble import fit_ensemble
 from toolkit.training.members.shortlist import mean_opinion, preference
-from toolkit.training.models.one_thread import one_blas_thread
-from toolkit.training.recipes.recipe import Recipe
-from toolkit.training.table.folds import assign_folds
+from toolkit.training.models.base import one_blas_thread
+from toolkit.training.recipes.recipe import Recipe, SplitOptions
 from toolkit.training.table.table import Table, workload_key
 
-Floats = NDArray[np.float64]
+
+def assign_folds(
+    table: Table, options: SplitOptions, seed: int, networks: Sequence[tuple[str, ...]] = ()
+) -> Ints:
+    """Give each task (by number) a fold; tasks of one workload always share theirs.
+
+    With ``by = "network"`` or ``"machine"`` a fold is a network or a machine. A workload that
+    several networks hold is put with the first of them, and is then in no training set of that
+    fold. With ``by = "task"`` each family of operators is spread evenly over the folds: of a rare
+    one a fold then leaves out as few as it can. Nothing measured enters: folds depend on names,
+    families and the seed alone.
+    """
+    if options.by == "machine":
+        # A machine's fold leaves out its tasks; the same workload elsewhere may be learned from,
+        # since carrying it over is what is judged.
+        return _number(table.machines)
+    if options.by == "network":
+        named = [names[0] if names else "" for names in networks] or [""] * len(table.task_ids)
+        first: dict[str, str] = {}
+        for workload, name in zip(table.workloads, named, strict=True):
+            first[workload] = min(first.get(workload, name), name)
+        return _number([first[workload] for workload in table.workloads])
+    workloads = _number(table.workloads)
+    count = len(set(table.workloads))
+    wanted = options.folds
+    if wanted == "auto":
+        cheap = int(table.good.sum()) <= options.leave_one_out_rows
+        wanted = count if count <= options.leave_one_out and cheap else 10
+    order = np.random.default_rng(seed).permutation(count)
+    order = order[np.argsort(_families(table, workloads, count)[order], kind="stable")]
+    fold_of = np.empty(count, dtype=np.int64)
+    fold_of[order] = np.arange(count) % max(2, min(wanted, count))
+    return fold_of[workloads]
+
+
+def _families(table: Table, workloads: Ints, count: int) -> Ints:
+    """Family of each workload by number: the one that most of its candidates have (-1: unknown)."""
+    if "op_family" not in table.columns:
+        return np.full(count, -1, dtype=np.int64)
+    family = table.features[:, table.columns.index("op_family")]
+    known = np.isfinite(family)
+    pairs = workloads[table.task[known]] * len(FAMILIES) + family[known].astype(np.int64)
+    held = np.bincount(pairs, minlength=count * len(FAMILIES)).reshape(count, len(FAMILIES))
+    return np.where(held.any(axis=1), held.argmax(axis=1), -1)
+
+
+def _number(names: Sequence[str]) -> Ints:
+    known = {name: i for i, name in enumerate(sorted(set(names)))}
+    return np.array([known[name] for name in names], dtype=np.int64)
+
 
 ALL = "all"
 
@@ -48,10 +100,7 @@ class Member:
 def pick_member(members: Mapping[str, Member], task: Task) -> Member:
     """Return the member that knows most but never saw the task.
 
-    Raises
-    ------
-    LeakError
-        When every member saw it.
+    Raises ``LeakError`` when every member saw it.
     """
     unseen = [member for member in members.values() if not member.saw(task)]
     if not unseen:
@@ -62,20 +111,29 @@ def pick_member(members: Mapping[str, Member], task: Task) -> Member:
     return max(unseen, key=lambda member: len(member.training_task_ids))
 
 
+Judges = list[tuple[Member, Ints]]
+"""Members, and the rows of tasks that each never saw."""
+
+
 @dataclass(frozen=True)
 class CrossFit:
-    """Members by name, and what each fold's member predicts of the tasks it never saw.
+    """Members by name, and the fold of each task by number."""
 
-    ``predictions`` has one value a row of the table, NaN where no member could judge it;
-    ``preferences`` the order in which each task's candidates that ran would be measured
-    (``shortlist.preference``). ``folds`` gives the fold of each task by number.
-    """
-
-    columns: tuple[str, ...]
     members: dict[str, Member]
-    predictions: Floats
-    preferences: Floats
-    folds: NDArray[np.int64]
+    folds: Ints
+
+    def judges(self, table: Table) -> Judges:
+        """Each fold's member with the rows that it left out."""
+        fold_of_row = self.folds[table.task]
+        return [
+            (member, np.flatnonzero(fold_of_row == int(name.removeprefix("fold-"))))
+            for name, member in self.members.items()
+            if name != ALL
+        ]
+
+    def predictions(self, table: Table) -> Floats:
+        """What each fold's member predicts of the tasks it never saw, NaN where none can."""
+        return predict_unseen(table, self.judges(table))[0]
 
 
 def available_threads() -> int:
@@ -92,27 +150,23 @@ def cross_fit(
     networks: tuple[tuple[str, ...], ...] = (),
     keep_all: bool = True,
     threads: int | None = None,
-    fit: Callable[[NDArray[np.int64], int], Any] | None = None,
-    usable: NDArray[np.bool_] | None = None,
+    fit: Callable[[Ints, int], Any] | None = None,
+    usable: Bools | None = None,
     progress: Progress = SILENT,
 ) -> CrossFit:
     """Train one member a fold and, with ``keep_all``, one on every task.
 
-    Members are fitted to candidates that ran, of tasks with enough of them; they predict all.
-    ``fit`` makes something else of the training rows, with so many threads, than an ``Ensemble``
-    (then nothing is predicted here); ``usable`` says which rows it may have where failed ones are
-    wanted as well. Members are fitted side by side: threads that share one fit wait for each other
-    at every level of every tree, which on small tables takes longer than the work.
+    Members are fitted to candidates that ran, of tasks with enough of them. ``fit`` makes
+    something else of the training rows, with so many threads, than an ``Ensemble``; ``usable``
+    says which rows it may have where failed ones are wanted as well. Members are fitted side by
+    side: threads that share one fit wait for each other at every level of every tree, which on
+    small tables takes longer than the work.
 
-    Raises
-    ------
-    DatasetError
-        When fewer than two workloads have enough good candidates.
+    Raises ``DatasetError`` when fewer than two workloads have enough good candidates.
     """
     threads = threads or available_threads()
     usable = table.good if usable is None else usable
-    counts = np.bincount(table.task[usable], minlength=len(table.task_ids))
-    enough = counts >= recipe.data.min_records
+    enough = table.counts(usable) >= recipe.data.min_records
     trainable = np.flatnonzero(usable & enough[table.task])
     if len({table.workloads[t] for t in np.unique(table.task[trainable])}) < 2:
         raise DatasetError(
@@ -120,19 +174,15 @@ def cross_fit(
             cure="ingest more logs, or lower data.min_records in a recipe of your own",
         )
     folds = assign_folds(table, recipe.split, recipe.seed, networks)
-    judged = enough & (counts > 0)
-    numbers = [int(f) for f in np.unique(folds[judged])]
-    predictions, preferences = np.full(len(table), np.nan), np.full(len(table), np.nan)
-    members: dict[str, Member] = {}
-    fold_of_row = folds[table.task]
-    wanted = {f"fold-{n}": trainable[fold_of_row[trainable] != n] for n in numbers}
+    fold_of_row = folds[table.task[trainable]]
+    wanted = {f"fold-{n}": trainable[fold_of_row != n] for n in np.unique(folds[enough]).tolist()}
     if keep_all:
         wanted[ALL] = trainable
     wanted = {name: rows for name, rows in wanted.items() if len(rows)}
     workers = max(1, min(threads, len(wanted)))
+    share = max(1, threads // workers)
 
-    def make(rows: NDArray[np.int64]) -> Any:
-        share = max(1, threads // workers)
+    def make(rows: Ints) -> Any:
         return fit(rows, share) if fit else fit_ensemble(table, rows, recipe, threads=share)
 
     made: dict[str, Any] = {}
@@ -151,43 +201,39 @@ def cross_fit(
             pool.shutdown(wait=not isinstance(error, KeyboardInterrupt), cancel_futures=True)
             raise
     pool.shutdown()
+    across = recipe.split.by == "machine"
+    members = {}
     for name, rows in wanted.items():
-        members[name] = _member(name, table, rows, recipe, made[name])
-        if fit is None and name != ALL:
-            held_out = np.flatnonzero(fold_of_row == int(name.removeprefix("fold-")))
-            predictions[held_out], preferences[held_out] = judged_rows(
-                members[name].ensemble,
-                table.features[held_out],
-                np.where(table.good[held_out], table.task[held_out], -1),
-            )
-    return CrossFit(table.columns, members, predictions, preferences, folds)
+        tasks = np.unique(table.task[rows]).tolist()
+        workloads = frozenset(() if across else (table.workloads[t] for t in tasks))
+        ids = frozenset(table.task_ids[t] for t in tasks)
+        members[name] = Member(name, made[name], ids, workloads)
+    return CrossFit(members, folds)
 
 
-def judged_rows(
-    ensemble: Ensemble, features: NDArray[np.float32], task: NDArray[np.int64]
-) -> tuple[Floats, Floats]:
-    """Predictions of rows, and preferences (``shortlist``) within each task.
+def members_by_task(table: Table, judges: Judges) -> dict[str, Member]:
+    """The member that never saw it for each task that has one, by the task's id."""
+    return {
+        table.task_ids[number]: member
+        for member, rows in judges
+        for number in np.unique(table.task[rows]).tolist()
+    }
 
-    ``task`` has the number of each row's task; rows with -1 stand in no order and are only
+
+def predict_unseen(table: Table, judges: Judges) -> tuple[Floats, Floats]:
+    """What members predict of rows, and in which order they would have them measured.
+
+    One value a row of the table each, NaN where no member judges: predictions, and preferences
+    (``shortlist``) within each task. Candidates that did not run stand in no order and are only
     predicted.
     """
-    opinions = ensemble.opinions(features)
-    predicted = mean_opinion(opinions, ensemble.weights)
-    preferred = predicted.copy()
-    for number in np.unique(task[task >= 0]):
-        own = np.flatnonzero(task == number)
-        preferred[own] = preference(opinions[:, own], ensemble.weights)
+    predicted, preferred = np.full(len(table), np.nan), np.full(len(table), np.nan)
+    for member, rows in judges:
+        ensemble = member.ensemble
+        opinions = ensemble.opinions(table.features[rows])
+        predicted[rows] = preferred[rows] = mean_opinion(opinions, ensemble.weights)
+        task, good = table.task[rows], table.good[rows]
+        for number in np.unique(task[good]):
+            own = np.flatnonzero(good & (task == number))
+            preferred[rows[own]] = preference(opinions[:, own], ensemble.weights)
     return predicted, preferred
-
-
-def _member(
-    name: str, table: Table, rows: NDArray[np.int64], recipe: Recipe, ensemble: Any
-) -> Member:
-    tasks = np.unique(table.task[rows])
-    across = recipe.split.by == "machine"
-    return Member(
-        name=name,
-        ensemble=ensemble,
-        training_task_ids=frozenset(table.task_ids[t] for t in tasks),
-        workloads=frozenset(() if across else (table.workloads[t] for t in tasks)),
-    )

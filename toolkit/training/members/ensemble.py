@@ -5,35 +5,56 @@ scales of their own. Each is divided by its standard deviation on the training r
 have the same say, and a straight line takes their mean to log relative throughput. Members that
 predict relative throughput, or a rank that spreads the fastest out, tell fast candidates apart
 better than slow ones, one that predicts the logarithm does the opposite: their mean does well at
-both.
+both. What foresees failures is a mean of probabilities, which need no scale.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from toolkit.errors import RecipeError
 from toolkit.features.base import CandidateGroup
-from toolkit.training.members.fit import fit_one
+from toolkit.training.arrays import Floats, Ints, Matrix
+from toolkit.training.members.fit import fit_all
 from toolkit.training.members.shortlist import mean_opinion
 from toolkit.training.models import MODELS
 from toolkit.training.models.base import Model, TrainingRows
 from toolkit.training.recipes.recipe import ModelOptions, Recipe
-from toolkit.training.table.cliques import Cliques, find_cliques
-from toolkit.training.table.table import Table, sample_rows
-
-Floats = NDArray[np.float64]
+from toolkit.training.table.neighbours import Cliques, find_cliques
+from toolkit.training.table.table import Table, draw_key, quota_of, sample_rows
 
 SLOWEST = -7.0
 """Log relative throughput is cut here in training (1/1000 of the best)."""
 
 TOP_SHARE = 1e-3
 """Share of a task's candidates below which ``top_rank`` tells no ranks apart any more."""
+
+
+def save_models(folder: Path, models: Iterable[Model]) -> list[dict[str, Any]]:
+    """Write each model in its library's format; returns what the manifest needs to load it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for number, model in enumerate(models):
+        name = f"{number}-{model.library}{model.suffix}"
+        model.save(folder / name)
+        written.append({"file": name, "library": model.library})
+    return written
+
+
+def load_model(folder: Path, entry: dict[str, Any]) -> Model:
+    """Read one of the models that ``save_models`` wrote."""
+    model: Model = MODELS.get(entry["library"]).load(folder / entry["file"])
+    return model
+
+
+def mean_importance(models: Sequence[Model]) -> Floats:
+    """Mean share of each column in what the models gained."""
+    return np.mean([model.importance() for model in models], axis=0) if models else np.zeros(0)
 
 
 @dataclass(frozen=True)
@@ -44,8 +65,11 @@ class _Part:
     slope: float = 1.0
     intercept: float = 0.0
 
-    def log_speed(self, features: NDArray[np.float32]) -> Floats:
+    def log_speed(self, features: Matrix) -> Floats:
         return np.asarray(self.intercept + self.slope * self.model.predict(features))
+
+
+_KEPT = ("target", "weight", "slope", "intercept")
 
 
 @dataclass(frozen=True)
@@ -57,11 +81,11 @@ class Ensemble:
 
     parts: tuple[_Part, ...]
 
-    def predict(self, features: NDArray[np.float32]) -> Floats:
+    def predict(self, features: Matrix) -> Floats:
         """Weighted mean of the members' predictions, one a row."""
         return mean_opinion(self.opinions(features), self.weights)
 
-    def opinions(self, features: NDArray[np.float32]) -> Floats:
+    def opinions(self, features: Matrix) -> Floats:
         """Each member's prediction of each row, ``(members, rows)``, all in one unit."""
         if len(features) == 0:
             return np.zeros((len(self.parts), 0))
@@ -75,40 +99,22 @@ class Ensemble:
 
     def importance(self) -> Floats:
         """Mean share of each column in what the members gained."""
-        shares = [part.model.importance() for part in self.parts]
-        return np.asarray(np.mean(shares, axis=0))
+        return mean_importance([part.model for part in self.parts])
 
     def save(self, folder: Path) -> list[dict[str, Any]]:
         """Write each model in its library's format; returns what the manifest needs to load."""
-        folder.mkdir(parents=True, exist_ok=True)
-        written = []
-        for number, part in enumerate(self.parts):
-            name = f"{number}-{part.model.library}{part.model.suffix}"
-            part.model.save(folder / name)
-            written.append(
-                {
-                    "file": name,
-                    "library": part.model.library,
-                    "target": part.target,
-                    "weight": part.weight,
-                    "slope": part.slope,
-                    "intercept": part.intercept,
-                }
-            )
-        return written
+        written = save_models(folder, (part.model for part in self.parts))
+        return [
+            entry | {name: getattr(part, name) for name in _KEPT}
+            for entry, part in zip(written, self.parts, strict=True)
+        ]
 
     @classmethod
     def load(cls, folder: Path, written: list[dict[str, Any]]) -> Ensemble:
         """Read what ``save`` wrote."""
         return cls(
             tuple(
-                _Part(
-                    MODELS.get(entry["library"]).load(folder / entry["file"]),
-                    entry["target"],
-                    entry["weight"],
-                    entry["slope"],
-                    entry["intercept"],
-                )
+                _Part(load_model(folder, entry), **{name: entry[name] for name in _KEPT})
                 for entry in written
             )
         )
@@ -116,7 +122,7 @@ class Ensemble:
 
 def fit_ensemble(
     table: Table,
-    rows: NDArray[np.int64],
+    rows: Ints,
     recipe: Recipe,
     *,
     threads: int,
@@ -144,9 +150,9 @@ def fit_ensemble(
 
 
 def fit_models(
-    features: NDArray[np.float32],
+    features: Matrix,
     value: Floats,
-    group: NDArray[np.int64],
+    group: Ints,
     weight: Floats,
     recipe: Recipe,
     *,
@@ -163,10 +169,8 @@ def fit_models(
         own = weight * np.exp(options.emphasis * value)
         own = own / max(float(np.mean(own)), 1e-300)
         rows = TrainingRows(features, _target(value, group, options), own, group, cliques)
-        fits = recipe.fits_of(options, len(value))
-        for number in range(fits):
-            model = fit_one(rows, options, recipe, number, threads=threads)
-            parts.append(_Part(model, options.target, options.weight / fits))
+        for model, share in fit_all(rows, options, recipe, threads=threads):
+            parts.append(_Part(model, options.target, share))
     same = all(
         options.target == "log_speed" and options.objective in ("squared", "neighbours")
         for options in models
@@ -174,7 +178,7 @@ def fit_models(
     return Ensemble(tuple(parts if same else _one_scale(parts, features, value)))
 
 
-def _target(log_speed: Floats, group: NDArray[np.int64], options: ModelOptions) -> Floats:
+def _target(log_speed: Floats, group: Ints, options: ModelOptions) -> Floats:
     if options.target == "speed":
         return np.exp(log_speed)
     if options.target == "log_speed":
@@ -190,22 +194,103 @@ def _target(log_speed: Floats, group: NDArray[np.int64], options: ModelOptions) 
     return rank
 
 
-def _one_scale(parts: list[_Part], features: NDArray[np.float32], value: Floats) -> list[_Part]:
+def _one_scale(parts: list[_Part], features: Matrix, value: Floats) -> list[_Part]:
     """Give all parts the same spread on the training rows, and their mean the value's unit."""
     raw = [part.model.predict(features) for part in parts]
-    scales = [max(float(np.std(found)), 1e-12) for found in raw]
+    spreads = [max(float(np.std(found)), 1e-12) for found in raw]
     total = sum(part.weight for part in parts)
     mixed = np.zeros(len(value))
-    for part, found, scale in zip(parts, raw, scales, strict=True):
-        mixed += part.weight / total * (found - found.mean()) / scale
+    for part, found, spread in zip(parts, raw, spreads, strict=True):
+        mixed += part.weight / total * (found - found.mean()) / spread
     truth = np.maximum(value, SLOWEST)
-    spread = float(np.var(mixed))
-    gain = float(np.mean(mixed * (truth - truth.mean()))) / spread if spread > 0 else 0.0
-    return [
-        replace(
-            part,
-            slope=gain / scale,
-            intercept=float(truth.mean() - gain * found.mean() / scale),
+    variance = float(np.var(mixed))
+    gain = float(np.mean(mixed * (truth - truth.mean()))) / variance if variance > 0 else 0.0
+    scaled = []
+    for part, found, spread in zip(parts, raw, spreads, strict=True):
+        intercept = float(truth.mean() - gain * found.mean() / spread)
+        scaled.append(replace(part, slope=gain / spread, intercept=intercept))
+    return scaled
+
+
+SURE = 1e-4
+"""Probabilities are kept this far from 0 and 1: no log says that something cannot happen."""
+
+
+@dataclass(frozen=True)
+class FailureEnsemble:
+    """Fitted classifiers; ``predict`` gives the probability that a candidate does not run.
+
+    ``base_rate`` is the share of failures among the training rows, every task counting alike.
+    """
+
+    models: tuple[Model, ...]
+    weights: tuple[float, ...]
+    base_rate: float
+
+    def predict(self, features: Matrix) -> Floats:
+        """Weighted mean probability of failure, one a row, in (0, 1)."""
+        if len(features) == 0 or not self.models:
+            return np.full(len(features), np.clip(self.base_rate, SURE, 1 - SURE))
+        summed = np.zeros(len(features))
+        for model, weight in zip(self.models, self.weights, strict=True):
+            summed += weight * model.predict(features)
+        return np.clip(summed / sum(self.weights), SURE, 1 - SURE)
+
+    def importance(self) -> Floats:
+        """Mean share of each column in what the models gained."""
+        return mean_importance(self.models)
+
+    def save(self, folder: Path) -> list[dict[str, Any]]:
+        """Write each model in its library's format; returns what the manifest needs to load."""
+        written = zip(save_models(folder, self.models), self.weights, strict=True)
+        return [{"base_rate": self.base_rate}, *(e | {"weight": weight} for e, weight in written)]
+
+    @classmethod
+    def load(cls, folder: Path, written: list[dict[str, Any]]) -> FailureEnsemble:
+        """Read what ``save`` wrote."""
+        first, *entries = written
+        models = tuple(load_model(folder, entry) for entry in entries)
+        return cls(models, tuple(e["weight"] for e in entries), first["base_rate"])
+
+
+def fit_failure(table: Table, rows: Ints, recipe: Recipe, *, threads: int) -> FailureEnsemble:
+    """Fit a recipe's models to which of some rows (good and failed candidates) failed.
+
+    At most ``rows_per_task`` rows of each task and ``max_rows`` of all are drawn. Where all rows
+    failed, or none, there is nothing to tell apart: the base rate is the prediction.
+    """
+    if any(options.objective != "logistic" for options in recipe.models):
+        raise RecipeError(
+            "a validity model is fitted with objective = 'logistic'",
+            cure="see the bundled recipe 'validity'",
         )
-        for part, found, scale in zip(parts, raw, scales, strict=True)
+    chosen = _sample(table, rows, recipe)
+    failed = (~table.good[chosen]).astype(np.float64)
+    group = table.task[chosen]
+    sizes = np.bincount(group, minlength=len(table.task_ids))
+    of_task = np.bincount(group, weights=failed, minlength=len(sizes))[sizes > 0]
+    base_rate = float(np.mean(of_task / sizes[sizes > 0]))
+    if failed.min() == failed.max():
+        return FailureEnsemble((), (), base_rate)
+    # A task with many records counts more than one with few, but not in proportion.
+    weight = 1 / np.sqrt(sizes[group])
+    given = TrainingRows(table.features[chosen], failed, weight / weight.mean(), group)
+    fitted = [
+        fit
+        for options in recipe.models_for(len(np.unique(group)))
+        for fit in fit_all(given, options, recipe, threads=threads)
     ]
+    models, weights = zip(*fitted, strict=True)
+    return FailureEnsemble(models, weights, base_rate)
+
+
+def _sample(table: Table, rows: Ints, recipe: Recipe) -> Ints:
+    quota = quota_of(rows, table, recipe.data.rows_per_task, recipe.data.max_rows)
+    numbers, starts = np.unique(table.task[rows], return_index=True)
+    chosen = [rows[:0]]
+    for number, own in zip(numbers, np.split(rows, starts[1:]), strict=True):
+        if len(own) > quota:
+            rng = np.random.default_rng([recipe.seed, draw_key(table.workloads[number])])
+            own = np.sort(rng.choice(own, quota, replace=False))
+        chosen.append(own)
+    return np.concatenate(chosen)

@@ -16,7 +16,6 @@ from toolkit.training.recipes.recipe import ModelOptions, Recipe
 FIELDS = ("rounds", "emphasis")
 """What a search may change beside parameters of a library."""
 
-
 ABSURD = 1e30
 """Predictions are of the order of one."""
 
@@ -48,21 +47,25 @@ def check_parameters(library: str, params: Mapping[str, Any]) -> None:
         raise RecipeError(f"{library} has no parameter {unknown[0]!r}", cure=cure)
 
 
-def fit_one(
-    rows: TrainingRows, options: ModelOptions, recipe: Recipe, number: int, *, threads: int
-) -> Model:
-    """Fit one of the models that a recipe averages, ``number`` being which fit of it."""
-    with _told(options.library):
-        model: Model = MODELS.get(options.library).fit(
-            rows,
-            options,
-            seed=recipe.seed + 1000 * number,
-            threads=threads,
-            device=recipe.device if options.library == "xgboost" else "cpu",
-        )
-        if not (np.abs(model.predict(rows.features[:100])) < ABSURD).all():
-            raise ValueError("what it predicts is without a bound")
-    return model
+def fit_all(
+    rows: TrainingRows, options: ModelOptions, recipe: Recipe, *, threads: int
+) -> list[tuple[Model, float]]:
+    """Make all fits of one of a recipe's models, each with its weight in the recipe's mean."""
+    fits = recipe.fits_of(options, len(rows.target))
+    fitted = []
+    for number in range(fits):
+        with _told(options.library):
+            model: Model = MODELS.get(options.library).fit(
+                rows,
+                options,
+                seed=recipe.seed + 1000 * number,
+                threads=threads,
+                device=recipe.device if options.library == "xgboost" else "cpu",
+            )
+            if not (np.abs(model.predict(rows.features[:100])) < ABSURD).all():
+                raise ValueError("what it predicts is without a bound")
+        fitted.append((model, options.weight / fits))
+    return fitted
 
 
 @contextmanager

@@ -1,31 +1,123 @@
-"""The three ways to predict gains, behind one function each: fit, and predict ``(3, n, knobs)``."""
+"""The three ways to predict gains: what they learn from, how they are fitted and asked.
+
+``expected`` takes a throughput model, ``direct`` learns gains from rows of candidates and
+directions, ``classifier`` is the paper's model (Han, Wang, Li, Gao 2025, section 3): XGBoost
+classifies a program by the rule whose mutation gains most; where gains are nearly equal, the rules'
+weights decide.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import xgboost
 
 from toolkit.errors import DatasetError
 from toolkit.features.base import CandidateGroup
-from toolkit.features.task.hardware import is_gpu
-from toolkit.training.members.classifier import RuleClassifier, fit_classifier
+from toolkit.features.extractors.directions import direction_columns, knob_roles
+from toolkit.records import iter_ways
+from toolkit.training.arrays import Bools, Floats, Ints, Matrix
 from toolkit.training.members.crossfit import Member
-from toolkit.training.members.ensemble import Ensemble, fit_ensemble, fit_models
+from toolkit.training.members.ensemble import fit_ensemble, fit_models
+from toolkit.training.models.xgboost_model import gain_shares, read_booster
 from toolkit.training.recipes.recipe import Recipe
-from toolkit.training.table.direct import direction_rows
 from toolkit.training.table.mutation_labels import LabelledGroup, best_rules
-from toolkit.training.table.neighbours import direction_gains
+from toolkit.training.table.neighbours import ANY, DOWN, UP, direction_gains
 from toolkit.training.table.table import Table
 
-Floats = NDArray[np.float64]
+_NAMES = (
+    "way rule role levels choices value extent outermost innermost share divisors ones l1 l2 l3 l4"
+)
+DIRECTION_COLUMNS = tuple(f"dir_{name}" for name in _NAMES.split())
 
 
-def predict_gains(
-    member: Member, method: str, group: CandidateGroup, features: NDArray[np.float32]
-) -> Floats:
+def direction_rows(
+    group: CandidateGroup, features: Matrix, wanted: Bools | None = None
+) -> tuple[Matrix, tuple[Ints, Ints, Ints]]:
+    """Stack one row a (way, candidate, knob): the candidate's features, then the direction's.
+
+    ``wanted`` is ``(3, n, knobs)``; all directions that exist by default. Returns the rows and
+    their places in such an array.
+    """
+    roles = knob_roles(group)
+    width = features.shape[1] + len(DIRECTION_COLUMNS)
+    parts = [np.zeros((0, width), dtype=np.float32)]
+    places = [np.zeros((3, 0), dtype=np.int64)]
+    for k, knob in enumerate(group.sketch.knobs):
+        values = group.decisions[:, knob.offset : knob.offset + knob.width].astype(np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            named = direction_columns(knob, values, roles.get(knob.name))
+        for way in (ANY, UP, DOWN) if any(iter_ways(knob)) else (ANY,):
+            own = np.arange(len(group)) if wanted is None else np.flatnonzero(wanted[way, :, k])
+            block = np.full((len(own), len(DIRECTION_COLUMNS)), np.nan, dtype=np.float32)
+            block[:, 0] = way
+            for place, name in enumerate(DIRECTION_COLUMNS[1:], start=1):
+                if name in named:
+                    block[:, place] = named[name][own]
+            parts.append(np.hstack([features[own], block]))
+            places.append(np.stack([np.full(len(own), way), own, np.full(len(own), k)]))
+    ways, rows, knobs = np.concatenate(places, axis=1)
+    return np.concatenate(parts), (ways, rows, knobs)
+
+
+DEFAULTS: dict[str, Any] = {"eta": 0.1, "max_depth": 6, "tree_method": "hist"}
+
+
+@dataclass(frozen=True)
+class RuleClassifier:
+    """Probability of each rule to be the one that gains most."""
+
+    booster: xgboost.Booster
+    rules: tuple[str, ...]
+
+    def probabilities(self, features: Matrix) -> Floats:
+        """One row a candidate, one column a rule (in the order of ``rules``)."""
+        found = self.booster.predict(xgboost.DMatrix(features, nthread=1))
+        return np.asarray(found, dtype=np.float64).reshape(len(features), len(self.rules))
+
+    def importance(self) -> Floats:
+        """Share of each column in the total gain."""
+        return gain_shares(self.booster)
+
+    def save(self, folder: Path) -> list[dict[str, Any]]:
+        """Write XGBoost's own binary JSON; returns what the manifest needs to load it."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "rules.ubj").write_bytes(bytes(self.booster.save_raw("ubj")))
+        return [{"file": "rules.ubj", "rules": list(self.rules)}]
+
+    @classmethod
+    def load(cls, folder: Path, written: list[dict[str, Any]]) -> RuleClassifier:
+        """Read what ``save`` wrote."""
+        return cls(read_booster(folder / written[0]["file"]), tuple(written[0]["rules"]))
+
+
+def fit_classifier(
+    features: Matrix, labels: Sequence[str], recipe: Recipe, *, threads: int
+) -> RuleClassifier:
+    """Fit the first of a recipe's models to one label (rule) a candidate."""
+    options = recipe.models[0]
+    rules, label = np.unique(labels, return_inverse=True)
+    names = tuple(rules.tolist())
+    parameters = {
+        **DEFAULTS,
+        **options.params,
+        "objective": "multi:softprob",
+        "num_class": max(len(names), 2),
+        "nthread": threads,
+        "seed": recipe.seed,
+        "device": recipe.device,
+        "verbosity": 0,
+    }
+    data = xgboost.QuantileDMatrix(features, label=label, nthread=threads)
+    booster = xgboost.train(parameters, data, num_boost_round=options.rounds)
+    return RuleClassifier(booster, names if len(names) > 1 else (*names, "none"))
+
+
+def predict_gains(member: Member, method: str, group: CandidateGroup, features: Matrix) -> Floats:
     """Expected gain of every direction of every candidate of a group, ``(3, n, knobs)``.
 
     ``expected`` averages predicted log throughput over the group's own candidates that lie in a
@@ -35,8 +127,7 @@ def predict_gains(
     if method == "expected":
         predicted = member.ensemble.predict(features)
         return direction_gains(group.sketch, group.decisions, np.exp(-predicted)).gain
-    shape = (3, len(group), len(group.sketch.knobs))
-    result = np.full(shape, np.nan)
+    result = np.full((3, len(group), len(group.sketch.knobs)), np.nan)
     if method == "direct":
         rows, places = direction_rows(group, features)
         result[places] = member.ensemble.predict(rows)
@@ -44,17 +135,16 @@ def predict_gains(
     classifier: RuleClassifier = member.ensemble
     chance = np.log(np.maximum(classifier.probabilities(features), 1e-12))
     for k, knob in enumerate(group.sketch.knobs):
-        if knob.kind in classifier.rules:
-            result[:, :, k] = chance[:, classifier.rules.index(knob.kind)]
-        else:
-            result[:, :, k] = np.log(1e-12)
+        known = knob.kind in classifier.rules
+        column = classifier.rules.index(knob.kind) if known else 0
+        result[:, :, k] = chance[:, column] if known else np.log(1e-12)
     return result
 
 
 def fit_gains(
     table: Table,
-    labelled: Mapping[int, tuple[int, LabelledGroup]],
-    rows: NDArray[np.int64],
+    labelled: Sequence[tuple[int, LabelledGroup]],
+    rows: Ints,
     recipe: Recipe,
     *,
     tie: float,
@@ -62,70 +152,52 @@ def fit_gains(
 ) -> Any:
     """Fit a recipe's method to some rows of a table.
 
-    ``labelled`` gives, for each group by number, its first row in the table and its labels.
+    ``labelled`` gives each group's first row in the table and its labels.
     """
     method = recipe.mutation.method
     if method == "expected":
-        groups = [(start, label.measured.group) for start, label in labelled.values()]
+        groups = [(start, label.measured.group) for start, label in labelled]
         return fit_ensemble(table, rows, recipe, threads=threads, groups=groups)
     inside = np.zeros(len(table), dtype=bool)
     inside[rows] = True
-    per_task = recipe.data.rows_per_task
-    features: list[NDArray[np.float32]] = []
-    values: list[Any] = []
-    tasks: list[NDArray[np.int64]] = []
-    for number, (start, label) in sorted(labelled.items()):
+    features: list[Matrix] = []
+    tasks: list[Ints] = []
+    gains: list[Floats] = []
+    rules: list[str] = []
+    for number, (start, label) in enumerate(labelled):
         group = label.measured.group
         own = np.flatnonzero(inside[start : start + len(group)])
-        own = _draw(own, per_task, recipe.seed + number)
+        own = _draw(own, recipe.data.rows_per_task, recipe.seed + number)
         block = table.features[start : start + len(group)]
         if method == "direct":
-            wanted = np.zeros(label.gains.gain.shape, dtype=bool)
-            wanted[:, own] = np.isfinite(label.gains.gain[:, own])
+            gain = label.gains.gain
+            wanted = np.zeros(gain.shape, dtype=bool)
+            wanted[:, own] = np.isfinite(gain[:, own])
             found, places = direction_rows(group, block, wanted)
-            values.append(label.gains.gain[places])
-            task = int(table.task[start]) if len(group) else 0
-            tasks.append(np.full(len(found), task, dtype=np.int64))
+            gains.append(gain[places])
+            tasks.append(np.full(len(found), table.task[start] if len(group) else 0))
         else:
-            candidates, rules = best_rules(label, is_gpu(group.task), tie)
+            candidates, best = best_rules(label, tie)
             kept = np.isin(candidates, own)
             found = block[candidates[kept]]
-            values.append([rule for rule, keep in zip(rules, kept, strict=True) if keep])
+            rules += [rule for rule, keep in zip(best, kept, strict=True) if keep]
         features.append(found)
-    if not sum(len(block) for block in features):
+    if not sum(map(len, features)):
         raise DatasetError(
             "no candidate has a recorded neighbour",
             cure="collect logs with mutations: toolkit collect --help",
         )
     matrix = np.concatenate(features)
     if method == "classifier":
-        labels = [rule for part in values for rule in part]
-        return fit_classifier(
-            matrix,
-            labels,
-            recipe.models[0],
-            seed=recipe.seed,
-            threads=threads,
-            device=recipe.device,
-        )
-    gain = np.concatenate(values)
-    return _fit_direct(matrix, gain, np.concatenate(tasks), recipe, threads)
-
-
-def _fit_direct(
-    matrix: NDArray[np.float32],
-    gain: Floats,
-    tasks: NDArray[np.int64],
-    recipe: Recipe,
-    threads: int,
-) -> Ensemble:
+        return fit_classifier(matrix, rules, recipe, threads=threads)
+    task, value = np.concatenate(tasks), np.concatenate(gains)
     chosen = _draw(np.arange(len(matrix)), recipe.data.max_rows * 4, recipe.seed)
-    order = chosen[np.argsort(tasks[chosen], kind="stable")]
+    order = chosen[np.argsort(task[chosen], kind="stable")]
     weight = np.ones(len(order))
-    return fit_models(matrix[order], gain[order], tasks[order], weight, recipe, threads=threads)
+    return fit_models(matrix[order], value[order], task[order], weight, recipe, threads=threads)
 
 
-def _draw(rows: NDArray[np.int64], limit: int, seed: int) -> NDArray[np.int64]:
+def _draw(rows: Ints, limit: int, seed: int) -> Ints:
     if len(rows) <= limit:
         return rows
     return np.sort(np.random.default_rng(seed).choice(rows, limit, replace=False))

@@ -11,9 +11,8 @@ more of any further one, the order is that of the means.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from toolkit.training.arrays import Floats
 
 BELIEVED = 0.5
 """Share of the members' disagreement that is taken for belief; the rest is their random draws."""

@@ -1,49 +1,47 @@
-"""The model's role: rows of features with a target, grouped by task → a predictor on disk."""
+"""The model's role: rows of features with a target, grouped by task → a predictor on disk.
+
+Also what several of the models share, boosted trees above all.
+"""
 
 from __future__ import annotations
 
 import zipfile
 import zlib
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.errors import ModelError
+from toolkit.errors import ModelError, RecipeError
+from toolkit.training.arrays import Bools, Floats, Ints, Matrix
 from toolkit.training.recipes.recipe import ModelOptions
-from toolkit.training.table.cliques import Cliques
+from toolkit.training.table.neighbours import Cliques, neighbour_loss
 
-Matrix = NDArray[np.float32]
-Floats = NDArray[np.float64]
+__all__ = ["Floats", "Matrix", "Model", "TrainingRows"]
 
 
 @dataclass(frozen=True)
 class TrainingRows:
     """What a model is fitted to.
 
-    Attributes
-    ----------
-    features
-        float32 ``(n, d)``, NaN where a quantity does not exist.
-    target
-        Higher is faster; its unit is ``ModelOptions.target``.
-    weight
-        One positive weight a row.
-    group
-        Task number of each row, ascending: rows of a task lie together (rankers need it).
-    cliques
-        Which rows are neighbours (the objective ``neighbours`` needs it).
+    ``features`` is float32 ``(n, d)``, NaN where a quantity does not exist. One value a row have
+    ``target`` (higher is faster; its unit is ``ModelOptions.target``), ``weight`` (positive) and
+    ``group``, the task's number, ascending: rankers need a task's rows together. ``cliques`` says
+    which rows are neighbours, for the objective of that name.
     """
 
     features: Matrix
     target: Floats
     weight: Floats
-    group: NDArray[np.int64]
+    group: Ints
     cliques: Cliques | None = None
 
-    def group_sizes(self) -> NDArray[np.int64]:
+    def group_sizes(self) -> Ints:
         """Number of rows of each task, in order."""
         edges = np.flatnonzero(np.diff(self.group)) + 1
         return np.diff(np.concatenate(([0], edges, [len(self.group)])))
@@ -93,7 +91,7 @@ def part_tasks(rows: TrainingRows, seed: int) -> tuple[TrainingRows, TrainingRow
     held = np.random.default_rng(seed).permutation(tasks)[: max(1, len(tasks) // HELD_OUT)]
     inside = np.isin(rows.group, held)
 
-    def take(chosen: NDArray[np.bool_]) -> TrainingRows:
+    def take(chosen: Bools) -> TrainingRows:
         return TrainingRows(
             rows.features[chosen], rows.target[chosen], rows.weight[chosen], rows.group[chosen]
         )
@@ -101,14 +99,7 @@ def part_tasks(rows: TrainingRows, seed: int) -> tuple[TrainingRows, TrainingRow
     return take(~inside), take(inside)
 
 
-def normalised(values: NDArray[np.floating]) -> Floats:
-    """Scale non-negative values to the sum 1, where there is any."""
-    result = np.asarray(values, dtype=np.float64)
-    total = float(result.sum())
-    return result / total if total > 0 else result
-
-
-def grades(target: Floats, group: NDArray[np.int64], levels: int = 31) -> NDArray[np.int32]:
+def grades(target: Floats, group: Ints, levels: int = 31) -> NDArray[np.int32]:
     """Relevance grades 0 to ``levels - 1`` for LambdaRank: the target's quantile in its task.
 
     The fastest candidates of a task get grades of their own: the steps are geometric, so that half
@@ -124,8 +115,25 @@ def grades(target: Floats, group: NDArray[np.int64], levels: int = 31) -> NDArra
     return result
 
 
-UNREADABLE_NPZ = (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error)
-"""What NumPy raises at an ``.npz`` that is absent, cut off, damaged or lacks an array."""
+def normalised(values: NDArray[np.floating]) -> Floats:
+    """Scale non-negative values to the sum 1, where there is any."""
+    result = np.asarray(values, dtype=np.float64)
+    total = float(result.sum())
+    return result / total if total > 0 else result
+
+
+def signed_logs(features: Matrix) -> Floats:
+    """Signed logarithms of features."""
+    values = np.asarray(features, dtype=np.float64)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.sign(values) * np.log1p(np.abs(values)))
+
+
+def column_means(values: Floats) -> Floats:
+    """Mean of what is there of each column; 0 where that is nothing."""
+    known = np.isfinite(values)
+    count = np.maximum(known.sum(axis=0), 1)
+    return np.asarray(np.where(known, values, 0.0).sum(axis=0) / count)
 
 
 def unreadable(path: Path, error: Exception) -> ModelError:
@@ -133,3 +141,126 @@ def unreadable(path: Path, error: Exception) -> ModelError:
     return ModelError(
         f"a member of the model cannot be read: {error}", where=path, cure="train it again"
     )
+
+
+@contextmanager
+def read_npz(path: Path) -> Iterator[Any]:
+    """Open the arrays of a member; raise ``ModelError`` where one is absent or damaged."""
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
+            yield kept
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        raise unreadable(path, error) from None
+
+
+@cache
+def _libraries() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()  # Looks through the loaded libraries: takes milliseconds.
+
+
+def one_blas_thread() -> AbstractContextManager[Any]:
+    """Limit the process's BLAS to one thread inside a ``with`` statement.
+
+    Small products gain nothing from more threads, and several fits at once that share their
+    threads lose much. With one thread sums are also formed in the same order. Only one thread of a
+    process can change the limit (the first one that did): whoever starts threads that compute
+    holds it around them.
+    """
+    limit: AbstractContextManager[Any] = _libraries().limit(limits=1, user_api="blas")
+    return limit
+
+
+class BoostedTrees:
+    """A booster; a subclass says what is its library's own."""
+
+    library: str
+    suffix: str
+    DEFAULTS: ClassVar[dict[str, Any]]
+    RANKING: ClassVar[dict[str, Any]]
+    """Further defaults of those that rank."""
+    OBJECTIVES: ClassVar[dict[str, str]]
+    _train: Callable[..., Any]
+
+    def __init__(self, booster: Any) -> None:
+        self._booster = booster
+
+    @classmethod
+    def fit(
+        cls, rows: TrainingRows, options: ModelOptions, *, seed: int, threads: int, device: str
+    ) -> Any:
+        """Fit to rows; with early stopping as many rounds as were best on left-out tasks."""
+        fixed = cls._fixed(threads, device)
+        if options.objective not in cls.OBJECTIVES:
+            raise RecipeError(
+                f"{cls.library} is not fitted with objective = {options.objective!r} here",
+                cure="use library = 'lightgbm'",
+            )
+        parameters = {
+            **cls.DEFAULTS,
+            **(cls.RANKING if options.objective in ("pairwise", "lambdarank") else {}),
+            **options.params,
+            **fixed,
+            "objective": cls.OBJECTIVES[options.objective],
+            "seed": seed,
+        }
+
+        def data(own: TrainingRows, like: Any = None) -> Any:
+            if options.objective in ("pairwise", "lambdarank"):
+                label, sizes = grades(own.target, own.group), own.group_sizes()
+                return cls._data(own, label, sizes, parameters, like)
+            return cls._data(own, own.target, None, parameters, like)
+
+        rounds = options.rounds
+        parts = part_tasks(rows, seed) if options.early_stopping else None
+        if options.objective == "neighbours":
+            parameters["objective"] = _neighbours(rows)
+        elif parts is not None:
+            known = data(parts[0])
+            watch = cls._watching(data(parts[1], known), options.early_stopping)
+            rounds = cls._best_round(cls._train(parameters, known, rounds, **watch))
+        return cls(cls._train(parameters, data(rows), rounds))
+
+    @classmethod
+    def _fixed(cls, threads: int, device: str) -> dict[str, Any]:
+        """Parameters that no recipe changes; raises ``RecipeError`` where there is no device."""
+        raise NotImplementedError
+
+    @classmethod
+    def _data(
+        cls, rows: TrainingRows, label: Any, sizes: Any, parameters: dict[str, Any], like: Any
+    ) -> Any:
+        """The library's form of rows; ``sizes`` of the tasks for those that rank."""
+        raise NotImplementedError
+
+    @classmethod
+    def _watching(cls, held: Any, patience: int) -> dict[str, Any]:
+        """Arguments of training that stop it where held-out rows gained nothing for so long."""
+        raise NotImplementedError
+
+    @classmethod
+    def _best_round(cls, booster: Any) -> int:
+        raise NotImplementedError
+
+    def _leaves(self, features: Matrix) -> Any:
+        raise NotImplementedError
+
+    def leaves(self, features: Matrix) -> NDArray[np.int32]:
+        """Leaf of each tree that a row falls into, ``(n, trees)``."""
+        return np.asarray(self._leaves(features), dtype=np.int32).reshape(len(features), -1)
+
+
+def _neighbours(rows: TrainingRows) -> Any:
+    """Objective ``neighbours`` as LightGBM calls it: predictions in, gradient and Hessian out."""
+    cliques = rows.cliques
+    if cliques is None:
+        raise RecipeError(
+            "objective = 'neighbours' needs recorded neighbours",
+            cure="use it in a mutation recipe of the method 'expected'",
+        )
+
+    def loss(predicted: Floats, _: Any) -> tuple[Floats, Floats]:
+        return neighbour_loss(predicted, rows.target, rows.weight, cliques)
+
+    return loss

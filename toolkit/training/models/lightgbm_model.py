@@ -2,43 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import lightgbm
 import numpy as np
 
 from toolkit.errors import RecipeError
-from toolkit.training.models.base import (
-    Floats,
-    Matrix,
-    TrainingRows,
-    grades,
-    normalised,
-    part_tasks,
-    unreadable,
-)
-from toolkit.training.recipes.recipe import ModelOptions
-from toolkit.training.table.cliques import neighbour_loss
-
-DEFAULTS: dict[str, Any] = {
-    "learning_rate": 0.08,
-    "num_leaves": 31,
-    "min_data_in_leaf": 20,
-    "feature_fraction": 0.7,
-    "bagging_fraction": 0.8,
-    "bagging_freq": 1,
-}
-
-_OBJECTIVES = {
-    "squared": "regression",
-    "pairwise": "lambdarank",
-    "lambdarank": "lambdarank",
-    "logistic": "binary",
-    "neighbours": "none",  # a function takes its place, see ``fit``
-}
+from toolkit.training.arrays import Floats, Matrix
+from toolkit.training.models.base import BoostedTrees, TrainingRows, normalised, unreadable
 
 
 class _Silent:
@@ -53,34 +25,36 @@ class _Silent:
 lightgbm.register_logger(_Silent())
 
 
-@contextmanager
-def _told() -> Iterator[None]:
-    """Its errors are of no type that others know."""
+def _train(parameters: dict[str, Any], data: Any, rounds: int, **more: Any) -> lightgbm.Booster:
+    """LightGBM's errors are of no type that others know."""
     try:
-        yield
+        return lightgbm.train(parameters, data, num_boost_round=rounds, **more)
     except lightgbm.basic.LightGBMError as error:
         raise ValueError(str(error)) from None
 
 
-def _data(rows: TrainingRows, parameters: dict[str, Any]) -> lightgbm.Dataset:
-    """LightGBM's own form of rows; rankers get grades, task by task."""
-    label: Any = rows.target
-    more: dict[str, Any] = {}
-    if parameters["objective"] == "lambdarank":
-        label, more["group"] = grades(rows.target, rows.group), rows.group_sizes()
-    return lightgbm.Dataset(
-        rows.features, label=label, weight=rows.weight, params=parameters, **more
-    )
-
-
-class LightGBMModel:
-    """A LightGBM booster."""
+class LightGBMModel(BoostedTrees):
+    """A LightGBM booster; trees are the same for any number of threads."""
 
     library = "lightgbm"
     suffix = ".txt"
-
-    def __init__(self, booster: lightgbm.Booster) -> None:
-        self._booster = booster
+    DEFAULTS: ClassVar = {
+        "learning_rate": 0.08,
+        "num_leaves": 31,
+        "min_data_in_leaf": 20,
+        "feature_fraction": 0.7,
+        "bagging_fraction": 0.8,
+        "bagging_freq": 1,
+    }
+    RANKING: ClassVar = {"lambdarank_truncation_level": 20}
+    OBJECTIVES: ClassVar = {
+        "squared": "regression",
+        "pairwise": "lambdarank",
+        "lambdarank": "lambdarank",
+        "logistic": "binary",
+        "neighbours": "none",  # a function takes its place
+    }
+    _train = staticmethod(_train)
 
     @classmethod
     def check(cls, params: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -93,51 +67,33 @@ class LightGBMModel:
         unknown = [name for name in params if name not in known]
         if not unknown:
             few = np.arange(8.0)
-            parameters = {**DEFAULTS, **params, "verbosity": -1}
-            with _told():
-                data = lightgbm.Dataset(few[:, None], label=few, params=parameters)
-                lightgbm.train(parameters, data, num_boost_round=1)
+            parameters = {**cls.DEFAULTS, **params, "verbosity": -1}
+            _train(parameters, lightgbm.Dataset(few[:, None], label=few, params=parameters), 1)
         return unknown, known
 
     @classmethod
-    def fit(
-        cls, rows: TrainingRows, options: ModelOptions, *, seed: int, threads: int, device: str
-    ) -> LightGBMModel:
-        """Fit on the processor; trees are the same for any number of threads."""
-        with _told():
-            return cls(cls._fitted(rows, options, seed, threads, device))
-
-    @staticmethod
-    def _fitted(
-        rows: TrainingRows, options: ModelOptions, seed: int, threads: int, device: str
-    ) -> lightgbm.Booster:
+    def _fixed(cls, threads: int, device: str) -> dict[str, Any]:
         if device != "cpu":
             raise RecipeError("LightGBM is trained on the cpu here", cure="use library = 'xgboost'")
-        parameters = {
-            **DEFAULTS,
-            **options.params,
-            "objective": _OBJECTIVES[options.objective],
-            "num_threads": threads,
-            "seed": seed,
-            "deterministic": True,
-            "force_row_wise": True,
-            "verbosity": -1,
-        }
-        if parameters["objective"] == "lambdarank":
-            parameters.setdefault("lambdarank_truncation_level", 20)
-        rounds = options.rounds
-        parts = part_tasks(rows, seed) if options.early_stopping else None
-        if parts is not None and options.objective != "neighbours":
-            known, held = (_data(part, parameters) for part in parts)
-            stop = lightgbm.early_stopping(options.early_stopping, verbose=False)
-            stopped = lightgbm.train(
-                parameters, known, num_boost_round=rounds, valid_sets=[held], callbacks=[stop]
-            )
-            rounds = max(1, stopped.best_iteration)
-        if options.objective == "neighbours":
-            parameters["objective"] = _neighbours(rows)
-        data = _data(rows, parameters)
-        return lightgbm.train(parameters, data, num_boost_round=rounds)
+        always = {"deterministic": True, "force_row_wise": True, "verbosity": -1}
+        return {"num_threads": threads, **always}
+
+    @classmethod
+    def _data(
+        cls, rows: TrainingRows, label: Any, sizes: Any, parameters: dict[str, Any], like: Any
+    ) -> lightgbm.Dataset:
+        return lightgbm.Dataset(
+            rows.features, label=label, weight=rows.weight, group=sizes, params=parameters
+        )
+
+    @classmethod
+    def _watching(cls, held: Any, patience: int) -> dict[str, Any]:
+        stop = lightgbm.early_stopping(patience, verbose=False)
+        return {"valid_sets": [held], "callbacks": [stop]}
+
+    @classmethod
+    def _best_round(cls, booster: lightgbm.Booster) -> int:
+        return max(1, int(booster.best_iteration))
 
     @classmethod
     def load(cls, path: Path) -> LightGBMModel:
@@ -153,31 +109,12 @@ class LightGBMModel:
 
     def predict(self, features: Matrix) -> Floats:
         """Sum of the trees; with the logistic loss a probability."""
-        return np.asarray(
-            self._booster.predict(features, num_threads=1, predict_disable_shape_check=True),
-            dtype=np.float64,
-        )
+        found = self._booster.predict(features, num_threads=1, predict_disable_shape_check=True)
+        return np.asarray(found, dtype=np.float64)
 
-    def leaves(self, features: Matrix) -> np.ndarray[Any, np.dtype[np.int32]]:
-        """Leaf of each tree that a row falls into, ``(n, trees)``."""
-        found = self._booster.predict(features, pred_leaf=True, num_threads=1)
-        return np.asarray(found, dtype=np.int32).reshape(len(features), -1)
+    def _leaves(self, features: Matrix) -> Any:
+        return self._booster.predict(features, pred_leaf=True, num_threads=1)
 
     def importance(self) -> Floats:
         """Share of the total gain."""
         return normalised(self._booster.feature_importance("gain"))
-
-
-def _neighbours(rows: TrainingRows) -> Any:
-    """Objective ``neighbours`` as LightGBM calls it: predictions in, gradient and Hessian out."""
-    cliques = rows.cliques
-    if cliques is None:
-        raise RecipeError(
-            "objective = 'neighbours' needs recorded neighbours",
-            cure="use it in a mutation recipe of the method 'expected'",
-        )
-
-    def objective(predicted: Floats, _: lightgbm.Dataset) -> tuple[Floats, Floats]:
-        return neighbour_loss(predicted, rows.target, rows.weight, cliques)
-
-    return objective

@@ -15,15 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.errors import RecipeError
+from toolkit.training.arrays import Bools, Floats, Matrix
 from toolkit.training.models.base import (
-    UNREADABLE_NPZ,
-    Floats,
-    Matrix,
     TrainingRows,
+    column_means,
     normalised,
-    unreadable,
+    one_blas_thread,
+    read_npz,
+    signed_logs,
 )
-from toolkit.training.models.one_thread import one_blas_thread
 from toolkit.training.recipes.recipe import ModelOptions
 
 PLACES = 65
@@ -55,15 +55,13 @@ class _Inputs:
     mean: Floats
     scale: Floats
     marks: Floats
-    partly: NDArray[np.bool_]
+    partly: Bools
 
     @classmethod
     def of(cls, features: Matrix) -> _Inputs:
-        values = _logs(features)
-        known = np.isfinite(values)
-        count = np.maximum(known.sum(axis=0), 1)
-        mean = np.where(known, values, 0.0).sum(axis=0) / count
-        spread = np.sqrt((np.where(known, values - mean, 0.0) ** 2).sum(axis=0) / count)
+        values = signed_logs(features)
+        known, mean = np.isfinite(values), column_means(values)
+        spread = np.sqrt(column_means((values - mean) ** 2))
         marks = np.full((values.shape[1], PLACES), np.nan)
         for column in range(values.shape[1]):
             own = values[known[:, column], column]
@@ -83,9 +81,9 @@ class _Inputs:
                 found.append((column, distinct, np.linspace(-EDGE, EDGE, len(distinct))))
         return found
 
-    def apply(self, features: Matrix) -> NDArray[np.float32]:
+    def apply(self, features: Matrix) -> Matrix:
         """Inputs: logarithms, places, and whether a quantity is absent; absent ones are 0."""
-        values = np.ascontiguousarray(_logs(features).T)  # Work goes column by column.
+        values = np.ascontiguousarray(signed_logs(features).T)  # Work goes column by column.
         known = np.isfinite(values)
         width = len(values)
         inputs = np.zeros((2 * width + int(self.partly.sum()), len(features)), dtype=np.float32)
@@ -97,12 +95,6 @@ class _Inputs:
             inputs[width + column] = np.where(known[column], found, 0.0)
         inputs[2 * width :] = ~known[self.partly]
         return np.ascontiguousarray(inputs.T)
-
-
-def _logs(features: Matrix) -> Floats:
-    values = np.asarray(features, dtype=np.float64)
-    with np.errstate(invalid="ignore"):
-        return np.asarray(np.sign(values) * np.log1p(np.abs(values)))
 
 
 class NetworkModel:
@@ -167,26 +159,18 @@ class NetworkModel:
     @classmethod
     def load(cls, path: Path) -> NetworkModel:
         """Read the weights."""
-        try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
-                layers = range(int(kept["layers"]))
-                return cls(
-                    _Inputs(kept["mean"], kept["scale"], kept["marks"], kept["partly"]),
-                    tuple(kept[f"weight_{n}"] for n in layers),
-                    tuple(kept[f"bias_{n}"] for n in layers),
-                )
-        except UNREADABLE_NPZ as error:
-            raise unreadable(path, error) from None
+        with read_npz(path) as kept:
+            layers = range(int(kept["layers"]))
+            return cls(
+                _Inputs(kept["mean"], kept["scale"], kept["marks"], kept["partly"]),
+                tuple(kept[f"weight_{n}"] for n in layers),
+                tuple(kept[f"bias_{n}"] for n in layers),
+            )
 
     def save(self, path: Path) -> None:
         """Write the weights."""
-        kept: dict[str, Any] = {
-            "layers": np.array(len(self._weights)),
-            "mean": self._inputs.mean,
-            "scale": self._inputs.scale,
-            "marks": self._inputs.marks,
-            "partly": self._inputs.partly,
-        }
+        kept: dict[str, Any] = {"layers": np.array(len(self._weights))}
+        kept |= {name: getattr(self._inputs, name) for name in ("mean", "scale", "marks", "partly")}
         kept.update((f"weight_{n}", weight) for n, weight in enumerate(self._weights))
         kept.update((f"bias_{n}", bias) for n, bias in enumerate(self._biases))
         np.savez_compressed(path, **kept)

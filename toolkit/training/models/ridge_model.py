@@ -11,20 +11,15 @@ from typing import Any
 import numpy as np
 
 from toolkit.errors import RecipeError
+from toolkit.training.arrays import Floats, Matrix
 from toolkit.training.models.base import (
-    UNREADABLE_NPZ,
-    Floats,
-    Matrix,
     TrainingRows,
+    column_means,
     normalised,
-    unreadable,
+    read_npz,
+    signed_logs,
 )
 from toolkit.training.recipes.recipe import ModelOptions
-
-
-def _logs(features: Matrix) -> Floats:
-    values = np.asarray(features, dtype=np.float64)
-    return np.asarray(np.sign(values) * np.log1p(np.abs(values)))
 
 
 class RidgeModel:
@@ -55,11 +50,9 @@ class RidgeModel:
 
         if options.objective != "squared" or device != "cpu":
             raise RecipeError("ridge knows objective = 'squared' and device = 'cpu' only")
-        values = _logs(rows.features)
-        known = np.isfinite(values)
-        count = np.maximum(known.sum(axis=0), 1)
-        mean = np.where(known, values, 0.0).sum(axis=0) / count
-        centred = np.where(known, values - mean, 0.0)
+        values = signed_logs(rows.features)
+        mean = column_means(values)
+        centred = np.where(np.isfinite(values), values - mean, 0.0)
         scale = np.sqrt((centred**2).mean(axis=0))
         scale[scale == 0] = 1.0
         model = Ridge(alpha=float(options.params.get("alpha", 10.0)))
@@ -69,25 +62,17 @@ class RidgeModel:
     @classmethod
     def load(cls, path: Path) -> RidgeModel:
         """Read the coefficients."""
-        try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as kept:
-                return cls(kept["mean"], kept["scale"], kept["slope"], float(kept["intercept"]))
-        except UNREADABLE_NPZ as error:
-            raise unreadable(path, error) from None
+        with read_npz(path) as kept:
+            return cls(kept["mean"], kept["scale"], kept["slope"], float(kept["intercept"]))
 
     def save(self, path: Path) -> None:
         """Write the coefficients."""
-        np.savez(
-            path,
-            mean=self._mean,
-            scale=self._scale,
-            slope=self._slope,
-            intercept=np.array(self._intercept),
-        )
+        kept: dict[str, Any] = {"mean": self._mean, "scale": self._scale, "slope": self._slope}
+        np.savez(path, **kept, intercept=np.array(self._intercept))
 
     def predict(self, features: Matrix) -> Floats:
         """Linear prediction."""
-        values = _logs(features)
+        values = signed_logs(features)
         centred = np.where(np.isfinite(values), values - self._mean, 0.0) / self._scale
         return np.asarray(centred @ self._slope + self._intercept)
 

@@ -1,4 +1,1 @@
-"""What to train, as a file says it.
-
-Imports the ground alone.
-"""
+"""What to train, as a file says it."""

@@ -1,4 +1,1 @@
-"""Rows, labels and folds.
-
-Imports ``training.recipes`` and ``features``.
-"""
+"""Rows, labels and folds."""

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import orjson
 
 from toolkit.features.task.hardware import cores_of, is_gpu
 from toolkit.records import Task
-
-
-class Manifested(Protocol):
-    """What has a manifest: a trained model of any kind."""
-
-    @property
-    def manifest(self) -> Mapping[str, Any]:
-        """What was kept of its training."""
-        ...
 
 
 def target_task(target: str) -> Task:
@@ -35,33 +26,21 @@ def core_counts(tasks: Iterable[Task]) -> dict[str, list[int]]:
     for task in tasks:
         if not is_gpu(task) and task.target_kind:
             cores = cores_of(task)
-            found.setdefault(task.target_kind, set()).update(
-                [int(cores)] if math.isfinite(cores) else []
-            )
+            known = {int(cores)} if math.isfinite(cores) else set()
+            found[task.target_kind] = found.get(task.target_kind, set()) | known
     return {kind: sorted(counts) for kind, counts in sorted(found.items())}
 
 
-def seen_cores(models: Iterable[Manifested | None]) -> dict[str, list[int]]:
-    """Core counts that all models together were trained on; models that do not say are left out."""
-    found: dict[str, set[int]] = {}
-    for model in models:
-        known: Mapping[str, Sequence[int]] = (
-            {} if model is None else model.manifest.get("cores", {})
-        )
-        for kind, counts in known.items():
-            found.setdefault(kind, set()).update(counts)
-    return {kind: sorted(counts) for kind, counts in found.items()}
-
-
-def core_warnings(models: Iterable[Manifested | None], tasks: Iterable[Task]) -> list[str]:
+def core_warnings(models: Iterable[Any], tasks: Iterable[Task]) -> list[str]:
     """One line for each core count of the tasks that no model has seen, with its cure.
 
-    Nothing is said where the models or the target tell no core count.
+    ``models`` are trained models of any kind, or ``None``. Nothing is said where all of them
+    together, or the target, tell no core count.
     """
-    seen = seen_cores(models)
+    seen = [model.manifest.get("cores", {}) for model in models if model is not None]
     warnings = []
     for kind, counts in core_counts(tasks).items():
-        known = seen.get(kind, [])
+        known = sorted({count for cores in seen for count in cores.get(kind, ())})
         unseen = [count for count in counts if count not in known]
         if known and unseen:
             warnings.append(

@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
 
 from toolkit.datasets import Dataset
 from toolkit.datasets.read.labels import NETWORK_LABELS, source_labels
-from toolkit.errors import DatasetError, ModelError
+from toolkit.errors import DatasetError
 from toolkit.features import EXTRACTORS, best_extractor_for, cached_blocks, extractor_named
 from toolkit.features.base import Extractor, FeatureBlock
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
+from toolkit.training.recipes.recipe import Recipe
 from toolkit.training.table.table import (
     MeasuredGroup,
     Table,
     build_table,
     draw_key,
+    fastest_and_drawn,
     task_order,
     workload_key,
 )
 
 Part = tuple[MeasuredGroup, FeatureBlock]
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What a model is trained and judged on; ``extractors`` gives their versions by name."""
+
+    dataset: Dataset
+    recipe: Recipe
+    table: Table
+    extractors: dict[str, int]
+
+    def tasks(self) -> dict[str, Task]:
+        """The table's tasks by id."""
+        known = self.dataset.tasks()
+        return {task_id: known[task_id] for task_id in self.table.task_ids}
 
 
 def extractor_for(name: str, task: Task) -> Extractor | None:
@@ -38,31 +53,6 @@ def extractor_for(name: str, task: Task) -> Extractor | None:
             return None
     extractor = extractor_named(name)
     return extractor if extractor.supports(task) else None
-
-
-def check_extractors(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Refuse a model whose columns mean something else in this toolkit.
-
-    Raises
-    ------
-    ModelError
-        When an extractor that it was trained with has another version here.
-    """
-    for name, version in manifest["extractor_versions"].items():
-        own = extractor_named(name).version
-        if own != version:
-            raise ModelError(
-                f"was trained with version {version} of the extractor {name!r}, this toolkit has "
-                f"version {own}",
-                where=folder,
-                cure="train it again",
-            )
-
-
-def measured(group: Any, rows: pl.DataFrame) -> MeasuredGroup:
-    """Join a group with what ``Dataset.candidates`` says of it."""
-    latency = rows["latency_s"].cast(pl.Float64).fill_null(np.nan).to_numpy()
-    return MeasuredGroup(group, np.asarray(latency, np.float64), rows["candidate_id"].to_list())
 
 
 def gather_parts(
@@ -78,10 +68,7 @@ def gather_parts(
     Tasks that the extractor cannot read are left out; ``thin`` makes less of each group as it
     comes.
 
-    Raises
-    ------
-    DatasetError
-        When nothing is left.
+    Raises ``DatasetError`` when nothing is left.
     """
     tasks = dataset.tasks()
     wanted = list(tasks) if task_ids is None else list(task_ids)
@@ -97,7 +84,9 @@ def gather_parts(
         for name, own in sorted(by_extractor.items()):
             seen: set[str] = set()
             for group, rows, block in cached_blocks(dataset, extractor_named(name), own):
-                part = (measured(group, rows), block)
+                latency = rows["latency_s"].cast(pl.Float64).fill_null(np.nan).to_numpy()
+                ids = rows["candidate_id"].to_list()
+                part = MeasuredGroup(group, np.asarray(latency, np.float64), ids), block
                 parts.append(part if thin is None else thin(part))
                 if group.task.task_id not in seen:
                     seen.add(group.task.task_id)
@@ -129,11 +118,10 @@ def gather(
     """
     wanted = list(dataset.tasks()) if task_ids is None else list(task_ids)
     counts = candidate_counts(dataset, wanted)
-    quota = share_of(list(counts.values()), most) if most is not None else None
+    quota = np.inf if most is None else share_of(list(counts.values()), most)
 
     def thin(part: Part) -> Part:
-        total = counts[part[0].group.task.task_id]
-        return light(part, 1.0 if quota is None else min(1.0, quota / total))
+        return _light(part, quota / counts[part[0].group.task.task_id])
 
     parts, versions = gather_parts(dataset, extractor, wanted, thin=thin, progress=progress)
     return build_table(parts), versions
@@ -158,41 +146,30 @@ def share_of(counts: Sequence[int], most: int) -> int:
     return max([10, *remaining])
 
 
-def light(part: Part, share: float) -> Part:
+def _light(part: Part, share: float) -> Part:
     """A part without its schedules, and of its rows a share: the fastest fifth, the rest drawn."""
-    measured_group, block = part
-    group, latency = measured_group.group, measured_group.latency_s
+    measured, block = part
+    group, latency = replace(measured.group, schedules=None), measured.latency_s
     if share >= 1:
-        bare = replace(group, schedules=None)
-        return replace(measured_group, group=bare), block
-    keep = max(1, round(share * len(group)))
-    fastest = keep // 5
-    order = np.argsort(latency, kind="stable")  # what never ran comes last
+        return replace(measured, group=group), block
     key = [draw_key(workload_key(group.task)), int(group.sketch.sketch_id[:8], 16)]
-    drawn = np.random.default_rng(key).choice(order[fastest:], keep - fastest, replace=False)
-    rows = np.sort(np.concatenate([order[:fastest], drawn]))
-    return (
-        MeasuredGroup(
-            replace(group, decisions=group.decisions[rows], schedules=None),
-            latency[rows],
-            [measured_group.candidate_ids[i] for i in rows.tolist()],
-        ),
-        FeatureBlock(block.columns, block.values[rows]),
-    )
+    rows, _ = fastest_and_drawn(latency, max(1, round(share * len(group))), key)
+    ids = [measured.candidate_ids[i] for i in rows.tolist()]
+    group = replace(group, decisions=group.decisions[rows])
+    return MeasuredGroup(group, latency[rows], ids), replace(block, values=block.values[rows])
 
 
-def networks_of(dataset: Dataset) -> dict[str, tuple[str, ...]]:
-    """Networks that each task was met in, by task id: the sources' labels, or none."""
+def networks_of(dataset: Dataset, task_ids: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    """Networks that each of some tasks was met in: the sources' labels, or none."""
     labels = {
         source_id: next(own[key] for key in NETWORK_LABELS if key in own)
         for source_id, own in source_labels(dataset.sources()).items()
         if any(key in own for key in NETWORK_LABELS)
     }
-    if not labels:
-        return {}
-    pairs = dataset.records(["task_id", "source_id"]).unique().collect()
     found: dict[str, set[str]] = {}
-    for task_id, source_id in pairs.iter_rows():
-        if source_id in labels:
-            found.setdefault(task_id, set()).add(labels[source_id])
-    return {task_id: tuple(sorted(names)) for task_id, names in found.items()}
+    if labels:
+        pairs = dataset.records(["task_id", "source_id"]).unique().collect()
+        for task_id, source_id in pairs.iter_rows():
+            if source_id in labels:
+                found.setdefault(task_id, set()).add(labels[source_id])
+    return tuple(tuple(sorted(found.get(task_id, ()))) for task_id in task_ids)

@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from toolkit.features.task.hardware import is_gpu
 from toolkit.logs.formats import format_named
-from toolkit.records import Sketch, iter_ways
+from toolkit.records import Sketch, Task, iter_ways
+from toolkit.training.arrays import Floats, Ints
 from toolkit.training.table.neighbours import ANY, DOWN, UP, Gains, direction_gains
 from toolkit.training.table.table import MeasuredGroup
-
-Floats = NDArray[np.float64]
 
 RULE_WEIGHTS: dict[str, dict[str, float]] = {
     # TVM 0.16 src/auto_scheduler/search_policy/sketch_policy.cc, node->mutation_rules
@@ -34,61 +33,49 @@ OTHER_WEIGHT = 0.02
 
 @dataclass(frozen=True)
 class Choices:
-    """Directions at one level, one column each.
+    """Directions at one level, one column each, by the names that they have across tasks.
 
-    Attributes
-    ----------
-    names
-        What a direction is called across tasks: ``tile:tile_oc``, ``tile``, ``tile:tile_oc:up``.
-    rules
-        The rule of each direction.
-    gain, count
-        ``(n, directions)``: mean gain over recorded neighbours (NaN: none recorded), and how many.
+    Names are such as ``tile:tile_oc``, ``tile``, ``tile:tile_oc:up``. ``gain`` and ``count`` are
+    ``(n, directions)``: mean gain over recorded neighbours (NaN: none recorded), and how many.
     """
 
     names: tuple[str, ...]
     rules: tuple[str, ...]
     gain: Floats
-    count: NDArray[np.int64]
+    count: Ints
 
 
 def choices(sketch: Sketch, gains: Gains, level: str) -> Choices:
     """Lay gains out as the directions of a level."""
-    names: list[str] = []
-    rules: list[str] = []
-    gain: list[Floats] = []
-    count: list[NDArray[np.int64]] = []
+    found: list[tuple[str, str, Floats, Ints]] = []
     if level == "rule":
         for rule in dict.fromkeys(knob.kind for knob in sketch.knobs):
             own = [k for k, knob in enumerate(sketch.knobs) if knob.kind == rule]
             number = gains.count[ANY][:, own].astype(np.int64)
             summed = np.nansum(gains.gain[ANY][:, own] * number, axis=1)
             total = number.sum(axis=1)
-            names.append(rule)
-            rules.append(rule)
-            gain.append(np.where(total > 0, summed / np.maximum(total, 1), np.nan))
-            count.append(total)
+            mean = np.where(total > 0, summed / np.maximum(total, 1), np.nan)
+            found.append((rule, rule, mean, total))
     else:
         for k, knob in enumerate(sketch.knobs):
-            ordered = level == "way" and any(True for _ in iter_ways(knob))
+            ordered = level == "way" and any(iter_ways(knob))
             for way, word in ((UP, ":up"), (DOWN, ":down")) if ordered else ((ANY, ""),):
-                names.append(f"{knob.kind}:{knob.name}{word}")
-                rules.append(knob.kind)
-                gain.append(gains.gain[way][:, k])
-                count.append(gains.count[way][:, k].astype(np.int64))
-    if not names:
+                name, number = f"{knob.kind}:{knob.name}{word}", gains.count[way][:, k]
+                found.append((name, knob.kind, gains.gain[way][:, k], number.astype(np.int64)))
+    if not found:
         empty = np.zeros((gains.gain.shape[1], 0))
         return Choices((), (), empty, empty.astype(np.int64))
-    return Choices(tuple(names), tuple(rules), np.column_stack(gain), np.column_stack(count))
+    names, rules, gain, count = zip(*found, strict=True)
+    return Choices(names, rules, np.column_stack(gain), np.column_stack(count))
 
 
-def rule_weights(task_format: str, gpu: bool, rules: Sequence[str]) -> Floats:
+def rule_weights(task: Task, rules: Sequence[str]) -> Floats:
     """TVM's fixed weight of each direction's rule.
 
     AutoTVM has no mutation rules; MetaSchedule's weights stand for them, as for other formats.
     """
-    family = format_named(task_format).mutation_weights
-    table = RULE_WEIGHTS[f"{family}/{'gpu' if gpu else 'cpu'}"]
+    family = format_named(task.format).mutation_weights
+    table = RULE_WEIGHTS[f"{family}/{'gpu' if is_gpu(task) else 'cpu'}"]
     return np.array([table.get(rule, OTHER_WEIGHT) for rule in rules])
 
 
@@ -103,14 +90,11 @@ class LabelledGroup:
 def label_group(measured: MeasuredGroup) -> LabelledGroup:
     """Find the recorded neighbours of a group's candidates and what they gained."""
     group = measured.group
-    return LabelledGroup(
-        measured, direction_gains(group.sketch, group.decisions, measured.latency_s)
-    )
+    gains = direction_gains(group.sketch, group.decisions, measured.latency_s)
+    return LabelledGroup(measured, gains)
 
 
-def best_rules(
-    labelled: LabelledGroup, gpu: bool, tie: float
-) -> tuple[NDArray[np.int64], list[str]]:
+def best_rules(labelled: LabelledGroup, tie: float) -> tuple[Ints, list[str]]:
     """The paper's label: the rule that gains most; among near equals the one TVM weighs most.
 
     Returns rows (candidates with two recorded rules or more) and one rule for each.
@@ -121,8 +105,7 @@ def best_rules(
     rows = np.flatnonzero(known.sum(axis=1) >= 2)
     if len(rows) == 0:
         return rows, []
-    weights = rule_weights(group.task.format, gpu, found.rules)
     gain = np.where(known[rows], found.gain[rows], -np.inf)
     near = gain >= gain.max(axis=1, keepdims=True) - tie
-    best = np.where(near, weights, -1.0).argmax(axis=1)
+    best = np.where(near, rule_weights(group.task, found.rules), -1.0).argmax(axis=1)
     return rows, [found.rules[b] for b in best.tolist()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from toolkit.features.base import CandidateGroup, FeatureBlock
 from toolkit.logs.formats import format_named
 from toolkit.records import Task, canonical_json, content_id
-
-Floats = NDArray[np.float64]
+from toolkit.training.arrays import Bools, Floats, Ints, Matrix
+from toolkit.training.recipes.recipe import DataOptions
 
 
 @dataclass(frozen=True)
@@ -36,22 +36,19 @@ class Table:
     ----------
     columns, features
         Names and float32 ``(n, d)`` values; NaN where a quantity does not exist.
-    task_ids
-        By task number.
+    task_ids, workloads, machines
+        By task number: its id; what it computes, whatever the machine (``workload_key``); where
+        it was measured, target included.
     task
         Task number of each row.
-    workloads
-        By task number: what a task computes, whatever the machine (``workload_key``).
-    machines
-        By task number: where it was measured, target included.
     latency_s
         Seconds, NaN for candidates that never ran.
     """
 
     columns: tuple[str, ...]
-    features: NDArray[np.float32]
+    features: Matrix
     task_ids: tuple[str, ...]
-    task: NDArray[np.int64]
+    task: Ints
     workloads: tuple[str, ...]
     machines: tuple[str, ...]
     latency_s: Floats
@@ -61,13 +58,23 @@ class Table:
         return len(self.task)
 
     @property
-    def good(self) -> NDArray[np.bool_]:
+    def good(self) -> Bools:
         """Whether a candidate ran."""
         return np.isfinite(self.latency_s)
 
-    def good_counts(self) -> NDArray[np.int64]:
+    def good_counts(self) -> Ints:
         """Number of candidates that ran, by task number."""
-        return np.bincount(self.task[self.good], minlength=len(self.task_ids)).astype(np.int64)
+        return self.counts(self.good)
+
+    def counts(self, usable: Bools) -> Ints:
+        """Number of usable candidates, by task number."""
+        return np.bincount(self.task[usable], minlength=len(self.task_ids)).astype(np.int64)
+
+    def judged_records(self, options: DataOptions) -> int:
+        """Candidates that a task needs to be judged; fewer where no task has as many as wanted."""
+        enough = (self.good_counts() >= options.judged_records).any()
+        # Rather judge short tasks than none.
+        return options.judged_records if enough else options.min_records
 
     def log_speed(self) -> Floats:
         """Log of the task's best latency over the candidate's: 0 is the best; NaN: did not run."""
@@ -76,22 +83,15 @@ class Table:
         np.minimum.at(best, self.task[good], self.latency_s[good])
         return np.asarray(np.log(best[self.task] / self.latency_s))
 
-    def aligned(self, columns: Sequence[str]) -> NDArray[np.float32]:
-        """Features in a model's columns and order; NaN where this table has none of a name."""
-        return align(FeatureBlock(self.columns, self.features), columns)
+    def aligned(self, columns: Sequence[str]) -> Table:
+        """Bring features into a model's columns and order; NaN where there are none of a name."""
+        block = FeatureBlock(self.columns, self.features)
+        return replace(self, columns=tuple(columns), features=align(block, columns))
 
-    def take(self, rows: NDArray[np.int64]) -> Table:
+    def take(self, rows: Ints) -> Table:
         """Keep some rows, in ascending order; tasks keep their numbers."""
-        return Table(
-            self.columns,
-            self.features[rows],
-            self.task_ids,
-            self.task[rows],
-            self.workloads,
-            self.machines,
-            self.latency_s[rows],
-            self.candidate_ids[rows],
-        )
+        kept = ("features", "task", "latency_s", "candidate_ids")
+        return replace(self, **{name: getattr(self, name)[rows] for name in kept})
 
 
 def workload_key(task: Task) -> str:
@@ -117,18 +117,12 @@ def draw_key(workload: str) -> int:
     return int(content_id("draw", workload)[:8], 16)
 
 
-def machine_key(task: Task) -> str:
-    """Name of the machine where it is known, and the target."""
-    return f"{task.machine or 'unknown machine'} · {task.target}"
-
-
-def align(block: FeatureBlock, columns: Sequence[str]) -> NDArray[np.float32]:
+def align(block: FeatureBlock, columns: Sequence[str]) -> Matrix:
     """Bring a block's columns into a given order; absent ones are NaN, others are left out."""
     place = {name: i for i, name in enumerate(block.columns)}
-    chosen = [place.get(name, -1) for name in columns]
+    have = [i for i, name in enumerate(columns) if name in place]
     result = np.full((len(block.values), len(columns)), np.nan, dtype=np.float32)
-    have = [i for i, c in enumerate(chosen) if c >= 0]
-    result[:, have] = block.values[:, [chosen[i] for i in have]]
+    result[:, have] = block.values[:, [place[columns[i]] for i in have]]
     return result
 
 
@@ -138,24 +132,21 @@ def build_table(groups: Iterable[tuple[MeasuredGroup, FeatureBlock]]) -> Table:
     keys = {part[0].group.task.task_id: task_order(part[0].group.task) for part in found}
     parts = sorted(found, key=lambda part: keys[part[0].group.task.task_id])
     columns = tuple(sorted({name for _, block in parts for name in block.columns}))
-    tasks: dict[str, Task] = {}
-    numbers: list[NDArray[np.int64]] = []
-    for measured, _ in parts:
-        task = measured.group.task
-        tasks.setdefault(task.task_id, task)
-        numbers.append(np.full(len(measured.group), len(tasks) - 1, dtype=np.int64))
-    features = np.empty((sum(map(len, numbers)), len(columns)), dtype=np.float32)
+    tasks = {measured.group.task.task_id: measured.group.task for measured, _ in parts}
+    number = {task_id: i for i, task_id in enumerate(tasks)}
+    sizes = [len(measured.group) for measured, _ in parts]
+    features = np.empty((sum(sizes), len(columns)), dtype=np.float32)
     start = 0
-    for _, block in parts:
-        features[start : start + len(block.values)] = align(block, columns)
-        start += len(block.values)
+    for (_, block), size in zip(parts, sizes, strict=True):
+        features[start : start + size] = align(block, columns)
+        start += size
     return Table(
         columns=columns,
         features=features,
         task_ids=tuple(tasks),
-        task=np.concatenate([np.zeros(0, dtype=np.int64), *numbers]),
+        task=np.repeat([number[m.group.task.task_id] for m, _ in parts], sizes).astype(np.int64),
         workloads=tuple(workload_key(task) for task in tasks.values()),
-        machines=tuple(machine_key(task) for task in tasks.values()),
+        machines=tuple(f"{t.machine or 'unknown machine'} · {t.target}" for t in tasks.values()),
         latency_s=np.concatenate([np.zeros(0), *(m.latency_s for m, _ in parts)]),
         candidate_ids=np.concatenate(
             [np.zeros(0, dtype=np.str_), *(np.asarray(m.candidate_ids) for m, _ in parts)]
@@ -163,9 +154,14 @@ def build_table(groups: Iterable[tuple[MeasuredGroup, FeatureBlock]]) -> Table:
     )
 
 
+def quota_of(rows: Ints, table: Table, per_task: int, total: int) -> int:
+    """Most training rows of one task, where there are at most ``total`` of all: at least 10."""
+    return max(10, min(per_task, total // max(len(np.unique(table.task[rows])), 1)))
+
+
 def sample_rows(
-    table: Table, rows: NDArray[np.int64], per_task: int, total: int, seed: int
-) -> tuple[NDArray[np.int64], Floats]:
+    table: Table, rows: Ints, per_task: int, total: int, seed: int
+) -> tuple[Ints, Floats]:
     """Choose training rows: of each task at most ``per_task``, of all at most ``total``.
 
     A task that has more keeps its fastest fifth of the quota and a random sample of the others,
@@ -173,27 +169,30 @@ def sample_rows(
     what it computes alone. Returns ascending row numbers and their weights (1 where nothing was
     left out).
     """
-    n_tasks = max(len(np.unique(table.task[rows])), 1)
-    quota = max(10, min(per_task, total // n_tasks))
-    chosen: list[NDArray[np.int64]] = []
-    weights: list[Floats] = []
+    quota = quota_of(rows, table, per_task, total)
+    chosen, weights = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
     for number in np.unique(table.task[rows]):
         own = rows[table.task[rows] == number]
-        if len(own) <= quota:
-            chosen.append(own)
-            weights.append(np.ones(len(own)))
-            continue
-        fastest = quota // 5
-        order = np.argsort(table.latency_s[own], kind="stable")
-        rest = order[fastest:]
-        rng = np.random.default_rng([seed, draw_key(table.workloads[number])])
-        drawn = rng.choice(rest, quota - fastest, replace=False)
-        picked = np.concatenate([order[:fastest], drawn])
-        weight = np.ones(len(picked))
-        weight[fastest:] = len(rest) / len(drawn)
-        ascending = np.argsort(own[picked])
-        chosen.append(own[picked][ascending])
-        weights.append(weight[ascending])
-    if not chosen:
-        return np.zeros(0, dtype=np.int64), np.zeros(0)
+        weight = np.ones(len(own))
+        if len(own) > quota:
+            key = [seed, draw_key(table.workloads[number])]
+            picked, weight = fastest_and_drawn(table.latency_s[own], quota, key)
+            own = own[picked]
+        chosen.append(own)
+        weights.append(weight)
     return np.concatenate(chosen), np.concatenate(weights)
+
+
+def fastest_and_drawn(latency_s: Floats, keep: int, key: list[int]) -> tuple[Ints, Floats]:
+    """Choose candidates: the fastest fifth of so many, the rest drawn from the others by a key.
+
+    Returns ascending numbers and the weight of each, which is 1 for the fastest.
+    """
+    fastest = keep // 5
+    order = np.argsort(latency_s, kind="stable")  # what never ran comes last
+    rest = order[fastest:]
+    drawn = np.random.default_rng(key).choice(rest, keep - fastest, replace=False)
+    weight = np.ones(len(latency_s))
+    weight[rest] = len(rest) / len(drawn)
+    picked = np.sort(np.concatenate([order[:fastest], drawn]))
+    return picked, weight[picked]

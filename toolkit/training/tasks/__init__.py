@@ -1,4 +1,1 @@
-"""One thing to predict a module.
-
-Imports every other room of ``training``.
-"""
+"""One thing to predict a module."""

@@ -24,11 +24,11 @@ import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
+from toolkit.training.arrays import Floats, Ints, Matrix
 from toolkit.training.members.ensemble import Ensemble
 
-Floats = NDArray[np.float64]
-Matrix = NDArray[np.float32]
-Rows = NDArray[np.int64]
+Leaves = NDArray[np.int32]
+"""Leaf of each tree that a candidate falls into, ``(n, trees)``."""
 
 MOST = 1000
 """At most so many records are learnt from, the newest: the process' cost is cubic."""
@@ -75,9 +75,7 @@ class Process:
         Centred and clipped error of the prediction; ``group`` is the task of each.
     """
 
-    def __init__(
-        self, prior: Floats, leaves: NDArray[np.int32], error: Floats, group: Rows
-    ) -> None:
+    def __init__(self, prior: Floats, leaves: Leaves, error: Floats, group: Ints) -> None:
         self._prior, self._leaves = prior, leaves
         alike = _alike(leaves, leaves)
         level = LEVEL**2 * (group[:, None] == group[None, :])
@@ -92,14 +90,13 @@ class Process:
             evidence = -error @ weights / 2 - np.log(np.diag(factor)).sum() - off @ off / 2
             if evidence > best:
                 best = float(evidence)
-                self.deviations = deviations
+                self._spread, self._slope = spread, slope
                 self._weights = np.asarray(weights, dtype=np.float64)
 
-    def predict(self, prior: Floats, leaves: NDArray[np.int32]) -> Floats:
+    def predict(self, prior: Floats, leaves: Leaves) -> Floats:
         """Corrected predictions, up to a constant of the task."""
-        spread, slope, _ = self.deviations
-        kernel = spread**2 * _alike(leaves, self._leaves)
-        kernel += slope**2 * np.outer(prior, self._prior)
+        kernel = self._spread**2 * _alike(leaves, self._leaves)
+        kernel += self._slope**2 * np.outer(prior, self._prior)
         return np.asarray(prior + kernel @ self._weights)
 
 
@@ -141,6 +138,11 @@ class Adapted:
         What was trained offline; ``None`` for a model of the new records alone.
     features, log_throughput, group
         The new records: ``(n, d)`` in the ensemble's columns, log of 1 / latency, task number.
+
+    Attributes
+    ----------
+    share
+        Share of the stacked trees in the prediction, 0 to 1.
     """
 
     def __init__(
@@ -148,22 +150,20 @@ class Adapted:
         ensemble: Ensemble | None,
         features: Matrix,
         log_throughput: Floats,
-        group: Rows,
+        group: Ints,
         options: AdaptOptions | None = None,
         *,
         seed: int = 0,
     ) -> None:
-        self._ensemble = ensemble
+        self._ensemble, self._seed = ensemble, seed
         self._options = options or AdaptOptions()
-        self._seed = seed
         self._features, self._group = features[-MOST:], group[-MOST:]
         self._value = log_throughput[-MOST:]
         self._prior, self._leaves = self._offline(self._features)
         rows = np.arange(len(self._group))
         method = self._options.method
         self._process = self._stacked = None
-        self.share = 0.0
-        """Share of the stacked trees in the prediction, 0 to 1."""
+        self.share = self._shift = 0.0
         if ensemble is not None and method != "stacked" and len(rows):
             self._process = self._condition(rows)
         # Alone, trees are grown as soon as they can split: there is nothing else to go by.
@@ -171,60 +171,59 @@ class Adapted:
         if (ensemble is None or method != "process") and len(rows) >= fewest:
             self._stacked = self._grow(rows)
             self.share = 1.0 if self._process is None else self._mixed(rows)
-        self._shift = self._offset(rows)
+            # What brings the trees' constant to the offline prediction's, on the new records.
+            grown = self._stacked.predict(self._features, self._prior)
+            self._shift = float(np.mean(self._corrected(self._prior, self._leaves) - grown))
 
-    def _offline(self, features: Matrix) -> tuple[Floats, NDArray[np.int32]]:
+    def _offline(self, features: Matrix) -> tuple[Floats, Leaves]:
         if self._ensemble is None:
             return np.zeros(len(features)), np.zeros((len(features), 0), dtype=np.int32)
         return self._ensemble.predict(features), leaves_of(self._ensemble, features)
 
-    def _condition(self, rows: Rows) -> Process:
+    def _corrected(self, prior: Floats, leaves: Leaves) -> Floats:
+        return prior if self._process is None else self._process.predict(prior, leaves)
+
+    def _condition(self, rows: Ints) -> Process:
+        error = self._centred(self._value - self._prior, rows, self._options.clip)
+        return Process(self._prior[rows], self._leaves[rows], error, self._group[rows])
+
+    def _grow(self, rows: Ints) -> Stacked:
+        target = self._centred(self._value, rows, 2 * self._options.clip)
+        count = len(self._group)
+        return Stacked(self._features[rows], self._prior[rows], target, count, self._seed)
+
+    def _centred(self, values: Floats, rows: Ints, limit: float) -> Floats:
+        """Values of some records minus the median of those of their task, clipped."""
+        medians = self._medians(values, rows)
+        centred = [values[row] - medians[self._group[row]] for row in rows]
+        return np.clip(np.array(centred, dtype=np.float64), -limit, limit)
+
+    def _medians(self, values: Floats, rows: Ints) -> dict[int, float]:
         group = self._group[rows]
-        error = _centred(self._value[rows] - self._prior[rows], group)
-        clipped = np.asarray(np.clip(error, -self._options.clip, self._options.clip))
-        return Process(self._prior[rows], self._leaves[rows], clipped, group)
+        return {g: float(np.median(values[rows][group == g])) for g in np.unique(group).tolist()}
 
-    def _grow(self, rows: Rows) -> Stacked:
-        limit = 2 * self._options.clip
-        target = np.asarray(np.clip(_centred(self._value[rows], self._group[rows]), -limit, limit))
-        return Stacked(
-            self._features[rows], self._prior[rows], target, len(self._group), self._seed
-        )
-
-    def _mixed(self, rows: Rows) -> float:
+    def _mixed(self, rows: Ints) -> float:
         """Share of the trees: the mean of none, half and all, by their squared errors.
 
         Errors are those of records left out, clipped; the weights are those of a Gaussian error
         with the best one's deviation.
         """
-        errors = np.zeros(3)
+        clip, errors = self._options.clip, np.zeros(3)
         for fold in range(FOLDS):
             known, left = rows[rows % FOLDS != fold], rows[rows % FOLDS == fold]
-            process, stacked = self._condition(known), self._grow(known)
             off = []
             for found in (
-                process.predict(self._prior, self._leaves),
-                stacked.predict(self._features, self._prior),
+                self._condition(known).predict(self._prior, self._leaves),
+                self._grow(known).predict(self._features, self._prior),
             ):
                 gap = self._value - found
-                level = {g: np.median(gap[known][self._group[known] == g])
-                         for g in np.unique(self._group[known])}  # fmt: skip
+                level = self._medians(gap, known)
                 own = [gap[i] - level[self._group[i]] for i in left if self._group[i] in level]
-                off.append(np.clip(own, -self._options.clip, self._options.clip))
+                off.append(np.clip(own, -clip, clip))
             errors += [np.sum((a * off[0] + (1 - a) * off[1]) ** 2) for a in (1.0, 0.5, 0.0)]
         least = max(float(errors.min()), 1e-12)
         weight = np.exp(-(errors - least) / (2 * least / len(rows)))
         return float(weight @ [0.0, 0.5, 1.0] / weight.sum())
-
-    def _offset(self, rows: Rows) -> float:
-        """What brings the trees' constant to the offline prediction's, on the new records."""
-        if self._stacked is None or not len(rows):
-            return 0.0
-        grown = self._stacked.predict(self._features, self._prior)
-        return float(np.mean(self._corrected(self._prior, self._leaves) - grown))
-
-    def _corrected(self, prior: Floats, leaves: NDArray[np.int32]) -> Floats:
-        return prior if self._process is None else self._process.predict(prior, leaves)
 
     def predict(self, features: Matrix) -> Floats:
         """Log throughput up to a constant of the task, one a row; higher is faster."""
@@ -238,8 +237,8 @@ class Adapted:
         return (1 - self.share) * found + self.share * grown
 
 
-def leaves_of(ensemble: Ensemble, features: Matrix) -> NDArray[np.int32]:
-    """Leaf of each tree of an ensemble's models, ``(n, trees)``; models without trees have none."""
+def leaves_of(ensemble: Ensemble, features: Matrix) -> Leaves:
+    """Leaf of each tree of an ensemble's models; models without trees have none."""
     found = [np.zeros((len(features), 0), dtype=np.int32)]
     for part in ensemble.parts:
         leaves = getattr(part.model, "leaves", None)
@@ -248,7 +247,7 @@ def leaves_of(ensemble: Ensemble, features: Matrix) -> NDArray[np.int32]:
     return np.concatenate(found, axis=1)
 
 
-def _alike(left: NDArray[np.int32], right: NDArray[np.int32]) -> Floats:
+def _alike(left: Leaves, right: Leaves) -> Floats:
     """Share of the trees that put two candidates into one leaf, ``(len(left), len(right))``."""
     alike = np.zeros((len(left), len(right)))
     if left.shape[1]:
@@ -259,12 +258,3 @@ def _alike(left: NDArray[np.int32], right: NDArray[np.int32]) -> Floats:
 
 def _stack(features: Matrix, prior: Floats) -> Matrix:
     return np.column_stack([features, prior.astype(np.float32)])
-
-
-def _centred(values: Floats, group: Rows) -> Floats:
-    """Values minus the median of their task."""
-    result = np.empty(len(values))
-    for number in np.unique(group):
-        own = group == number
-        result[own] = values[own] - np.median(values[own])
-    return result

@@ -15,30 +15,31 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolkit.datasets import Dataset
 from toolkit.errors import DatasetError, RecipeError
 from toolkit.progress import SILENT, Progress, Step
-from toolkit.training.evaluate.bootstrap import difference_interval
-from toolkit.training.members.crossfit import available_threads, cross_fit
+from toolkit.results import Result
+from toolkit.training.arrays import Floats
+from toolkit.training.evaluate.metrics import ThroughputMetrics, difference, summarize_all
+from toolkit.training.members.crossfit import assign_folds, available_threads, cross_fit
 from toolkit.training.members.ensemble import fit_ensemble
 from toolkit.training.members.fit import FIELDS, check_recipe
 from toolkit.training.recipes.recipe import Range, Recipe
-from toolkit.training.table.folds import assign_folds
 from toolkit.training.table.gather import gather
 from toolkit.training.table.table import Table
-from toolkit.training.tasks.throughput import judge, report
-
-Floats = NDArray[np.float64]
+from toolkit.training.tasks.throughput import judge
 
 RUNGS = ((0.25, 1 / 3), (0.5, 1 / 3), (1.0, 0.0))
 """Share of the rows that a rung's trials are judged on, and share of them that goes on."""
+
+Changes = dict[str, float | int]
+"""Parameters of a trial that are not the recipe's."""
 
 SPACES: dict[str, dict[str, Range]] = {
     "lightgbm": {
@@ -89,10 +90,7 @@ def parse_budget(text: str) -> TrialBudget:
 def space_of(recipe: Recipe) -> dict[str, Range]:
     """The declared space, or that of the library of the recipe's first model.
 
-    Raises
-    ------
-    RecipeError
-        When that library has no default, or a range is empty.
+    Raises ``RecipeError`` when that library has no default, or a range is empty.
     """
     library = recipe.models[0].library
     space = dict(recipe.search.space)
@@ -109,9 +107,9 @@ def space_of(recipe: Recipe) -> dict[str, Range]:
     return space
 
 
-def draw(space: dict[str, Range], rng: np.random.Generator) -> dict[str, float | int]:
+def draw(space: dict[str, Range], rng: np.random.Generator) -> Changes:
     """Draw one value of each parameter."""
-    drawn: dict[str, float | int] = {}
+    drawn: Changes = {}
     for name, values in space.items():
         if values.log:
             value = math.exp(rng.uniform(math.log(values.low), math.log(values.high)))
@@ -121,7 +119,7 @@ def draw(space: dict[str, Range], rng: np.random.Generator) -> dict[str, float |
     return drawn
 
 
-def applied(recipe: Recipe, changes: dict[str, float | int]) -> Recipe:
+def applied(recipe: Recipe, changes: Changes) -> Recipe:
     """Return the recipe with parameters changed in all models of its first one's library."""
     fields = {k: v for k, v in changes.items() if k in FIELDS}
     params = {k: v for k, v in changes.items() if k not in fields}
@@ -132,6 +130,46 @@ def applied(recipe: Recipe, changes: dict[str, float | int]) -> Recipe:
         for model in recipe.models
     )
     return recipe.model_copy(update={"models": models})
+
+
+@dataclass(frozen=True)
+class SearchTrial:
+    """Parameters that were tried, and their score on a share of the rows."""
+
+    trial: int
+    changes: Changes
+    score: float
+    rows: float
+
+    def picked(self) -> dict[str, Any]:
+        """What is said of it where it is the best."""
+        return {"changes": self.changes, "inner_score": self.score}
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class SearchResult(Result):
+    """What can be said of a search.
+
+    ``fits`` ensembles were fitted. ``nested`` has the figures of the nested search,
+    ``as_it_stands`` those of the recipe on the same folds, ``ahead`` the paired differences.
+    ``picked_by_part`` is what the searches without each part of the tasks found; ``picked`` and
+    ``trials`` (at their last rungs) are of the one on all tasks. ``recipe`` is the found one's
+    file, where it was written.
+    """
+
+    budget: dict[str, Any]
+    space: dict[str, dict[str, Any]]
+    fits: int
+    outer_folds: int
+    inner_folds: int
+    nested: ThroughputMetrics
+    as_it_stands: ThroughputMetrics
+    ahead: Mapping[str, Any]
+    picked_by_part: list[dict[str, Any]]
+    picked: dict[str, Any]
+    trials: list[dict[str, Any]]
+    seconds: float
+    recipe: str | None = None
 
 
 @dataclass
@@ -146,44 +184,32 @@ class _Search:
     step: Step
     fits: int = 0
 
-    def run(self) -> tuple[Recipe, list[dict[str, Any]]]:
-        """Return the best recipe found and every trial at its last rung."""
+    def run(self) -> tuple[Recipe, SearchTrial, list[SearchTrial]]:
+        """Return the recipe found, its trial, and every trial at its last rung."""
         space, rng = space_of(self.recipe), np.random.default_rng(self.seed)
         if self.budget.trials is not None:
-            trials = [{}, *(draw(space, rng) for _ in range(self.budget.trials - 1))]
-            found = self._halving(trials)
+            trials = self._halving([{}, *(draw(space, rng) for _ in range(self.budget.trials - 1))])
         else:
-            found = self._until(lambda: draw(space, rng))
+            end = time.perf_counter() + float(self.budget.seconds or 0.0)
+            trials = [self._trial(0, {}, 1.0)]
+            while time.perf_counter() < end:
+                trials.append(self._trial(len(trials), draw(space, rng), 1.0))
         # A trial that got further was better where they were compared.
-        best = max(found, key=lambda trial: (trial["rows"], trial["score"]))
-        return applied(self.recipe, best["changes"]), found
+        best = max(trials, key=lambda trial: (trial.rows, trial.score))
+        return applied(self.recipe, best.changes), best, trials
 
-    def _halving(self, trials: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        done: list[dict[str, Any]] = []
-        left = list(enumerate(trials))
-        for rung, (rows, share) in enumerate(RUNGS):
-            judged = [(self._score(changes, rows), number, changes) for number, changes in left]
-            judged.sort(key=lambda entry: (-entry[0], entry[1]))
-            keep = max(1, round(len(judged) * share)) if rung + 1 < len(RUNGS) else 0
-            done += [
-                {"trial": number, "changes": changes, "score": score, "rows": rows}
-                for score, number, changes in judged[keep:]
-            ]
-            left = [(number, changes) for _, number, changes in judged[:keep]]
+    def _halving(self, left: Sequence[Changes]) -> list[SearchTrial]:
+        done: list[SearchTrial] = []
+        numbered = list(enumerate(left))
+        for rows, share in RUNGS:
+            judged = [self._trial(number, changes, rows) for number, changes in numbered]
+            judged.sort(key=lambda trial: (-trial.score, trial.trial))
+            keep = max(1, round(len(judged) * share)) if share else 0
+            done += judged[keep:]
+            numbered = [(trial.trial, trial.changes) for trial in judged[:keep]]
         return done
 
-    def _until(self, next_trial: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
-        end = time.perf_counter() + float(self.budget.seconds or 0.0)
-        done: list[dict[str, Any]] = []
-        changes: dict[str, Any] = {}
-        while not done or time.perf_counter() < end:
-            score = self._score(changes, 1.0)
-            done.append({"trial": len(done), "changes": changes, "score": score, "rows": 1.0})
-            changes = next_trial()
-        return done
-
-    def _score(self, changes: dict[str, Any], rows: float) -> float:
-        """Mean over left-out tasks of the mean of top-1, top-5 and pairwise accuracy."""
+    def _trial(self, number: int, changes: Changes, rows: float) -> SearchTrial:
         recipe = applied(self.recipe, changes)
         data = recipe.data.model_copy(
             update={
@@ -196,20 +222,13 @@ class _Search:
         fitted = cross_fit(self.table, recipe, keep_all=False, threads=self.threads)
         self.fits += len(fitted.members)
         self.step.advance(len(fitted.members))
-        return objective(self.table, fitted.predictions, recipe)
+        return SearchTrial(number, changes, self._score(fitted.predictions(self.table)), rows)
 
-
-def objective(table: Table, predictions: Floats, recipe: Recipe) -> float:
-    """What trials are compared by: the mean of top-1, top-5 and pairwise accuracy over tasks."""
-    judged = judge(table, predictions, judged_records(table, recipe))
-    scores = [np.nanmean([t.metrics.top1, t.metrics.top5, t.metrics.pairwise]) for t in judged]
-    return float(np.mean(scores)) if scores else float("-inf")
-
-
-def judged_records(table: Table, recipe: Recipe) -> int:
-    """Candidates that a task needs to be judged; fewer where no task has as many as asked for."""
-    enough = table.good_counts() >= recipe.data.judged_records
-    return recipe.data.judged_records if enough.any() else recipe.data.min_records
+    def _score(self, predictions: Floats) -> float:
+        """Mean over left-out tasks of the mean of top-1, top-5 and pairwise accuracy."""
+        judged = judge(self.table, predictions, self.table.judged_records(self.recipe.data))
+        scores = [np.nanmean([t.metrics.top1, t.metrics.top5, t.metrics.pairwise]) for t in judged]
+        return float(np.mean(scores)) if scores else float("-inf")
 
 
 def search_recipe(
@@ -220,16 +239,11 @@ def search_recipe(
     task_ids: list[str] | None = None,
     threads: int | None = None,
     progress: Progress = SILENT,
-) -> tuple[Recipe, dict[str, Any]]:
+) -> tuple[Recipe, SearchResult]:
     """Search a recipe's parameters; returns the found recipe and what can be said of the search.
 
-    The report's figures are those of the nested search, beside those of the recipe as it stands on
-    the same folds (``as_it_stands``) and the paired differences (``ahead``).
-
-    Raises
-    ------
-    RecipeError, DatasetError
-        When the space holds nothing, or there are too few workloads to be parted.
+    Raises ``RecipeError`` and ``DatasetError`` when the space holds nothing, or there are too few
+    workloads to be parted.
     """
     check_recipe(recipe, "throughput")
     started = time.perf_counter()
@@ -260,50 +274,32 @@ def search_recipe(
             held = np.flatnonzero(fold_of_row == number)
             inside = table.take(np.flatnonzero(fold_of_row != number))
             search = _Search(inside, recipe, own, threads, recipe.seed + 1 + number, step)
-            found, trials = search.run()
+            found, best, _ = search.run()
             enough = inside.good_counts() >= recipe.data.min_records
             rows = np.flatnonzero(inside.good & enough[inside.task])
             for chosen, into in ((found, nested), (recipe, plain)):
                 ensemble = fit_ensemble(inside, rows, chosen, threads=threads)
                 into[held] = ensemble.predict(table.features[held])
             fits += search.fits + 2
-            picked.append(_best(trials))
+            picked.append(best.picked())
             step.advance(2, note=f"part {number + 1} of {len(numbers)}")
         last = _Search(table, recipe, own, threads, recipe.seed, step)
-        found, trials = last.run()
-    wanted = judged_records(table, recipe)
+        found, best, trials = last.run()
+    wanted = table.judged_records(recipe.data)
     judged, stands = judge(table, nested, wanted), judge(table, plain, wanted)
     if not judged:
         raise DatasetError("no task has enough good candidates to be judged", where=dataset.path)
-    return found, {
-        "budget": {"trials": budget.trials, "seconds": budget.seconds},
-        "space": {name: values.model_dump() for name, values in space.items()},
-        "fits": fits + last.fits,
-        "outer_folds": len(numbers),
-        "inner_folds": recipe.search.inner_folds,
-        "nested": _without_tasks(report(judged, recipe.seed)),
-        "as_it_stands": _without_tasks(report(stands, recipe.seed)),
-        "ahead": _ahead(judged, stands, recipe.seed),
-        "picked_by_part": picked,
-        "picked": _best(trials),
-        "trials": trials,
-        "seconds": time.perf_counter() - started,
-    }
-
-
-def _best(trials: list[dict[str, Any]]) -> dict[str, Any]:
-    best = max(trials, key=lambda trial: (trial["rows"], trial["score"]))
-    return {"changes": best["changes"], "inner_score": best["score"]}
-
-
-def _without_tasks(metrics: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in metrics.items() if key != "tasks"}
-
-
-def _ahead(judged: list[Any], stands: list[Any], seed: int) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for name in ("top1", "top5", "pairwise"):
-        a, b = (np.array([getattr(t.metrics, name) for t in side]) for side in (judged, stands))
-        mean, low, high = difference_interval(a, b, seed=seed)
-        result[name], result[f"{name}_interval"] = mean, [low, high]
-    return result
+    return found, SearchResult(
+        budget=asdict(budget),
+        space={name: values.model_dump() for name, values in space.items()},
+        fits=fits + last.fits,
+        outer_folds=len(numbers),
+        inner_folds=recipe.search.inner_folds,
+        nested=summarize_all(judged, seed=recipe.seed),
+        as_it_stands=summarize_all(stands, seed=recipe.seed),
+        ahead=difference(judged, stands, recipe.seed),
+        picked_by_part=picked,
+        picked=best.picked(),
+        trials=[asdict(trial) for trial in trials],
+        seconds=time.perf_counter() - started,
+    )

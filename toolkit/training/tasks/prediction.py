@@ -8,21 +8,21 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from toolkit.datasets import Dataset, task_name
-from toolkit.errors import LeakError, ModelError
+from toolkit.errors import ModelError
 from toolkit.features import cached_blocks
 from toolkit.features.base import FeatureBlock
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
-from toolkit.training.members.crossfit import ALL, Member, pick_member
+from toolkit.training.arrays import Floats
+from toolkit.training.members.crossfit import Member
 from toolkit.training.members.shortlist import mean_opinion, preference
 from toolkit.training.table.cores import core_warnings
 from toolkit.training.table.table import align
 from toolkit.training.tasks.throughput import ThroughputModel
 from toolkit.training.tasks.validity import ValidityModel
-from toolkit.training.trained.trained import TrainedModel
+from toolkit.training.trained.loading import TrainedModel
 
 LOW_COVERAGE = 0.5
 """Below this a model is asked about a feature space that it hardly knows, and that is said."""
@@ -72,10 +72,7 @@ def predict(
     A task that the model was trained on is scored by the member that left it out, and flagged;
     where every member saw it, by the one that saw all, and flagged as ``leaked``.
 
-    Raises
-    ------
-    ModelError
-        When no task can be read, or none shares a column with the model.
+    Raises ``ModelError`` when no task can be read, or none shares a column with the model.
     """
     tasks = dataset.tasks()
     wanted = list(tasks) if task_ids is None else [dataset.task(t).task_id for t in task_ids]
@@ -89,7 +86,7 @@ def predict(
     by_extractor: dict[str, list[str]] = {}
     for task_id in readable:
         by_extractor.setdefault(model.extractor(tasks[task_id]).name, []).append(task_id)
-    weights = column_weights(model)
+    weights = _column_weights(model)
     scored: dict[str, _Scored] = {}
     with progress.step("predicting", total=len(readable)) as step:
         for own in by_extractor.values():
@@ -98,19 +95,20 @@ def predict(
             for group, rows, block in cached_blocks(dataset, extractor, own):
                 task_id = group.task.task_id
                 if task_id not in scored:
-                    scored[task_id] = _Scored(model, group.task)
+                    scored[task_id] = _Scored(model, group.task, validity, weights)
                     step.advance(note=group.task.workload[:30])
-                scored[task_id].add(rows, block, validity, weights)
+                scored[task_id].add(rows, block)
     finished = [scored[task_id].finish() for task_id in readable if task_id in scored]
-    frames, entries = [frame for frame, _ in finished], [entry for _, entry in finished]
+    entries = [entry for _, entry in finished]
     if not entries or all(entry["coverage"] == 0 for entry in entries):
         raise ModelError(
             "no column of these candidates is known to the model",
             cure=f"it was trained on {_names(model)}; train one on logs of this format",
         )
-    rows = pl.concat(frames).join(_places(dataset), on="candidate_id", how="left")
-    first = [name for name in rows.columns if name not in ("source", "line")]
-    rows = rows.select(*first[:3], "source", "line", *first[3:])
+    rows = pl.concat([frame for frame, _ in finished])
+    rows = rows.join(_places(dataset), on="candidate_id", how="left")
+    front = ["task_id", "candidate_id", "sketch_id", "source", "line"]
+    rows = rows.select(*front, pl.exclude(front))
     unreadable = [t for t in wanted if t not in set(readable)]
     warnings = core_warnings((model, validity), [tasks[t] for t in readable])
     return Predictions(rows, entries, unreadable, warnings)
@@ -123,24 +121,24 @@ def _names(model: TrainedModel) -> str:
 class _Scored:
     """One task's candidates as they are scored, sketch by sketch."""
 
-    def __init__(self, model: ThroughputModel, task: Task) -> None:
-        self._model, self._task = model, task
-        self._member, self._leaked = choose_member(model, task)
-        self._trained_on = any(each.saw(task) for each in model.members.values())
-        self._parts: list[pl.DataFrame] = []
-        self._opinions: list[NDArray[np.float64]] = []
-        self._covered = 0.0
-
-    def add(
+    def __init__(
         self,
-        rows: pl.DataFrame,
-        block: FeatureBlock,
+        model: ThroughputModel,
+        task: Task,
         validity: ValidityModel | None,
         weights: dict[str, float],
     ) -> None:
+        self._model, self._task = model, task
+        self._validity, self._weights = validity, weights
+        self._member, self._leaked = model.choose_member(task)
+        self._trained_on = any(each.saw(task) for each in model.members.values())
+        self._parts: list[pl.DataFrame] = []
+        self._opinions: list[Floats] = []
+        self._covered = 0.0
+
+    def add(self, rows: pl.DataFrame, block: FeatureBlock) -> None:
         """Score the candidates of one sketch."""
-        features = align(block, self._model.columns)
-        opinions = self._member.ensemble.opinions(features)
+        opinions = self._member.ensemble.opinions(align(block, self._model.columns))
         self._opinions.append(opinions)
         score = mean_opinion(opinions, self._member.ensemble.weights)
         columns: dict[str, Any] = {
@@ -148,9 +146,11 @@ class _Scored:
             "relative_throughput": np.exp(score),
             "spread": np.std(opinions, axis=0),
         }
-        if validity is not None:
-            columns["failure_probability"] = _failure(validity, self._task, block)
-        self._covered += _coverage(block, weights) * len(rows)
+        if self._validity is not None:
+            columns["failure_probability"] = _failure(self._validity, self._task, block)
+        known = np.isfinite(block.values).any(axis=0)
+        own = np.array([self._weights.get(name, 0.0) for name in block.columns])
+        self._covered += float(own[known].sum()) * len(rows)
         self._parts.append(
             rows.select("task_id", "candidate_id", "sketch_id").with_columns(
                 *(pl.Series(name, values) for name, values in columns.items()),
@@ -163,15 +163,11 @@ class _Scored:
 
     def finish(self) -> tuple[pl.DataFrame, dict[str, Any]]:
         """All rows in the order to measure in, and the task's entry."""
-        preferred = preference(
-            np.concatenate(self._opinions, axis=1), self._member.ensemble.weights
-        )
-        order = np.argsort(-preferred, kind="stable")
-        frame = pl.concat(self._parts)[order]
-        frame = frame.with_row_index("rank", offset=1)
+        opinions = np.concatenate(self._opinions, axis=1)
+        order = np.argsort(-preference(opinions, self._member.ensemble.weights), kind="stable")
+        frame = pl.concat(self._parts)[order].with_row_index("rank", offset=1)
         front = ["task_id", "candidate_id", "sketch_id", "rank"]
-        frame = frame.select(*front, *(name for name in frame.columns if name not in front))
-        return frame, {
+        return frame.select(*front, pl.exclude(front)), {
             "task_id": self._task.task_id,
             "name": task_name(self._task),
             "candidates": frame.height,
@@ -184,13 +180,10 @@ class _Scored:
 
 def choose_member(model: TrainedModel, task: Task) -> tuple[Member, bool]:
     """The member that knows most but never saw a task; else the one that saw all, and ``True``."""
-    try:
-        return pick_member(model.members, task), False
-    except LeakError:
-        return model.members[ALL], True
+    return model.choose_member(task)
 
 
-def column_weights(model: TrainedModel) -> dict[str, float]:
+def _column_weights(model: TrainedModel) -> dict[str, float]:
     """Share of the model's importance in each of its columns; all alike where none is known."""
     known: dict[str, float] = dict(model.manifest.get("importance", {}))
     total = sum(known.values())
@@ -199,14 +192,7 @@ def column_weights(model: TrainedModel) -> dict[str, float]:
     return {name: share / total for name, share in known.items()}
 
 
-def _coverage(block: FeatureBlock, weights: dict[str, float]) -> float:
-    """Share of the weight whose columns have any value in a block."""
-    known = np.isfinite(block.values).any(axis=0)
-    own = np.array([weights.get(name, 0.0) for name in block.columns])
-    return float(own[known].sum())
-
-
-def _failure(validity: ValidityModel, task: Task, block: FeatureBlock) -> NDArray[np.float64]:
+def _failure(validity: ValidityModel, task: Task, block: FeatureBlock) -> Floats:
     extractor = validity.extractor(task)
     if not extractor.supports(task) or not set(block.columns) & set(validity.columns):
         raise ModelError(
@@ -214,7 +200,7 @@ def _failure(validity: ValidityModel, task: Task, block: FeatureBlock) -> NDArra
             f"{task.task_id} does not have",
             cure="train both models with the same extractor",
         )
-    member, _ = choose_member(validity, task)
+    member, _ = validity.choose_member(task)
     return np.asarray(member.ensemble.predict(align(block, validity.columns)))
 
 

@@ -1,4 +1,1 @@
-"""Models on disk, and as a search sees them.
-
-Imports ``training.members`` and ``training.evaluate``.
-"""
+"""Models on disk, and as a search sees them."""

@@ -1,30 +1,153 @@
-"""Trained models from their folders: the one place where replay, live phase and commands load them.
+"""Trained models: members that left tasks out, and a manifest; and the one place that loads them.
 
 A model is named by its folder, or by its name in the workspace (``tuning/models/<name>``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
-from toolkit.errors import ModelError, did_you_mean
-from toolkit.records import content_id
+import numpy as np
+
+from toolkit.errors import LeakError, ModelError, did_you_mean
+from toolkit.features import extractor_named
+from toolkit.features.base import Extractor
+from toolkit.records import Task, content_id
 from toolkit.registry import Registry
-from toolkit.training.trained.store import MANIFEST, read_manifest
+from toolkit.training.members.crossfit import ALL, CrossFit, Judges, Member, pick_member
+from toolkit.training.recipes.recipe import Recipe
+from toolkit.training.table.cores import core_counts
+from toolkit.training.table.gather import Gathered, extractor_for
+from toolkit.training.table.table import Table
+from toolkit.training.trained.store import AGAIN, MANIFEST, load_members, read_manifest, versions
 from toolkit.workspace import Workspace
 
-LOADERS = Registry(
+M = TypeVar("M", bound="TrainedModel")
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """What models of every kind share: a manifest and members."""
+
+    kind: ClassVar[str]
+
+    manifest: Mapping[str, Any]
+    members: Mapping[str, Member]
+
+    @classmethod
+    def load(cls: type[M], folder: Path | str) -> M:
+        """Read a model.
+
+        Raises ``ModelError`` where there is none of this kind, it is damaged, or its columns mean
+        something else here: an extractor that it was trained with has another version.
+        """
+        folder = Path(folder)
+        manifest = read_manifest(folder, cls.kind)
+        for name, version in manifest["extractor_versions"].items():
+            own = extractor_named(name).version
+            if own != version:
+                raise ModelError(
+                    f"was trained with version {version} of the extractor {name!r}, this toolkit "
+                    f"has version {own}",
+                    where=folder,
+                    cure=AGAIN,
+                )
+        return cls(manifest, load_members(folder, manifest))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Feature columns, in the members' order."""
+        return tuple(self.manifest["columns"])
+
+    @property
+    def recipe(self) -> Recipe:
+        """What it was trained by."""
+        return Recipe.model_validate(self.manifest["recipe"])
+
+    def extractor(self, task: Task) -> Extractor:
+        """Return the extractor that this model reads a task's candidates with."""
+        found = extractor_for(self.manifest["extractor"], task)
+        if found is None or found.name not in self.manifest["extractor_versions"]:
+            # A model may be asked about a format that it was not trained on: columns are shared.
+            found = found or extractor_named(next(iter(self.manifest["extractor_versions"])))
+        return found
+
+    def known_task(self, task_id: str) -> Task:
+        """Stand-in for a task of which only the id is known.
+
+        Its workload is looked up among the training tasks, so that a twin of it is left out too.
+        """
+        return Task.stand_in(task_id, self.manifest["tasks"].get(task_id, {}))
+
+    def choose_member(self, task: Task) -> tuple[Member, bool]:
+        """The member that knows most but never saw a task; else who saw all, and ``True``."""
+        try:
+            return pick_member(self.members, task), False
+        except LeakError:
+            return self.members[ALL], True
+
+    def judges(self, table: Table, tasks: Mapping[str, Task]) -> Judges:
+        """For each task of a table the member that knows most but never saw it, with its rows.
+
+        Tasks that every member saw are left out.
+        """
+        found = []
+        for number, task_id in enumerate(table.task_ids):
+            member, leaked = self.choose_member(tasks[task_id])
+            if not leaked:
+                found.append((member, np.flatnonzero(table.task == number)))
+        return found
+
+
+def manifest_of(
+    kind: str,
+    data: Gathered,
+    fitted: CrossFit,
+    metrics: Mapping[str, Any],
+    more_columns: tuple[str, ...],
+) -> dict[str, Any]:
+    """Return what every manifest says: how a model was made, of what, and how it was judged.
+
+    ``more_columns`` names what the members see after the table's columns. Importances are the
+    ones of the member that saw all tasks, highest first, zeros left out.
+    """
+    table, recipe, tasks = data.table, data.recipe, data.tasks()
+    importance = fitted.members[ALL].ensemble.importance()
+    names = [*table.columns, *more_columns]
+    order = np.argsort(-importance, kind="stable")
+    kept = ("format", "workload", "arguments", "target", "extents")
+    return {
+        "kind": kind,
+        "versions": versions(),
+        "extractor": recipe.extractor,
+        "extractor_versions": data.extractors,
+        "columns": list(table.columns),
+        "seed": recipe.seed,
+        "dataset": {"path": str(data.dataset.path), "fingerprint": data.dataset.fingerprint()},
+        "recipe": recipe.model_dump(mode="json"),
+        "metrics": metrics,
+        "importance": {names[i]: float(importance[i]) for i in order if importance[i] > 0},
+        "folds": dict(zip(table.task_ids, fitted.folds.tolist(), strict=True)),
+        "cores": core_counts(tasks.values()),
+        # A task and its twins are known by this.
+        "tasks": {
+            task_id: {name: getattr(task, name) for name in kept} for task_id, task in tasks.items()
+        },
+    }
+
+
+KINDS = Registry(
     "model kind",
     {
-        "throughput": "toolkit.training.tasks.throughput:load_throughput",
-        "mutation": "toolkit.training.tasks.mutation:load_mutation",
-        "validity": "toolkit.training.tasks.validity:load_validity",
+        "throughput": "toolkit.training.tasks.throughput:THROUGHPUT",
+        "mutation": "toolkit.training.tasks.mutation:MUTATION",
+        "validity": "toolkit.training.tasks.validity:VALIDITY",
     },
 )
-"""How each kind of model is read from its folder."""
+"""How each kind of model is trained, judged and loaded (``tasks.trainer.Kind``)."""
 
 
 @dataclass(frozen=True)
@@ -40,20 +163,18 @@ class TrainedModels:
 def load_trained(folders: Sequence[Path | str]) -> TrainedModels:
     """Load models, one of each kind at most; each manifest says of which kind it is.
 
-    Raises
-    ------
-    ModelError
-        Where a folder holds no model, one of an unknown kind, or a second one of a kind.
+    Raises ``ModelError`` where a folder holds no model, one of an unknown kind, or a second one of
+    a kind.
     """
     found: dict[str, Any] = {}
     contents: list[bytes] = []
     for folder in map(Path, folders):
         kind = read_manifest(folder)["kind"]
-        if kind not in LOADERS.names():
+        if kind not in KINDS.names():
             raise ModelError(f"a model of the unknown kind {kind!r}", where=folder / MANIFEST)
         if kind in found:
             raise ModelError(f"two {kind} models", where=folder, cure="give one of each kind")
-        found[kind] = LOADERS.get(kind)(folder)
+        found[kind] = KINDS.get(kind).model.load(folder)
         contents.append((folder / MANIFEST).read_bytes())
     fingerprint = content_id(*sorted(contents)) if contents else ""
     return TrainedModels(**found, fingerprint=fingerprint)
@@ -78,10 +199,7 @@ def default_folders(workspace: Workspace | None = None) -> list[Path]:
 def find_model(name: str | Path | None, kind: str, workspace: Workspace | None = None) -> Path:
     """Folder of a model: a path, a name in the workspace, or (``None``) its latest of that kind.
 
-    Raises
-    ------
-    ModelError
-        When there is none.
+    Raises ``ModelError`` when there is none.
     """
     known = workspace_models(workspace)
     if name is None:

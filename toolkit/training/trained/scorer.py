@@ -6,19 +6,24 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from toolkit.errors import SearchError
 from toolkit.features.base import CandidateGroup, Extractor
-from toolkit.records import Candidate, Sketch, Task
-from toolkit.training.members.crossfit import Member
+from toolkit.records import Candidate, Direction, Sketch, Task, iter_ways
+from toolkit.search.graph import knob_order
+from toolkit.training.arrays import Floats, Ints, Matrix
+from toolkit.training.members.crossfit import pick_member
+from toolkit.training.members.gain_models import predict_gains
 from toolkit.training.members.shortlist import preference
+from toolkit.training.table.neighbours import ANY, DOWN, UP, other_values
 from toolkit.training.table.table import align
+from toolkit.training.trained.loading import TrainedModel
 
 if TYPE_CHECKING:
     from toolkit.search.base import Space
 
 
-def candidate_matrix(candidates: Sequence[Candidate], width: int) -> NDArray[np.int64]:
+def candidate_matrix(candidates: Sequence[Candidate], width: int) -> Ints:
     """Decisions of candidates of one sketch as a matrix, one row each."""
     flat = [part for candidate in candidates for part in candidate.decisions]
     return np.array(flat, dtype=np.int64).reshape(len(candidates), width)
@@ -30,7 +35,7 @@ def candidate_features(
     candidates: Sequence[Candidate],
     extractor: Extractor,
     columns: Sequence[str],
-) -> NDArray[np.float32]:
+) -> Matrix:
     """Features of candidates of any of a task's sketches, in their order, in given columns."""
     known = {sketch.sketch_id: sketch for sketch in sketches}
     result = np.full((len(candidates), len(columns)), np.nan, dtype=np.float32)
@@ -45,34 +50,38 @@ def candidate_features(
     return result
 
 
-class ThroughputScorer:
-    """Scores candidates of one task with a member that never saw it (role ``Scorer``).
+class MemberScorer:
+    """What a member of a model, one that never saw a task, says of the task's candidates.
 
-    Scores are predicted log relative throughput: differences matter, higher is faster.
+    The task is given itself, or by the id it was trained as. Raises ``LeakError`` when every
+    member saw it.
     """
 
-    def __init__(self, member: Member, extractor: Extractor, columns: Sequence[str]) -> None:
-        self._member = member
-        self._extractor = extractor
-        self._columns = tuple(columns)
-        self.training_task_ids = member.training_task_ids
+    def __init__(self, model: TrainedModel, task: Task | str) -> None:
+        if isinstance(task, str):
+            task = model.known_task(task)
+        self._member = pick_member(model.members, task)
+        self._extractor = model.extractor(task)
+        self._columns = model.columns
+        self.training_task_ids = self._member.training_task_ids
 
-    def features(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
+    def features(self, space: Space, candidates: Sequence[Candidate]) -> Matrix:
         """The model's own feature matrix ``(n, d)``: what an online correction may build on."""
         return candidate_features(
             space.task, space.sketches, candidates, self._extractor, self._columns
         )
 
-    def score(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+
+class ThroughputScorer(MemberScorer):
+    """Predicts log relative throughput: differences matter, higher is faster (role ``Scorer``)."""
+
+    def score(self, space: Space, candidates: Sequence[Candidate]) -> Floats:
         """Predicted log relative throughput, one value a candidate."""
         return np.asarray(self._member.ensemble.predict(self.features(space, candidates)))
 
     def preference(
-        self,
-        space: Space,
-        candidates: Sequence[Candidate],
-        bonus: NDArray[np.float64] | float = 0.0,
-    ) -> NDArray[np.float64]:
+        self, space: Space, candidates: Sequence[Candidate], bonus: Floats | float = 0.0
+    ) -> Floats:
         """One value a candidate whose falling order is the one to measure in (``shortlist``).
 
         ``bonus`` is added to all that is predicted of each candidate.
@@ -82,21 +91,12 @@ class ThroughputScorer:
         return preference(opinions + bonus, ensemble.weights)
 
 
-class ValidityScorer:
-    """Probability that candidates of one task fail, by a member that never saw it."""
+class ValidityScorer(MemberScorer):
+    """Probability that candidates fail."""
 
-    def __init__(self, member: Member, extractor: Extractor, columns: Sequence[str]) -> None:
-        self._member = member
-        self._extractor = extractor
-        self._columns = tuple(columns)
-        self.training_task_ids = member.training_task_ids
-
-    def failure(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+    def failure(self, space: Space, candidates: Sequence[Candidate]) -> Floats:
         """Probability in (0, 1) that a candidate fails to build or run, one value each."""
-        features = candidate_features(
-            space.task, space.sketches, candidates, self._extractor, self._columns
-        )
-        return np.asarray(self._member.ensemble.predict(features))
+        return np.asarray(self._member.ensemble.predict(self.features(space, candidates)))
 
 
 class CautiousScorer:
@@ -111,19 +111,112 @@ class CautiousScorer:
         self._scorer = scorer
         self._validity = validity
         self.training_task_ids = scorer.training_task_ids | validity.training_task_ids
+        self.features = scorer.features
 
-    def features(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
-        """The throughput scorer's feature matrix ``(n, d)``."""
-        return self._scorer.features(space, candidates)
-
-    def score(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+    def score(self, space: Space, candidates: Sequence[Candidate]) -> Floats:
         """Log of expected relative throughput, one value a candidate."""
         return self._scorer.score(space, candidates) + self._survival(space, candidates)
 
-    def preference(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+    def preference(self, space: Space, candidates: Sequence[Candidate]) -> Floats:
         """One value a candidate whose falling order is the one to measure in."""
         return self._scorer.preference(space, candidates, self._survival(space, candidates))
 
-    def _survival(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+    def _survival(self, space: Space, candidates: Sequence[Candidate]) -> Floats:
         """Log of the probability that a candidate runs."""
         return np.asarray(np.log1p(-self._validity.failure(space, candidates)))
+
+
+_WAYS = {None: ANY, "up": UP, "down": DOWN}
+
+
+class MutationScorer(MemberScorer):
+    """Expected gains for one task by a member that never saw it (role ``DirectionScorer``).
+
+    In a finite space all gains are computed at the first question, over the neighbours that the
+    space has; in any other each candidate's directions are judged by values that the knob could
+    take. A direction of which nothing is known gains 0. ``temperature`` is the one at which the
+    softmax of gains fits best on tasks that the member does not judge.
+    """
+
+    def __init__(self, model: TrainedModel, task: Task | str) -> None:
+        super().__init__(model, task)
+        self._method: str = model.manifest["recipe"]["mutation"]["method"]
+        self.temperature: float = model.manifest["temperatures"][self._member.name]
+        self._known: dict[str, Floats] = {}
+        self._prepared: int | None = None
+
+    def gains(self, space: Space, candidate: Candidate, directions: Sequence[Direction]) -> Floats:
+        """Expected gain in log latency of each direction; higher is better."""
+        sketch = next(s for s in space.sketches if s.sketch_id == candidate.sketch_id)
+        table = self._table(space, sketch, candidate)
+        numbers = {knob.name: k for k, knob in enumerate(sketch.knobs)}
+        result = np.zeros(len(directions))
+        for place, direction in enumerate(directions):
+            if direction.knob is not None:
+                either, found = table[[ANY, _WAYS[direction.way]], numbers[direction.knob]]
+                found = found if np.isfinite(found) else either
+            else:
+                own = [k for k, knob in enumerate(sketch.knobs) if knob.kind == direction.rule]
+                values = table[ANY, own][np.isfinite(table[ANY, own])]
+                found = values.mean() if len(values) else np.nan
+            result[place] = found if np.isfinite(found) else 0.0
+        return result
+
+    def _table(self, space: Space, sketch: Sketch, candidate: Candidate) -> Floats:
+        """Gains ``(3, knobs)`` of one candidate."""
+        if space.size is not None and self._prepared != id(space):
+            self._prepared = id(space)
+            self._prepare(space)
+        if candidate.candidate_id not in self._known:
+            here = np.array(candidate.decisions, dtype=np.int64)
+            if self._method == "expected":
+                found = self._by_other_values(space, sketch, here)
+            else:
+                found = self._recorded(space, sketch, here[None])[:, 0]
+            self._known[candidate.candidate_id] = found
+        return self._known[candidate.candidate_id]
+
+    def _prepare(self, space: Space) -> None:
+        try:
+            everything = space.candidates()
+        except SearchError:
+            return
+        for sketch in space.sketches:
+            own = [c for c in everything if c.sketch_id == sketch.sketch_id]
+            if own:
+                gains = self._recorded(space, sketch, candidate_matrix(own, sketch.width))
+                for place, candidate in enumerate(own):
+                    self._known[candidate.candidate_id] = gains[:, place]
+
+    def _read(self, group: CandidateGroup) -> Matrix:
+        return align(self._extractor.extract(group), self._columns)
+
+    def _recorded(self, space: Space, sketch: Sketch, decisions: Ints) -> Floats:
+        """Gains ``(3, n, knobs)`` of candidates among each other."""
+        group = CandidateGroup(space.task, sketch, decisions)
+        return predict_gains(self._member, self._method, group, self._read(group))
+
+    def _by_other_values(self, space: Space, sketch: Sketch, here: Ints) -> Floats:
+        """Gains ``(3, knobs)`` of a candidate, averaged over values that each knob could take."""
+        vectors, owners = [here], [-1]
+        for k, knob in enumerate(sketch.knobs):
+            others = other_values(knob, here)
+            vectors += others
+            owners += [k] * len(others)
+        matrix, owner = np.stack(vectors), np.array(owners)
+        group = CandidateGroup(space.task, sketch, matrix)
+        predicted = self._member.ensemble.predict(self._read(group))
+        gain = predicted - predicted[0]
+        result = np.full((3, len(sketch.knobs)), np.nan)
+        for k, knob in enumerate(sketch.knobs):
+            own = np.flatnonzero(owner == k)
+            if len(own) == 0:
+                continue
+            result[ANY, k] = gain[own].mean()
+            if any(iter_ways(knob)):
+                keys = knob_order(knob, matrix[np.append(own, 0)])
+                rank = np.unique(keys, axis=0, return_inverse=True)[1].reshape(-1)
+                for way, side in ((UP, rank[:-1] > rank[-1]), (DOWN, rank[:-1] < rank[-1])):
+                    if side.any():
+                        result[way, k] = gain[own[side]].mean()
+        return result

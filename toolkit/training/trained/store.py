@@ -15,10 +15,9 @@ from toolkit.atomic import write_atomically
 from toolkit.errors import ModelError
 from toolkit.locks import LOCK_FILE
 from toolkit.records import content_id
-from toolkit.training.members.classifier import RuleClassifier
 from toolkit.training.members.crossfit import Member
-from toolkit.training.members.ensemble import Ensemble
-from toolkit.training.trained.failure import FailureEnsemble
+from toolkit.training.members.ensemble import Ensemble, FailureEnsemble
+from toolkit.training.members.gain_models import RuleClassifier
 
 _KINDS: dict[str, Any] = {
     "ensemble": Ensemble,
@@ -28,6 +27,9 @@ _KINDS: dict[str, Any] = {
 
 MANIFEST = "manifest.json"
 MODEL_VERSION = 3
+
+AGAIN = "train it again"
+CHANGED = "damaged: it was changed since it was written"
 
 
 def versions() -> dict[str, str]:
@@ -111,25 +113,18 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
             "there is no model", where=folder, cure=f"toolkit train {kind or 'throughput'}"
         ) from None
     except (OSError, orjson.JSONDecodeError) as error:
-        raise ModelError(f"damaged: {error}", where=path, cure="train it again") from None
+        raise ModelError(f"damaged: {error}", where=path, cure=AGAIN) from None
     if not isinstance(manifest, dict):
-        raise ModelError("damaged: no JSON object", where=path, cure="train it again")
-    if manifest.get("model_version") != MODEL_VERSION:
-        raise ModelError(
-            f"has model version {manifest.get('model_version')}, this toolkit reads "
-            f"{MODEL_VERSION}",
-            where=path,
-            cure="train it again",
-        )
+        raise ModelError("damaged: no JSON object", where=path, cure=AGAIN)
+    version, own = manifest.get("model_version"), manifest.get("kind")
+    if version != MODEL_VERSION:
+        said = f"has model version {version}, this toolkit reads {MODEL_VERSION}"
+        raise ModelError(said, where=path, cure=AGAIN)
     if seal(manifest) != manifest:
+        raise ModelError(CHANGED, where=path, cure=AGAIN)
+    if kind is not None and own != kind:
         raise ModelError(
-            "damaged: it was changed since it was written", where=path, cure="train it again"
-        )
-    if kind is not None and manifest.get("kind") != kind:
-        raise ModelError(
-            f"is a {manifest.get('kind')} model, not a {kind} model",
-            where=path,
-            cure="give the folder of the other",
+            f"is a {own} model, not a {kind} model", where=path, cure="give the folder of the other"
         )
     return manifest
 
@@ -143,8 +138,8 @@ def load_members(folder: Path, manifest: dict[str, Any]) -> dict[str, Member]:
     found = checksums(written)
     for name, checksum in manifest["files"].items():
         if found.get(name) != checksum:
-            what = "damaged: it was changed since it was written" if name in found else "is absent"
-            raise ModelError(what, where=written / name, cure="train it again")
+            what = CHANGED if name in found else "is absent"
+            raise ModelError(what, where=written / name, cure=AGAIN)
     return {
         name: Member(
             name=name,

@@ -1,0 +1,140 @@
+"""The one trainer of all kinds of models: gather, cross-fit, judge on tasks never seen, keep."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from toolkit.datasets import Dataset
+from toolkit.progress import Progress
+from toolkit.results import Result
+from toolkit.training.arrays import Bools, Ints
+from toolkit.training.members.crossfit import Judges, cross_fit
+from toolkit.training.members.fit import check_recipe
+from toolkit.training.recipes.recipe import Recipe
+from toolkit.training.table.cores import core_counts
+from toolkit.training.table.gather import Gathered, gather, networks_of
+from toolkit.training.trained.loading import TrainedModel, manifest_of
+from toolkit.training.trained.store import save_model
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class ModelResult(Result):
+    """What is said of a model of any kind, beside its metrics; ``tasks`` has one row each.
+
+    Of a model that was trained: folds, feature columns, core counts by target kind, its folder. Of
+    one that was evaluated: its kind, and how many tasks were left out as every member saw them.
+    """
+
+    tasks: list[dict[str, Any]]
+    kind: str | None = None
+    n_train_tasks: int | None = None
+    n_leaked_tasks: int | None = None
+    n_folds: int | None = None
+    columns: int | None = None
+    cores: dict[str, list[int]] | None = None
+    out: str | None = None
+    seconds: float | None = None
+
+
+R = TypeVar("R", bound=ModelResult)
+TaskIds = Iterable[str] | None
+
+
+class Kind(Generic[R]):
+    """Description of a kind of model; by default it is an ensemble of what ran."""
+
+    model: type[TrainedModel]
+
+    def gather(
+        self, dataset: Dataset, recipe: Recipe, task_ids: TaskIds, progress: Progress
+    ) -> Gathered:
+        """What it is trained and judged on."""
+        most = recipe.data.table_rows
+        found = gather(dataset, recipe.extractor, task_ids, most=most, progress=progress)
+        return Gathered(dataset, recipe, *found)
+
+    def usable(self, data: Any) -> Bools:
+        """Rows that it may be fitted to."""
+        good: Bools = data.table.good
+        return good
+
+    def fitter(self, data: Any) -> Callable[[Ints, int], Any] | None:
+        """What makes a member of rows, with so many threads; ``None``: an ``Ensemble``."""
+        return None
+
+    def more_columns(self, recipe: Recipe) -> tuple[str, ...]:
+        """Columns that members see after the table's."""
+        return ()
+
+    def judge(
+        self, data: Any, judges: Judges, model: TrainedModel | None
+    ) -> tuple[R, dict[str, Any]]:
+        """Judge tasks by members that never saw them; ``model`` is given where it is trained.
+
+        Returns the figures, and what the manifest of a model in training keeps beside them. Raises
+        ``DatasetError`` when a model is in training and no task can be judged.
+        """
+        raise NotImplementedError
+
+
+def train(
+    kind: Kind[R],
+    dataset: Dataset,
+    recipe: Recipe,
+    out: Path | None,
+    task_ids: TaskIds,
+    threads: int | None,
+    progress: Progress,
+) -> R:
+    """Train, judge on left-out tasks and, where ``out`` is given, keep the model there."""
+    name = kind.model.kind
+    check_recipe(recipe, name)
+    started = time.perf_counter()
+    data = kind.gather(dataset, recipe, task_ids, progress)
+    table, usable = data.table, kind.usable(data)
+    fitted = cross_fit(
+        table,
+        recipe,
+        networks=networks_of(dataset, table.task_ids),
+        keep_all=out is not None,
+        threads=threads,
+        fit=kind.fitter(data),
+        usable=usable,
+        progress=progress,
+    )
+    result, kept = kind.judge(data, fitted.judges(table), None)
+    result = replace(
+        result,
+        n_train_tasks=int((table.counts(usable) >= recipe.data.min_records).sum()),
+        n_folds=len(set(fitted.folds.tolist())),
+        columns=len(table.columns),
+        cores=core_counts(data.tasks().values()),
+    )
+    if out is not None:
+        more = kind.more_columns(recipe)
+        manifest = manifest_of(name, data, fitted, result.to_json(), more)
+        save_model(Path(out), manifest | kept, fitted.members)
+        result = replace(result, out=str(out))
+    return replace(result, seconds=time.perf_counter() - started)
+
+
+def evaluate(
+    kind: Kind[R], folder: Path | str, dataset: Dataset, task_ids: TaskIds, progress: Progress
+) -> R:
+    """Judge a trained model on a dataset, each task by a member that never saw it."""
+    model = kind.model.load(folder)
+    started = time.perf_counter()
+    data = kind.gather(dataset, model.recipe, task_ids, progress)
+    data = replace(data, table=data.table.aligned(model.columns))
+    judges = model.judges(data.table, dataset.tasks())
+    result, _ = kind.judge(data, judges, model)
+    return replace(
+        result,
+        kind=model.kind,
+        n_leaked_tasks=len(data.table.task_ids) - len(judges),
+        seconds=time.perf_counter() - started,
+    )
