@@ -16,6 +16,7 @@ import orjson
 
 from toolkit.atomic import write_atomically
 from toolkit.errors import DatasetError
+from toolkit.locks import LOCK_FILE
 from toolkit.schema import SCHEMA_VERSION
 
 FILE = "dataset.json"
@@ -28,6 +29,28 @@ _PART = re.compile(
     rf"(({'|'.join(KINDS)})/(part|merged)-\d{{6,}}(-\d+)?|(tasks|sketches)-\d{{6,}})\.parquet"
 )
 _DEBRIS = re.compile(rf"\.{re.escape(FILE)}\.\d+\.tmp")
+
+
+def refuse_foreign(folder: Path) -> None:
+    """Refuse a folder with files of somebody else: a dataset has its folder for itself.
+
+    Raises
+    ------
+    DatasetError
+        When it holds anything but what a first run leaves that is killed before its first commit.
+    """
+    if (folder / FILE).exists() or not folder.exists():
+        return
+    for path in folder.iterdir():
+        inside = list(path.iterdir()) if path.name in KINDS and path.is_dir() else [path]
+        for entry in inside:
+            name = entry.relative_to(folder).as_posix()
+            if name != LOCK_FILE and not is_ours(name):
+                raise DatasetError(
+                    f"not empty, and no dataset: it holds {name}",
+                    where=folder,
+                    cure="name a new folder, or an empty one, with --dataset",
+                )
 
 
 def is_part(name: str) -> bool:
@@ -104,6 +127,11 @@ class Manifest:
     space_sizes: dict[str, int] = field(default_factory=dict)
     settled: bool = True
 
+    def of(self, kind: Kind) -> list[Part]:
+        """The parts of a kind."""
+        parts: list[Part] = getattr(self, kind)
+        return parts
+
     def parts(self) -> list[Part]:
         """All files that belong to the dataset."""
         tables = [part for part in (self.tasks, self.sketches) if part is not None]
@@ -174,10 +202,10 @@ def _contradiction(manifest: Manifest) -> str | None:
         return "a source is not described as it should be"
     names = [part.file for part in manifest.parts()]
     for kind in KINDS:
-        for part in getattr(manifest, kind):
+        for part in manifest.of(kind):
             if not (is_part(part.file) and part.file.startswith(f"{kind}/")):
                 return f"{part.file!r} is no file of {kind}"
-        rows = sum(part.rows for part in getattr(manifest, kind))
+        rows = sum(part.rows for part in manifest.of(kind))
         if rows != sum(getattr(source, kind) for source in manifest.sources):
             return f"parts and sources disagree on the number of {kind}"
     for table in (manifest.tasks, manifest.sketches):

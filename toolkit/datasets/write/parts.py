@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -21,8 +22,6 @@ from toolkit.logs.rows.rows import SCHEMA as ROWS
 
 ROW_GROUP_BYTES = 48 * 2**20
 """Rows wait in memory until they make a row group of about this size."""
-
-_PLACE = {"source_id": pa.string(), "order": pa.int64()}
 
 RECORDS = pa.schema(
     [
@@ -47,18 +46,9 @@ REJECTED = pa.schema(
 )
 """``toolkit.schema.REJECTED`` in Arrow's words."""
 
-_REPEATING = (
-    "task_id",
-    "sketch_id",
-    "source_id",
-    "format",
-    "format_version",
-    "tvm_version",
-    "state",
-    "reason",
-    "path",
-    "decisions.list.element",
-)
+_IDS = ("task_id", "sketch_id", "source_id")
+_WORDS = ("format", "format_version", "tvm_version", "state", "reason", "path")
+_REPEATING = (*_IDS, *_WORDS, "decisions.list.element")
 """Columns of few different values, by their paths in the file."""
 
 
@@ -66,9 +56,7 @@ class PartWriter:
     """Writes one part; until ``finish`` it is a file that no manifest names."""
 
     def __init__(self, folder: Path, name: str, schema: Any) -> None:
-        self._path = folder / name
-        self._name = name
-        self._schema = schema
+        self._path, self._name, self._schema = folder / name, name, schema
         self._waiting: list[Any] = []
         self._bytes = 0
         self._sources: dict[str, None] = {}
@@ -79,9 +67,9 @@ class PartWriter:
     def add(self, table: Any, *source_ids: str) -> None:
         """Append rows, which are of these sources."""
         self._waiting.append(table)
-        self._bytes += table.nbytes
         self._sources.update(dict.fromkeys(source_ids))
         self.rows += len(table)
+        self._bytes += table.nbytes
         if self._bytes >= ROW_GROUP_BYTES:
             self._write()
 
@@ -125,7 +113,7 @@ class PartWriter:
                 self._path.unlink()
 
     @contextlib.contextmanager
-    def _guard(self) -> Any:
+    def _guard(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -133,8 +121,8 @@ class PartWriter:
             raise cannot_write(self._path, error) from None
 
 
-def write_frame(folder: Path, name: str, frame: Any) -> Part:
-    """Write a small table (a polars frame) and bring it to disk."""
+def write_frame(folder: Path, name: str, frame: pl.DataFrame) -> Part:
+    """Write a small table and bring it to disk."""
     table = frame.to_arrow()
     writer = PartWriter(folder, name, table.schema)
     writer.add(table)
@@ -152,28 +140,14 @@ def placed(rows: Any, source: Source) -> Any:
 
 def rejected(result: BlockResult, source: Source) -> Any:
     """Rows of a source's rejected lines."""
-    lines, offsets, reasons, contents = zip(*result.rejected, strict=True)
-    count = len(lines)
-    columns = [
-        pa.repeat(pa.scalar(source.source_id), count),
-        pa.repeat(pa.scalar(source.path), count),
-        pa.array(lines, pa.int64()),
-        pa.array(offsets, pa.int64()),
-        pa.array(reasons, pa.string()),
-        pa.array(contents, pa.binary()),
-    ]
-    return pa.table(columns, schema=REJECTED)
+    count = len(result.rejected)
+    whose = [source.source_id] * count, [source.path] * count
+    columns = [*whose, *zip(*result.rejected, strict=True)]
+    return pa.table(dict(zip(REJECTED.names, columns, strict=True)), schema=REJECTED)
 
 
-def tables(path: Path) -> Iterator[Any]:
-    """The row groups of a part."""
+def row_groups(path: Path, columns: list[str] | None = None) -> Iterator[Any]:
+    """The row groups of a part, or some of their columns."""
     with pq.ParquetFile(path) as file:
         for group in range(file.num_row_groups):
-            yield file.read_row_group(group)
-
-
-def column(path: Path, name: str) -> Iterator[Any]:
-    """One column of a part, a row group at a time."""
-    with pq.ParquetFile(path) as file:
-        for group in range(file.num_row_groups):
-            yield file.read_row_group(group, columns=[name])[name]
+            yield file.read_row_group(group, columns=columns)

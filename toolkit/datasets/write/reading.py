@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
 
 from toolkit.datasets.manifest import Source
-from toolkit.datasets.write.report import SourceReport
+from toolkit.datasets.write.report import COUNTS, SourceReport
 from toolkit.datasets.write.sources import LogFile
 from toolkit.datasets.write.store import Store
 from toolkit.errors import LogError
@@ -40,16 +41,11 @@ class SourceReading:
     """Gives the blocks of one source that are new, and takes in their results."""
 
     def __init__(
-        self,
-        store: Store,
-        source: Source,
-        settings: SourceSettings,
-        file: LogFile,
-        marks: Marks,
+        self, store: Store, source: Source, settings: SourceSettings, file: LogFile, marks: Marks
     ) -> None:
-        self.source, self.settings = source, settings
-        self.entry = SourceReport(str(file.place), file.kind, "read")
-        self.place = file.place
+        self.source, self.settings, self.place = source, settings, file.place
+        self.outcome, self.message = "read", ""
+        self._reasons: Counter[str] = Counter()
         self._store, self._marks = store, marks
         self._plain = file.place.member is None and not is_compressed(file.place.path)
         # A compressed file is hashed as it lies on disk; a plain one while it is read.
@@ -86,7 +82,7 @@ class SourceReading:
             with self.place.open() as stream:
                 yield from self._blocks_of(stream)
         except LogError as error:
-            self.entry.outcome, self.entry.message = "damaged", error.what
+            self.outcome, self.message = "damaged", error.what
 
     def _start_anew(self) -> None:
         self._store.forget(self.source)
@@ -159,9 +155,7 @@ class SourceReading:
         else:
             self._stand(mark)
             source.open_end = not block.complete
-        reasons = self.entry.reasons
-        for rejected in result.rejected:
-            reasons[rejected.reason] = reasons.get(rejected.reason, 0) + 1
+        self._reasons.update(rejected.reason for rejected in result.rejected)
         self._store.manifest.space_sizes.update(result.space_sizes)
 
     def _stand(self, mark: Mark) -> None:
@@ -169,18 +163,24 @@ class SourceReading:
         self.source.consumed_sha256 = mark.digest.hexdigest()
         self._last = mark
 
-    def finish(self) -> None:
-        """Close the books of this source."""
-        source, entry = self.source, self.entry
+    def finish(self) -> SourceReport:
+        """Close the books of this source, and say what became of it."""
+        source = self.source
         source.sha256 = self._sha256 or self._digest.hexdigest()
         source.finished = True
         if self._plain and self._last is not None:
             self._marks[source.source_id] = self._last
-        self._store.changed()
-        entry.lines, entry.records, entry.duplicates, entry.rejected = (
-            now - then for now, then in zip(_counts(source), self._before, strict=True)
+        self._store.changed = True
+        counts = zip(COUNTS, _counts(source), self._before, strict=True)
+        return SourceReport(
+            path=str(self.place),
+            format=source.format,
+            outcome=self.outcome,
+            **{name: now - before for name, now, before in counts},
+            message=self.message or None,
+            reasons=dict(sorted(self._reasons.items())),
         )
 
 
-def _counts(source: Source) -> tuple[int, int, int, int]:
-    return source.lines, source.records, source.duplicates, source.rejected
+def _counts(source: Source) -> list[int]:
+    return [getattr(source, name) for name in COUNTS]

@@ -43,70 +43,71 @@ class LogFile:
 
 
 def discover(
-    paths: Iterable[str | Path], machine: str | None, path_rule: re.Pattern[str] | None
+    paths: Iterable[str | Path], machine: str | None, rule: re.Pattern[str] | None
 ) -> list[LogFile]:
     """Find and recognise all files that paths name: folders and archives are walked.
+
+    ``rule`` is searched in every path; its groups become labels.
 
     Raises
     ------
     LogError
         When a path does not exist.
     """
-    finder = _Finder(machine, path_rule)
-    return [file for found in find_logs(paths) for file in finder.look(found)]
+    files = [file for found in find_logs(paths) for file in _look(found)]
+    for file in files:
+        if file.kind == FOREIGN:
+            continue
+        file.machine, file.ruled = machine, rule is not None
+        if rule is not None and (match := rule.search(_text(file.place))):
+            file.labels = {k: v for k, v in match.groupdict().items() if v is not None}
+            named = file.labels.pop("machine", None)
+            file.machine = machine or named
+    return files
 
 
-class _Finder:
-    def __init__(self, machine: str | None, path_rule: re.Pattern[str] | None) -> None:
-        self._machine, self._rule = machine, path_rule
+def _text(place: Place) -> str:
+    return place.path.as_posix() if place.member is None else f"{place.path}/{place.member}"
 
-    def look(self, found: Found) -> Iterator[LogFile]:
-        """Recognise a file, or the members of an archive."""
-        path = found.path
-        if found.trouble:
-            yield LogFile(Place(path), FOREIGN, trouble=found.trouble)
-            return
+
+def _look(found: Found) -> Iterator[LogFile]:
+    """Recognise a file, or the members of an archive."""
+    path, trouble = found.path, found.trouble
+    if not trouble:
         try:
             with open_log(path) as stream:
                 head = read_head(stream)
         except LogError as error:
-            yield LogFile(Place(path), FOREIGN, trouble=error.what)
-        except (OSError, *DecompressionErrors) as error:
-            yield LogFile(Place(path), FOREIGN, trouble=f"cannot be read: {error}")
-        else:
-            if is_archive(head):
-                yield from self._unpack(path)
-            else:
-                yield self._file(Place(path), head)
-
-    def _unpack(self, path: Path) -> Iterator[LogFile]:
-        archive = Archive(path)
-        heads: dict[str, LogFile] = {}
-        trouble: str | None = None
-        try:
-            for name, head, why in archive.members(read_head):
-                file = self._file(Place(path, name, archive), head)
-                if why:
-                    file.kind, file.trouble = FOREIGN, why
-                heads[name] = file
-        except LogError as error:
             trouble = error.what
-        beside = tuple(heads)
-        digest = file_sha256(path)
-        for name, file in heads.items():
-            file.place = Place(path, name, archive, beside)
-            file.__dict__["sha256"] = digest
-            yield file
-        if trouble:
-            yield LogFile(Place(path), FOREIGN, trouble=trouble)
+        except (OSError, *DecompressionErrors) as error:
+            trouble = f"cannot be read: {error}"
+    if trouble:
+        yield LogFile(Place(path), FOREIGN, trouble=trouble)
+    elif is_archive(head):
+        yield from _unpack(path)
+    else:
+        yield _recognised(Place(path), head)
 
-    def _file(self, place: Place, head: bytes) -> LogFile:
-        labels: dict[str, str] = {}
-        text = place.path.as_posix() if place.member is None else f"{place.path}/{place.member}"
-        if self._rule is not None and (match := self._rule.search(text)):
-            labels = {k: v for k, v in match.groupdict().items() if v is not None}
-        named = labels.pop("machine", None)
-        kind = detect(head, place.name)
-        trouble = why_foreign(head) if kind == FOREIGN else None
-        machine = self._machine or named
-        return LogFile(place, kind, labels, machine, trouble, ruled=self._rule is not None)
+
+def _unpack(path: Path) -> Iterator[LogFile]:
+    archive, trouble = Archive(path), None
+    files: dict[str, LogFile] = {}
+    try:
+        for name, head, why in archive.members(read_head):
+            files[name] = _recognised(Place(path, name, archive), head)
+            if why:
+                files[name].kind, files[name].trouble = FOREIGN, why
+    except LogError as error:
+        trouble = error.what
+    digest = file_sha256(path)
+    for name, file in files.items():
+        file.place = Place(path, name, archive, beside=tuple(files))
+        file.__dict__["sha256"] = digest
+        yield file
+    if trouble:
+        yield LogFile(Place(path), FOREIGN, trouble=trouble)
+
+
+def _recognised(place: Place, head: bytes) -> LogFile:
+    kind = detect(head, place.name)
+    return LogFile(place, kind, trouble=why_foreign(head) if kind == FOREIGN else None)
