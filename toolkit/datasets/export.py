@@ -30,11 +30,6 @@ class ExportReport(Result):
     left_out: int
 
 
-def written_formats() -> list[str]:
-    """Names of the formats that can be written."""
-    return [name for name in FORMATS.names() if format_named(name).writes != frozenset()]
-
-
 def export(
     dataset: Dataset,
     out: str | Path,
@@ -53,7 +48,7 @@ def export(
         A file for ``autotvm`` (0.2) and ``ansor`` (v0.6); a folder for ``metaschedule`` (a
         database), ``t4`` and ``kernel-tuner`` (a file a task and sketch).
     format
-        A name of ``written_formats``; by default the one that the selected records have. Records of
+        A format that can be written; by default the one that the selected records have. Records of
         other formats are counted and left out.
     force
         Whether files that exist are written over (see ``check_targets``).
@@ -64,7 +59,7 @@ def export(
         When the format is unknown, no selected record can be written in it, none was named
         and the records have several, or a file must not or cannot be written.
     """
-    known = written_formats()
+    known = [name for name in FORMATS.names() if format_named(name).writes != frozenset()]
     if format is not None and format not in known:
         raise DatasetError(
             f"no export format is called {format!r}", cure=did_you_mean(format, known)

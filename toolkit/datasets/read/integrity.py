@@ -39,14 +39,8 @@ def file_sha256(path: Path) -> str:
 
 
 def verify(folder: Path, part: Part, *, content: bool = True) -> Path:
-    """Compare a part's size, and its content, with what the manifest says; return its path.
-
-    Raises
-    ------
-    FileNotFoundError
-        When there is no such file.
-    DatasetError
-        When it is not what was written.
+    """Return a part's path; raise ``DatasetError`` where its size or content is not what was
+    written, ``FileNotFoundError`` where it is missing.
     """
     path = folder / part.file
     try:
@@ -122,12 +116,7 @@ def open_tables(folder: Path) -> tuple[Manifest, Tables]:
     """Open the last commit's ``records``, ``rejected``, ``tasks`` and ``sketches``.
 
     Frames hold their files open, which outlast whatever a writer does. A newer commit is taken
-    where a writer removes files meanwhile.
-
-    Raises
-    ------
-    DatasetError
-        When there is no dataset, or it is damaged.
+    where a writer removes files meanwhile. Raises as ``manifest.load`` and ``verify`` do.
     """
     manifest = manifests.load(folder)
     while True:

@@ -22,13 +22,8 @@ SUFFIXES = (".parquet", ".csv", ".json")
 
 
 def check_targets(targets: Iterable[Path], dataset: Dataset, *, force: bool = False) -> None:
-    """Refuse targets whose writing would lose data; ``force`` allows files that exist otherwise.
-
-    Raises
-    ------
-    DatasetError
-        When a target is inside a dataset's folder, a log that ``dataset`` was read from, or a
-        file that exists.
+    """Refuse targets whose writing would lose data: inside a dataset's folder, a log that
+    ``dataset`` was read from, or (without ``force``) a file that exists.
     """
     sources = {source.source_id for source in dataset.manifest.sources}
     paths = [source.path.partition("::") for source in dataset.manifest.sources]
@@ -50,13 +45,7 @@ def check_targets(targets: Iterable[Path], dataset: Dataset, *, force: bool = Fa
 
 
 def check_rows_target(path: Path, dataset: Dataset, *, force: bool = False) -> None:
-    """Refuse a file that rows must not be written to: before they are computed.
-
-    Raises
-    ------
-    ToolkitError
-        For a suffix that names no format, and as ``check_targets`` does.
-    """
+    """Refuse a file that rows must not be written to, before they are computed."""
     _check_suffix(path)
     check_targets([path], dataset, force=force)
 

@@ -13,8 +13,7 @@ from typing import Any
 
 from toolkit.datasets.write.reading import Marks
 from toolkit.datasets.write.report import IngestReport, SourceReport
-from toolkit.datasets.write.run import read_into
-from toolkit.datasets.write.sources import LogFile, discover
+from toolkit.datasets.write.run import LogFile, discover, read_into
 from toolkit.datasets.write.store import writing_store
 from toolkit.errors import LogError, ToolkitError
 from toolkit.logs.files.files import find_logs, shown

@@ -13,38 +13,27 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from toolkit import schema
 from toolkit.atomic import sync_folder
 from toolkit.datasets.manifest import Part, Source, cannot_write
 from toolkit.datasets.read.integrity import file_sha256
 from toolkit.logs.rows.columns import numeric, repeated
 from toolkit.logs.rows.results import BlockResult
-from toolkit.logs.rows.rows import SCHEMA as ROWS
 
 ROW_GROUP_BYTES = 48 * 2**20
 """Rows wait in memory until they make a row group of about this size."""
 
-RECORDS = pa.schema(
-    [
-        *list(ROWS)[:4],
-        pa.field("source_id", pa.string()),
-        ROWS.field("line"),
-        pa.field("order", pa.int64()),
-        *list(ROWS)[5:],
-    ]
-)
-"""``toolkit.schema.RECORDS`` in Arrow's words."""
-
-REJECTED = pa.schema(
-    [
-        ("source_id", pa.string()),
-        ("path", pa.string()),
-        ("line", pa.int64()),
-        ("byte_offset", pa.int64()),
-        ("reason", pa.string()),
-        ("content", pa.binary()),
-    ]
-)
-"""``toolkit.schema.REJECTED`` in Arrow's words."""
+_ARROW = {
+    pl.String(): pa.string(),
+    pl.Binary(): pa.binary(),
+    pl.Int32(): pa.int32(),
+    pl.Int64(): pa.int64(),
+    pl.Float64(): pa.float64(),
+    pl.List(pl.Int64()): pa.list_(pa.int64()),
+    pl.List(pl.Float64()): pa.list_(pa.float64()),
+}
+RECORDS = pa.schema([(name, _ARROW[kind]) for name, kind in schema.RECORDS.items()])
+REJECTED = pa.schema([(name, _ARROW[kind]) for name, kind in schema.REJECTED.items()])
 
 _IDS = ("task_id", "sketch_id", "source_id")
 _WORDS = ("format", "format_version", "tvm_version", "state", "reason", "path")

@@ -1,26 +1,127 @@
-"""Files → blocks → results in order → store."""
+"""Paths → files, recognised and labelled → blocks → results in order → store."""
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import NamedTuple
 
+from toolkit.datasets.read.integrity import file_sha256
 from toolkit.datasets.write.reading import Mark, Marks, SourceReading
 from toolkit.datasets.write.report import SourceReport
-from toolkit.datasets.write.sources import LogFile
 from toolkit.datasets.write.store import Store
 from toolkit.errors import LogError
-from toolkit.logs.files.files import LineBlock
+from toolkit.logs.files.archives import Archive, is_archive
+from toolkit.logs.files.files import (
+    DecompressionErrors,
+    Found,
+    LineBlock,
+    find_logs,
+    is_compressed,
+    open_log,
+)
 from toolkit.logs.files.places import Place
 from toolkit.logs.formats import format_named
-from toolkit.logs.read.detect import SIDECAR, WHY_NOT
+from toolkit.logs.read.detect import FOREIGN, SIDECAR, WHY_NOT, detect, read_head, why_foreign
 from toolkit.logs.read.pool import Blocks, SourceSettings
 from toolkit.logs.rows.base import BadLine
 from toolkit.logs.rows.format import Beside, DocumentFormat, LineFormat
 from toolkit.logs.rows.results import BlockResult, no_garbage_collection
 from toolkit.records import content_id
+
+
+@dataclass
+class LogFile:
+    """One file that was asked for, or one of an archive that was.
+
+    ``ruled`` says that a rule on the path was given: without one, labels that are known stay.
+    """
+
+    place: Place
+    kind: str
+    labels: dict[str, str] = field(default_factory=dict)
+    machine: str | None = None
+    trouble: str | None = None
+    ruled: bool = False
+
+    @property
+    def source_id(self) -> str:
+        """Identity of the file in a dataset: its resolved path."""
+        return content_id("source", self.place.identity)
+
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 of the file (of an archive: the whole) as it lies on disk."""
+        return file_sha256(self.place.path)
+
+
+def discover(
+    paths: Iterable[str | Path], machine: str | None, rule: re.Pattern[str] | None
+) -> list[LogFile]:
+    """Find and recognise all files that paths name: folders and archives are walked.
+
+    ``rule`` is searched in every path; its groups become labels. Raises as ``find_logs`` does.
+    """
+    files = [file for found in find_logs(paths) for file in _look(found)]
+    for file in files:
+        if file.kind == FOREIGN:
+            continue
+        file.machine, file.ruled = machine, rule is not None
+        path, member = file.place.path, file.place.member
+        text = path.as_posix() if member is None else f"{path}/{member}"
+        if rule is not None and (match := rule.search(text)):
+            file.labels = {k: v for k, v in match.groupdict().items() if v is not None}
+            named = file.labels.pop("machine", None)
+            file.machine = machine or named
+    return files
+
+
+def _look(found: Found) -> Iterator[LogFile]:
+    """Recognise a file, or the members of an archive."""
+    path, trouble = found.path, found.trouble
+    if not trouble:
+        try:
+            with open_log(path) as stream:
+                head = read_head(stream)
+        except LogError as error:
+            trouble = error.what
+        except (OSError, *DecompressionErrors) as error:
+            trouble = f"cannot be read: {error}"
+    if trouble:
+        yield LogFile(Place(path), FOREIGN, trouble=trouble)
+    elif is_archive(head):
+        yield from _unpack(path)
+    else:
+        yield _recognised(Place(path), head)
+
+
+def _unpack(path: Path) -> Iterator[LogFile]:
+    archive, trouble = Archive(path), None
+    files: dict[str, LogFile] = {}
+    try:
+        for name, head, why in archive.members(read_head):
+            files[name] = _recognised(Place(path, name, archive), head)
+            if why:
+                files[name].kind, files[name].trouble = FOREIGN, why
+    except LogError as error:
+        trouble = error.what
+    digest, beside = file_sha256(path), tuple(files)
+    for name, file in files.items():
+        file.place = Place(path, name, archive, beside)
+        file.__dict__["sha256"] = digest
+        yield file
+    if trouble:
+        yield LogFile(Place(path), FOREIGN, trouble=trouble)
+
+
+def _recognised(place: Place, head: bytes) -> LogFile:
+    kind = detect(head, place.name)
+    return LogFile(place, kind, trouble=why_foreign(head) if kind == FOREIGN else None)
 
 
 class _Block(NamedTuple):
@@ -110,8 +211,10 @@ def _open(
         store.forget(source)
     source.format, source.context, source.size = file.kind, context, size
     source.machine, source.labels = machine, labels
-    settings = SourceSettings(file.kind, machine, beside)
-    return SourceReading(store, source, settings, file, marks)
+    # A compressed file is hashed as it lies on disk; a plain one while it is read.
+    plain = file.place.member is None and not is_compressed(file.place.path)
+    settings, sha256 = SourceSettings(file.kind, machine, beside), "" if plain else file.sha256
+    return SourceReading(store, source, settings, file.place, sha256, marks)
 
 
 def _lines(reading: SourceReading, blocks: Blocks) -> Iterator[_Block]:

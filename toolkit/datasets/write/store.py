@@ -51,12 +51,8 @@ T = TypeVar("T")
 def writing_store(folder: Path) -> Iterator[Store]:
     """Open a dataset for writing by this process alone; a second writer waits for the first.
 
-    At the end all is committed; after an error what was not committed is removed.
-
-    Raises
-    ------
-    DatasetError
-        When the folder holds anything that is no dataset, is damaged, or cannot be written.
+    At the end all is committed; after an error what was not committed is removed. Raises
+    ``DatasetError`` where the folder is no dataset, is damaged, or cannot be written.
     """
     with ExitStack() as stack:
         try:
