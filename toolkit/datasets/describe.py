@@ -10,6 +10,7 @@ import polars as pl
 from toolkit.datasets.analysis.analyse import analyse
 from toolkit.datasets.analysis.result import Backtest, Noise, SketchKnob, StateTime, Tuners
 from toolkit.datasets.read.open import Dataset
+from toolkit.datasets.tables import tasks_frame
 from toolkit.records import Task
 from toolkit.results import Result
 
@@ -50,7 +51,19 @@ class DatasetSummary(Result):
 
 def describe(dataset: Dataset) -> DatasetSummary:
     """Summarise a dataset."""
-    rows = _count_tasks(dataset)
+    rows = (
+        dataset.records(["task_id", "candidate_id", "sketch_id", "state", "latency_s"])
+        .group_by("task_id")
+        .agg(
+            records=pl.len(),
+            candidates=pl.col("candidate_id").n_unique(),
+            sketches=pl.col("sketch_id").n_unique(),
+            failed=(pl.col("state") != "ok").sum(),
+            best_latency_s=pl.col("latency_s").min(),
+        )
+        .sort(["records", "task_id"], descending=[True, False])
+        .collect()
+    )
     enumerated = dataset.enumerated()
     found = analyse(dataset, enumerated)
     states = dataset.records(["state"]).group_by("state").len().sort("len", descending=True)
@@ -63,6 +76,15 @@ def describe(dataset: Dataset) -> DatasetSummary:
     sources = dataset.sources()
     reasons = dataset.rejected().group_by("reason").len().sort(["len", "reason"], descending=True)
     tasks = dataset.tasks()
+    machines = (
+        tasks_frame(tasks.values())
+        .join(rows, on="task_id")
+        .group_by("machine", "target_kind")
+        .agg(pl.col("records").sum(), tasks=pl.len())
+        .sort("machine", "target_kind", nulls_last=True)
+        .sort("records", descending=True, maintain_order=True)
+    )
+    own = ("workload", "format", "target", "target_kind", "machine", "hardware")
     figures = ("verdicts", "backtest", "timed_share", "noise", "tuners")
     return DatasetSummary(
         dataset=str(dataset.path),
@@ -76,7 +98,7 @@ def describe(dataset: Dataset) -> DatasetSummary:
         failed=int(rows["failed"].sum()),
         formats=formats.collect().to_dicts(),
         states=dict(states.collect().iter_rows()),
-        machines=_machines(rows, tasks),
+        machines=machines.to_dicts(),
         rejected_reasons=dict(reasons.iter_rows()),
         sources=sources.to_dicts(),
         measuring_s=getattr(found, "seconds", None),
@@ -85,31 +107,15 @@ def describe(dataset: Dataset) -> DatasetSummary:
         **{name: getattr(found, name, None) for name in figures},
         tasks=[
             {
-                **_identity(tasks[row["task_id"]]),
+                "task_id": row["task_id"],
+                "name": task_name(tasks[row["task_id"]]),
+                **{name: getattr(tasks[row["task_id"]], name) for name in own},
                 **row,
                 "enumerated": enumerated[row["task_id"]],
                 **(found.tasks[row["task_id"]] if found else {}),
             }
             for row in rows.iter_rows(named=True)
         ],
-    )
-
-
-def _count_tasks(dataset: Dataset) -> pl.DataFrame:
-    """Counts of each task, most records first."""
-    columns = ["task_id", "candidate_id", "sketch_id", "state", "latency_s"]
-    return (
-        dataset.records(columns)
-        .group_by("task_id")
-        .agg(
-            records=pl.len(),
-            candidates=pl.col("candidate_id").n_unique(),
-            sketches=pl.col("sketch_id").n_unique(),
-            failed=(pl.col("state") != "ok").sum(),
-            best_latency_s=pl.col("latency_s").min(),
-        )
-        .sort(["records", "task_id"], descending=[True, False])
-        .collect()
     )
 
 
@@ -129,25 +135,6 @@ def best_so_far(dataset: Dataset) -> list[dict[str, Any]]:
         .collect()
     )
     return [{"name": task_name(tasks[row["task_id"]]), **row} for row in rows.iter_rows(named=True)]
-
-
-def _machines(rows: pl.DataFrame, tasks: dict[str, Task]) -> list[dict[str, Any]]:
-    """Records and tasks by machine; the machine is null where nobody named it."""
-    counts: dict[tuple[str | None, str], list[int]] = {}
-    for task_id, records in rows.select("task_id", "records").iter_rows():
-        task = tasks[task_id]
-        counts.setdefault((task.machine, task.target_kind), []).append(records)
-    ordered = sorted(counts.items(), key=lambda item: (-sum(item[1]), str(item[0])))
-    return [
-        {"machine": machine, "target_kind": kind, "records": sum(records), "tasks": len(records)}
-        for (machine, kind), records in ordered
-    ]
-
-
-def _identity(task: Task) -> dict[str, Any]:
-    names = ("workload", "format", "target", "target_kind", "machine", "hardware")
-    own = {name: getattr(task, name) for name in names}
-    return {"task_id": task.task_id, "name": task_name(task), **own}
 
 
 def task_name(task: Task) -> str:

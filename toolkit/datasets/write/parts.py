@@ -1,10 +1,16 @@
-"""Parquet parts, written row group by row group so that memory stays bounded."""
+"""Parquet parts: written row group by row group, and which record is whose.
+
+A record that several lines hold is the first line's, of the first source by path; the other lines
+are its duplicates. They are kept apart, so that the record stays when the source that it was read
+from is rewritten. What a dataset holds then depends on what its sources hold, not on the order in
+which they came and changed.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +21,7 @@ import pyarrow.parquet as pq
 
 from toolkit import schema
 from toolkit.atomic import sync_folder
-from toolkit.datasets.manifest import Part, Source, cannot_write
+from toolkit.datasets.manifest import Manifest, Part, Source, cannot_write
 from toolkit.datasets.read.integrity import file_sha256
 from toolkit.logs.rows.columns import numeric, repeated
 from toolkit.logs.rows.results import BlockResult
@@ -140,3 +146,46 @@ def row_groups(path: Path, columns: list[str] | None = None) -> Iterator[Any]:
     with pq.ParquetFile(path) as file:
         for group in range(file.num_row_groups):
             yield file.read_row_group(group, columns=columns)
+
+
+LINE = ["source_id", "line"]
+"""What tells one line of a dataset from all others."""
+
+
+def place(source: Source) -> tuple[list[str], str]:
+    """What sources are ordered by: as folders are walked."""
+    return source.path.split("/"), source.source_id
+
+
+def exchange(folder: Path, manifest: Manifest) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Find the lines that have changed places since the dataset was last settled.
+
+    First those whose duplicate becomes the record, then those whose record becomes a duplicate;
+    columns record_id, source_id and line.
+    """
+    columns = ["record_id", *LINE]
+    claims = _scan(folder, manifest.duplicates).select(columns).collect()
+    owned = claims.clear()
+    if manifest.records:
+        records = _scan(folder, manifest.records).select(columns)
+        owned = records.join(claims.lazy(), on="record_id", how="semi").collect()
+    order = {s.source_id: n for n, s in enumerate(sorted(manifest.sources, key=place))}
+    first = (
+        pl.concat([claims.with_columns(owns=False), owned.with_columns(owns=True)])
+        .sort(pl.col("source_id").replace_strict(order), "line")
+        .unique("record_id", keep="first", maintain_order=True)
+    )
+    promoted = first.filter(~pl.col("owns")).drop("owns")
+    return promoted, owned.join(promoted, on="record_id", how="semi")
+
+
+def in_use(folder: Path, manifest: Manifest, column: str) -> set[str]:
+    """Ids of tasks or sketches that some line of the dataset has."""
+    parts = [*manifest.records, *manifest.duplicates]
+    if not parts:
+        return set()
+    return set(_scan(folder, parts).select(pl.col(column).unique()).collect()[column])
+
+
+def _scan(folder: Path, parts: Sequence[Part]) -> pl.LazyFrame:
+    return pl.scan_parquet([folder / part.file for part in parts])

@@ -19,17 +19,9 @@ from toolkit.datasets import manifest as manifests
 from toolkit.datasets.manifest import KINDS, Kind, Manifest, Part, Source
 from toolkit.datasets.read.integrity import missing, verify, verify_on_opening
 from toolkit.datasets.tables import read_sketches, read_tasks, sketches_frame, tasks_frame
-from toolkit.datasets.write.parts import (
-    RECORDS,
-    REJECTED,
-    PartWriter,
-    placed,
-    rejected,
-    row_groups,
-    write_frame,
-)
+from toolkit.datasets.write import parts
+from toolkit.datasets.write.parts import LINE, PartWriter, place
 from toolkit.datasets.write.record_index import RecordIndex
-from toolkit.datasets.write.settling import LINE, exchange, in_use, place
 from toolkit.errors import DatasetError
 from toolkit.locks import writing
 from toolkit.logs.rows.identity import merge_sketches, merge_tasks
@@ -41,8 +33,6 @@ PART_ROWS = 500_000
 
 SMALL_ROWS, MANY_SMALL = 25_000, 16
 """So many parts below so many rows, side by side, are merged into one."""
-
-_SCHEMAS: dict[Kind, Any] = {"records": RECORDS, "duplicates": RECORDS, "rejected": REJECTED}
 
 T = TypeVar("T")
 
@@ -102,7 +92,7 @@ class Store:
 
     def _record_ids(self, kind: Kind) -> Iterator[NDArray[np.uint64]]:
         for part in self.manifest.of(kind):
-            for group in row_groups(self.folder / part.file, ["record_id"]):
+            for group in parts.row_groups(self.folder / part.file, ["record_id"]):
                 yield id_numbers(group["record_id"])
 
     def _sweep(self) -> None:
@@ -139,7 +129,7 @@ class Store:
             self._learn(self.sketches, sketch.sketch_id, sketch, merge_sketches)
         numbers = id_numbers(result.rows["record_id"])
         fresh = self._known.fresh(numbers)
-        rows, repeats = placed(result.rows, source), None
+        rows, repeats = parts.placed(result.rows, source), None
         if not fresh.all():
             rows, repeats = rows.filter(pa.array(fresh)), rows.filter(pa.array(~fresh))
             numbers = numbers[fresh]
@@ -153,7 +143,7 @@ class Store:
             # The record may be of a source that comes behind this one.
             self.manifest.settled &= place(source) >= self._furthest
         if result.rejected:
-            self._writer("rejected").add(rejected(result, source), source.source_id)
+            self._writer("rejected").add(parts.rejected(result, source), source.source_id)
         source.lines += result.lines
         source.records += len(rows)
         source.rejected += len(result.rejected)
@@ -174,7 +164,8 @@ class Store:
 
     def _new_part(self, kind: Kind, word: str = "part") -> PartWriter:
         number = f"{self.manifest.generation + 1:06d}-{next(self._numbers)}"
-        return PartWriter(self.folder, f"{kind}/{word}-{number}.parquet", _SCHEMAS[kind])
+        schema = parts.REJECTED if kind == "rejected" else parts.RECORDS
+        return PartWriter(self.folder, f"{kind}/{word}-{number}.parquet", schema)
 
     @property
     def full(self) -> bool:
@@ -194,8 +185,8 @@ class Store:
             number = f"{manifest.generation:06d}.parquet"
             tasks = tasks_frame(self.tasks.values())
             sketches = sketches_frame(self.sketches.values())
-            manifest.tasks = write_frame(self.folder, f"tasks-{number}", tasks)
-            manifest.sketches = write_frame(self.folder, f"sketches-{number}", sketches)
+            manifest.tasks = parts.write_frame(self.folder, f"tasks-{number}", tasks)
+            manifest.sketches = parts.write_frame(self.folder, f"sketches-{number}", sketches)
         manifests.save(self.folder, manifest)
         self._tables_changed = self.changed = False
 
@@ -224,7 +215,7 @@ class Store:
         self._exchange()
         self.commit()
         for name, known in (("task_id", self.tasks), ("sketch_id", self.sketches)):
-            for gone in known.keys() - in_use(self.folder, self.manifest, name):
+            for gone in known.keys() - parts.in_use(self.folder, self.manifest, name):
                 del known[gone]
                 self.manifest.space_sizes.pop(gone, None)
                 self._tables_changed = True
@@ -233,7 +224,7 @@ class Store:
     def _exchange(self) -> None:
         if not self.manifest.duplicates:
             return
-        promoted, demoted = exchange(self.folder, self.manifest)
+        promoted, demoted = parts.exchange(self.folder, self.manifest)
         fresh = promoted.join(demoted, on="record_id", how="anti")["record_id"]
         self._learn_ids(id_numbers(fresh.to_arrow().cast(pa.string())))
         self._move("records", "duplicates", demoted)
@@ -259,11 +250,11 @@ class Store:
 
     def _merge_small(self, kind: Kind) -> None:
         """Merge runs of small neighbouring parts; rows keep their order."""
-        parts, kept = self.manifest.of(kind), []
-        for small, run in groupby(parts, key=lambda part: part.rows < SMALL_ROWS):
+        old, kept = self.manifest.of(kind), []
+        for small, run in groupby(old, key=lambda part: part.rows < SMALL_ROWS):
             found = list(run)
             kept += [self._merged(kind, found)] if small and len(found) >= MANY_SMALL else found
-        if len(kept) < len(parts):
+        if len(kept) < len(old):
             setattr(self.manifest, kind, kept)
             self.changed = True
 
@@ -325,7 +316,7 @@ class Store:
                 kept.append(part)
                 continue
             writer = self._new_part(kind)
-            for table in row_groups(verify(self.folder, part)):
+            for table in parts.row_groups(verify(self.folder, part)):
                 gone = going(table)
                 yield table.filter(gone)
                 rest = table.filter(pc.invert(gone))
