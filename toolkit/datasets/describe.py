@@ -112,7 +112,7 @@ def describe(dataset: Dataset) -> DatasetSummary:
                 **{name: getattr(tasks[row["task_id"]], name) for name in own},
                 **row,
                 "enumerated": enumerated[row["task_id"]],
-                **(found.tasks[row["task_id"]] if found else {}),
+                **(found.tasks[row["task_id"]].to_json() if found else {}),
             }
             for row in rows.iter_rows(named=True)
         ],

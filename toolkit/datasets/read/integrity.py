@@ -109,10 +109,7 @@ def check(folder: str | Path) -> IntegrityReport:
     )
 
 
-Tables = dict[str, pl.LazyFrame]
-
-
-def open_tables(folder: Path) -> tuple[Manifest, Tables]:
+def open_tables(folder: Path) -> tuple[Manifest, dict[str, pl.LazyFrame]]:
     """Open the last commit's ``records``, ``rejected``, ``tasks`` and ``sketches``.
 
     Frames hold their files open, which outlast whatever a writer does. A newer commit is taken
@@ -133,7 +130,7 @@ def open_tables(folder: Path) -> tuple[Manifest, Tables]:
             ) from None
 
 
-def _opened(folder: Path, manifest: Manifest) -> Tables:
+def _opened(folder: Path, manifest: Manifest) -> dict[str, pl.LazyFrame]:
     read = [part for part in manifest.parts() if part not in manifest.duplicates]
     verify_on_opening(folder, read)
     with ExitStack() as streams:
