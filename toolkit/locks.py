@@ -85,16 +85,10 @@ def _taken(path: Path, wait: bool) -> IO[bytes]:
                 where=path.parent,
                 cure="wait until it is done, or give another --out",
             ) from None
-        if _is(stream, path):
-            stream.truncate(0)
-            stream.write(str(os.getpid()).encode())
-            stream.flush()
-            return stream
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(stream.fileno()), path.stat()):
+                stream.truncate(0)
+                stream.write(str(os.getpid()).encode())
+                stream.flush()
+                return stream
         stream.close()  # its holder ended in between and took the file with it
-
-
-def _is(stream: IO[bytes], path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(stream.fileno()), path.stat())
-    except FileNotFoundError:
-        return False

@@ -61,7 +61,7 @@ print(len(database), time.perf_counter() - begun)
 INGEST = """
 import json, sys
 from toolkit.datasets import ingest
-print(json.dumps(ingest(sys.argv[1], sys.argv[2]).to_dict()))
+print(json.dumps(ingest(sys.argv[1], sys.argv[2]).to_json()))
 """
 
 

@@ -12,7 +12,7 @@ from analysed_logs import MS, analysed, curve, only_task, two_tuners, write
 
 from toolkit.datasets import Dataset, describe, ingest, open_dataset
 from toolkit.datasets.analysis import analyse
-from toolkit.datasets.analysis.convergence import verdict_of
+from toolkit.datasets.analysis.runs import verdict_of
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_short_runs_and_late_first_results_have_no_verdict(tmp_path):
     assert nothing.convergence.settled_at is None
     assert nothing.convergence.since_share is None
     assert nothing.knobs == ()
-    assert verdict_of(64, 1.0, 1.0) == "converged"
-    assert verdict_of(64, 1.0, 0.99) == "still improving"
+    assert verdict_of(64, 0.0) == "converged"
+    assert verdict_of(64, 0.011) == "still improving"
 
 
 def test_a_space_that_was_measured_as_a_whole_is_converged(tmp_path):

@@ -97,7 +97,7 @@ def test_paths_that_climb_out_are_refused(tmp_path, maker):
     members = {"../../evil.log": good, "/abs.log": good, "a/../../b.log": good, "fine.log": good}
     report = ingest(maker(tmp_path / "x.bin", members), tmp_path / "ds")
     assert report.records == 1
-    assert {s.message for s in report.skipped} == {"its path climbs out of the archive"}
+    assert {s.reason for s in report.skipped} == {"its path climbs out of the archive"}
     assert len(report.skipped) == 3
 
 
@@ -115,7 +115,7 @@ def test_links_and_nested_archives_are_not_followed(tmp_path):
         archive.addfile(info, io.BytesIO(data))
     report = ingest(path, tmp_path / "ds")
     assert report.records == 1
-    assert {s.message for s in report.skipped} == {
+    assert {s.reason for s in report.skipped} == {
         "an archive within an archive is not read",
         "a link or device, not a file",
     }

@@ -164,12 +164,12 @@ def test_names_that_are_no_utf8(tmp_path):
         archive.writestr("näme.log", AUTOTVM[1])
     report = ingest([logs, tmp_path / "y.zip", logs / BAD], tmp_path / "ds", workers=1)
     assert (report.records, report.duplicates) == (2, 1)
-    assert [source.message for source in report.skipped] == ["its name is not UTF-8: rename it"] * 2
-    json.dumps(report.to_dict()).encode()
+    assert [source.reason for source in report.skipped] == ["its name is not UTF-8: rename it"] * 2
+    json.dumps(report.to_json()).encode()
     zipped = (tmp_path / "y.zip").read_bytes().replace("näme".encode(), b"n\xff\xffme")
     (tmp_path / "y.zip").write_bytes(zipped)
     (skipped,) = ingest([good, tmp_path / "y.zip"], tmp_path / "ds").skipped
-    assert "damaged" in skipped.message
+    assert "damaged" in skipped.reason
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_what_a_walk_leaves_out_is_named(tmp_path):
     (logs / "link").symlink_to(tmp_path / "other")
     (logs / "broken").symlink_to(tmp_path / "absent")
     report = ingest(logs, tmp_path / "ds")
-    told = {source.path.rpartition("/")[2]: source.message for source in report.skipped}
+    told = {source.path.rpartition("/")[2]: source.reason for source in report.skipped}
     assert set(told) == {".b.log", ".hidden", "link"}
     assert "begins with a dot" in told[".b.log"] and "not followed" in told["link"]
     assert ingest([logs / ".b.log", logs / "link"], tmp_path / "ds").lines == 2

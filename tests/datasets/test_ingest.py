@@ -59,7 +59,7 @@ def test_all_formats_of_a_folder(logs, tmp_path):
         "a blank line": 1,
         "a workload (kept with its task)": 1,
     }
-    assert {source.path.rsplit("/", 1)[1]: source.message for source in report.skipped} == {
+    assert {source.path.rsplit("/", 1)[1]: source.reason for source in report.skipped} == {
         "README.md": "no tuning log that the toolkit knows",
         "empty.json": "the file is empty",
     }

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from toolkit.cli.main import app
 from toolkit.datasets import check, ingest, open_dataset
 from toolkit.datasets import manifest as manifests
-from toolkit.datasets.read import integrity, snapshot
+from toolkit.datasets.read import integrity
 from toolkit.errors import DatasetError
 
 
@@ -175,11 +175,11 @@ def test_a_reader_that_is_overtaken_takes_the_newer_commit(ds, monkeypatch):
     ingest(ds.parent / "logs", ds)
     load, given = manifests.load, [old]
     monkeypatch.setattr(
-        snapshot.manifests, "load", lambda folder: given.pop() if given else load(folder)
+        integrity.manifests, "load", lambda folder: given.pop() if given else load(folder)
     )
     assert open_dataset(ds).records().collect().height == 2
 
 
 def test_many_parts_are_read_by_name(ds, monkeypatch):
-    monkeypatch.setattr(snapshot, "HELD_FILES", 0)
+    monkeypatch.setattr(integrity, "HELD_FILES", 0)
     assert open_dataset(ds).records().collect().height == 31

@@ -120,7 +120,7 @@ def test_t4(real_logs, tmp_path):
 
 def test_odd(real_logs, tmp_path):
     report, dataset = check(real_logs / "odd", tmp_path / "ds")
-    (text_log,) = report.skipped
+    (text_log,) = (s for s in report.per_source if s.outcome == "skipped")
     assert text_log.format == TEXT_LOG
     damaged = dataset.rejected().filter(pl.col("reason").str.contains("not UTF-8"))
     assert damaged.select("line").to_series().to_list() == [3068]

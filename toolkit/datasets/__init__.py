@@ -1,18 +1,19 @@
 """Records ↔ Parquet: ingest, open, describe."""
 
-from toolkit.datasets.describe import describe, task_name
-from toolkit.datasets.export import export
-from toolkit.datasets.read.integrity import check
+from toolkit.datasets.describe import DatasetSummary, describe, task_name
+from toolkit.datasets.export import ExportReport, export
+from toolkit.datasets.read.integrity import IntegrityReport, check
 from toolkit.datasets.read.open import Dataset, open_dataset
-from toolkit.datasets.read.query import query
-from toolkit.datasets.read.select import select_records
-from toolkit.datasets.write.follow import follow
-from toolkit.datasets.write.ingest import ingest
+from toolkit.datasets.read.query import query, select_records
+from toolkit.datasets.write.ingest import follow, ingest
 from toolkit.datasets.write.report import IngestReport
 
 __all__ = [
     "Dataset",
+    "DatasetSummary",
+    "ExportReport",
     "IngestReport",
+    "IntegrityReport",
     "check",
     "describe",
     "export",

@@ -2,74 +2,57 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
-from toolkit.datasets.analysis import Analysis, analyse
-from toolkit.datasets.analysis.result import plain
+from toolkit.datasets.analysis.analyse import analyse
+from toolkit.datasets.analysis.result import Backtest, Noise, SketchKnob, StateTime, Tuners
 from toolkit.datasets.read.open import Dataset
+from toolkit.datasets.tables import tasks_frame
 from toolkit.records import Task
+from toolkit.results import Result
 
 
-def describe(dataset: Dataset) -> dict[str, Any]:
-    """Summarise a dataset as plain values with stable keys.
+@dataclass(frozen=True, repr=False)
+class DatasetSummary(Result):
+    """A dataset in plain values; what is unknown is null.
 
-    Keys: ``dataset``, ``fingerprint``, ``schema_version``; counts ``records``, ``candidates``,
-    ``failed``, ``lines``, ``duplicates``, ``rejected``; ``formats`` (counts by format and
-    version), ``states`` (records by state), ``machines``, ``sources`` (one entry a file),
-    ``rejected_reasons``; of the analysis ``measuring_s`` (known measuring time), ``timed_share``,
-    ``failures`` (by state), ``verdicts``, ``backtest``, ``noise``, ``knobs``, ``tuners``; and
-    ``tasks`` (one entry a task, most records first, with the fields of ``TaskAnalysis``).
-    What is unknown is null.
+    ``formats`` counts by format and version, ``states`` records by state, ``machines`` by machine
+    and kind of target; ``sources`` has an entry a file, ``tasks`` one a task, most records first,
+    with the fields of ``TaskAnalysis``. The rest is as in ``Analysis``.
     """
-    rows = _count_tasks(dataset)
-    enumerated = dataset.enumerated()
-    found = analyse(dataset, enumerated)
-    states = dataset.records(["state"]).group_by("state").len().sort("len", descending=True)
-    formats = (
-        dataset.records(["format", "format_version", "task_id"])
-        .group_by(["format", "format_version"])
-        .agg(records=pl.len(), tasks=pl.col("task_id").n_unique())
-        .sort(["format", "format_version"])
-        .collect()
-    )
-    sources = dataset.sources()
-    reasons = dataset.rejected().group_by("reason").len().sort(["len", "reason"], descending=True)
-    tasks = dataset.tasks()
-    return {
-        "dataset": str(dataset.path),
-        "fingerprint": dataset.fingerprint(),
-        "schema_version": dataset.manifest.schema_version,
-        "lines": int(sources["lines"].sum()),
-        "records": int(rows["records"].sum()),
-        "duplicates": int(sources["duplicates"].sum()),
-        "rejected": int(sources["rejected"].sum()),
-        "candidates": int(rows["candidates"].sum()),
-        "failed": int(rows["failed"].sum()),
-        "formats": formats.to_dicts(),
-        "states": dict(states.collect().iter_rows()),
-        "machines": _machines(rows, tasks),
-        "rejected_reasons": dict(reasons.iter_rows()),
-        "sources": sources.to_dicts(),
-        **_analysis(found),
-        "tasks": [
-            {
-                **_task_summary(tasks[row["task_id"]]),
-                **row,
-                "enumerated": enumerated[row["task_id"]],
-                **({} if found is None else plain(found.tasks[row["task_id"]])),
-            }
-            for row in rows.iter_rows(named=True)
-        ],
-    }
+
+    dataset: str
+    fingerprint: str
+    schema_version: int
+    lines: int
+    records: int
+    duplicates: int
+    rejected: int
+    candidates: int
+    failed: int
+    formats: list[dict[str, Any]]
+    states: dict[str, int]
+    machines: list[dict[str, Any]]
+    rejected_reasons: dict[str, int]
+    sources: list[dict[str, Any]]
+    measuring_s: float | None  # known measuring time
+    failures: tuple[StateTime, ...]
+    verdicts: dict[str, int] | None
+    backtest: Backtest | None
+    timed_share: float | None
+    noise: Noise | None
+    knobs: tuple[SketchKnob, ...]
+    tuners: Tuners | None
+    tasks: list[dict[str, Any]]
 
 
-def _count_tasks(dataset: Dataset) -> pl.DataFrame:
-    """Counts of each task, most records first."""
-    columns = ["task_id", "candidate_id", "sketch_id", "state", "latency_s"]
-    return (
-        dataset.records(columns)
+def describe(dataset: Dataset) -> DatasetSummary:
+    """Summarise a dataset."""
+    rows = (
+        dataset.records(["task_id", "candidate_id", "sketch_id", "state", "latency_s"])
         .group_by("task_id")
         .agg(
             records=pl.len(),
@@ -81,16 +64,59 @@ def _count_tasks(dataset: Dataset) -> pl.DataFrame:
         .sort(["records", "task_id"], descending=[True, False])
         .collect()
     )
-
-
-def _analysis(found: Analysis | None) -> dict[str, Any]:
-    """Keys of the analysis; of an empty dataset all is unknown."""
-    if found is None:
-        names = ("measuring_s", "timed_share", "verdicts", "backtest", "noise", "tuners")
-        return {**dict.fromkeys(names), "failures": [], "knobs": []}
-    values = found.to_dict()
-    failures = [state for state in values.pop("states") if state["state"] != "ok"]
-    return {"measuring_s": values.pop("seconds"), "failures": failures, **values}
+    enumerated = dataset.enumerated()
+    found = analyse(dataset, enumerated)
+    states = dataset.records(["state"]).group_by("state").len().sort("len", descending=True)
+    formats = (
+        dataset.records(["format", "format_version", "task_id"])
+        .group_by(["format", "format_version"])
+        .agg(records=pl.len(), tasks=pl.col("task_id").n_unique())
+        .sort(["format", "format_version"])
+    )
+    sources = dataset.sources()
+    reasons = dataset.rejected().group_by("reason").len().sort(["len", "reason"], descending=True)
+    tasks = dataset.tasks()
+    machines = (
+        tasks_frame(tasks.values())
+        .join(rows, on="task_id")
+        .group_by("machine", "target_kind")
+        .agg(pl.col("records").sum(), tasks=pl.len())
+        .sort("machine", "target_kind", nulls_last=True)
+        .sort("records", descending=True, maintain_order=True)
+    )
+    own = ("workload", "format", "target", "target_kind", "machine", "hardware")
+    figures = ("verdicts", "backtest", "timed_share", "noise", "tuners")
+    return DatasetSummary(
+        dataset=str(dataset.path),
+        fingerprint=dataset.fingerprint(),
+        schema_version=dataset.manifest.schema_version,
+        lines=int(sources["lines"].sum()),
+        records=int(rows["records"].sum()),
+        duplicates=int(sources["duplicates"].sum()),
+        rejected=int(sources["rejected"].sum()),
+        candidates=int(rows["candidates"].sum()),
+        failed=int(rows["failed"].sum()),
+        formats=formats.collect().to_dicts(),
+        states=dict(states.collect().iter_rows()),
+        machines=machines.to_dicts(),
+        rejected_reasons=dict(reasons.iter_rows()),
+        sources=sources.to_dicts(),
+        measuring_s=getattr(found, "seconds", None),
+        failures=tuple(state for state in found.states if state.state != "ok") if found else (),
+        knobs=found.knobs if found else (),
+        **{name: getattr(found, name, None) for name in figures},
+        tasks=[
+            {
+                "task_id": row["task_id"],
+                "name": task_name(tasks[row["task_id"]]),
+                **{name: getattr(tasks[row["task_id"]], name) for name in own},
+                **row,
+                "enumerated": enumerated[row["task_id"]],
+                **(found.tasks[row["task_id"]].to_json() if found else {}),
+            }
+            for row in rows.iter_rows(named=True)
+        ],
+    )
 
 
 def best_so_far(dataset: Dataset) -> list[dict[str, Any]]:
@@ -109,34 +135,6 @@ def best_so_far(dataset: Dataset) -> list[dict[str, Any]]:
         .collect()
     )
     return [{"name": task_name(tasks[row["task_id"]]), **row} for row in rows.iter_rows(named=True)]
-
-
-def _machines(rows: pl.DataFrame, tasks: dict[str, Task]) -> list[dict[str, Any]]:
-    """Records and tasks by machine; the machine is null where nobody named it."""
-    counts: dict[tuple[str | None, str], list[int]] = {}
-    for task_id, records in rows.select("task_id", "records").iter_rows():
-        task = tasks[task_id]
-        entry = counts.setdefault((task.machine, task.target_kind), [0, 0])
-        entry[0] += records
-        entry[1] += 1
-    ordered = sorted(counts.items(), key=lambda item: (-item[1][0], str(item[0])))
-    return [
-        {"machine": machine, "target_kind": kind, "records": records, "tasks": number}
-        for (machine, kind), (records, number) in ordered
-    ]
-
-
-def _task_summary(task: Task) -> dict[str, Any]:
-    return {
-        "task_id": task.task_id,
-        "name": task_name(task),
-        "workload": task.workload,
-        "format": task.format,
-        "target": task.target,
-        "target_kind": task.target_kind,
-        "machine": task.machine,
-        "hardware": task.hardware,
-    }
 
 
 def task_name(task: Task) -> str:

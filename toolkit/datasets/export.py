@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,23 @@ import polars as pl
 
 from toolkit.atomic import write_together
 from toolkit.datasets.read.open import Dataset
-from toolkit.datasets.read.outputs import check_targets
-from toolkit.datasets.read.select import select_records
+from toolkit.datasets.read.query import select_records
+from toolkit.datasets.read.rows_out import check_targets
 from toolkit.errors import DatasetError, did_you_mean
 from toolkit.logs.formats import FORMATS, format_named
 from toolkit.logs.rows.written import Selection
+from toolkit.results import Result
 
 
-def written_formats() -> list[str]:
-    """Names of the formats that can be written."""
-    return [name for name in FORMATS.names() if format_named(name).writes != frozenset()]
+@dataclass(frozen=True, repr=False)
+class ExportReport(Result):
+    """What was written; ``left_out`` counts selected records of formats that it cannot hold."""
+
+    format: str
+    files: list[str]
+    records: int
+    tasks: int
+    left_out: int
 
 
 def export(
@@ -31,7 +39,7 @@ def export(
     top: int | None = None,
     where: str | None = None,
     force: bool = False,
-) -> dict[str, Any]:
+) -> ExportReport:
     """Write a selection of records (see ``select_records``).
 
     Parameters
@@ -40,15 +48,10 @@ def export(
         A file for ``autotvm`` (0.2) and ``ansor`` (v0.6); a folder for ``metaschedule`` (a
         database), ``t4`` and ``kernel-tuner`` (a file a task and sketch).
     format
-        A name of ``written_formats``; by default the one that the selected records have. Records of
+        A format that can be written; by default the one that the selected records have. Records of
         other formats are counted and left out.
     force
         Whether files that exist are written over (see ``check_targets``).
-
-    Returns
-    -------
-    dict
-        ``format``, ``files``, ``records``, ``tasks``, ``left_out``.
 
     Raises
     ------
@@ -56,20 +59,25 @@ def export(
         When the format is unknown, no selected record can be written in it, none was named
         and the records have several, or a file must not or cannot be written.
     """
-    known = written_formats()
+    known = [name for name in FORMATS.names() if format_named(name).writes != frozenset()]
     if format is not None and format not in known:
         raise DatasetError(
             f"no export format is called {format!r}", cure=did_you_mean(format, known)
         )
     rows = select_records(dataset, task_ids=task_ids, top=top, where=where)
-    format = _only_format(rows) if format is None else format
+    found = sorted(set(rows["format"]))
+    if format is None and len(found) > 1:
+        raise DatasetError(
+            f"the selected records are of several formats: {', '.join(found)}",
+            cure="name one, or t4 or kernel-tuner, which hold records of every format",
+        )
+    format = format or str(found[0])
     writes = format_named(format).writes
     fitting = rows if writes is None else rows.filter(pl.col("format").is_in(list(writes)))
     if fitting.is_empty():
-        found = ", ".join(sorted(set(rows["format"])))
         raise DatasetError(
-            f"no selected record can be written as {format}: they are {found}",
-            cure=f"export them as {found.split(',')[0]}, or as t4",
+            f"no selected record can be written as {format}: they are {', '.join(found)}",
+            cure=f"export them as {found[0]}, or as t4",
         )
     selection = Selection(
         _Rows(fitting), dataset.tasks(), dataset.sketches(), dataset.manifest.space_sizes
@@ -86,23 +94,13 @@ def export(
             where=error.filename or out,
             cure="make room, or name another place",
         ) from None
-    return {
-        "format": format,
-        "files": list(map(str, files)),
-        "records": fitting.height,
-        "tasks": fitting["task_id"].n_unique(),
-        "left_out": rows.height - fitting.height,
-    }
-
-
-def _only_format(rows: pl.DataFrame) -> str:
-    found = sorted(set(rows["format"]))
-    if len(found) > 1:
-        raise DatasetError(
-            f"the selected records are of several formats: {', '.join(found)}",
-            cure="name one, or t4 or kernel-tuner, which hold records of every format",
-        )
-    return str(found[0])
+    return ExportReport(
+        format=format,
+        files=list(map(str, files)),
+        records=fitting.height,
+        tasks=fitting["task_id"].n_unique(),
+        left_out=rows.height - fitting.height,
+    )
 
 
 class _Rows:

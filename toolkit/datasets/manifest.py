@@ -16,6 +16,7 @@ import orjson
 
 from toolkit.atomic import write_atomically
 from toolkit.errors import DatasetError
+from toolkit.locks import LOCK_FILE
 from toolkit.schema import SCHEMA_VERSION
 
 FILE = "dataset.json"
@@ -30,26 +31,34 @@ _PART = re.compile(
 _DEBRIS = re.compile(rf"\.{re.escape(FILE)}\.\d+\.tmp")
 
 
-def is_part(name: str) -> bool:
-    """Whether a path inside a dataset's folder is one that the toolkit gives to a part."""
-    return _PART.fullmatch(name) is not None
-
-
 def is_ours(name: str) -> bool:
     """Whether a path inside a dataset's folder names a part, or what a killed commit left."""
-    return is_part(name) or _DEBRIS.fullmatch(name) is not None
+    return bool(_PART.fullmatch(name) or _DEBRIS.fullmatch(name))
+
+
+def refuse_foreign(folder: Path) -> None:
+    """Refuse a folder with files of somebody else: a dataset has its folder for itself.
+
+    What a first run leaves that is killed before its first commit is no such file.
+    """
+    if (folder / FILE).exists() or not folder.exists():
+        return
+    for path in folder.iterdir():
+        inside = list(path.iterdir()) if path.name in KINDS and path.is_dir() else [path]
+        for name in (entry.relative_to(folder).as_posix() for entry in inside):
+            if name != LOCK_FILE and not is_ours(name):
+                raise DatasetError(
+                    f"not empty, and no dataset: it holds {name}",
+                    where=folder,
+                    cure="name a new folder, or an empty one, with --dataset",
+                )
 
 
 @dataclass
 class Source:
     """One ingested file: what it is, and what became of its lines.
 
-    ``lines == records + duplicates + rejected`` at every commit. ``consumed`` is the number of
-    (decompressed) bytes that were read and committed; ``finished`` whether that is all of it.
-    ``context`` stands for what else its records depend on (machine, labels, companions).
-    ``seen`` counts lines that are neither blank nor comments. ``unfinished`` is 1 while the last
-    rejected line is one without an end: it is read again when the file has grown. ``open_end``
-    says that the last line was whole but had no newline.
+    ``lines == records + duplicates + rejected`` at every commit.
     """
 
     source_id: str
@@ -63,13 +72,13 @@ class Source:
     records: int = 0
     duplicates: int = 0
     rejected: int = 0
-    consumed: int = 0
+    consumed: int = 0  # (decompressed) bytes that were read and committed
     consumed_sha256: str = ""
-    finished: bool = False
-    unfinished: int = 0
-    open_end: bool = False
-    seen: int = 0
-    context: str = ""
+    finished: bool = False  # whether that is all of it
+    unfinished: int = 0  # 1 while the last line, rejected, has no end: it may grow
+    open_end: bool = False  # whether the last line was whole but had no newline
+    seen: int = 0  # lines that are neither blank nor comments
+    context: str = ""  # what else its records depend on (machine, labels, companions)
 
 
 @dataclass
@@ -85,24 +94,24 @@ class Part:
 
 @dataclass
 class Manifest:
-    """Everything that belongs to a dataset.
-
-    ``digest`` is the sum of all record ids modulo 2**64: it does not depend on order or paths.
-    ``space_sizes`` tells the sizes of spaces, by task id, where a collector stated them.
-    ``settled`` is false while rows or tasks may belong elsewhere (``Store.close`` sees to it).
-    """
+    """Everything that belongs to a dataset."""
 
     schema_version: int = SCHEMA_VERSION
     generation: int = 0
-    digest: int = 0
+    digest: int = 0  # sum of all record ids modulo 2**64: whatever their order and paths
     sources: list[Source] = field(default_factory=list)
     records: list[Part] = field(default_factory=list)
     duplicates: list[Part] = field(default_factory=list)
     rejected: list[Part] = field(default_factory=list)
     tasks: Part | None = None
     sketches: Part | None = None
-    space_sizes: dict[str, int] = field(default_factory=dict)
-    settled: bool = True
+    space_sizes: dict[str, int] = field(default_factory=dict)  # by task, where collectors say them
+    settled: bool = True  # false while rows or tasks may belong elsewhere (``Store.close``)
+
+    def of(self, kind: Kind) -> list[Part]:
+        """The parts of a kind."""
+        parts: list[Part] = getattr(self, kind)
+        return parts
 
     def parts(self) -> list[Part]:
         """All files that belong to the dataset."""
@@ -111,12 +120,8 @@ class Manifest:
 
 
 def load(folder: Path) -> Manifest:
-    """Read the manifest of a dataset, and check that it can be true.
-
-    Raises
-    ------
-    DatasetError
-        When there is none, it is damaged or was edited, or it is of another schema version.
+    """Read the manifest of a dataset; raise ``DatasetError`` where there is none, it cannot be
+    true, was edited, or is of another schema version.
     """
     path = folder / FILE
     try:
@@ -141,17 +146,13 @@ def load(folder: Path) -> Manifest:
     if data.pop("checksum", None) != _checksum(data):
         raise _damaged(path, "it is not as the toolkit wrote it")
     try:
-        manifest = Manifest(
-            schema_version=version,
-            generation=data["generation"],
-            digest=int(data["digest"], 16),
-            sources=[Source(**source) for source in data["sources"]],
-            **{kind: [Part(**part) for part in data[kind]] for kind in KINDS},
-            tasks=data["tasks"] and Part(**data["tasks"]),
-            sketches=data["sketches"] and Part(**data["sketches"]),
-            space_sizes=data["space_sizes"],
-            settled=data["settled"],
-        )
+        data["digest"] = int(data["digest"], 16)
+        data["sources"] = [Source(**source) for source in data["sources"]]
+        for kind in KINDS:
+            data[kind] = [Part(**part) for part in data[kind]]
+        for table in ("tasks", "sketches"):
+            data[table] = data[table] and Part(**data[table])
+        manifest = Manifest(**data)
         why = _contradiction(manifest)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(path, repr(error)) from None
@@ -172,17 +173,17 @@ def _contradiction(manifest: Manifest) -> str | None:
             return "a part is not described as it should be"
     if not all(type(s.path) is str and type(s.labels) is dict for s in manifest.sources):
         return "a source is not described as it should be"
-    names = [part.file for part in manifest.parts()]
     for kind in KINDS:
-        for part in getattr(manifest, kind):
-            if not (is_part(part.file) and part.file.startswith(f"{kind}/")):
+        for part in manifest.of(kind):
+            if not (_PART.fullmatch(part.file) and part.file.startswith(f"{kind}/")):
                 return f"{part.file!r} is no file of {kind}"
-        rows = sum(part.rows for part in getattr(manifest, kind))
+        rows = sum(part.rows for part in manifest.of(kind))
         if rows != sum(getattr(source, kind) for source in manifest.sources):
             return f"parts and sources disagree on the number of {kind}"
     for table in (manifest.tasks, manifest.sketches):
-        if table is not None and not (is_part(table.file) and "/" not in table.file):
+        if table is not None and not (_PART.fullmatch(table.file) and "/" not in table.file):
             return f"{table.file!r} is no table of the dataset"
+    names = [part.file for part in manifest.parts()]
     if len(set(names)) < len(names):
         return "a file is named twice"
     for source in manifest.sources:

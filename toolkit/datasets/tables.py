@@ -1,12 +1,14 @@
-"""The small tables of a dataset: tasks and sketches ↔ Parquet."""
+"""The small tables of a dataset, tasks and sketches ↔ Parquet; and decisions as a matrix."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
 import orjson
 import polars as pl
+from numpy.typing import NDArray
 
 from toolkit.records import Knob, Sketch, Task
 from toolkit.schema import SKETCHES, TASKS
@@ -14,88 +16,50 @@ from toolkit.schema import SKETCHES, TASKS
 
 def tasks_frame(tasks: Iterable[Task]) -> pl.DataFrame:
     """Tasks as a table (``schema.TASKS``)."""
-    rows = [
-        {
-            "task_id": task.task_id,
-            "format": task.format,
-            "workload": task.workload,
-            "arguments": orjson.dumps(task.arguments).decode(),
-            "target": task.target,
-            "target_kind": task.target_kind,
-            "hardware": orjson.dumps(task.hardware).decode(),
-            "machine": task.machine,
-            "extents": list(task.extents),
-            "blob": task.blob,
-        }
-        for task in tasks
-    ]
-    return pl.DataFrame(rows, schema=TASKS)
-
-
-def read_tasks(frame: pl.LazyFrame) -> dict[str, Task]:
-    """Tasks of a table (``schema.TASKS``) by id."""
-    return {
-        row["task_id"]: Task(
-            task_id=row["task_id"],
-            format=row["format"],
-            workload=row["workload"],
-            arguments=orjson.loads(row["arguments"]),
-            target=row["target"],
-            target_kind=row["target_kind"],
-            hardware=orjson.loads(row["hardware"]),
-            machine=row["machine"],
-            extents=tuple(row["extents"]),
-            blob=row["blob"],
-        )
-        for row in frame.collect().iter_rows(named=True)
-    }
+    return _frame(tasks, TASKS, ("arguments", "hardware"))
 
 
 def sketches_frame(sketches: Iterable[Sketch]) -> pl.DataFrame:
     """Sketches as a table (``schema.SKETCHES``)."""
-    rows = [
-        {
-            "sketch_id": sketch.sketch_id,
-            "format": sketch.format,
-            "skeleton": sketch.skeleton,
-            "knobs": orjson.dumps([_knob_object(knob) for knob in sketch.knobs]).decode(),
-        }
-        for sketch in sketches
-    ]
-    return pl.DataFrame(rows, schema=SKETCHES)
+    return _frame(sketches, SKETCHES, ("knobs",))
+
+
+def _frame(
+    objects: Iterable[Any], schema: dict[str, pl.DataType], as_json: tuple[str, ...]
+) -> pl.DataFrame:
+    columns: dict[str, list[Any]] = {name: [] for name in schema}
+    for each in objects:
+        for name, column in columns.items():
+            value = getattr(each, name)
+            column.append(orjson.dumps(value).decode() if name in as_json else value)
+    return pl.DataFrame(columns, schema=schema)
+
+
+def read_tasks(frame: pl.LazyFrame) -> dict[str, Task]:
+    """Tasks of a table (``schema.TASKS``) by id."""
+    found = {}
+    for row in frame.collect().iter_rows(named=True):
+        row |= {name: orjson.loads(row[name]) for name in ("arguments", "hardware")}
+        found[row["task_id"]] = Task(**row | {"extents": tuple(row["extents"])})
+    return found
 
 
 def read_sketches(frame: pl.LazyFrame) -> dict[str, Sketch]:
     """Sketches of a table (``schema.SKETCHES``) by id."""
     return {
-        row["sketch_id"]: Sketch(
-            sketch_id=row["sketch_id"],
-            format=row["format"],
-            skeleton=row["skeleton"],
-            knobs=tuple(_knob(entry) for entry in orjson.loads(row["knobs"])),
-        )
+        row["sketch_id"]: Sketch(**row | {"knobs": tuple(map(_knob, orjson.loads(row["knobs"])))})
         for row in frame.collect().iter_rows(named=True)
     }
 
 
-def _knob_object(knob: Knob) -> dict[str, Any]:
-    return {
-        "name": knob.name,
-        "kind": knob.kind,
-        "offset": knob.offset,
-        "width": knob.width,
-        "choices": None if knob.choices is None else list(knob.choices),
-        "labels": [list(label) for label in knob.labels],
-    }
-
-
 def _knob(entry: dict[str, Any]) -> Knob:
-    choices = entry["choices"]
-    return Knob(
-        name=entry["name"],
-        kind=entry["kind"],
-        offset=entry["offset"],
-        width=entry["width"],
-        choices=None if choices is None else tuple(choices),
-        labels=tuple((code, word) for code, word in entry["labels"]),
-    )
+    choices, labels = entry.pop("choices"), tuple(map(tuple, entry.pop("labels")))
+    return Knob(**entry, choices=None if choices is None else tuple(choices), labels=labels)
+
+
+def decision_matrix(decisions: pl.Series, width: int) -> NDArray[np.int64]:
+    """Turn a list column into an int64 matrix with one row a candidate."""
+    if width == 0:
+        return np.zeros((len(decisions), 0), dtype=np.int64)
+    flat = decisions.explode().to_numpy()
+    return np.ascontiguousarray(flat, dtype=np.int64).reshape(len(decisions), width)

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from toolkit.datasets import Dataset, export, ingest, open_dataset
-from toolkit.datasets.write.report import IngestReport
+from toolkit.datasets import Dataset, IngestReport, export, ingest, open_dataset
 from toolkit.errors import DatasetError, ToolkitError
 from toolkit.logs.formats import FORMATS
 from toolkit.logs.read.detect import detect

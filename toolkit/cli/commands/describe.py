@@ -41,7 +41,7 @@ def describe(
     from toolkit.training.table.cores import core_counts
 
     data = open_dataset(dataset or Workspace().dataset)
-    summary = run(data) | {"cores": core_counts(data.tasks().values())}
+    summary = {**run(data), "cores": core_counts(data.tasks().values())}
     if json:
         print_json(summary)
         return

@@ -23,7 +23,7 @@ from toolkit.show import plural
 from toolkit.workspace import Workspace
 
 if TYPE_CHECKING:
-    from toolkit.datasets.write.report import IngestReport
+    from toolkit.datasets import IngestReport
 
 TASKS_FOLLOWED = 5
 
@@ -84,7 +84,7 @@ def ingest(
         progress=BarProgress(),
     )
     if json:
-        print_json(report.to_dict())
+        print_json(report)
     else:
         _show_ingest(report)
     if report.lines and not report.total_records:
@@ -117,8 +117,8 @@ def _show_ingest(report: IngestReport) -> None:
         if source.outcome == "damaged":
             _warn(f"{source.path}: {source.message}; what stands before it was kept")
     skipped = report.skipped
-    for source in skipped[:5]:
-        _warn(f"not read: {source.path}: {source.message}")
+    for file in skipped[:5]:
+        _warn(f"not read: {file.path}: {file.reason}")
     if len(skipped) > 5:
         _warn(f"not read: {len(skipped) - 5:,} more files (--json lists them)")
     out.print(
@@ -149,7 +149,7 @@ def _follow(
     for report in follow(logs, folder, machine=machine, path_rule=path_rule, interval_s=interval):
         best = best_so_far(open_dataset(folder))
         if json:
-            print_json({**report.to_dict(), "best": best}, indent=False)
+            print_json({**report, "best": best}, indent=False)
             continue
         out.print(
             f"{report.records:,} new records, {report.duplicates:,} duplicates, "

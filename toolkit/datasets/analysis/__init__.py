@@ -1,7 +1,5 @@
 """What people ask of a log first, answered in one typed result."""
 
-from __future__ import annotations
-
 from toolkit.datasets.analysis.analyse import analyse
 from toolkit.datasets.analysis.result import Analysis, TaskAnalysis
 

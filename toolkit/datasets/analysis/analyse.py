@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
-from toolkit.datasets.analysis.convergence import backtest, convergence_of
-from toolkit.datasets.analysis.frames import CANDIDATE, COLUMNS, prepare, runs_frame
 from toolkit.datasets.analysis.knobs import sketch_knobs, strongest, task_effects
-from toolkit.datasets.analysis.result import Analysis, KnobEffect, Noise, TaskAnalysis
-from toolkit.datasets.analysis.spread import (
-    UNKNOWN,
-    count_states,
-    noise_by_task,
-    noise_of,
-    spreads,
-    state_times,
+from toolkit.datasets.analysis.result import (
+    Analysis,
+    KnobEffect,
+    Noise,
+    Spread,
+    StateTime,
+    TaskAnalysis,
+)
+from toolkit.datasets.analysis.runs import (
+    CANDIDATE,
+    MEASURED,
+    WHOSE,
+    backtest,
+    convergence_of,
+    prepare,
+    runs_frame,
 )
 from toolkit.datasets.analysis.tuners import compare_tuners, task_weights
 from toolkit.datasets.read.open import Dataset
@@ -25,18 +33,19 @@ from toolkit.datasets.read.open import Dataset
 BATCH = 150_000
 """Records read at a time; a single task may have more."""
 
+UNKNOWN = Spread(0, None, None)
 
-@dataclass
-class _Parts:
-    """What is kept of each batch."""
 
-    runs: list[pl.DataFrame] = field(default_factory=list)
-    states: list[pl.DataFrame] = field(default_factory=list)
-    values: list[pl.DataFrame] = field(default_factory=list)
-    within: list[pl.Series] = field(default_factory=list)
-    between: list[pl.Series] = field(default_factory=list)
-    noise: dict[str, Noise] = field(default_factory=dict)
-    effects: list[tuple[str, str, list[KnobEffect]]] = field(default_factory=list)
+class _Batch(NamedTuple):
+    """What is kept of some tasks."""
+
+    runs: pl.DataFrame
+    states: pl.DataFrame
+    values: pl.DataFrame
+    within: pl.Series
+    between: pl.Series
+    noise: dict[str, Noise]
+    effects: list[tuple[str, str, list[KnobEffect]]]
 
 
 def analyse(dataset: Dataset, enumerated: Mapping[str, bool] | None = None) -> Analysis | None:
@@ -47,73 +56,134 @@ def analyse(dataset: Dataset, enumerated: Mapping[str, bool] | None = None) -> A
     enumerated
         Which tasks' whole space was recorded (``Dataset.enumerated``, computed if not given).
     """
-    if enumerated is None:
-        enumerated = dataset.enumerated()
-    parts = _Parts()
-    for batch in dataset.task_batches(records=BATCH):
-        _read(dataset, batch, parts)
-    if not any(map(len, parts.runs)):
+    batches = [_read(dataset, ids) for ids in dataset.task_batches(records=BATCH)]
+    if not any(len(batch.runs) for batch in batches):
         return None
-    runs, counts = pl.concat(parts.runs), pl.concat(parts.states)
-    sources, tasks = dataset.sources(), dataset.tasks()
-    convergence = convergence_of(runs, enumerated)
+    runs = pl.concat(batch.runs for batch in batches)
+    counts = pl.concat(batch.states for batch in batches)
+    values = pl.concat(batch.values for batch in batches)
+    noise = dict(chain.from_iterable(batch.noise.items() for batch in batches))
+    effects = list(chain.from_iterable(batch.effects for batch in batches))
+    by_task: dict[str, dict[str, list[KnobEffect]]] = {}
+    for task_id, sketch_id, own in effects:
+        by_task.setdefault(task_id, {})[sketch_id] = own
+    sources = dataset.sources()
+    convergence = convergence_of(runs, dataset.enumerated() if enumerated is None else enumerated)
     verdicts = [found.verdict for found in convergence.values()]
-    seconds, timed = float(counts["seconds"].sum()), int(counts["timed"].sum())
-    effects: dict[str, list[tuple[str, list[KnobEffect]]]] = {}
-    for task_id, sketch_id, own in parts.effects:
-        effects.setdefault(task_id, []).append((sketch_id, own))
-    weights = task_weights(sources, runs)
-    rows = _task_rows(counts, pl.concat(parts.values), weights)
+    tasks = {}
+    for row in _task_rows(counts, values, task_weights(sources, runs)).iter_rows(named=True):
+        task_id, share = row["task_id"], row["latency_share"]
+        gain = convergence[task_id].expected_gain
+        tasks[task_id] = TaskAnalysis(
+            **row,
+            gain_to_expect=None if share is None or gain is None else share * gain,
+            convergence=convergence[task_id],
+            noise=noise.get(task_id, Noise(UNKNOWN, UNKNOWN)),
+            knobs=strongest(by_task.get(task_id, {})),
+        )
+    timed = int(counts["timed"].sum())
     return Analysis(
-        tasks={
-            row["task_id"]: TaskAnalysis(
-                **row,
-                gain_to_expect=_product(
-                    row["latency_share"], convergence[row["task_id"]].expected_gain
-                ),
-                convergence=convergence[row["task_id"]],
-                noise=parts.noise.get(row["task_id"], Noise(UNKNOWN, UNKNOWN)),
-                knobs=strongest(effects.get(row["task_id"], [])),
-            )
-            for row in rows.iter_rows(named=True)
-        },
+        tasks=tasks,
         verdicts={
             word: verdicts.count(word) for word in ("converged", "still improving", "too short")
         },
         backtest=backtest(runs),
-        states=state_times(counts),
-        seconds=seconds if timed else None,
+        states=_state_times(counts),
+        seconds=float(counts["seconds"].sum()) if timed else None,
         timed_share=timed / int(counts["records"].sum()),
-        noise=noise_of(parts.within, parts.between),
-        knobs=sketch_knobs(parts.effects, tasks),
+        noise=Noise(
+            _spread_of([batch.within for batch in batches]),
+            _spread_of([batch.between for batch in batches]),
+        ),
+        knobs=sketch_knobs(effects, dataset.tasks()),
         tuners=compare_tuners(sources, runs),
     )
 
 
-def _product(share: float | None, gain: float | None) -> float | None:
-    return None if share is None or gain is None else share * gain
-
-
-def _read(dataset: Dataset, batch: list[str], parts: _Parts) -> None:
-    records = dataset.records([*COLUMNS, "decisions"])
-    frame = prepare(records.filter(pl.col("task_id").is_in(batch)).collect())
-    parts.runs.append(runs_frame(frame))
-    parts.states.append(count_states(frame))
-    within, between = spreads(frame)
-    parts.within.append(within["spread"])
-    parts.between.append(between["spread"])
-    parts.noise.update(noise_by_task(within, between))
-    candidates = (
-        frame.filter("ok")
-        .group_by(CANDIDATE, maintain_order=True)
-        .agg(pl.col("sketch_id", "decisions", "value").first(), occasions=pl.len().cast(pl.Int64))
+def _read(dataset: Dataset, task_ids: list[str]) -> _Batch:
+    records = dataset.records([*WHOSE, *MEASURED, "decisions"])
+    frame = prepare(records.filter(pl.col("task_id").is_in(task_ids)).collect())
+    good = frame.filter("ok")
+    candidates = good.group_by(CANDIDATE, maintain_order=True).agg(
+        pl.col("sketch_id", "decisions", "value").first(), occasions=pl.len().cast(pl.Int64)
     )
-    parts.values.append(
-        candidates.group_by("task_id").agg(
-            best_s=pl.col("value").min(), occasions=pl.col("occasions").max()
+    states = frame.group_by("task_id", "state").agg(
+        records=pl.len().cast(pl.Int64),
+        timed=pl.col("seconds").count().cast(pl.Int64),
+        seconds=pl.col("seconds").sum(),
+    )
+    values = candidates.group_by("task_id").agg(
+        best_s=pl.col("value").min(), occasions=pl.col("occasions").max()
+    )
+    within, between = _spreads(good)
+    return _Batch(
+        runs_frame(frame),
+        states,
+        values,
+        within["spread"],
+        between["spread"],
+        _noise_by_task(within, between),
+        list(task_effects(candidates, dataset.sketches())),
+    )
+
+
+def _spreads(good: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Relative spreads (task_id, spread): one row a record with repeats, one a candidate with
+    several good records."""
+    times, latency = pl.col("run_times_s"), pl.col("latency_s")
+    within = good.filter(times.list.len() > 1).select(
+        "task_id", spread=(times.list.std() / times.list.mean()).cast(pl.Float32)
+    )
+    between = (
+        good.group_by(CANDIDATE, maintain_order=True)
+        .agg(n=pl.len(), spread=(latency.std() / latency.mean()).cast(pl.Float32))
+        .filter(pl.col("n") > 1)
+        .select("task_id", "spread")
+    )
+    return within, between
+
+
+def _noise_by_task(*scattered: pl.DataFrame) -> dict[str, Noise]:
+    """Median and 90th percentile of each task's spreads, within and between records."""
+    spread = pl.col("spread")
+    within, between = (
+        {
+            task_id: Spread(*row)
+            for task_id, *row in rows.group_by("task_id")
+            .agg(pl.len(), spread.median().alias("median"), spread.quantile(0.9, "linear"))
+            .iter_rows()
+        }
+        for rows in scattered
+    )
+    return {
+        task_id: Noise(within.get(task_id, UNKNOWN), between.get(task_id, UNKNOWN))
+        for task_id in within | between
+    }
+
+
+def _spread_of(parts: Sequence[pl.Series]) -> Spread:
+    """Median and 90th percentile over all tasks."""
+    values = pl.concat(parts).to_numpy()
+    if not len(values):
+        return UNKNOWN
+    median, p90 = np.quantile(values, (0.5, 0.9))
+    return Spread(len(values), float(median), float(p90))
+
+
+def _state_times(counts: pl.DataFrame) -> tuple[StateTime, ...]:
+    """Records, records with a time, and their seconds of each state, most records first."""
+    timed, seconds = pl.col("timed") > 0, pl.col("seconds")
+    rows = (
+        counts.group_by("state")
+        .agg(pl.col("records", "timed", "seconds").sum())
+        .sort(["records", "state"], descending=[True, False])
+        .with_columns(
+            share=pl.col("records") / pl.col("records").sum(),
+            seconds=pl.when(timed).then("seconds"),
+            seconds_share=pl.when(timed & (seconds.sum() > 0)).then(seconds / seconds.sum()),
         )
     )
-    parts.effects.extend(task_effects(candidates, dataset.sketches()))
+    return tuple(StateTime(**row) for row in rows.iter_rows(named=True))
 
 
 def _task_rows(
@@ -128,25 +198,21 @@ def _task_rows(
         counts.group_by("task_id")
         .agg(
             seconds=pl.when(timed > 0).then(pl.col("seconds").sum()),
-            failing_s=pl.when(pl.col("timed").filter(failed).sum() > 0).then(
-                pl.col("seconds").filter(failed).sum()
-            ),
-            failures=pl.col("records").filter(failed).sum(),
+            # Nothing failed and times are known: failures took no time.
+            failing_s=pl.when(
+                (pl.col("timed").filter(failed).sum() > 0)
+                | ((pl.col("records").filter(failed).sum() == 0) & (timed > 0))
+            ).then(pl.col("seconds").filter(failed).sum()),
             timed_share=timed / pl.col("records").sum(),
         )
         .join(values, on="task_id", how="left")
         .with_columns(
             weight=pl.col("task_id").replace_strict(known, return_dtype=pl.Float64),
             occasions=pl.col("occasions").fill_null(0),
-            # Nothing failed and times are known: failures took no time.
-            failing_s=pl.when((pl.col("failures") == 0) & pl.col("seconds").is_not_null())
-            .then(0.0)
-            .otherwise("failing_s"),
         )
         .with_columns(
             latency_share=cost / cost.sum(),
             time_share=pl.col("seconds") / pl.col("seconds").sum(),
         )
         .sort(["latency_share", "task_id"], descending=[True, False], nulls_last=True)
-        .drop("failures")
     )

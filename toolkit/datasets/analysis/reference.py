@@ -1,4 +1,4 @@
-"""The reference page of the analysis, written from the docstrings of its result."""
+"""The reference page of the analysis, written from its result's docstrings and comments."""
 
 from __future__ import annotations
 
@@ -26,42 +26,26 @@ _KEYS = {
 
 def analysis_page() -> str:
     """Markdown: one section a part of the result, with its definition and its fields."""
-    lines = [
-        "# Analysis",
-        "",
-        "What `toolkit describe` and the report say of a log, and how each figure is defined.",
-        "",
-        _plain(inspect.cleandoc(result.__doc__ or "").partition("\n\n")[2]),
-        "",
+    text = [
+        "# Analysis\n",
+        "What `toolkit describe` and the report say of a log, and how each figure is defined.\n",
+        inspect.cleandoc(result.__doc__ or "").partition("\n\n")[2] + "\n",
     ]
     for name, where in _KEYS.items():
         part = getattr(result, name)
-        text, _, fields = inspect.cleandoc(part.__doc__).partition("Attributes\n----------\n")
-        lines += [f"## {name}", "", f"Where: {where}.", "", _plain(text.strip()), ""]
-        lines += _fields(fields)
-        named = re.findall(r"^(\w[\w, ]*)$", fields, flags=re.M)
-        told = {field for line in named for field in line.split(", ")}
-        rest = [f"`{f.name}`" for f in dataclasses.fields(part) if f.name not in told]
+        told = _comments(part)
+        text += [f"## {name}\n", f"Where: {where}.\n", inspect.cleandoc(part.__doc__) + "\n"]
+        if told:
+            text += [*(f"- `{field}`: {meaning}" for field, meaning in told.items()), ""]
+        rest = [f"`{field.name}`" for field in dataclasses.fields(part) if field.name not in told]
         if rest:
-            lines += [f"{'Further fields' if told else 'Fields'}: {', '.join(rest)}.", ""]
-    return "\n".join(lines)
+            text.append(f"{'Further fields' if told else 'Fields'}: {', '.join(rest)}.\n")
+    return "\n".join(text).replace("``", "`")
 
 
-def _fields(text: str) -> list[str]:
-    """Turn a numpydoc list of attributes into a Markdown list."""
-    entries: list[tuple[str, list[str]]] = []
-    for line in text.splitlines():
-        if line and not line.startswith(" "):
-            entries.append((line, []))
-        elif line.strip():
-            entries[-1][1].append(line.strip())
-    lines = [
-        f"- {', '.join(f'`{name}`' for name in names.split(', '))}: {_plain(' '.join(words))}"
-        for names, words in entries
-    ]
-    return [*lines, ""] if lines else []
-
-
-def _plain(text: str) -> str:
-    """Markdown from reStructuredText: code marks are all that these docstrings use."""
-    return text.replace("``", "`")
+def _comments(part: type) -> dict[str, str]:
+    """What the comment above or behind a field says of it."""
+    source = inspect.getsource(part)
+    found = re.findall(r"^((?:    # .*\n)*)    (\w+): [^#\n]*(?:# (.*))?$", source, flags=re.M)
+    told = {field: re.sub(r"\s*# ", " ", above).strip() or behind for above, field, behind in found}
+    return {field: meaning for field, meaning in told.items() if meaning}

@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from toolkit.datasets.analysis.result import NEAR, Reached, Tuner, Tuners
+from toolkit.datasets.analysis.result import NEAR, Bounds, Reached, Tuner, Tuners
 from toolkit.datasets.read.labels import network_weights, source_labels
 
 TUNER_LABELS = ("tuner", "strategy", "method", "search")
 MOST_TUNERS = 16
 DEEPEST = 4
 PROFILE_POINTS = 48
-
-Bounds = tuple[float | None, float | None]
 
 
 def find_tuners(sources: pl.DataFrame, runs: pl.DataFrame) -> tuple[str, dict[str, str]] | None:
@@ -64,8 +62,8 @@ def compare_tuners(sources: pl.DataFrame, runs: pl.DataFrame) -> Tuners | None:
     by, names = found
     tuner = pl.col("source_id").replace_strict(names, default=None, return_dtype=pl.String)
     rows = runs.with_columns(tuner=tuner).drop_nulls(["tuner", "task_best"])
-    met = rows.group_by("task_id").agg(pl.col("tuner").n_unique())
     every = rows["tuner"].n_unique()
+    met = rows.group_by("task_id").agg(pl.col("tuner").n_unique())
     shared = met.filter(pl.col("tuner") == every)["task_id"]
     common = len(shared) > 0
     if not common:
@@ -73,23 +71,25 @@ def compare_tuners(sources: pl.DataFrame, runs: pl.DataFrame) -> Tuners | None:
     rows = rows.filter(pl.col("task_id").is_in(shared.implode()))
     if every < 2 or rows.is_empty():
         return None
-    tuners = [
-        _tuner(str(name), part)
-        for (name,), part in rows.partition_by("tuner", as_dict=True).items()
-    ]
-    return Tuners(by=by, tasks=len(shared), common=common, tuners=tuple(sorted(tuners, key=_order)))
+    tuners = [_tuner(part) for part in rows.partition_by("tuner")]
+
+    def order(tuner: Tuner) -> tuple[bool, float, float, str]:
+        nearest = tuner.reached[-1]
+        effort = nearest.evaluations
+        return effort is None, effort or 0.0, -nearest.reached_share, tuner.tuner
+
+    return Tuners(by=by, tasks=len(shared), common=common, tuners=tuple(sorted(tuners, key=order)))
 
 
-def _order(tuner: Tuner) -> tuple[bool, float, float, str]:
-    nearest = tuner.reached[-1]
-    effort = nearest.evaluations
-    return effort is None, effort or 0.0, -nearest.reached_share, tuner.tuner
-
-
-def _tuner(name: str, runs: pl.DataFrame) -> Tuner:
-    ratios = _by_task(runs, (pl.col("best") / pl.col("task_best")).fill_null(float("inf")))
+def _tuner(runs: pl.DataFrame) -> Tuner:
+    ratios = _by_task(runs, (pl.col("best") / pl.col("task_best")).fill_null(math.inf))
+    # Share of runs that came within 1 %, after as many evaluations as some run needed.
+    efforts = np.sort(runs["evaluations_to_1pct"].drop_nulls().to_numpy())
+    places = np.linspace(0, len(efforts) - 1, min(PROFILE_POINTS, len(efforts))).astype(np.int64)
+    points = np.unique(efforts[places])
+    shares = np.searchsorted(efforts, points, side="right") / len(runs)
     return Tuner(
-        tuner=name,
+        tuner=runs["tuner"][0],
         runs=len(runs),
         tasks=len(ratios),
         evaluations=float(np.median(runs["evaluations"].to_numpy())),
@@ -98,32 +98,23 @@ def _tuner(name: str, runs: pl.DataFrame) -> Tuner:
         final_ratio_interval=median_interval(ratios),
         final_ratio_worst=_finite(max(ratios)),
         reached=tuple(_reached(runs, percent) for percent in NEAR),
-        profile=_profile(runs["evaluations_to_1pct"]),
+        profile=tuple(zip(points.tolist(), shares.tolist(), strict=True)),
     )
-
-
-def _profile(efforts: pl.Series) -> tuple[tuple[int, float], ...]:
-    """Share of runs that got there, after as many evaluations as some run needed."""
-    reached = np.sort(efforts.drop_nulls().to_numpy())
-    places = np.unique(np.linspace(0, len(reached) - 1, PROFILE_POINTS).astype(np.int64))
-    if not len(reached):
-        return ()
-    shares = np.searchsorted(reached, reached[places], side="right") / len(efforts)
-    return tuple(dict(zip(reached[places].tolist(), shares.tolist(), strict=True)).items())
 
 
 def _reached(runs: pl.DataFrame, percent: int) -> Reached:
     reached = pl.col(f"evaluations_to_{percent}pct")
     seconds = pl.col(f"seconds_to_{percent}pct")
-    efforts = _by_task(runs, reached.cast(pl.Float64).fill_null(float("inf")))
+    efforts = _by_task(runs, reached.cast(pl.Float64).fill_null(math.inf))
     untimed = runs.select((reached.is_not_null() & seconds.is_null()).any()).item()
-    clock = [] if untimed else _by_task(runs, seconds.fill_null(float("inf")))
     return Reached(
         percent=percent,
         reached_share=float(runs.select(reached.is_not_null().mean()).item()),
         evaluations=_finite(np.median(efforts)),
         evaluations_interval=median_interval(efforts),
-        seconds=_finite(np.median(clock)) if clock else None,
+        seconds=None
+        if untimed
+        else _finite(np.median(_by_task(runs, seconds.fill_null(math.inf)))),
     )
 
 

@@ -1,18 +1,32 @@
-"""Whether the files of a dataset are what its manifest says: sizes always, bytes by checksum."""
+"""The files of a dataset: whether they are what its manifest says, and a commit held open.
+
+Sizes are compared always, bytes by checksum.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO
+
+import polars as pl
 
 from toolkit.datasets import manifest as manifests
-from toolkit.datasets.manifest import Part
+from toolkit.datasets.manifest import Manifest, Part
 from toolkit.errors import DatasetError
+from toolkit.results import Result
+from toolkit.schema import RECORDS, REJECTED, SKETCHES, TASKS
 
 VERIFIED_BYTES = 64 * 2**20
 """A dataset of this size or less is verified whenever it is opened: a tenth of a second."""
+
+HELD_FILES = 200
+"""Of datasets of more parts the names are kept, not the open files: systems limit those."""
+
+_CURE = "put it back from a copy, or ingest the logs anew into another folder"
 
 
 def file_sha256(path: Path) -> str:
@@ -25,14 +39,8 @@ def file_sha256(path: Path) -> str:
 
 
 def verify(folder: Path, part: Part, *, content: bool = True) -> Path:
-    """Compare a part's size, and its content, with what the manifest says; return its path.
-
-    Raises
-    ------
-    FileNotFoundError
-        When there is no such file.
-    DatasetError
-        When it is not what was written.
+    """Return a part's path; raise ``DatasetError`` where its size or content is not what was
+    written, ``FileNotFoundError`` where it is missing.
     """
     path = folder / part.file
     try:
@@ -43,13 +51,10 @@ def verify(folder: Path, part: Part, *, content: bool = True) -> Path:
     except OSError as error:
         raise DatasetError(f"cannot be read: {error.strerror or error}", where=path) from None
     if not same:
-        raise DatasetError(
-            "damaged: it is not what was written"
-            if size == part.size
-            else f"damaged: it has {size:,} bytes, {part.size:,} were written",
-            where=path,
-            cure="put it back from a copy, or ingest the logs anew into another folder",
-        )
+        why = "it is not what was written"
+        if size != part.size:
+            why = f"it has {size:,} bytes, {part.size:,} were written"
+        raise DatasetError(f"damaged: {why}", where=path, cure=_CURE)
     return path
 
 
@@ -63,21 +68,23 @@ def verify_on_opening(folder: Path, parts: Iterable[Part]) -> None:
 
 def missing(folder: Path, error: FileNotFoundError) -> DatasetError:
     """What to say where a file that the manifest names is not there."""
-    return DatasetError(
-        "a file of the dataset is missing",
-        where=error.filename or folder,
-        cure="put it back from a copy, or ingest the logs anew into another folder",
-    )
+    where = error.filename or folder
+    return DatasetError("a file of the dataset is missing", where=where, cure=_CURE)
 
 
-def check(folder: str | Path) -> dict[str, Any]:
+@dataclass(frozen=True, repr=False)
+class IntegrityReport(Result):
+    """What ``check`` compared, and what is ``damaged``: rows of ``file`` and ``why``."""
+
+    dataset: str
+    files: int
+    size_bytes: int
+    records: int
+    damaged: list[dict[str, str]]
+
+
+def check(folder: str | Path) -> IntegrityReport:
     """Verify every file of a dataset against the checksums in its manifest.
-
-    Returns
-    -------
-    dict
-        ``dataset``, ``files`` and ``size_bytes`` that were compared, ``records``, and
-        ``damaged``: a list of what is wrong, with ``file`` and ``why``.
 
     Raises
     ------
@@ -86,18 +93,60 @@ def check(folder: str | Path) -> dict[str, Any]:
     """
     folder = Path(folder)
     manifest = manifests.load(folder)
-    damaged = []
-    for part in manifest.parts():
+    parts, damaged = manifest.parts(), []
+    for part in parts:
         try:
             verify(folder, part)
-        except FileNotFoundError:
-            damaged.append({"file": part.file, "why": "it is missing"})
-        except DatasetError as error:
-            damaged.append({"file": part.file, "why": error.what})
-    return {
-        "dataset": str(folder),
-        "files": len(manifest.parts()),
-        "size_bytes": sum(part.size for part in manifest.parts()),
-        "records": sum(part.rows for part in manifest.records),
-        "damaged": damaged,
-    }
+        except (FileNotFoundError, DatasetError) as error:
+            why = error.what if isinstance(error, DatasetError) else "it is missing"
+            damaged.append({"file": part.file, "why": why})
+    return IntegrityReport(
+        dataset=str(folder),
+        files=len(parts),
+        size_bytes=sum(part.size for part in parts),
+        records=sum(part.rows for part in manifest.records),
+        damaged=damaged,
+    )
+
+
+def open_tables(folder: Path) -> tuple[Manifest, dict[str, pl.LazyFrame]]:
+    """Open the last commit's ``records``, ``rejected``, ``tasks`` and ``sketches``.
+
+    Frames hold their files open, which outlast whatever a writer does. A newer commit is taken
+    where a writer removes files meanwhile. Raises as ``manifest.load`` and ``verify`` do.
+    """
+    manifest = manifests.load(folder)
+    while True:
+        try:
+            return manifest, _opened(folder, manifest)
+        except FileNotFoundError as error:
+            newer = manifests.load(folder)
+            if newer.generation == manifest.generation:
+                raise missing(folder, error) from None
+            manifest = newer
+        except OSError as error:
+            raise DatasetError(
+                f"cannot be read: {error.strerror or error}", where=error.filename or folder
+            ) from None
+
+
+def _opened(folder: Path, manifest: Manifest) -> dict[str, pl.LazyFrame]:
+    read = [part for part in manifest.parts() if part not in manifest.duplicates]
+    verify_on_opening(folder, read)
+    with ExitStack() as streams:
+
+        def frame(parts: list[Part | None], schema: dict[str, pl.DataType]) -> pl.LazyFrame:
+            paths = [folder / part.file for part in parts if part is not None]
+            if not paths:
+                return pl.LazyFrame(schema=schema)
+            if len(read) > HELD_FILES:
+                return pl.scan_parquet(paths)
+            held: list[IO[bytes]] = [streams.enter_context(path.open("rb")) for path in paths]
+            return pl.scan_parquet(held)
+
+        return {
+            "records": frame([*manifest.records], RECORDS),
+            "rejected": frame([*manifest.rejected], REJECTED),
+            "tasks": frame([manifest.tasks], TASKS),
+            "sketches": frame([manifest.sketches], SKETCHES),
+        }

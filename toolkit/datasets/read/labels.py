@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import orjson
@@ -10,21 +11,19 @@ import polars as pl
 NETWORK_LABELS = ("network", "model")
 """Names of a source's labels that say which network its tasks belong to; the first counts."""
 
-Labels = Mapping[str, Mapping[str, str]]
-
 
 def source_labels(sources: pl.DataFrame) -> dict[str, dict[str, str]]:
     """Labels of each source (``Dataset.sources``), by id."""
     return {
-        source_id: {key: str(value) for key, value in orjson.loads(labels).items()}
-        if labels
-        else {}
+        source_id: {key: str(value) for key, value in orjson.loads(labels or "{}").items()}
         for source_id, labels in sources.select("source_id", "labels").iter_rows()
     }
 
 
 def network_weights(
-    pairs: Iterable[tuple[str, str]], labels: Labels, keys: Sequence[str] = NETWORK_LABELS
+    pairs: Iterable[tuple[str, str]],
+    labels: Mapping[str, Mapping[str, str]],
+    keys: Sequence[str] = NETWORK_LABELS,
 ) -> dict[str, dict[str, float]]:
     """How often each network runs each task, by network and task.
 
@@ -38,17 +37,16 @@ def network_weights(
     labels
         Of each source; those without any of ``keys`` are left out.
     """
-    counts: dict[tuple[str, str], dict[bytes, int]] = {}
-    for task_id, source_id in sorted(pairs):
-        own = labels.get(source_id, {})
-        key = next((key for key in keys if key in own), None)
-        if key is None:
-            continue
-        rest = {name: value for name, value in own.items() if name != key}
-        others = orjson.dumps(rest, option=orjson.OPT_SORT_KEYS)
-        by_others = counts.setdefault((own[key], task_id), {})
-        by_others[others] = by_others.get(others, 0) + 1
+    counts: Counter[tuple[str, str, bytes]] = Counter()
+    for task_id, source_id in pairs:
+        others = dict(labels.get(source_id, {}))
+        key = next((key for key in keys if key in others), None)
+        if key is not None:
+            network = others.pop(key)
+            rest = orjson.dumps(others, option=orjson.OPT_SORT_KEYS)
+            counts[network, task_id, rest] += 1
     found: dict[str, dict[str, float]] = {}
-    for (network, task_id), by_others in sorted(counts.items()):
-        found.setdefault(network, {})[task_id] = float(max(by_others.values()))
+    for (network, task_id, _), count in sorted(counts.items()):
+        weights = found.setdefault(network, {})
+        weights[task_id] = max(weights.get(task_id, 0.0), float(count))
     return found

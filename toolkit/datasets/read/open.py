@@ -6,17 +6,22 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 
-import numpy as np
 import orjson
 import polars as pl
-from numpy.typing import NDArray
 
-from toolkit.datasets.read import snapshot
-from toolkit.datasets.read.enumeration import enumerated_tasks
-from toolkit.datasets.tables import read_sketches, read_tasks
+from toolkit.datasets.read.integrity import open_tables
+from toolkit.datasets.tables import decision_matrix, read_sketches, read_tasks
 from toolkit.errors import DatasetError
 from toolkit.features.base import CandidateGroup
+from toolkit.logs.formats import format_named
+from toolkit.logs.rows.format import LogFormat
 from toolkit.records import Sketch, Task, content_id
+
+_SOURCES = {
+    **dict.fromkeys(["source_id", "path", "sha256", "format"], pl.String()),
+    **dict.fromkeys(["lines", "records", "duplicates", "rejected"], pl.Int64()),
+    **dict.fromkeys(["machine", "labels"], pl.String()),
+}
 
 
 def open_dataset(folder: str | Path) -> Dataset:
@@ -35,21 +40,20 @@ class Dataset:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder
-        self._snapshot = snapshot.take(folder)
-        self.manifest = self._snapshot.manifest
+        self.manifest, self._tables = open_tables(folder)
 
     def records(self, columns: Sequence[str] | None = None) -> pl.LazyFrame:
         """All records (``schema.RECORDS``), in the order in which they were ingested."""
-        frame = self._snapshot.records
+        frame = self._tables["records"]
         return frame if columns is None else frame.select(columns)
 
     @cached_property
     def _tasks(self) -> dict[str, Task]:
-        return read_tasks(self._snapshot.tasks)
+        return read_tasks(self._tables["tasks"])
 
     @cached_property
     def _sketches(self) -> dict[str, Sketch]:
-        return read_sketches(self._snapshot.sketches)
+        return read_sketches(self._tables["sketches"])
 
     def tasks(self) -> dict[str, Task]:
         """Tasks by id."""
@@ -67,9 +71,9 @@ class Dataset:
         DatasetError
             When no task, or more than one, is meant.
         """
-        found = [key for key in self._tasks if key.startswith(task_id)]
         if task_id in self._tasks:
             return self._tasks[task_id]
+        found = [task for key, task in self._tasks.items() if key.startswith(task_id)]
         if len(found) != 1:
             what = "no task has" if not found else f"{len(found)} tasks have"
             raise DatasetError(
@@ -77,37 +81,20 @@ class Dataset:
                 where=self.path,
                 cure="list them with: toolkit describe",
             )
-        return self._tasks[found[0]]
+        return found[0]
 
     def sources(self) -> pl.DataFrame:
         """One row an ingested file, with its counts."""
         rows = [
-            {
-                "source_id": s.source_id,
-                "path": s.path,
-                "sha256": s.sha256,
-                "format": s.format,
-                "lines": s.lines,
-                "records": s.records,
-                "duplicates": s.duplicates,
-                "rejected": s.rejected,
-                "machine": s.machine,
-                "labels": orjson.dumps(s.labels, option=orjson.OPT_SORT_KEYS).decode(),
-            }
-            for s in self.manifest.sources
+            {name: getattr(source, name) for name in _SOURCES} for source in self.manifest.sources
         ]
-        counts = ("lines", "records", "duplicates", "rejected")
-        texts = ("source_id", "path", "sha256", "format", "machine", "labels")
-        schema = {
-            **dict.fromkeys(texts, pl.String()),
-            **dict.fromkeys(counts, pl.Int64()),
-        }
-        order = [*texts[:4], *counts, *texts[4:]]
-        return pl.DataFrame(rows, schema={name: schema[name] for name in order})
+        for row in rows:
+            row["labels"] = orjson.dumps(row["labels"], option=orjson.OPT_SORT_KEYS).decode()
+        return pl.DataFrame(rows, schema=_SOURCES)
 
     def rejected(self) -> pl.DataFrame:
         """Every line that is no record, with its reason (``schema.REJECTED``)."""
-        return self._snapshot.rejected.collect()
+        return self._tables["rejected"].collect()
 
     def candidates(self, task_ids: Iterable[str] | None = None) -> pl.DataFrame:
         """One row a (task, candidate), in first-recorded order.
@@ -136,32 +123,25 @@ class Dataset:
         )
 
     def groups(
-        self, task_ids: Iterable[str] | None = None, ok_only: bool = False
+        self, task_ids: Iterable[str] | None = None
     ) -> Iterator[tuple[CandidateGroup, pl.DataFrame]]:
         """Give the candidates of one task and sketch at a time, with their rows.
 
         Tasks come in the order asked for (or of the dataset), sketches as first recorded.
         """
-        wanted = list(self._tasks) if task_ids is None else list(task_ids)
-        for batch in self.task_batches(wanted):
+        for batch in self.task_batches(None if task_ids is None else list(task_ids)):
             rows = self.candidates(batch)
-            if ok_only:
-                rows = rows.filter(pl.col("n_ok") > 0)
-            parts = rows.partition_by(["task_id", "sketch_id"], maintain_order=True, as_dict=True)
+            parts = rows.partition_by(["task_id", "sketch_id"], maintain_order=True)
             place = {task_id: n for n, task_id in enumerate(batch)}
-            for (task_id, sketch_id), part in sorted(
-                parts.items(), key=lambda item: place[str(item[0][0])]
-            ):
-                sketch = self._sketches[str(sketch_id)]
-                yield (
-                    CandidateGroup(
-                        task=self._tasks[str(task_id)],
-                        sketch=sketch,
-                        decisions=decision_matrix(part["decisions"], sketch.width),
-                        schedules=part["schedule"].to_list(),
-                    ),
-                    part,
+            for part in sorted(parts, key=lambda part: place[part["task_id"][0]]):
+                sketch = self._sketches[part["sketch_id"][0]]
+                group = CandidateGroup(
+                    task=self._tasks[part["task_id"][0]],
+                    sketch=sketch,
+                    decisions=decision_matrix(part["decisions"], sketch.width),
+                    schedules=part["schedule"].to_list(),
                 )
+                yield group, part
 
     def task_batches(
         self, task_ids: list[str] | None = None, records: int = 500_000
@@ -170,33 +150,58 @@ class Dataset:
 
         A task without records may be among them.
         """
-        task_ids = list(self._tasks) if task_ids is None else task_ids
         counts = dict(self.records(["task_id"]).group_by("task_id").len().collect().iter_rows())
         batch: list[str] = []
         size = 0
-        for task_id in task_ids:
-            if batch and size + counts.get(task_id, 0) > records:
+        for task_id in self._tasks if task_ids is None else task_ids:
+            count = counts.get(task_id, 0)
+            if batch and size + count > records:
                 yield batch
                 batch, size = [], 0
             batch.append(task_id)
-            size += counts.get(task_id, 0)
+            size += count
         if batch:
             yield batch
 
     def enumerated(self) -> dict[str, bool]:
-        """Whether the whole space of a task was recorded, by task id."""
-        return enumerated_tasks(self)
+        """Whether all candidates of a task's space were recorded, by task id.
+
+        Where a collector stated the size of the space, so many candidates must be recorded. Else
+        the format says it (``LogFormat.is_whole_space``). Ansor's spaces are not enumerable.
+        """
+        result = dict.fromkeys(self._tasks, False)
+        sizes = self.manifest.space_sizes
+        if sizes:
+            records = self.records(["task_id", "candidate_id"])
+            counts = records.filter(pl.col("task_id").is_in(list(sizes))).group_by("task_id")
+            for task_id, n in counts.agg(pl.col("candidate_id").n_unique()).collect().iter_rows():
+                result[task_id] = n == sizes[task_id]
+        for name in sorted({sketch.format for sketch in self._sketches.values()}):
+            log_format = format_named(name)
+            if type(log_format).is_whole_space is LogFormat.is_whole_space:
+                continue
+            pattern = log_format.number_in_space
+            number = pl.col("schedule").str.extract(pattern) if pattern else pl.lit(None)
+            candidates = (
+                self.records()
+                .filter(pl.col("format") == name)
+                .group_by(["task_id", "sketch_id", "candidate_id"], maintain_order=True)
+                .agg(pl.col("decisions").first(), number=number.cast(pl.Int64).first())
+                .collect()
+            )
+            for rows in candidates.partition_by("task_id"):
+                sketch = self._sketches[rows["sketch_id"][0]]
+                result[rows["task_id"][0]] = rows["sketch_id"].n_unique() == 1 and (
+                    log_format.is_whole_space(
+                        sketch,
+                        decision_matrix(rows["decisions"], sketch.width),
+                        rows["number"].fill_null(-1).to_numpy(),
+                    )
+                )
+        return result
 
     def fingerprint(self) -> str:
         """Hash of the records (whatever their order, files and paths) and the schema version."""
         manifest = self.manifest
         rows = sum(part.rows for part in manifest.records)
         return content_id("dataset", f"{manifest.schema_version} {rows} {manifest.digest:016x}")
-
-
-def decision_matrix(decisions: pl.Series, width: int) -> NDArray[np.int64]:
-    """Turn a list column into an int64 matrix with one row a candidate."""
-    if width == 0:
-        return np.zeros((len(decisions), 0), dtype=np.int64)
-    flat = decisions.explode().to_numpy()
-    return np.ascontiguousarray(flat, dtype=np.int64).reshape(len(decisions), width)

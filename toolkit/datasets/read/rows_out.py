@@ -1,28 +1,51 @@
-"""Rows as a file that spreadsheets and notebooks read."""
+"""Where results may be written, and rows as a file that spreadsheets and notebooks read.
+
+Nothing is written over a dataset or a log, and over other files only if asked.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import orjson
 import polars as pl
 
 from toolkit.atomic import replacing
+from toolkit.datasets import manifest as manifests
 from toolkit.datasets.read.open import Dataset
-from toolkit.datasets.read.outputs import check_targets
-from toolkit.errors import ToolkitError
+from toolkit.errors import DatasetError, ToolkitError
+from toolkit.logs.files.places import Place
+from toolkit.records import content_id
 
 SUFFIXES = (".parquet", ".csv", ".json")
 
 
-def check_rows_target(path: Path, dataset: Dataset, *, force: bool = False) -> None:
-    """Refuse a file that rows must not be written to: before they are computed.
-
-    Raises
-    ------
-    ToolkitError
-        For a suffix that names no format, and as ``check_targets`` does.
+def check_targets(targets: Iterable[Path], dataset: Dataset, *, force: bool = False) -> None:
+    """Refuse targets whose writing would lose data: inside a dataset's folder, a log that
+    ``dataset`` was read from, or (without ``force``) a file that exists.
     """
+    sources = {source.source_id for source in dataset.manifest.sources}
+    paths = [source.path.partition("::") for source in dataset.manifest.sources]
+    archives = {Path(archive).resolve() for archive, inside, _ in paths if inside}
+    for target in targets:
+        whole = target.resolve()
+        home = next((p for p in (whole, *whole.parents) if (p / manifests.FILE).exists()), None)
+        if home is not None:
+            why, cure = f"inside the dataset {home}", "name a file somewhere else"
+        elif content_id("source", Place(target).identity) in sources or whole in archives:
+            why, cure = "a log that the dataset was read from", "name another file"
+        elif whole.exists() and not whole.is_file():
+            why, cure = "no plain file", "name a file"
+        elif whole.exists() and not force:
+            why, cure = "exists", "name another file, or allow it with --force"
+        else:
+            continue
+        raise DatasetError(why, where=target, cure=cure)
+
+
+def check_rows_target(path: Path, dataset: Dataset, *, force: bool = False) -> None:
+    """Refuse a file that rows must not be written to, before they are computed."""
     _check_suffix(path)
     check_targets([path], dataset, force=force)
 
@@ -54,25 +77,18 @@ def write_rows(rows: pl.DataFrame, path: Path) -> None:
 
 def _check_suffix(path: Path) -> None:
     if path.suffix not in SUFFIXES:
-        raise ToolkitError(
-            f"the suffix {path.suffix!r} names no format",
-            where=path,
-            cure="one of " + ", ".join(SUFFIXES),
-        )
+        what = f"the suffix {path.suffix!r} names no format"
+        raise ToolkitError(what, where=path, cure="one of " + ", ".join(SUFFIXES))
 
 
 def _flat(rows: pl.DataFrame) -> pl.DataFrame:
     """Turn lists and structs into JSON text, which is all that CSV can hold of them."""
-    nested = [name for name, kind in rows.schema.items() if kind.is_nested()]
-    as_text = [
-        pl.Series(
-            name,
-            [
-                None if value is None else orjson.dumps(value).decode()
-                for value in rows[name].to_list()
-            ],
-            dtype=pl.String(),
-        )
-        for name in nested
-    ]
-    return rows.with_columns(as_text)
+
+    def text(value: object) -> str | None:
+        return None if value is None else orjson.dumps(value).decode()
+
+    return rows.with_columns(
+        pl.Series(name, list(map(text, rows[name].to_list())), dtype=pl.String())
+        for name, kind in rows.schema.items()
+        if kind.is_nested()
+    )

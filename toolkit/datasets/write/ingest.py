@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from toolkit.datasets.write.lock import locked
 from toolkit.datasets.write.reading import Marks
 from toolkit.datasets.write.report import IngestReport, SourceReport
-from toolkit.datasets.write.run import IngestRun
-from toolkit.datasets.write.sources import LogFile, discover
-from toolkit.datasets.write.store import Store
+from toolkit.datasets.write.run import LogFile, discover, read_into
+from toolkit.datasets.write.store import writing_store
 from toolkit.errors import LogError, ToolkitError
-from toolkit.logs.files.files import shown
+from toolkit.logs.files.files import find_logs, shown
 from toolkit.logs.read.detect import SIDECAR, WHY_NOT
 from toolkit.logs.read.pool import Blocks, InProcess, WorkerPool
 from toolkit.progress import SILENT, Progress
@@ -64,7 +64,13 @@ def ingest(
         When the folder holds anything but a dataset, is damaged, or cannot be written.
     """
     begun = time.perf_counter()
-    rule = _compiled(path_rule)
+    try:
+        rule = None if path_rule is None else re.compile(path_rule)
+    except re.error as error:
+        raise ToolkitError(
+            f"the path rule is no regular expression: {error}",
+            cure="name groups like this: (?P<network>[^/]+)/(?P<tuner>[^/]+)/[^/]+$",
+        ) from None
     if isinstance(paths, (str, Path)):
         paths = [paths]
     files = discover(paths, machine, rule)
@@ -72,29 +78,26 @@ def ingest(
     for word in (machine, str(folder)):
         if word is not None and shown(word) != word:
             raise ToolkitError(f"{shown(word)!r} is not UTF-8", cure="choose another name")
-    report = IngestReport(str(folder))
-    with locked(folder), _blocks(files, workers) as blocks:
-        store = Store(folder)
-        with progress.step("reading logs", total=len(files)) as step:
-
-            def done(entry: SourceReport) -> None:
-                report.per_source.append(entry)
-                step.advance(1, note=Path(entry.path).name)
-
-            try:
-                IngestRun(store, files, blocks, marks).run(done)
-                store.close()
-            except BaseException:
-                store.abandon()
-                raise
-    report.seconds = time.perf_counter() - begun
-    report.peak_rss_bytes = peak_rss_bytes(getattr(blocks, "workers", 0))
-    report.total_records = sum(part.rows for part in store.manifest.records)
-    report.total_tasks = len(store.tasks)
-    report.machines_unknown = sum(task.machine is None for task in store.tasks.values())
-    if report.nothing:
-        raise nothing_read(report, paths)
-    return report
+    told: list[SourceReport] = []
+    with (
+        writing_store(folder) as store,
+        _blocks(files, workers) as blocks,
+        progress.step("reading logs", total=len(files)) as step,
+    ):
+        for entry in read_into(store, files, blocks, {} if marks is None else marks):
+            told.append(entry)
+            step.advance(1, note=Path(entry.path).name)
+    if not any(entry.lines or entry.outcome in ("read", "unchanged") for entry in told):
+        raise _nothing_read(told, paths)
+    return IngestReport.of(
+        told,
+        dataset=str(folder),
+        seconds=time.perf_counter() - begun,
+        peak_rss_bytes=peak_rss_bytes(getattr(blocks, "workers", 0)),
+        total_records=sum(part.rows for part in store.manifest.records),
+        total_tasks=len(store.tasks),
+        machines_unknown=sum(task.machine is None for task in store.tasks.values()),
+    )
 
 
 @contextmanager
@@ -102,8 +105,9 @@ def _blocks(files: Sequence[LogFile], workers: int | None) -> Iterator[Blocks]:
     """Choose who reads: this process alone, or others beside it where that pays."""
     if workers is None:
         read = {file.place.path for file in files if file.kind not in {SIDECAR, *WHY_NOT}}
-        sizes = sum(path.stat().st_size for path in read)
-        workers = cores() if sizes >= WORTH_WORKERS_BYTES and cores() > 1 else 0
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        large = sum(path.stat().st_size for path in read) >= WORTH_WORKERS_BYTES
+        workers = cores if large and cores and cores > 1 else 0
     if not workers:
         yield InProcess()
         return
@@ -114,35 +118,14 @@ def _blocks(files: Sequence[LogFile], workers: int | None) -> Iterator[Blocks]:
         pool.close()
 
 
-def cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def _compiled(path_rule: str | None) -> re.Pattern[str] | None:
-    if path_rule is None:
-        return None
-    try:
-        return re.compile(path_rule)
-    except re.error as error:
-        raise ToolkitError(
-            f"the path rule is no regular expression: {error}",
-            cure="name groups like this: (?P<network>[^/]+)/(?P<tuner>[^/]+)/[^/]+$",
-        ) from None
-
-
-def nothing_read(report: IngestReport, paths: Sequence[str | Path]) -> LogError:
+def _nothing_read(told: Sequence[SourceReport], paths: Sequence[str | Path]) -> LogError:
     """Say why nothing at all could be read."""
-    unread = [source for source in report.per_source if not source.lines]
-    if not unread:
+    if not told:
         return LogError("there are no files", where=paths[0] if paths else None)
-    first = unread[0]
-    more = f" (and {len(unread) - 1} more files)" if len(unread) > 1 else ""
+    more = f" (and {len(told) - 1} more files)" if len(told) > 1 else ""
     return LogError(
-        f"nothing could be read: {first.message}{more}",
-        where=first.path,
+        f"nothing could be read: {told[0].message}{more}",
+        where=told[0].path,
         cure="give AutoTVM, Ansor, MetaSchedule or T4 logs, or folders that hold them",
     )
 
@@ -157,9 +140,61 @@ def peak_rss_bytes(workers: int = 0) -> int:
         import resource
     except ImportError:
         return 0
-    import sys
-
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    if workers:
-        peak += workers * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    peak += workers * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss if workers else 0
     return int(peak if sys.platform == "darwin" else peak * 1024)
+
+
+def follow(
+    paths: Sequence[str | Path] | str | Path,
+    dataset_dir: str | Path,
+    *,
+    machine: str | None = None,
+    path_rule: str | None = None,
+    interval_s: float = 2.0,
+    rounds: int | None = None,
+    progress: Progress = SILENT,
+) -> Iterator[IngestReport]:
+    """Ingest logs, wait for them to change, ingest what is new; give a report each time.
+
+    Between rounds only sizes and times of files are looked at. Files that appear in followed
+    folders are taken in. A last line that is not finished yet waits for its end.
+
+    Parameters
+    ----------
+    interval_s
+        Seconds between two looks.
+    rounds
+        End after so many looks (never, by default).
+
+    Raises
+    ------
+    LogError
+        When a path does not exist.
+    """
+    if isinstance(paths, (str, Path)):
+        paths = [paths]
+    known: dict[Path, tuple[int, int]] = {}
+    marks: Marks = {}
+    look = 0
+    while rounds is None or look < rounds:
+        if look:
+            time.sleep(interval_s)
+        look += 1
+        changed: list[Path] = []
+        for path, trouble in find_logs(paths):
+            if trouble:
+                continue
+            about = path.stat()
+            state = (about.st_size, about.st_mtime_ns)
+            if known.get(path) != state:
+                known[path] = state
+                changed.append(path)
+        if not changed:
+            continue
+        more: dict[str, Any] = {"machine": machine, "path_rule": path_rule}
+        try:
+            yield ingest(changed, dataset_dir, progress=progress, marks=marks, **more)
+        except LogError:
+            # Nothing that can be read yet: a tuner may have made the file a moment ago.
+            continue

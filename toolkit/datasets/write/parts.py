@@ -1,64 +1,49 @@
-"""Parquet parts, written row group by row group so that memory stays bounded."""
+"""Parquet parts: written row group by row group, and which record is whose.
+
+A record that several lines hold is the first line's, of the first source by path; the other lines
+are its duplicates. They are kept apart, so that the record stays when the source that it was read
+from is rewritten. What a dataset holds then depends on what its sources hold, not on the order in
+which they came and changed.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from toolkit import schema
 from toolkit.atomic import sync_folder
-from toolkit.datasets.manifest import Part, Source, cannot_write
+from toolkit.datasets.manifest import Manifest, Part, Source, cannot_write
 from toolkit.datasets.read.integrity import file_sha256
 from toolkit.logs.rows.columns import numeric, repeated
 from toolkit.logs.rows.results import BlockResult
-from toolkit.logs.rows.rows import SCHEMA as ROWS
 
 ROW_GROUP_BYTES = 48 * 2**20
 """Rows wait in memory until they make a row group of about this size."""
 
-_PLACE = {"source_id": pa.string(), "order": pa.int64()}
+_ARROW = {
+    pl.String(): pa.string(),
+    pl.Binary(): pa.binary(),
+    pl.Int32(): pa.int32(),
+    pl.Int64(): pa.int64(),
+    pl.Float64(): pa.float64(),
+    pl.List(pl.Int64()): pa.list_(pa.int64()),
+    pl.List(pl.Float64()): pa.list_(pa.float64()),
+}
+RECORDS = pa.schema([(name, _ARROW[kind]) for name, kind in schema.RECORDS.items()])
+REJECTED = pa.schema([(name, _ARROW[kind]) for name, kind in schema.REJECTED.items()])
 
-RECORDS = pa.schema(
-    [
-        *list(ROWS)[:4],
-        pa.field("source_id", pa.string()),
-        ROWS.field("line"),
-        pa.field("order", pa.int64()),
-        *list(ROWS)[5:],
-    ]
-)
-"""``toolkit.schema.RECORDS`` in Arrow's words."""
-
-REJECTED = pa.schema(
-    [
-        ("source_id", pa.string()),
-        ("path", pa.string()),
-        ("line", pa.int64()),
-        ("byte_offset", pa.int64()),
-        ("reason", pa.string()),
-        ("content", pa.binary()),
-    ]
-)
-"""``toolkit.schema.REJECTED`` in Arrow's words."""
-
-_REPEATING = (
-    "task_id",
-    "sketch_id",
-    "source_id",
-    "format",
-    "format_version",
-    "tvm_version",
-    "state",
-    "reason",
-    "path",
-    "decisions.list.element",
-)
+_IDS = ("task_id", "sketch_id", "source_id")
+_WORDS = ("format", "format_version", "tvm_version", "state", "reason", "path")
+_REPEATING = (*_IDS, *_WORDS, "decisions.list.element")
 """Columns of few different values, by their paths in the file."""
 
 
@@ -66,9 +51,7 @@ class PartWriter:
     """Writes one part; until ``finish`` it is a file that no manifest names."""
 
     def __init__(self, folder: Path, name: str, schema: Any) -> None:
-        self._path = folder / name
-        self._name = name
-        self._schema = schema
+        self._path, self._name, self._schema = folder / name, name, schema
         self._waiting: list[Any] = []
         self._bytes = 0
         self._sources: dict[str, None] = {}
@@ -79,9 +62,9 @@ class PartWriter:
     def add(self, table: Any, *source_ids: str) -> None:
         """Append rows, which are of these sources."""
         self._waiting.append(table)
-        self._bytes += table.nbytes
         self._sources.update(dict.fromkeys(source_ids))
         self.rows += len(table)
+        self._bytes += table.nbytes
         if self._bytes >= ROW_GROUP_BYTES:
             self._write()
 
@@ -125,7 +108,7 @@ class PartWriter:
                 self._path.unlink()
 
     @contextlib.contextmanager
-    def _guard(self) -> Any:
+    def _guard(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -133,8 +116,8 @@ class PartWriter:
             raise cannot_write(self._path, error) from None
 
 
-def write_frame(folder: Path, name: str, frame: Any) -> Part:
-    """Write a small table (a polars frame) and bring it to disk."""
+def write_frame(folder: Path, name: str, frame: pl.DataFrame) -> Part:
+    """Write a small table and bring it to disk."""
     table = frame.to_arrow()
     writer = PartWriter(folder, name, table.schema)
     writer.add(table)
@@ -152,28 +135,57 @@ def placed(rows: Any, source: Source) -> Any:
 
 def rejected(result: BlockResult, source: Source) -> Any:
     """Rows of a source's rejected lines."""
-    lines, offsets, reasons, contents = zip(*result.rejected, strict=True)
-    count = len(lines)
-    columns = [
-        pa.repeat(pa.scalar(source.source_id), count),
-        pa.repeat(pa.scalar(source.path), count),
-        pa.array(lines, pa.int64()),
-        pa.array(offsets, pa.int64()),
-        pa.array(reasons, pa.string()),
-        pa.array(contents, pa.binary()),
-    ]
-    return pa.table(columns, schema=REJECTED)
+    count = len(result.rejected)
+    whose = [source.source_id] * count, [source.path] * count
+    columns = [*whose, *zip(*result.rejected, strict=True)]
+    return pa.table(dict(zip(REJECTED.names, columns, strict=True)), schema=REJECTED)
 
 
-def tables(path: Path) -> Iterator[Any]:
-    """The row groups of a part."""
+def row_groups(path: Path, columns: list[str] | None = None) -> Iterator[Any]:
+    """The row groups of a part, or some of their columns."""
     with pq.ParquetFile(path) as file:
         for group in range(file.num_row_groups):
-            yield file.read_row_group(group)
+            yield file.read_row_group(group, columns=columns)
 
 
-def column(path: Path, name: str) -> Iterator[Any]:
-    """One column of a part, a row group at a time."""
-    with pq.ParquetFile(path) as file:
-        for group in range(file.num_row_groups):
-            yield file.read_row_group(group, columns=[name])[name]
+LINE = ["source_id", "line"]
+"""What tells one line of a dataset from all others."""
+
+
+def place(source: Source) -> tuple[list[str], str]:
+    """What sources are ordered by: as folders are walked."""
+    return source.path.split("/"), source.source_id
+
+
+def exchange(folder: Path, manifest: Manifest) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Find the lines that have changed places since the dataset was last settled.
+
+    First those whose duplicate becomes the record, then those whose record becomes a duplicate;
+    columns record_id, source_id and line.
+    """
+    columns = ["record_id", *LINE]
+    claims = _scan(folder, manifest.duplicates).select(columns).collect()
+    owned = claims.clear()
+    if manifest.records:
+        records = _scan(folder, manifest.records).select(columns)
+        owned = records.join(claims.lazy(), on="record_id", how="semi").collect()
+    order = {s.source_id: n for n, s in enumerate(sorted(manifest.sources, key=place))}
+    first = (
+        pl.concat([claims.with_columns(owns=False), owned.with_columns(owns=True)])
+        .sort(pl.col("source_id").replace_strict(order), "line")
+        .unique("record_id", keep="first", maintain_order=True)
+    )
+    promoted = first.filter(~pl.col("owns")).drop("owns")
+    return promoted, owned.join(promoted, on="record_id", how="semi")
+
+
+def in_use(folder: Path, manifest: Manifest, column: str) -> set[str]:
+    """Ids of tasks or sketches that some line of the dataset has."""
+    parts = [*manifest.records, *manifest.duplicates]
+    if not parts:
+        return set()
+    return set(_scan(folder, parts).select(pl.col(column).unique()).collect()[column])
+
+
+def _scan(folder: Path, parts: Sequence[Part]) -> pl.LazyFrame:
+    return pl.scan_parquet([folder / part.file for part in parts])

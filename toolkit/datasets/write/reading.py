@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
 
 from toolkit.datasets.manifest import Source
-from toolkit.datasets.write.report import SourceReport
-from toolkit.datasets.write.sources import LogFile
+from toolkit.datasets.write.report import COUNTS, SourceReport
 from toolkit.datasets.write.store import Store
 from toolkit.errors import LogError
-from toolkit.logs.files.files import DecompressionErrors, LineBlock, is_compressed, read_blocks
+from toolkit.logs.files.files import DecompressionErrors, LineBlock, read_blocks
+from toolkit.logs.files.places import Place
 from toolkit.logs.read.pool import SourceSettings
 from toolkit.logs.rows.results import BlockResult
 
@@ -36,29 +38,32 @@ Marks = dict[str, Mark]
 """Marks by source id: they spare a follower the reading of what it has read itself."""
 
 
+@dataclass
 class SourceReading:
-    """Gives the blocks of one source that are new, and takes in their results."""
+    """Gives the blocks of one source that are new, and takes in their results.
 
-    def __init__(
-        self,
-        store: Store,
-        source: Source,
-        settings: SourceSettings,
-        file: LogFile,
-        marks: Marks,
-    ) -> None:
-        self.source, self.settings = source, settings
-        self.entry = SourceReport(str(file.place), file.kind, "read")
-        self.place = file.place
-        self._store, self._marks = store, marks
-        self._plain = file.place.member is None and not is_compressed(file.place.path)
-        # A compressed file is hashed as it lies on disk; a plain one while it is read.
-        self._sha256 = "" if self._plain else file.sha256
+    ``sha256`` is that of the file, empty for a plain one: that is hashed while it is read.
+    """
+
+    store: Store
+    source: Source
+    settings: SourceSettings
+    place: Place
+    sha256: str
+    marks: Marks
+    outcome: str = "read"
+    message: str | None = None
+
+    def __post_init__(self) -> None:
+        self._reasons: Counter[str] = Counter()
+        self._last: Mark | None = None
+        self._barren = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._before = _counts(self.source)
         self._digest: Any = hashlib.sha256()
         self._tail = b""
-        self._last: Mark | None = None
-        self._before = _counts(source)
-        self._barren = 0
 
     def document(self) -> tuple[bytes, Mark]:
         """The whole file; what was read of it before is forgotten."""
@@ -78,7 +83,7 @@ class SourceReading:
         try:
             with self.place.open() as stream:
                 if self._jump(stream) or self._skip(stream):
-                    self._store.withdraw_unfinished(self.source)
+                    self.store.withdraw_unfinished(self.source)
                     self._before = _counts(self.source)
                     yield from self._blocks_of(stream)
                     return
@@ -86,12 +91,11 @@ class SourceReading:
             with self.place.open() as stream:
                 yield from self._blocks_of(stream)
         except LogError as error:
-            self.entry.outcome, self.entry.message = "damaged", error.what
+            self.outcome, self.message = "damaged", error.what
 
     def _start_anew(self) -> None:
-        self._store.forget(self.source)
-        self._before = _counts(self.source)
-        self._digest, self._tail = hashlib.sha256(), b""
+        self.store.forget(self.source)
+        self._begin()
 
     def _blocks_of(self, stream: IO[bytes]) -> Iterator[tuple[LineBlock, Mark]]:
         source = self.source
@@ -105,13 +109,13 @@ class SourceReading:
 
     def _tap(self, data: bytes) -> None:
         self._digest.update(data)
-        if self._plain:
+        if not self.sha256:
             self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
 
     def _jump(self, stream: IO[bytes]) -> bool:
         """Jump over what this process has read before, if its last bytes are still there."""
-        mark = self._marks.get(self.source.source_id)
-        if not self._plain or mark is None or mark.place != self.source.consumed:
+        mark = self.marks.get(self.source.source_id)
+        if self.sha256 or mark is None or mark.place != self.source.consumed:
             return False
         stream.seek(mark.place - len(mark.tail))
         if stream.read(len(mark.tail)) != mark.tail:
@@ -151,7 +155,7 @@ class SourceReading:
     def take(self, block: LineBlock, result: BlockResult, mark: Mark) -> None:
         """Take in a block's result; called in the order of the blocks."""
         source = self.source
-        self._store.add(source, result)
+        self.store.add(source, result)
         source.seen += result.counted
         self._barren = 0 if len(result.rows) else self._barren + result.lines
         if result.unfinished:
@@ -159,28 +163,32 @@ class SourceReading:
         else:
             self._stand(mark)
             source.open_end = not block.complete
-        reasons = self.entry.reasons
-        for rejected in result.rejected:
-            reasons[rejected.reason] = reasons.get(rejected.reason, 0) + 1
-        self._store.manifest.space_sizes.update(result.space_sizes)
+        self._reasons.update(rejected.reason for rejected in result.rejected)
+        self.store.manifest.space_sizes.update(result.space_sizes)
 
     def _stand(self, mark: Mark) -> None:
         self.source.consumed = mark.place
         self.source.consumed_sha256 = mark.digest.hexdigest()
         self._last = mark
 
-    def finish(self) -> None:
-        """Close the books of this source."""
-        source, entry = self.source, self.entry
-        source.sha256 = self._sha256 or self._digest.hexdigest()
+    def finish(self) -> SourceReport:
+        """Close the books of this source, and say what became of it."""
+        source = self.source
+        source.sha256 = self.sha256 or self._digest.hexdigest()
         source.finished = True
-        if self._plain and self._last is not None:
-            self._marks[source.source_id] = self._last
-        self._store.changed()
-        entry.lines, entry.records, entry.duplicates, entry.rejected = (
-            now - then for now, then in zip(_counts(source), self._before, strict=True)
+        if self._last is not None and not self.sha256:
+            self.marks[source.source_id] = self._last
+        self.store.changed = True
+        counts = zip(COUNTS, _counts(source), self._before, strict=True)
+        return SourceReport(
+            path=str(self.place),
+            format=source.format,
+            outcome=self.outcome,
+            **{name: now - before for name, now, before in counts},
+            message=self.message,
+            reasons=dict(sorted(self._reasons.items())),
         )
 
 
-def _counts(source: Source) -> tuple[int, int, int, int]:
-    return source.lines, source.records, source.duplicates, source.rejected
+def _counts(source: Source) -> list[int]:
+    return [getattr(source, name) for name in COUNTS]

@@ -7,6 +7,9 @@ other, so that nothing is ever copied as a whole. 52 million records (TenSet) ta
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +19,8 @@ BITS = 6
 RECENT = 2**20
 """So many ids wait before they move into the buckets."""
 
+Ids = NDArray[np.uint64]
+
 _LOWS = np.arange(2**BITS, dtype=np.uint64) << np.uint64(64 - BITS)
 
 
@@ -23,18 +28,10 @@ class RecordIndex:
     """The ids of all records, as sorted arrays of 64-bit numbers."""
 
     def __init__(self) -> None:
-        self._recent: list[NDArray[np.uint64]] = []
-        self._buckets = [np.zeros(0, dtype=np.uint64) for _ in _LOWS]
+        self._recent: list[Ids] = []
+        self._buckets: list[Ids] = [np.zeros(0, dtype=np.uint64) for _ in _LOWS]
 
-    def __len__(self) -> int:
-        return sum(len(run) for run in (*self._recent, *self._buckets))
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the ids in bytes."""
-        return sum(run.nbytes for run in (*self._recent, *self._buckets))
-
-    def fresh(self, ids: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    def fresh(self, ids: Ids) -> NDArray[np.bool_]:
         """Mark ids that are neither known nor earlier in the same array."""
         order = np.argsort(ids)
         found = ids[order]
@@ -45,14 +42,13 @@ class RecordIndex:
         new[1:] = found[1:] != found[:-1]
         for run in self._recent:
             new &= ~_among(found, run)
-        for bucket, begin, end in zip(self._buckets, *_cuts(found), strict=True):
-            if len(bucket):
-                new[begin:end] &= ~_among(found[begin:end], bucket)
+        for number, begin, end in _cuts(found):
+            new[begin:end] &= ~_among(found[begin:end], self._buckets[number])
         mask = np.empty(len(ids), dtype=np.bool_)
         mask[order] = new
         return mask
 
-    def add(self, ids: NDArray[np.uint64]) -> None:
+    def add(self, ids: Ids) -> None:
         """Learn ids that are not known; runs are merged so that few remain."""
         if not len(ids):
             return
@@ -61,38 +57,34 @@ class RecordIndex:
             run = _merged(self._recent.pop(), run)
         self._recent.append(run)
         if sum(map(len, self._recent)) >= RECENT:
-            self._settle()
+            run, self._recent = _merged(*self._recent), []
+            for number, begin, end in _cuts(run):
+                self._buckets[number] = _merged(self._buckets[number], run[begin:end])
 
-    def _settle(self) -> None:
-        """Move what is recent into the buckets."""
-        run = np.sort(np.concatenate(self._recent), kind="stable")
-        self._recent = []
-        for number, (begin, end) in enumerate(zip(*_cuts(run), strict=True)):
-            self._buckets[number] = _merged(self._buckets[number], run[begin:end])
-
-    def remove(self, ids: NDArray[np.uint64]) -> None:
+    def remove(self, ids: Ids) -> None:
         """Forget ids."""
         gone = np.sort(ids)
-        self._recent = [run[~_among(run, gone)] for run in self._recent]
-        self._recent = [run for run in self._recent if len(run)]
-        for number, (begin, end) in enumerate(zip(*_cuts(gone), strict=True)):
-            if begin < end and len(self._buckets[number]):
-                bucket = self._buckets[number]
-                self._buckets[number] = bucket[~_among(bucket, gone[begin:end])]
+        left = [run[~_among(run, gone)] for run in self._recent]
+        self._recent = [run for run in left if len(run)]
+        for number, begin, end in _cuts(gone):
+            bucket = self._buckets[number]
+            self._buckets[number] = bucket[~_among(bucket, gone[begin:end])]
 
 
-def _cuts(run: NDArray[np.uint64]) -> tuple[list[int], list[int]]:
-    """Where the numbers of each bucket begin and end in a sorted array."""
-    begins = np.searchsorted(run, _LOWS).tolist()
-    return begins, [*begins[1:], len(run)]
+def _cuts(run: Ids) -> Iterator[tuple[int, int, int]]:
+    """Bucket, begin and end of the numbers of each bucket that a sorted array has any of."""
+    begins = [*np.searchsorted(run, _LOWS).tolist(), len(run)]
+    for number, (begin, end) in enumerate(pairwise(begins)):
+        if begin < end:
+            yield number, begin, end
 
 
-def _merged(one: NDArray[np.uint64], other: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Two sorted arrays as one (a stable sort merges sorted stretches)."""
-    return np.sort(np.concatenate([one, other]), kind="stable")
+def _merged(*runs: Ids) -> Ids:
+    """Sorted arrays as one (a stable sort merges sorted stretches)."""
+    return np.sort(np.concatenate(runs), kind="stable")
 
 
-def _among(ids: NDArray[np.uint64], run: NDArray[np.uint64]) -> NDArray[np.bool_]:
+def _among(ids: Ids, run: Ids) -> NDArray[np.bool_]:
     """Which sorted ids are in a sorted array."""
     if not len(run):
         return np.zeros(len(ids), dtype=np.bool_)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from toolkit.results import Result
 
-@dataclass
-class SourceReport:
+COUNTS = ("lines", "records", "duplicates", "rejected")
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class SourceReport(Result):
     """What became of one file in this run.
 
     ``outcome``: ``read`` (new, grown or changed), ``unchanged``, ``skipped`` (not a log; see
@@ -21,113 +27,56 @@ class SourceReport:
     records: int = 0
     duplicates: int = 0
     rejected: int = 0
-    message: str | None = None
-    cure: str | None = None
+    message: str | None
     reasons: dict[str, int] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values with stable keys."""
-        return {
-            "path": self.path,
-            "format": self.format,
-            "outcome": self.outcome,
-            "lines": self.lines,
-            "records": self.records,
-            "duplicates": self.duplicates,
-            "rejected": self.rejected,
-            "message": self.message,
-            "reasons": dict(sorted(self.reasons.items())),
-        }
+
+@dataclass(frozen=True, repr=False)
+class SkippedFile(Result):
+    """A file that is no log, and why."""
+
+    path: str
+    reason: str | None
 
 
-@dataclass
-class IngestReport:
+@dataclass(frozen=True, repr=False, kw_only=True)
+class IngestReport(Result):
     """Sums over the files of one run; ``lines == records + duplicates + rejected``."""
 
     dataset: str
-    per_source: list[SourceReport] = field(default_factory=list)
-    seconds: float = 0.0
-    peak_rss_bytes: int = 0
-    total_records: int = 0
-    total_tasks: int = 0
-    machines_unknown: int = 0
+    lines: int  # read in this run
+    records: int  # added in this run
+    duplicates: int  # lines whose record the dataset held already
+    rejected: int  # lines that are no record
+    sources: int  # files that are logs (read now or unchanged)
+    unchanged: int  # logs that were ingested before and did not change since
+    seconds: float
+    records_per_second: float  # records and duplicates over the run's wall time
+    peak_rss_bytes: int
+    reasons: dict[str, int]  # why lines were rejected, most frequent first
+    skipped: list[SkippedFile]
+    total_records: int
+    total_tasks: int
+    machines_unknown: int  # tasks whose machine nobody named
+    per_source: list[SourceReport]
 
-    def _sum(self, name: str) -> int:
-        return sum(getattr(source, name) for source in self.per_source)
-
-    @property
-    def lines(self) -> int:
-        """Lines read in this run."""
-        return self._sum("lines")
-
-    @property
-    def records(self) -> int:
-        """Records added in this run."""
-        return self._sum("records")
-
-    @property
-    def duplicates(self) -> int:
-        """Lines whose record the dataset held already."""
-        return self._sum("duplicates")
-
-    @property
-    def rejected(self) -> int:
-        """Lines that are no record."""
-        return self._sum("rejected")
-
-    @property
-    def sources(self) -> int:
-        """Files that are logs (read now or unchanged)."""
-        return sum(source.outcome != "skipped" for source in self.per_source)
-
-    @property
-    def nothing(self) -> bool:
-        """Whether not a line could be read, now or before."""
-        read = ("read", "unchanged")
-        return not any(source.lines or source.outcome in read for source in self.per_source)
-
-    @property
-    def unchanged(self) -> int:
-        """Logs that were ingested before and did not change since."""
-        return sum(source.outcome == "unchanged" for source in self.per_source)
-
-    @property
-    def skipped(self) -> list[SourceReport]:
-        """Files that are no logs, with the reason."""
-        return [source for source in self.per_source if source.outcome == "skipped"]
-
-    @property
-    def reasons(self) -> dict[str, int]:
-        """Why lines were rejected, most frequent first."""
-        total: dict[str, int] = {}
-        for source in self.per_source:
-            for reason, count in source.reasons.items():
-                total[reason] = total.get(reason, 0) + count
-        return dict(sorted(total.items(), key=lambda item: (-item[1], item[0])))
-
-    @property
-    def records_per_second(self) -> float:
-        """Records and duplicates over the run's wall time."""
-        done = self.records + self.duplicates
-        return done / self.seconds if self.seconds > 0 else 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values with stable keys."""
-        return {
-            "dataset": self.dataset,
-            "lines": self.lines,
-            "records": self.records,
-            "duplicates": self.duplicates,
-            "rejected": self.rejected,
-            "sources": self.sources,
-            "unchanged": self.unchanged,
-            "seconds": self.seconds,
-            "records_per_second": self.records_per_second,
-            "peak_rss_bytes": self.peak_rss_bytes,
-            "reasons": self.reasons,
-            "skipped": [{"path": s.path, "reason": s.message} for s in self.skipped],
-            "total_records": self.total_records,
-            "total_tasks": self.total_tasks,
-            "machines_unknown": self.machines_unknown,
-            "per_source": [source.to_dict() for source in self.per_source],
-        }
+    @classmethod
+    def of(cls, files: Sequence[SourceReport], *, seconds: float, **known: Any) -> IngestReport:
+        """Sum up over files."""
+        reasons: Counter[str] = Counter()
+        for file in files:
+            reasons.update(file.reasons)
+        sums = {name: sum(getattr(file, name) for file in files) for name in COUNTS}
+        skipped = [file for file in files if file.outcome == "skipped"]
+        done = sums["records"] + sums["duplicates"]
+        return cls(
+            **sums,
+            **known,
+            sources=len(files) - len(skipped),
+            unchanged=sum(file.outcome == "unchanged" for file in files),
+            seconds=seconds,
+            records_per_second=done / seconds if seconds > 0 else 0.0,
+            reasons=dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
+            skipped=[SkippedFile(file.path, file.message) for file in skipped],
+            per_source=list(files),
+        )

@@ -1,141 +1,243 @@
-"""One run of an ingest: files → blocks → results in order → store."""
+"""Paths → files, recognised and labelled → blocks → results in order → store."""
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
 
+from toolkit.datasets.read.integrity import file_sha256
 from toolkit.datasets.write.reading import Mark, Marks, SourceReading
 from toolkit.datasets.write.report import SourceReport
-from toolkit.datasets.write.sources import LogFile
 from toolkit.datasets.write.store import Store
 from toolkit.errors import LogError
-from toolkit.logs.files.files import LineBlock
+from toolkit.logs.files.archives import Archive, is_archive
+from toolkit.logs.files.files import (
+    DecompressionErrors,
+    Found,
+    LineBlock,
+    find_logs,
+    is_compressed,
+    open_log,
+)
 from toolkit.logs.files.places import Place
 from toolkit.logs.formats import format_named
-from toolkit.logs.read.detect import SIDECAR, WHY_NOT
+from toolkit.logs.read.detect import FOREIGN, SIDECAR, WHY_NOT, detect, read_head, why_foreign
 from toolkit.logs.read.pool import Blocks, SourceSettings
 from toolkit.logs.rows.base import BadLine
-from toolkit.logs.rows.format import Beside, DocumentFormat, LineFormat, LogFormat
+from toolkit.logs.rows.format import Beside, DocumentFormat, LineFormat
 from toolkit.logs.rows.results import BlockResult, no_garbage_collection
 from toolkit.records import content_id
 
 
 @dataclass
-class _Job:
-    """A block under way; without one, the end of its source."""
+class LogFile:
+    """One file that was asked for, or one of an archive that was.
+
+    ``ruled`` says that a rule on the path was given: without one, labels that are known stay.
+    """
+
+    place: Place
+    kind: str
+    labels: dict[str, str] = field(default_factory=dict)
+    machine: str | None = None
+    trouble: str | None = None
+    ruled: bool = False
+
+    @property
+    def source_id(self) -> str:
+        """Identity of the file in a dataset: its resolved path."""
+        return content_id("source", self.place.identity)
+
+    @cached_property
+    def sha256(self) -> str:
+        """SHA-256 of the file (of an archive: the whole) as it lies on disk."""
+        return file_sha256(self.place.path)
+
+
+def discover(
+    paths: Iterable[str | Path], machine: str | None, rule: re.Pattern[str] | None
+) -> list[LogFile]:
+    """Find and recognise all files that paths name: folders and archives are walked.
+
+    ``rule`` is searched in every path; its groups become labels. Raises as ``find_logs`` does.
+    """
+    files = [file for found in find_logs(paths) for file in _look(found)]
+    for file in files:
+        if file.kind == FOREIGN:
+            continue
+        file.machine, file.ruled = machine, rule is not None
+        path, member = file.place.path, file.place.member
+        text = path.as_posix() if member is None else f"{path}/{member}"
+        if rule is not None and (match := rule.search(text)):
+            file.labels = {k: v for k, v in match.groupdict().items() if v is not None}
+            named = file.labels.pop("machine", None)
+            file.machine = machine or named
+    return files
+
+
+def _look(found: Found) -> Iterator[LogFile]:
+    """Recognise a file, or the members of an archive."""
+    path, trouble = found.path, found.trouble
+    if not trouble:
+        try:
+            with open_log(path) as stream:
+                head = read_head(stream)
+        except LogError as error:
+            trouble = error.what
+        except (OSError, *DecompressionErrors) as error:
+            trouble = f"cannot be read: {error}"
+    if trouble:
+        yield LogFile(Place(path), FOREIGN, trouble=trouble)
+    elif is_archive(head):
+        yield from _unpack(path)
+    else:
+        yield _recognised(Place(path), head)
+
+
+def _unpack(path: Path) -> Iterator[LogFile]:
+    archive, trouble = Archive(path), None
+    files: dict[str, LogFile] = {}
+    try:
+        for name, head, why in archive.members(read_head):
+            files[name] = _recognised(Place(path, name, archive), head)
+            if why:
+                files[name].kind, files[name].trouble = FOREIGN, why
+    except LogError as error:
+        trouble = error.what
+    digest, beside = file_sha256(path), tuple(files)
+    for name, file in files.items():
+        file.place = Place(path, name, archive, beside)
+        file.__dict__["sha256"] = digest
+        yield file
+    if trouble:
+        yield LogFile(Place(path), FOREIGN, trouble=trouble)
+
+
+def _recognised(place: Place, head: bytes) -> LogFile:
+    kind = detect(head, place.name)
+    return LogFile(place, kind, trouble=why_foreign(head) if kind == FOREIGN else None)
+
+
+class _Block(NamedTuple):
+    """A block under way."""
 
     reading: SourceReading
-    block: LineBlock | None = None
-    mark: Mark | None = None
-    result: Future[BlockResult] | None = None
+    block: LineBlock
+    mark: Mark
+    result: Future[BlockResult]
 
 
-class IngestRun:
-    """One pass over files into an open store.
+_Job = _Block | SourceReading | SourceReport
+"""A block, the end of a source that was read, or a file that is not read."""
+
+
+def read_into(
+    store: Store, files: Sequence[LogFile], blocks: Blocks, marks: Marks
+) -> Iterator[SourceReport]:
+    """Read files into an open store, and tell of each when its last line is taken in.
 
     Blocks are handed out ahead of the results that are taken in, so that other processes read
     while this one writes; results are taken in strictly in order.
     """
+    waiting: deque[_Job] = deque()
+    for job in _jobs(store, files, blocks, marks):
+        waiting.append(job)
+        while len(waiting) > blocks.window:
+            yield from _taken(store, waiting.popleft())
+    while waiting:
+        yield from _taken(store, waiting.popleft())
 
-    def __init__(
-        self,
-        store: Store,
-        files: Sequence[LogFile],
-        blocks: Blocks,
-        marks: Marks | None = None,
-    ) -> None:
-        self._store = store
-        self._files = files
-        self._blocks = blocks
-        self._marks: Marks = {} if marks is None else marks
-        self._places: dict[str, list[Place]] = {}
-        for file in files:
-            self._places.setdefault(file.kind, []).append(file.place)
 
-    def run(self, done: Callable[[SourceReport], None]) -> None:
-        """Ingest all files; ``done`` is told of each when its last line is taken in."""
-        waiting: deque[_Job] = deque()
-        for job in self._jobs(done):
-            waiting.append(job)
-            while len(waiting) > self._blocks.window:
-                self._take(waiting.popleft(), done)
-        while waiting:
-            self._take(waiting.popleft(), done)
-
-    def _take(self, job: _Job, done: Callable[[SourceReport], None]) -> None:
-        if job.block is None or job.result is None or job.mark is None:
-            job.reading.finish()
-            done(job.reading.entry)
-            return
+def _taken(store: Store, job: _Job) -> Iterator[SourceReport]:
+    if isinstance(job, SourceReport):
+        yield job
+    elif isinstance(job, SourceReading):
+        yield job.finish()
+    else:
         job.reading.take(job.block, job.result.result(), job.mark)
-        if self._store.full:
-            self._store.commit()
+        if store.full:
+            store.commit()
 
-    def _jobs(self, done: Callable[[SourceReport], None]) -> Iterator[_Job]:
-        seen: set[str] = set()
-        for file in self._files:
-            if file.kind == SIDECAR or file.source_id in seen:
-                continue
-            seen.add(file.source_id)
-            if file.kind in WHY_NOT:
-                why = file.trouble or WHY_NOT[file.kind]
-                done(SourceReport(str(file.place), file.kind, "skipped", message=why))
-                continue
-            found = format_named(file.kind)
-            reading = self._open(file, found)
-            if reading is None:
-                done(SourceReport(str(file.place), file.kind, "unchanged"))
-            elif isinstance(found, DocumentFormat):
-                yield from self._document(reading, found)
-            else:
-                yield from self._lines(reading)
 
-    def _lines(self, reading: SourceReading) -> Iterator[_Job]:
-        index = reading.source.seen
-        for block, mark in reading.blocks():
-            future = self._blocks.submit(reading.settings, block, index)
-            if not reading.settings.beside.portable:
-                index += future.result().counted
-            yield _Job(reading, block, mark, future)
-        yield _Job(reading)
+def _jobs(store: Store, files: Sequence[LogFile], blocks: Blocks, marks: Marks) -> Iterator[_Job]:
+    places: dict[str, list[Place]] = {}
+    for file in files:
+        places.setdefault(file.kind, []).append(file.place)
+    seen: set[str] = set()
+    for file in files:
+        if file.kind == SIDECAR or file.source_id in seen:
+            continue
+        seen.add(file.source_id)
+        path, kind = str(file.place), file.kind
+        if kind in WHY_NOT:
+            why = file.trouble or WHY_NOT[kind]
+            yield SourceReport(path=path, format=kind, outcome="skipped", message=why)
+            continue
+        reading = _open(store, file, places, marks)
+        if reading is None:
+            yield SourceReport(path=path, format=kind, outcome="unchanged", message=None)
+            continue
+        document = format_named(kind)
+        if isinstance(document, DocumentFormat):
+            yield from _document(reading, document)
+        else:
+            yield from _lines(reading, blocks)
+        yield reading
 
-    def _document(self, reading: SourceReading, found: DocumentFormat) -> Iterator[_Job]:
-        """Read a file that is one document: as a whole, and anew when it has changed."""
-        result: Future[BlockResult] = Future()
-        try:
-            data, mark = reading.document()
-            name = reading.place.name.split(".")[0]
-            with no_garbage_collection():
-                read = found.read(data, name, reading.settings.machine)
-            if read.unfinished:
-                reading.entry.outcome = "damaged"
-                reading.entry.message = "the document is cut off or damaged"
-            result.set_result(read)
-            yield _Job(reading, LineBlock(b"", 0, 0, len(data)), mark, result)
-        except (LogError, BadLine) as error:
-            reading.entry.outcome, reading.entry.message = "damaged", str(error)
-        yield _Job(reading)
 
-    def _open(self, file: LogFile, found: LogFormat) -> SourceReading | None:
-        """Prepare to read a file; ``None`` where it was read before and has not changed."""
-        beside = Beside()
-        if isinstance(found, LineFormat):
-            beside = found.beside(file.place, self._places.get(found.companion, []))
-        source = self._store.source(file.source_id, str(file.place))
-        # What is known of a source stays until something else is said of it.
-        labels = file.labels if file.ruled else source.labels
-        machine = file.machine or beside.machine or source.machine
-        context = content_id(machine or "", repr(sorted(labels.items())), beside.context)
-        size = file.place.path.stat().st_size
-        same = source.finished and source.context == context and source.size == size
-        if same and source.sha256 == file.sha256:
-            return None
-        if source.context != context:
-            self._store.forget(source)
-        source.format, source.context, source.size = file.kind, context, size
-        source.machine, source.labels = machine, labels
-        settings = SourceSettings(file.kind, machine, beside)
-        return SourceReading(self._store, source, settings, file, self._marks)
+def _open(
+    store: Store, file: LogFile, places: dict[str, list[Place]], marks: Marks
+) -> SourceReading | None:
+    """Prepare to read a file; ``None`` where it was read before and has not changed."""
+    found, beside = format_named(file.kind), Beside()
+    if isinstance(found, LineFormat):
+        beside = found.beside(file.place, places.get(found.companion, []))
+    source = store.source(file.source_id, str(file.place))
+    # What is known of a source stays until something else is said of it.
+    labels = file.labels if file.ruled else source.labels
+    machine = file.machine or beside.machine or source.machine
+    context = content_id(machine or "", repr(sorted(labels.items())), beside.context)
+    size = file.place.path.stat().st_size
+    same = source.finished and source.context == context and source.size == size
+    if same and source.sha256 == file.sha256:
+        return None
+    if source.context != context:
+        store.forget(source)
+    source.format, source.context, source.size = file.kind, context, size
+    source.machine, source.labels = machine, labels
+    # A compressed file is hashed as it lies on disk; a plain one while it is read.
+    plain = file.place.member is None and not is_compressed(file.place.path)
+    settings, sha256 = SourceSettings(file.kind, machine, beside), "" if plain else file.sha256
+    return SourceReading(store, source, settings, file.place, sha256, marks)
+
+
+def _lines(reading: SourceReading, blocks: Blocks) -> Iterator[_Block]:
+    index = reading.source.seen
+    for block, mark in reading.blocks():
+        future = blocks.submit(reading.settings, block, index)
+        if not reading.settings.beside.portable:
+            index += future.result().counted
+        yield _Block(reading, block, mark, future)
+
+
+def _document(reading: SourceReading, found: DocumentFormat) -> Iterator[_Block]:
+    """Read a file that is one document: as a whole, and anew when it has changed."""
+    result: Future[BlockResult] = Future()
+    try:
+        data, mark = reading.document()
+        name = reading.place.name.split(".")[0]
+        with no_garbage_collection():
+            read = found.read(data, name, reading.settings.machine)
+    except (LogError, BadLine) as error:
+        reading.outcome, reading.message = "damaged", str(error)
+        return
+    if read.unfinished:
+        reading.outcome, reading.message = "damaged", "the document is cut off or damaged"
+    result.set_result(read)
+    yield _Block(reading, LineBlock(b"", 0, 0, len(data)), mark, result)

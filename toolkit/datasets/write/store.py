@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count, groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
@@ -19,24 +19,14 @@ from toolkit.datasets import manifest as manifests
 from toolkit.datasets.manifest import KINDS, Kind, Manifest, Part, Source
 from toolkit.datasets.read.integrity import missing, verify, verify_on_opening
 from toolkit.datasets.tables import read_sketches, read_tasks, sketches_frame, tasks_frame
-from toolkit.datasets.write.parts import (
-    RECORDS,
-    REJECTED,
-    PartWriter,
-    column,
-    placed,
-    rejected,
-    tables,
-    write_frame,
-)
+from toolkit.datasets.write import parts
+from toolkit.datasets.write.parts import LINE, PartWriter, place
 from toolkit.datasets.write.record_index import RecordIndex
-from toolkit.datasets.write.settling import LINE, among, exchange, in_use, place
 from toolkit.errors import DatasetError
+from toolkit.locks import writing
 from toolkit.logs.rows.identity import merge_sketches, merge_tasks
 from toolkit.logs.rows.ids import id_numbers
 from toolkit.logs.rows.results import BlockResult
-from toolkit.records import Sketch, Task
-from toolkit.schema import SKETCHES, TASKS
 
 PART_ROWS = 500_000
 """Rows a part gathers before it is committed."""
@@ -44,11 +34,36 @@ PART_ROWS = 500_000
 SMALL_ROWS, MANY_SMALL = 25_000, 16
 """So many parts below so many rows, side by side, are merged into one."""
 
-_SCHEMAS: dict[Kind, Any] = {"records": RECORDS, "duplicates": RECORDS, "rejected": REJECTED}
+T = TypeVar("T")
+
+
+@contextmanager
+def writing_store(folder: Path) -> Iterator[Store]:
+    """Open a dataset for writing by this process alone; a second writer waits for the first.
+
+    At the end all is committed; after an error what was not committed is removed. Raises
+    ``DatasetError`` where the folder is no dataset, is damaged, or cannot be written.
+    """
+    with ExitStack() as stack:
+        try:
+            manifests.refuse_foreign(folder)
+            stack.enter_context(writing(folder, wait=True))
+        except OSError as error:
+            raise manifests.cannot_write(folder, error) from None
+        store = Store(folder)
+        try:
+            yield store
+            store.close()
+        except BaseException:
+            store.abandon()
+            raise
 
 
 class Store:
-    """A dataset opened for writing by one process (see ``locked``)."""
+    """A dataset opened for writing (see ``writing_store``).
+
+    ``changed`` says that the manifest differs from the one that was committed last.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -63,17 +78,22 @@ class Store:
             raise missing(folder, error) from None
         except OSError as error:
             raise manifests.cannot_write(folder, error) from None
-        self.tasks = read_tasks(_table(folder, manifest.tasks, TASKS))
-        self.sketches = read_sketches(_table(folder, manifest.sketches, SKETCHES))
+        tasks, sketches = manifest.tasks, manifest.sketches
+        self.tasks = read_tasks(pl.scan_parquet(folder / tasks.file)) if tasks else {}
+        self.sketches = read_sketches(pl.scan_parquet(folder / sketches.file)) if sketches else {}
         self._sources = {source.source_id: source for source in manifest.sources}
         self._furthest = max((place(s) for s in manifest.sources if s.records), default=([], ""))
         self._known = RecordIndex()
-        for part in manifest.records:
-            for ids in column(folder / part.file, "record_id"):
-                self._known.add(id_numbers(ids))
+        for ids in self._record_ids("records"):
+            self._known.add(ids)
         self._writers: dict[Kind, PartWriter] = {}
-        self._numbers = itertools.count(1)
-        self._tables_changed = self._dirty = False
+        self._numbers = count(1)
+        self._tables_changed = self.changed = False
+
+    def _record_ids(self, kind: Kind) -> Iterator[NDArray[np.uint64]]:
+        for part in self.manifest.of(kind):
+            for group in parts.row_groups(self.folder / part.file, ["record_id"]):
+                yield id_numbers(group["record_id"])
 
     def _sweep(self) -> None:
         """Remove what a killed run left behind: files of ours that no commit names."""
@@ -91,37 +111,29 @@ class Store:
             found = Source(source_id, path, sha256="", format="", size=0)
             self._sources[source_id] = found
             self.manifest.sources.append(found)
-            self._dirty = True
+            self.changed = True
         return found
 
-    def _learn_task(self, task: Task) -> None:
-        known = self.tasks.get(task.task_id)
-        new = task if known is None else merge_tasks(known, task)
-        if new is not known:
-            self.tasks[task.task_id] = new
-            self._tables_changed = True
-
-    def _learn_sketch(self, sketch: Sketch) -> None:
-        old = self.sketches.get(sketch.sketch_id)
-        new = sketch if old is None else merge_sketches(old, sketch)
+    def _learn(self, known: dict[str, T], key: str, new: T, merge: Callable[[T, T], T]) -> None:
+        old = known.get(key)
+        new = new if old is None else merge(old, new)
         if new is not old:
-            self.sketches[sketch.sketch_id] = new
+            known[key] = new
             self._tables_changed = True
 
     def add(self, source: Source, result: BlockResult) -> None:
         """Take in what a stretch of a source's lines gave; its counts move with it."""
         for task in result.tasks:
-            self._learn_task(task)
+            self._learn(self.tasks, task.task_id, task, merge_tasks)
         for sketch in result.sketches:
-            self._learn_sketch(sketch)
+            self._learn(self.sketches, sketch.sketch_id, sketch, merge_sketches)
         numbers = id_numbers(result.rows["record_id"])
         fresh = self._known.fresh(numbers)
-        rows, repeats = placed(result.rows, source), None
+        rows, repeats = parts.placed(result.rows, source), None
         if not fresh.all():
             rows, repeats = rows.filter(pa.array(fresh)), rows.filter(pa.array(~fresh))
             numbers = numbers[fresh]
-        self._known.add(numbers)
-        self._count(numbers, 1)
+        self._learn_ids(numbers)
         if len(rows):
             self._writer("records").add(rows, source.source_id)
             self._furthest = max(self._furthest, place(source))
@@ -131,11 +143,15 @@ class Store:
             # The record may be of a source that comes behind this one.
             self.manifest.settled &= place(source) >= self._furthest
         if result.rejected:
-            self._writer("rejected").add(rejected(result, source), source.source_id)
+            self._writer("rejected").add(parts.rejected(result, source), source.source_id)
         source.lines += result.lines
         source.records += len(rows)
         source.rejected += len(result.rejected)
-        self._dirty = True
+        self.changed = True
+
+    def _learn_ids(self, numbers: NDArray[np.uint64]) -> None:
+        self._known.add(numbers)
+        self._count(numbers, 1)
 
     def _count(self, numbers: NDArray[np.uint64], sign: int) -> None:
         total = int(numbers.sum(dtype=np.uint64))
@@ -148,37 +164,31 @@ class Store:
 
     def _new_part(self, kind: Kind, word: str = "part") -> PartWriter:
         number = f"{self.manifest.generation + 1:06d}-{next(self._numbers)}"
-        return PartWriter(self.folder, f"{kind}/{word}-{number}.parquet", _SCHEMAS[kind])
+        schema = parts.REJECTED if kind == "rejected" else parts.RECORDS
+        return PartWriter(self.folder, f"{kind}/{word}-{number}.parquet", schema)
 
     @property
     def full(self) -> bool:
         """Whether enough rows wait for a commit."""
         return sum(writer.rows for writer in self._writers.values()) >= PART_ROWS
 
-    def changed(self) -> None:
-        """Note that the manifest was changed from outside, so that it is committed."""
-        self._dirty = True
-
     def commit(self) -> None:
         """Finish the open parts and make them count; nothing happens when nothing changed."""
-        if not self._dirty and not self._tables_changed:
+        if not self.changed and not self._tables_changed:
             return
         manifest = self.manifest
         for kind, writer in self._writers.items():
-            parts: list[Part] = getattr(manifest, kind)
-            parts.append(writer.finish())
+            manifest.of(kind).append(writer.finish())
         self._writers = {}
         manifest.generation += 1
         if self._tables_changed:
             number = f"{manifest.generation:06d}.parquet"
-            tasks, sketches = (
-                tasks_frame(self.tasks.values()),
-                sketches_frame(self.sketches.values()),
-            )
-            manifest.tasks = write_frame(self.folder, f"tasks-{number}", tasks)
-            manifest.sketches = write_frame(self.folder, f"sketches-{number}", sketches)
+            tasks = tasks_frame(self.tasks.values())
+            sketches = sketches_frame(self.sketches.values())
+            manifest.tasks = parts.write_frame(self.folder, f"tasks-{number}", tasks)
+            manifest.sketches = parts.write_frame(self.folder, f"sketches-{number}", sketches)
         manifests.save(self.folder, manifest)
-        self._tables_changed = self._dirty = False
+        self._tables_changed = self.changed = False
 
     def close(self) -> None:
         """Commit, settle, merge small parts, and remove files that no longer belong."""
@@ -205,22 +215,18 @@ class Store:
         self._exchange()
         self.commit()
         for name, known in (("task_id", self.tasks), ("sketch_id", self.sketches)):
-            used = in_use(self.folder, self.manifest, name)
-            for gone in known.keys() - used:
+            for gone in known.keys() - parts.in_use(self.folder, self.manifest, name):
                 del known[gone]
                 self.manifest.space_sizes.pop(gone, None)
                 self._tables_changed = True
-        self.manifest.settled = self._dirty = True
+        self.manifest.settled = self.changed = True
 
     def _exchange(self) -> None:
         if not self.manifest.duplicates:
             return
-        promoted, demoted = exchange(self.folder, self.manifest)
-        known = set(demoted["record_id"])
-        fresh = promoted.filter(~pl.col("record_id").is_in(known))["record_id"]
-        numbers = id_numbers(fresh.to_arrow().cast(pa.string()))
-        self._known.add(numbers)
-        self._count(numbers, 1)
+        promoted, demoted = parts.exchange(self.folder, self.manifest)
+        fresh = promoted.join(demoted, on="record_id", how="anti")["record_id"]
+        self._learn_ids(id_numbers(fresh.to_arrow().cast(pa.string())))
         self._move("records", "duplicates", demoted)
         self._move("duplicates", "records", promoted)
 
@@ -228,34 +234,29 @@ class Store:
         """Move lines from parts of one kind to parts of the other."""
         if lines.is_empty():
             return
+        marks = lines.select(*LINE, found=pl.lit(True))
 
         def mine(table: Any) -> Any:
-            return pa.array(among(_frame(table), lines))
+            own = pl.DataFrame(table.select(LINE))
+            found = own.join(marks, on=LINE, how="left", maintain_order="left")["found"]
+            return pa.array(found.is_not_null().to_numpy())
 
         for table in self._without(origin, set(lines["source_id"]), mine):
-            ids = pc.unique(table["source_id"]).to_pylist()
-            self._writer(target).add(table, *ids)
-        for source_id, count in lines["source_id"].value_counts().iter_rows():
+            self._writer(target).add(table, *pc.unique(table["source_id"]).to_pylist())
+        for source_id, moved in lines["source_id"].value_counts().iter_rows():
             source = self._sources[source_id]
-            setattr(source, origin, getattr(source, origin) - count)
-            setattr(source, target, getattr(source, target) + count)
+            setattr(source, origin, getattr(source, origin) - moved)
+            setattr(source, target, getattr(source, target) + moved)
 
     def _merge_small(self, kind: Kind) -> None:
         """Merge runs of small neighbouring parts; rows keep their order."""
-        parts: list[Part] = getattr(self.manifest, kind)
-        kept: list[Part] = []
-        run: list[Part] = []
-        for part in [*parts, None]:
-            if part is not None and part.rows < SMALL_ROWS:
-                run.append(part)
-                continue
-            kept.extend([self._merged(kind, run)] if len(run) >= MANY_SMALL else run)
-            run = []
-            if part is not None:
-                kept.append(part)
-        if len(kept) < len(parts):
+        old, kept = self.manifest.of(kind), []
+        for small, run in groupby(old, key=lambda part: part.rows < SMALL_ROWS):
+            found = list(run)
+            kept += [self._merged(kind, found)] if small and len(found) >= MANY_SMALL else found
+        if len(kept) < len(old):
             setattr(self.manifest, kind, kept)
-            self._dirty = True
+            self.changed = True
 
     def _merged(self, kind: Kind, run: list[Part]) -> Part:
         writer = self._new_part(kind, "merged")
@@ -270,7 +271,7 @@ class Store:
             source.lines -= 1
             source.rejected -= 1
             source.unfinished = 0
-            self._dirty = True
+            self.changed = True
 
     def forget(self, source: Source) -> None:
         """Take a source's rows out: it changed and is read anew. Committed with what follows.
@@ -288,12 +289,8 @@ class Store:
         source.lines = source.records = source.duplicates = source.rejected = 0
         source.consumed = source.seen = source.unfinished = 0
         source.consumed_sha256, source.finished, source.open_end = "", False, False
-        self.manifest.settled, self._dirty = False, True
-        if any(
-            np.isin(id_numbers(ids), gone).any()
-            for part in self.manifest.duplicates
-            for ids in column(self.folder / part.file, "record_id")
-        ):
+        self.manifest.settled, self.changed = False, True
+        if any(np.isin(ids, gone).any() for ids in self._record_ids("duplicates")):
             self._exchange()
 
     def _drop(self, kind: Kind, source: Source, line: int | None = None) -> NDArray[np.uint64]:
@@ -314,12 +311,12 @@ class Store:
     ) -> Iterator[Any]:
         """Rewrite the parts of some sources without the rows that go, and give these."""
         kept: list[Part] = []
-        for part in getattr(self.manifest, kind):
+        for part in self.manifest.of(kind):
             if not set(sources) & set(part.sources):
                 kept.append(part)
                 continue
             writer = self._new_part(kind)
-            for table in tables(verify(self.folder, part)):
+            for table in parts.row_groups(verify(self.folder, part)):
                 gone = going(table)
                 yield table.filter(gone)
                 rest = table.filter(pc.invert(gone))
@@ -331,18 +328,9 @@ class Store:
             elif writer.rows:
                 kept.append(writer.finish())
         setattr(self.manifest, kind, kept)
-        self._dirty = True
+        self.changed = True
 
 
 def _committed(folder: Path) -> Manifest:
     """What was committed last; nothing in a new folder."""
     return manifests.load(folder) if (folder / manifests.FILE).exists() else Manifest()
-
-
-def _table(folder: Path, part: Part | None, schema: dict[str, pl.DataType]) -> pl.LazyFrame:
-    return pl.LazyFrame(schema=schema) if part is None else pl.scan_parquet(folder / part.file)
-
-
-def _frame(table: Any) -> pl.DataFrame:
-    """Which lines the rows of a part are."""
-    return pl.DataFrame(pl.from_arrow(table.select(LINE)))

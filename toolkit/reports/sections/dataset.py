@@ -32,7 +32,7 @@ def dataset_section(folder: Path | None) -> dict[str, Any]:
     if folder is None:
         return {"missing": "toolkit ingest LOGS"}
     dataset = open_dataset(folder)
-    found = describe(dataset)
+    found = describe(dataset).to_json()
     spread = _spreads(dataset)
     curves = _curves(dataset, {task["task_id"]: task["best_s"] for task in found["tasks"]})
     tasks = [
