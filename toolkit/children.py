@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import selectors
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
+
+import orjson
 
 # Runs in any Python from 3.7 on: a child may be an older TVM's interpreter. Linux sends the signal
 # when the thread ends that started the child (prctl(2), PR_SET_PDEATHSIG = 1), hence '_starter';
@@ -69,6 +73,42 @@ def start(
         return subprocess.Popen(list(command), env=variables, start_new_session=True, **options)
 
     return _starter(os.getpid()).submit(begin).result()
+
+
+class Lines:
+    """One JSON object a line to a child's standard input, and from its standard output."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._buffer = b""
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Write a line; raise ``OSError`` when nobody reads."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(orjson.dumps(message) + b"\n")
+        self._process.stdin.flush()
+
+    def receive(self, timeout_s: float) -> dict[str, Any] | None:
+        """Read the next line; ``None`` when the process ended or took longer."""
+        stream = self._process.stdout
+        assert stream is not None
+        deadline = time.perf_counter() + timeout_s
+        with selectors.DefaultSelector() as selector:
+            selector.register(stream, selectors.EVENT_READ)
+            while b"\n" not in self._buffer:
+                remaining = deadline - time.perf_counter()
+                if remaining <= 0 or not selector.select(remaining):
+                    return None
+                chunk = os.read(stream.fileno(), 1 << 16)
+                if not chunk:
+                    # It ended: the system may need a moment to say how (a core dump).
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        self._process.wait(timeout=20)
+                    return None
+                self._buffer += chunk
+        line, _, self._buffer = self._buffer.partition(b"\n")
+        reply: dict[str, Any] = orjson.loads(line)
+        return reply
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

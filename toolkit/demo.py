@@ -93,7 +93,7 @@ def run_demo(
                 seed=seed,
                 out=workspace.validation,
                 progress=progress,
-            )["verdicts"]
+            ).to_json()["verdicts"]
         except ToolkitError as error:
             live_error = str(error)
         lap("live", begun)

@@ -73,7 +73,8 @@ def read_both(
     )
     loaded, arguments = bench.load(linked), bench.arguments(info)
     alone = None if ours_first else theirs.of("run", evaluator, *arguments)
-    mine = ours.of("run", bench.run, loaded, info, PROTOCOL.to_dict(), lambda: None)
+    request = {"arguments": info, "protocol": PROTOCOL.to_dict()}
+    mine = ours.of("run", bench.run, loaded, request, lambda: None)
     if alone is None:
         alone = theirs.of("run", evaluator, *arguments)
     return float(np.log(mine["run_times_s"][0] / alone.mean))

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit.errors import LiveError
-from toolkit.live.confirm.blocks import confirm
 from toolkit.live.confirm.rules import Rules
+from toolkit.live.confirm.verdict import confirm
 from toolkit.live.measure.device import Device
 from toolkit.live.measure.program import MeasureResult, Program
 from toolkit.live.measure.protocol import Protocol

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
+import orjson
 import pytest
 
+from toolkit.errors import LiveError
 from toolkit.live.confirm.rules import (
     INCUMBENT,
     TWIN,
@@ -16,6 +19,9 @@ from toolkit.live.confirm.rules import (
     overall,
     trimmed_interval,
 )
+from toolkit.live.confirm.verdict import Confirmation, Screening, verdict_of
+from toolkit.live.measure.program import REFUSED
+from toolkit.records import Task
 
 
 def _race(gain: float, noise: float, seed: int, rules: Rules) -> tuple[str, int]:
@@ -152,3 +158,37 @@ def test_one_block_proves_nothing() -> None:
     judged = judge({INCUMBENT: [1.0], TWIN: [1.0], "a": [0.1]}, Rules(), ["a"])
     assert judged[0].verdict == "undecided"
     assert not may_stop(judged, 1, Rules())
+
+
+SAID = (
+    *("task_id", "name", "arguments", "target", "incumbent", "incumbent_id"),
+    *("incumbent_latency_s", "screened", "refined", "rejected", "dropped", "readings_s"),
+    *("slowed_by", "reason", "seconds", "verdict", "ratio", "interval"),
+)
+JUDGED = (
+    *("aa_interval", "confidence", "blocks", "winner_id", "winner_latency_s", "winner_from"),
+    "challengers",
+)
+
+
+def test_a_verdict_is_typed_and_its_keys_are_those_of_the_file() -> None:
+    rng = np.random.default_rng(0)
+    levels = {INCUMBENT: 1e-4, TWIN: 1e-4, "a": 8e-5}
+    readings = {
+        name: [level * math.exp(noise) for noise in rng.normal(0.0, 0.002, 6)]
+        for name, level in levels.items()
+    }
+    task = Task("t", "metaschedule", "main", [], "llvm", "llvm")
+    result = Confirmation(readings, judge(readings, Rules(), ["a"]))
+    before = Screening(0.0, "best recorded", "b", REFUSED, {}, [("b", 1e-4), ("c", None)], [])
+    said = verdict_of(task, "llvm", before, result)
+    assert said.verdict == said["verdict"] == "better" and said.winner_from == "refinement"
+    assert tuple(said) == SAID + JUDGED
+    (challenger,) = orjson.loads(orjson.dumps(said.to_json()))["challengers"]
+    assert challenger["interval"] == list(said.challengers[0].interval)  # type: ignore[index]
+
+    slow = verdict_of(task, "llvm", replace(before, screened=[("b", 1e-5)]), result)
+    assert slow.verdict == "undecided" and slow.reason is not None
+    assert tuple(slow) == SAID and slow["ratio"] is None
+    with pytest.raises(LiveError, match="no challenger"):
+        verdict_of(task, "llvm", before, Confirmation({INCUMBENT: [], TWIN: []}))

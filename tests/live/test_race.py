@@ -19,9 +19,8 @@ from toolkit.errors import LeakError, LiveError
 from toolkit.live.confirm.rules import INCUMBENT, TWIN
 from toolkit.live.measure.slowed import DECIDES_NOTHING, SLOWED
 from toolkit.live.race.confirm import CONFIRMED_FILE
-from toolkit.live.race.curves import reached
+from toolkit.live.race.curves import MOST, Held, as_good_from, reached, steps_of
 from toolkit.live.race.leg import STOCK
-from toolkit.live.race.race import needed_models
 from toolkit.live.race.report import (
     add_quality,
     compare_legs,
@@ -29,8 +28,7 @@ from toolkit.live.race.report import (
     report_race,
     write_report,
 )
-from toolkit.live.race.rules import leg_order, refuse_seen
-from toolkit.live.race.steps import MOST, Held, as_good_from, steps_of
+from toolkit.live.race.rules import leg_order, refuse_missing, refuse_seen
 from toolkit.live.tune.guides import Guides
 from toolkit.records import Task
 
@@ -70,21 +68,33 @@ def test_what_was_not_reached_is_a_lower_bound_and_counted() -> None:
 def test_steps_are_the_trials_that_lowered_the_best_from_near_stocks_on() -> None:
     leg = made_leg("a", [9.0, None, 2.5, 2.7, 2.2, 2.0, 2.1, 1.9], list(range(8)))
     assert [held.trial for held in steps_of(leg, 2.0)] == [3, 5, 6, 8]
-    assert [held.trial for held in steps_of(leg, 2.0, also=[7])] == [3, 5, 6, 7, 8]
-    assert steps_of(leg, 1.0) == [Held(8, 8, 7)]
+    assert steps_of(leg, 1.0) == [Held("a, trial 8", 8, 8, 7, 1.9)]
     assert steps_of(made_leg("a", [None], [1.0]), 1.0) == []
     long = made_leg("a", [2.0 - 0.01 * i for i in range(50)], list(range(50)))
     chosen = [held.trial for held in steps_of(long, 2.0)]
     assert len(chosen) == MOST and (chosen[0], chosen[-1]) == (1, 50)
+    # The one that first read as low as stock is among them.
+    assert [held.trial for held in steps_of(long, 1.83)] == sorted([*chosen, 18])
+
+
+def test_stocks_final_program_is_the_incumbent_and_not_one_of_its_steps_besides() -> None:
+    names = [(held.name, held.read_s) for held in steps_of(STOCK_LEG, 2.0)]
+    assert names == [(None, 2.0)]
+    names = [(held.name, held.read_s) for held in steps_of({**STOCK_LEG, "arm": "a"}, 2.0)]
+    assert names == [("a, trial 5", 2.0)]
 
 
 def test_a_named_winner_is_held_from_when_it_was_named() -> None:
     leg = made_leg("a", [2.5, 2.0, 1.9, 2.2], [1.0, 2.0, 3.0, 4.0])
-    last = steps_of({**leg, "named": {"trial": 2, "clock_s": 9.0}}, 2.0)
-    assert last == [Held(1, 1, 1.0), Held(2, 2, 2.0), Held(3, 3, 3.0), Held(2, 4, 9.0)]
+
+    def held(named: dict) -> list[tuple]:
+        found = steps_of({**leg, "named": named}, 2.0)
+        return [(each.trial, each.trials, each.clock_s, each.read_s) for each in found]
+
+    last = held({"trial": 2, "clock_s": 9.0})
+    assert last == [(1, 1, 1.0, 2.5), (2, 2, 2.0, 2.0), (3, 3, 3.0, 1.9), (2, 4, 9.0, 2.0)]
     # Where it read lowest as well, it was held all along.
-    same = steps_of({**leg, "named": {"trial": 3, "clock_s": 9.0}}, 2.0)
-    assert same == last[:3]
+    assert held({"trial": 3, "clock_s": 9.0}) == last[:3]
 
 
 def test_a_program_is_as_good_from_where_all_later_ones_are() -> None:
@@ -173,9 +183,9 @@ def test_a_model_that_saw_the_workload_on_another_machine_is_refused() -> None:
 
 def test_an_arm_without_its_model_is_refused_before_anything_runs() -> None:
     with pytest.raises(LiveError, match="toolkit train throughput"):
-        needed_models(Guides(), ["random", "transfer"])
+        refuse_missing(Guides(), ["random", "transfer"])
     with pytest.raises(LiveError, match="toolkit train mutation"):
-        needed_models(Guides(), ["mutation-guided"])
+        refuse_missing(Guides(), ["mutation-guided"])
 
 
 COMMAND = (

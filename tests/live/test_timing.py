@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from toolkit.live.measure.protocol import Protocol
-from toolkit.live.measure.timing import PILOT_MS, Stopwatch
+from toolkit.live.measure.timing import PILOT_MS, read_program
 
 
 class Program:
@@ -52,7 +52,7 @@ class Program:
 
 def read(program: Program, drop_above_s: float | None = None, **settings: Any) -> dict[str, Any]:
     protocol = Protocol(max_foreign_share=1.0, **settings).to_dict()
-    return Stopwatch(program, None, [], protocol, [0]).read(lambda: None, drop_above_s)
+    return read_program(program, None, [], protocol, [0], lambda: None, drop_above_s)
 
 
 @pytest.mark.parametrize("call_s", [1e-5, 1e-4, 1e-3])

@@ -17,7 +17,6 @@ from toolkit.datasets.opening import opened
 from toolkit.errors import ModelError
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.programs import replay_trace
-from toolkit.live.tvm.warm_cost_model import WarmModel
 from toolkit.training import load_throughput, train_throughput
 from toolkit.training.recipes.recipe import DataOptions, ModelOptions, Recipe, SplitOptions
 from toolkit.training.tasks.prediction import predict
@@ -80,7 +79,7 @@ def test_it_learns_what_it_is_told_and_keeps_it(
     assert np.allclose(fresh.predict(context, found), after)
     (tmp_path / "state.npz").write_bytes(b"nothing")
     with pytest.raises(ModelError, match="holds no measurements"):
-        WarmModel(load_throughput(model)).load(tmp_path / "state.npz")
+        fresh._inst.load(str(tmp_path / "state.npz"))
 
 
 def test_a_tune_uses_it_and_its_scores_are_those_of_predict(
@@ -102,7 +101,7 @@ def test_a_tune_uses_it_and_its_scores_are_those_of_predict(
         ),
         seed=0,
     )
-    warm = cost_model._inst.warm
+    warm = cost_model._inst
     assert len(warm.observed.log_throughput) >= 6
     assert np.isfinite(warm.observed.log_throughput).any()
 

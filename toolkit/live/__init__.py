@@ -34,9 +34,10 @@ def cost_model(path: str | Path, *, seen: bool = False, machine: str | None = No
         When there is no throughput model.
     """
     # TVM is loaded only when a device is meant.
-    from toolkit.live.tvm.warm_cost_model import warm_cost_model
+    from toolkit.live.tvm.warm_cost_model import WarmCostModel
+    from toolkit.training import load_throughput
 
-    return warm_cost_model(path, seen=seen, machine=machine)
+    return WarmCostModel(load_throughput(path), seen, machine)
 
 
 def strategy(
@@ -67,6 +68,11 @@ def strategy(
     SearchError
         In TVM's ``pre_tuning``, when the strategy needs a model that was not given.
     """
-    from toolkit.live.tvm.tvm_strategy import make_tvm_strategy
+    from toolkit.live.space.intrinsics import load_intrinsics
+    from toolkit.live.tune.guides import load_guides
+    from toolkit.live.tvm.tvm_strategy import ToolkitStrategy
 
-    return make_tvm_strategy(name, model=model, options=options, seed=seed, machine=machine)
+    load_intrinsics()
+    folders = [model] if isinstance(model, (str, Path)) else model or []
+    guides = load_guides([Path(folder) for folder in folders])
+    return ToolkitStrategy(name, dict(options or {}), guides, seed, machine)

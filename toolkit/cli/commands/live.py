@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -190,7 +191,7 @@ def validate(
         progress=BarProgress(),
     )
     if json:
-        print_json(result)
+        print_json(result.to_json())
     else:
         _print_verdicts(result)
     if not result["better"]:
@@ -198,7 +199,7 @@ def validate(
         raise typer.Exit(EXIT_UNDECIDED if undecided else EXIT_NOT_BETTER)
 
 
-def _print_verdicts(result: dict[str, Any]) -> None:
+def _print_verdicts(result: Mapping[str, Any]) -> None:
     print_warnings(result["warnings"])
     table = Table("task", "incumbent", "challenger", "latency ratio [interval]", "verdict")
     for verdict in result["verdicts"]:

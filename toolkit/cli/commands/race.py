@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -118,14 +119,14 @@ def race(
         progress=BarProgress(),
     )
     if json:
-        print_json(result)
+        print_json(result.to_json())
     else:
         _print_race(result)
     if any(one["undecided"] for one in result["confirmed"]):
         raise typer.Exit(EXIT_UNDECIDED)
 
 
-def _print_race(result: dict[str, Any]) -> None:
+def _print_race(result: Mapping[str, Any]) -> None:
     print_warnings(result["warnings"])
     table = Table(
         "task",

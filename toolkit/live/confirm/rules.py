@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from toolkit.results import Result
+
 Verdict = Literal["better", "not better", "undecided"]
 
 INCUMBENT = "incumbent"
@@ -33,15 +35,9 @@ TRIMMED = 0.2
 class Rules:
     """When a claim stands.
 
-    Attributes
-    ----------
-    error_rate
-        Chance of any false "better" in one validation, over all challengers and looks.
-    least_gain
-        Gains below this share of latency do not interest: a challenger that is shown to gain
-        less is "not better".
-    looks
-        Block counts at which measuring may stop.
+    ``error_rate`` is the chance of any false "better" in one validation, over all challengers and
+    looks. A challenger that is shown to gain less than ``least_gain`` (a share of latency) is "not
+    better". ``looks`` are the block counts at which measuring may stop.
     """
 
     error_rate: float = 0.05
@@ -49,8 +45,8 @@ class Rules:
     looks: tuple[int, ...] = LOOKS
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
+@dataclass(frozen=True, repr=False)
+class Judgement(Result):
     """What is claimed of one challenger.
 
     ``ratio`` is its latency over the incumbent's (below 1 is faster), the trimmed geometric mean
@@ -91,23 +87,16 @@ def trimmed_interval(
 def judge(
     readings: Mapping[str, Sequence[float]], rules: Rules, challengers: Sequence[str]
 ) -> list[Judgement]:
-    """Judge challengers from paired readings.
+    """Judge challengers, one judgement each, from paired readings.
 
-    Parameters
-    ----------
-    readings
-        Latency in seconds by arm, one value a block, in the order of the blocks; the arms
-        ``INCUMBENT`` and ``TWIN`` among them.
-    rules, challengers
-        Each side of an interval errs with ``error_rate / (challengers * looks)``: Bonferroni over
-        having picked the best of several and over having looked several times. Only one side
-        can make a false "better".
+    ``readings`` are latencies in seconds by arm, one a block in the order of the blocks; the arms
+    ``INCUMBENT`` and ``TWIN`` are among them. Each side of an interval errs with ``error_rate /
+    (challengers * looks)``: Bonferroni over having picked the best of several and over having
+    looked several times. Only one side can make a false "better".
 
-    Returns
-    -------
-    One judgement a challenger. "better": the whole interval lies below the floor's reciprocal, the
-    floor being what the incumbent's two arms turn out to differ by.
-    "not better": the whole interval lies above ``1 - least_gain``. Else "undecided".
+    "better": the whole interval lies below the floor's reciprocal, the floor being what the
+    incumbent's two arms turn out to differ by. "not better": the whole interval lies above
+    ``1 - least_gain``. Else "undecided".
     """
     incumbent = np.log(np.asarray(readings[INCUMBENT], dtype=np.float64))
     twin = np.log(np.asarray(readings[TWIN], dtype=np.float64))

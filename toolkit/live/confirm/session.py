@@ -2,32 +2,60 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from toolkit.datasets import open_dataset
-from toolkit.errors import LiveError
-from toolkit.live.confirm.choose import choose_tasks
-from toolkit.live.confirm.older import validate_older
-from toolkit.live.confirm.validate import validate
-from toolkit.live.confirm.verdict import ValidateSettings
+import numpy as np
+import orjson
+import polars as pl
+
+from toolkit.atomic import write_atomically
+from toolkit.datasets import Dataset, open_dataset
+from toolkit.errors import DatasetError, LiveError, did_you_mean
+from toolkit.live.confirm.ansor import ansor_devices, screen_ansor
+from toolkit.live.confirm.validate import Screener
+from toolkit.live.confirm.verdict import (
+    Screening,
+    TaskVerdict,
+    ValidateSettings,
+    confirm,
+    verdict_of,
+)
 from toolkit.live.measure import machine
 from toolkit.live.measure.protocol import Protocol
-from toolkit.live.tune.guides import load_guides
-from toolkit.progress import SILENT, Progress
+from toolkit.live.measure.slowed import slowed_warnings
+from toolkit.live.measure.turns import OpenDevice
+from toolkit.live.tune.guides import Guides, load_guides
+from toolkit.locks import writing
+from toolkit.progress import SILENT, Progress, Step
 from toolkit.records import Task
+from toolkit.results import Result
+
+AGAIN = "validate again when it is quiet"
+CURES = {
+    "metaschedule": "only MetaSchedule databases hold their workloads; 'toolkit collect' makes "
+    "one; Ansor's winners need the TVM that made them: --tvm-python",
+    "ansor": "--tvm-python rebuilds Ansor records, and this dataset has none",
+}
 
 
-def target_here(task: Task) -> str:
-    """The task's target with this machine's processor, its number of threads kept.
+@dataclass(frozen=True, repr=False)
+class Validation(Result):
+    """What ``verdicts.json`` holds: the verdicts, how many there are of each, the conditions."""
 
-    Code for another processor may not run here at all; what is compared is compiled for this
-    one. GPU targets are taken as they are.
-    """
-    if task.target_kind != "llvm":
-        return machine.parse_target(task.target)
-    return machine.default_target(machine.target_threads(task.target))
+    verdicts: list[TaskVerdict]
+    better: int
+    not_better: int
+    undecided: int
+    warnings: list[str]
+    machine: dict[str, Any]
+    protocol: dict[str, Any]
+    settings: dict[str, Any]
+    dataset: str
+    seconds: float
 
 
 def validate_dataset(
@@ -46,51 +74,127 @@ def validate_dataset(
     tvm_python: Path | None = None,
     workloads: Sequence[Path] = (),
     progress: Progress = SILENT,
-) -> dict[str, Any]:
-    """Validate tasks of a dataset on this machine; see ``toolkit.live.confirm.validate``.
+) -> Validation:
+    """Validate tasks of a dataset on this machine; write ``verdicts.json`` into ``out``.
 
     Without a strategy the refinement takes the best one that the models at hand allow. With
-    ``tvm_python`` Ansor tasks are confirmed by that interpreter's TVM
-    (``toolkit.live.confirm.older``).
-    Raises ``LiveError`` where the tasks need different numbers of threads.
+    ``tvm_python`` Ansor tasks are confirmed by that interpreter's TVM (``confirm.ansor``).
+
+    Raises
+    ------
+    LiveError
+        Where the tasks need different numbers of threads, an interpreter or a workload file does
+        not load, or nothing of a task can be measured.
     """
     dataset = open_dataset(dataset_dir)
+    open_device: OpenDevice | None = None
+    log_format = "metaschedule" if tvm_python is None else "ansor"
+    tasks = _tasks(dataset, task_names, task_count, log_format)
     if tvm_python is not None:
-        return validate_older(
-            dataset,
-            choose_tasks(dataset, task_names, task_count, log_format="ansor"),
-            out,
-            python=tvm_python,
-            workloads=workloads,
-            target=target,
-            protocol=Protocol(threads=len(cores) or machine.physical_cores(), cores=tuple(cores)),
-            settings=ValidateSettings(top=top, seconds=seconds, strategy="none", seed=seed),
-            progress=progress,
-        )
-    tasks = choose_tasks(dataset, task_names, task_count)
-    given = None if target is None else machine.parse_target(target)
-    targets = {task.task_id: given or target_here(task) for task in tasks}
-    threads = {machine.target_threads(text) for text in targets.values()}
+        guides, strategy, targets = Guides(), "none", {}
+        threads = {len(cores) or machine.physical_cores()}
+        open_device = ansor_devices(tvm_python, workloads, target)
+    else:
+        given = None if target is None else machine.parse_target(target)
+        targets = {task.task_id: given or _target_here(task) for task in tasks}
+        threads = {machine.target_threads(text) for text in targets.values()}
+        guides = load_guides(models)
+        strategy = strategy or guides.best_strategy()
     if len(threads) > 1:
         raise LiveError(
             "the tasks were tuned for different numbers of threads: "
             + ", ".join(map(str, sorted(threads))),
             cure="validate them apart (--task), or give one --target",
         )
-    guides = load_guides(models)
-    settings = ValidateSettings(
-        top=top,
-        seconds=seconds,
-        strategy=strategy or guides.best_strategy(),
-        seed=seed,
-    )
-    return validate(
-        dataset,
-        tasks,
-        out,
-        target_of=targets,
-        protocol=Protocol(threads=threads.pop(), cores=tuple(cores)),
-        settings=settings,
-        guides=guides,
-        progress=progress,
-    )
+    protocol = Protocol(threads=threads.pop(), cores=tuple(cores))
+    settings = ValidateSettings(top=top, seconds=seconds, strategy=strategy, seed=seed)
+
+    def screened(task: Task, rng: np.random.Generator, step: Step) -> Screening:
+        if open_device is not None:
+            return screen_ansor(dataset, task, protocol, settings, open_device, step)
+        here = targets[task.task_id]
+        screener = Screener(dataset, task, here, protocol, settings, guides, rng)
+        return screener.run(out / "measured" / task.task_id, step)
+
+    with writing(out):
+        started = time.perf_counter()
+        warnings = machine.noise_warnings(protocol.threads)
+        warnings += guides.warnings(*dict.fromkeys(targets.values()))
+        verdicts = []
+        for task in tasks:
+            rng = np.random.default_rng(seed)
+            here = targets.get(task.task_id) or target or task.target
+            with progress.step(f"validate {task.workload}", seconds) as step:
+                before = screened(task, rng, step)
+                found = confirm(
+                    before.program,
+                    before.challengers,
+                    target=here,
+                    protocol=protocol,
+                    rules=settings.rules,
+                    seconds=max(5.0, seconds - (time.perf_counter() - before.started)),
+                    rng=rng,
+                    step=step,
+                    open_device=open_device,
+                )
+            said = verdict_of(task, here, before, found)
+            verdicts.append(said)
+            warnings += slowed_warnings(said.name, said.slowed_by, AGAIN)
+        counts = [said.verdict for said in verdicts]
+        result = Validation(
+            verdicts=verdicts,
+            better=counts.count("better"),
+            not_better=counts.count("not better"),
+            undecided=counts.count("undecided"),
+            warnings=warnings,
+            machine=machine.describe_machine(),
+            protocol=protocol.to_dict(),
+            settings=asdict(settings),
+            dataset=dataset.fingerprint(),
+            seconds=round(time.perf_counter() - started, 2),
+        )
+        text = orjson.dumps(result.to_json(), option=orjson.OPT_INDENT_2)
+        write_atomically(out / "verdicts.json", text)
+    return result
+
+
+def _target_here(task: Task) -> str:
+    """The task's target with this machine's processor, its number of threads kept.
+
+    Code for another processor may not run here at all; what is compared is compiled for this
+    one. GPU targets are taken as they are.
+    """
+    if task.target_kind != "llvm":
+        return machine.parse_target(task.target)
+    return machine.default_target(machine.target_threads(task.target))
+
+
+def _tasks(dataset: Dataset, wanted: Sequence[str], count: int, log_format: str) -> list[Task]:
+    """Tasks of a format: those named (by id or its beginning), else the most recorded ones.
+
+    Raises ``DatasetError`` for a name of none, and when none can be rebuilt.
+    """
+    tasks = dataset.tasks()
+    if wanted:
+        chosen = []
+        for name in wanted:
+            found = [task for key, task in tasks.items() if key.startswith(name)]
+            if not found:
+                raise DatasetError(
+                    f"no task is called {name!r}",
+                    where=dataset.path,
+                    cure=did_you_mean(name, tasks) + " ('toolkit describe' lists them)",
+                )
+            chosen += found
+    else:
+        counts = dataset.records(["task_id", "state"]).filter(pl.col("state") == "ok")
+        order = counts.group_by("task_id").len().sort("len", "task_id", descending=True).collect()
+        chosen = [tasks[key] for key in order["task_id"]]
+    usable = [task for task in chosen if task.format == log_format and task.blob]
+    if not usable:
+        raise DatasetError(
+            "there is no task that can be rebuilt here",
+            where=dataset.path,
+            cure=CURES[log_format],
+        )
+    return usable if wanted else usable[:count]

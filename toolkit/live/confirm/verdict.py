@@ -1,43 +1,45 @@
-"""What a validation says of a task, and how it is kept: ``verdicts.json``."""
+"""Measures a task's arms in blocks until the rules let it end, and says what that proves.
+
+Every arm of a block has a fresh process with a fresh build (``toolkit.live.measure.turns``).
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
+import numpy as np
 
-from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
-from toolkit.live.confirm.blocks import Confirmation
-from toolkit.live.confirm.rules import INCUMBENT, Rules, overall
-from toolkit.live.measure.machine import describe_machine
+from toolkit.live.confirm.rules import (
+    INCUMBENT,
+    TWIN,
+    Judgement,
+    Rules,
+    Verdict,
+    judge,
+    may_stop,
+    overall,
+)
+from toolkit.live.measure.device import Device
+from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
-from toolkit.live.measure.slowed import no_verdict, slowed_by, slowed_warnings
+from toolkit.live.measure.slowed import no_verdict, slowed_by
+from toolkit.live.measure.turns import OpenDevice, read_block, same_place
+from toolkit.progress import Step
 from toolkit.records import Task
-
-AGAIN = "validate again when it is quiet"
+from toolkit.results import Result
 
 
 @dataclass(frozen=True, slots=True)
 class ValidateSettings:
     """What to validate and how.
 
-    Attributes
-    ----------
-    top
-        Recorded candidates rebuilt and screened a task, best first.
-    challengers
-        How many of the fastest go into the confirmation against the incumbent.
-    seconds
-        Time a task may take, refinement and confirmation together.
-    strategy
-        Search strategy of the refinement (any of ``toolkit.search``).
+    ``top`` recorded candidates of a task are screened, ``challengers`` of the fastest confirmed;
+    ``strategy`` (any of ``toolkit.search``) refines, within ``seconds`` a task for all of it.
     """
 
     top: int = 5
@@ -48,27 +50,130 @@ class ValidateSettings:
     rules: Rules = field(default_factory=Rules)
 
 
-@dataclass
-class Looked:
-    """What came before the confirmation of a task.
+@dataclass(frozen=True, repr=False)
+class TaskVerdict(Result):
+    """The verdict on one task.
 
-    ``incumbent`` says what it is, ``recorded`` are the ids of rebuilt recorded candidates,
-    ``refined`` counts the trials of the search, ``read_s`` is what either read, in seconds by
-    candidate id.
+    Attributes
+    ----------
+    incumbent, incumbent_id, incumbent_latency_s
+        What it is, its candidate id (``None``: the unscheduled program), seconds in the blocks.
+    screened, refined
+        Recorded candidates that were rebuilt, and trials of the search.
+    rejected, dropped
+        What failed before the blocks, and in them, and why.
+    readings_s
+        Seconds by arm, one a block.
+    slowed_by, reason
+        How many times as long programs took in the blocks as before, and why that is too much for
+        a verdict (``None``: it is not).
+    ratio, interval, aa_interval
+        Latency over the incumbent's (below 1 is faster), its interval (``None``: one block), and
+        what the incumbent's two arms differ by. This and all below is there where something was
+        judged.
+    winner_from
+        ``record`` or ``refinement``.
     """
 
+    task_id: str
+    name: str
+    arguments: Any
+    target: str
     incumbent: str
     incumbent_id: str | None
+    incumbent_latency_s: float
     screened: int
     refined: int
     rejected: list[dict[str, str]]
-    recorded: set[str]
-    read_s: dict[str, float]
+    dropped: dict[str, str]
+    readings_s: dict[str, list[float]]
+    slowed_by: float | None
+    reason: str | None
+    seconds: float
+    verdict: Verdict
+    ratio: float | None
+    interval: list[float] | None
+    aa_interval: list[float] | None = None
+    confidence: float | None = None
+    blocks: int | None = None
+    winner_id: str | None = None
+    winner_latency_s: float | None = None
+    winner_from: str | None = None
+    challengers: list[Judgement] | None = None
+
+
+@dataclass
+class Screening:
+    """What came before the confirmation of a task.
+
+    ``screened`` are rebuilt recorded candidates and ``refined`` those of the search, by id with
+    the seconds that were read (``None``: it failed); ``challengers`` are programs by candidate id.
+    """
+
     started: float
+    incumbent: str
+    incumbent_id: str | None
+    program: Program
+    challengers: dict[str, Program]
+    screened: list[tuple[str, float | None]]
+    rejected: list[dict[str, str]]
+    refined: list[tuple[str, float | None]] = field(default_factory=list)
 
 
-def verdict_of(task: Task, target: str, result: Confirmation, looked: Looked) -> dict[str, Any]:
-    """One task's verdict (JSON-ready); raise ``LiveError`` when nothing could be measured.
+@dataclass
+class Confirmation:
+    """Readings by arm in block order (seconds), what is claimed, and what was dropped and why."""
+
+    readings: dict[str, list[float]] = field(default_factory=dict)
+    judgements: list[Judgement] = field(default_factory=list)
+    dropped: dict[str, str] = field(default_factory=dict)
+
+
+def confirm(
+    incumbent: Program,
+    challengers: dict[str, Program],
+    *,
+    target: str,
+    protocol: Protocol,
+    rules: Rules,
+    seconds: float,
+    rng: np.random.Generator,
+    step: Step,
+    open_device: OpenDevice | None = None,
+) -> Confirmation:
+    """Compare challengers with the incumbent until the rules let it end or time is up.
+
+    The repeats of the protocol are taken in turns (``read_block``). A challenger that fails is
+    dropped; an incumbent that fails ends it with ``LiveError``. Blocks are whole: one that was
+    begun is finished, so that every arm has the same number of readings. ``open_device`` opens a
+    fresh measuring process where it is not this interpreter's.
+    """
+    fresh = open_device or (lambda one: Device(target, one))
+    arms = {INCUMBENT: incumbent, TWIN: incumbent, **challengers}
+    result = Confirmation({name: [] for name in arms})
+    started = time.perf_counter()
+    while any(name not in result.dropped for name in challengers):
+        alive = {name: program for name, program in arms.items() if name not in result.dropped}
+        block = read_block(alive, fresh, same_place(target, protocol, rng), rng)
+        for name in (INCUMBENT, TWIN):
+            if name in block.failed:
+                raise LiveError(f"the incumbent does not run: {block.failed[name]}")
+        result.dropped.update(block.failed)
+        for name, value in block.seconds.items():
+            result.readings[name].append(value)
+        spent = time.perf_counter() - started
+        blocks = len(result.readings[INCUMBENT])
+        left = [name for name in challengers if name not in result.dropped]
+        result.judgements = judge(result.readings, rules, left)
+        ratios = ", ".join(f"{j.ratio:.3f}" for j in result.judgements)
+        step.advance(spent / blocks, note=f"block {blocks}: {ratios} of the incumbent's time")
+        if may_stop(result.judgements, blocks, rules) or spent + spent / blocks > seconds:
+            break
+    return result
+
+
+def verdict_of(task: Task, target: str, before: Screening, result: Confirmation) -> TaskVerdict:
+    """Say what a confirmation proves; raise ``LiveError`` when nothing could be measured.
 
     Blocks that were read on a much slower machine than the search knew decide nothing: the verdict
     is then "undecided", ``reason`` says why, and there is no ratio.
@@ -78,77 +183,50 @@ def verdict_of(task: Task, target: str, result: Confirmation, looked: Looked) ->
             f"no challenger of task {task.task_id} could be measured",
             cure="see 'rejected' in verdicts.json; a longer --seconds refines more",
         )
-    judgement = overall(result.judgements)
     latency = {
         arm: statistics.geometric_mean(values) for arm, values in result.readings.items() if values
     }
-    by_id = {looked.incumbent_id or "": result.readings[INCUMBENT], **result.readings}
-    slower = slowed_by(looked.read_s, by_id)
-    nothing = no_verdict(slower)
-    base = {
-        "task_id": task.task_id,
-        "name": task.workload,
-        "arguments": task.arguments,
-        "target": target,
-        "incumbent": looked.incumbent,
-        "incumbent_id": looked.incumbent_id,
-        "incumbent_latency_s": latency[INCUMBENT],
-        "screened": looked.screened,
-        "refined": looked.refined,
-        "rejected": looked.rejected,
-        "dropped": result.dropped,
-        "readings_s": result.readings,
-        "slowed_by": slower,
-        "reason": nothing,
-        "seconds": round(time.perf_counter() - looked.started, 2),
-    }
-    if nothing is not None or judgement is None:
-        verdict = "not better" if nothing is None else "undecided"
-        return {**base, "verdict": verdict, "ratio": None, "interval": None}
-    return {
-        **base,
-        "verdict": judgement.verdict,
-        "ratio": judgement.ratio,
-        "interval": _finite(*judgement.interval),
-        "aa_interval": _finite(1.0 / judgement.floor, judgement.floor),
-        "confidence": judgement.confidence,
-        "blocks": judgement.blocks,
-        "winner_id": judgement.challenger,
-        "winner_latency_s": latency[judgement.challenger],
-        "winner_from": "record" if judgement.challenger in looked.recorded else "refinement",
-        "challengers": [asdict(j) for j in result.judgements],
-    }
+    read_s = {one: s for one, s in (*before.screened, *before.refined) if s is not None}
+    by_id = {before.incumbent_id or "": result.readings[INCUMBENT], **result.readings}
+    slower = slowed_by(read_s, by_id)
+    reason = no_verdict(slower)
+    best = overall(result.judgements)
+    judged: dict[str, Any] = {"ratio": None, "interval": None}
+    judged["verdict"] = "not better" if reason is None else "undecided"
+    if reason is None and best is not None:
+        recorded = best.challenger in dict(before.screened)
+        judged = {
+            "verdict": best.verdict,
+            "ratio": best.ratio,
+            "interval": _finite(*best.interval),
+            "aa_interval": _finite(1.0 / best.floor, best.floor),
+            "confidence": best.confidence,
+            "blocks": best.blocks,
+            "winner_id": best.challenger,
+            "winner_latency_s": latency[best.challenger],
+            "winner_from": "record" if recorded else "refinement",
+            "challengers": result.judgements,
+        }
+    return TaskVerdict(
+        task_id=task.task_id,
+        name=task.workload,
+        arguments=task.arguments,
+        target=target,
+        incumbent=before.incumbent,
+        incumbent_id=before.incumbent_id,
+        incumbent_latency_s=latency[INCUMBENT],
+        screened=len(before.screened),
+        refined=len(before.refined),
+        rejected=before.rejected,
+        dropped=result.dropped,
+        readings_s=result.readings,
+        slowed_by=slower,
+        reason=reason,
+        seconds=round(time.perf_counter() - before.started, 2),
+        **judged,
+    )
 
 
 def _finite(low: float, high: float) -> list[float] | None:
     """An interval, or ``None`` when one block gave none."""
     return [low, high] if 0.0 < low <= high < math.inf else None
-
-
-def write_verdicts(
-    out: Path,
-    verdicts: Sequence[dict[str, Any]],
-    *,
-    protocol: Protocol,
-    settings: ValidateSettings,
-    dataset: str,
-    warnings: Sequence[str],
-    started: float,
-) -> dict[str, Any]:
-    """Write ``verdicts.json`` in one piece; return what it holds."""
-    slowed = [w for v in verdicts for w in slowed_warnings(v["name"], v["slowed_by"], AGAIN)]
-    result = {
-        "verdicts": list(verdicts),
-        "better": sum(v["verdict"] == "better" for v in verdicts),
-        "not_better": sum(v["verdict"] == "not better" for v in verdicts),
-        "undecided": sum(v["verdict"] == "undecided" for v in verdicts),
-        "warnings": [*warnings, *slowed],
-        "machine": describe_machine(),
-        "protocol": protocol.to_dict(),
-        "settings": asdict(settings),
-        "dataset": dataset,
-        "seconds": round(time.perf_counter() - started, 2),
-    }
-    out.mkdir(parents=True, exist_ok=True)
-    write_atomically(out / "verdicts.json", orjson.dumps(result, option=orjson.OPT_INDENT_2))
-    return result

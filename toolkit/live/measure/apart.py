@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
+import re
 import socket
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from toolkit.errors import LiveError
 from toolkit.live.measure.device import Device
@@ -44,13 +45,12 @@ class Remote:
     @classmethod
     def parse(cls, text: str) -> Remote:
         """Read ``rpc HOST:PORT KEY``; raise ``LiveError`` for anything else."""
-        words = text.split()
-        host, _, port = words[1].rpartition(":") if len(words) == 3 else ("", "", "")
-        if len(words) != 3 or words[0] != "rpc" or not host or not port.isdigit():
+        found = re.fullmatch(r"\s*rpc\s+(\S+):(\d+)\s+(\S+)\s*", text)
+        if found is None:
             raise LiveError(
                 f"{text!r} names no device", cure="example: --device 'rpc 127.0.0.1:9190 my-board'"
             )
-        return cls(host, int(port), words[2])
+        return cls(found[1], int(found[2]), found[3])
 
     def _summary(self) -> dict[str, Any]:
         """What the tracker says; raise whatever TVM does where it says nothing in time."""
@@ -69,17 +69,16 @@ class Remote:
     def count(self) -> int:
         """Number of servers of the key that the tracker knows; raise ``LiveError`` when none."""
         try:
-            summary = self._summary()
+            keys = [str(info["key"]) for info in self._summary()["server_info"]]
         except Exception as error:
             said = (str(error) or type(error).__name__).splitlines()[0][:120]
             raise LiveError(
                 f"no tracker answers at {self.host}:{self.port}: {said}",
                 cure="start one: python -m tvm.exec.rpc_tracker --host 0.0.0.0 --port 9190",
             ) from None
-        wanted = f"server:{self.key}"
-        servers = len([info for info in summary["server_info"] if info["key"] == wanted])
+        servers = keys.count(f"server:{self.key}")
         if servers == 0:
-            known = sorted({str(info["key"]).partition(":")[2] for info in summary["server_info"]})
+            known = sorted({key.partition(":")[2] for key in keys})
             raise LiveError(
                 f"the tracker knows no device of the key {self.key!r}",
                 cure=f"known keys: {', '.join(known) or 'none'}; start one on the device: "
@@ -90,68 +89,66 @@ class Remote:
     def free(self) -> int:
         """Number of devices of the key that nobody holds; 0 when the tracker does not answer."""
         try:
-            queues = self._summary()["queue_info"]
+            return int(self._summary()["queue_info"].get(self.key, {}).get("free", 0))
         except Exception:
             return 0
-        return int(queues.get(self.key, {}).get("free", 0))
 
 
-@dataclass
-class _Job:
-    position: int
-    program: Program
-    path: str = ""
-    build_s: float = 0.0
-    tries: int = 0
+Pool = TypeVar("Pool", bound="BuildPool")
 
 
-class ApartEngine:
-    """Build processes, and one measuring process a device that takes what is built.
+class BuildPool:
+    """Processes that build on this machine; a context manager.
 
-    A program whose measurement fails with its connection is measured again on a fresh one (on
-    another device if there is one). A device that does not come back is left; what it was
-    measuring goes to the others. ``lost`` says how many were left.
+    They import TVM while the caller generates spaces and asks for the first candidates.
     """
 
-    def __init__(
-        self,
-        target: str,
-        protocol: Protocol,
-        *,
-        builders: int = 1,
-        max_builds: int = 400,
-        remote: Remote | None = None,
-    ) -> None:
+    def __init__(self, target: str, protocol: Protocol, *, builders: int = 1) -> None:
+        if builders < 1:
+            raise LiveError(f"{builders} build processes", cure="give at least 1")
         self.protocol = protocol
-        self.lost = 0
-        rpc = (
-            None
-            if remote is None
-            else {"host": remote.host, "port": remote.port, "key": remote.key}
-        )
-        count = 1 if remote is None else remote.count()
-        self._folder = tempfile.TemporaryDirectory(prefix="toolkit-built-")
-        self._builders = [Device(target, protocol, max_builds=max_builds) for _ in range(builders)]
-        self._runners = [Device(target, protocol, max_builds=10**9, rpc=rpc) for _ in range(count)]
-        self.remote = remote
+        self._builders = [Device(target, protocol) for _ in range(builders)]
         self._pool = ThreadPoolExecutor(builders)
         self._starting: list[Future[None]] = []
 
-    def __enter__(self) -> ApartEngine:
-        # They import TVM while the caller generates spaces and asks for the first candidates.
+    def __enter__(self: Pool) -> Pool:
         self._starting = [self._pool.submit(builder.start) for builder in self._builders]
         return self
 
     def __exit__(self, *raised: object) -> None:
         self._pool.shutdown(cancel_futures=True)
-        for device in (*self._builders, *self._runners):
-            device.close()
-        self._folder.cleanup()
+        for builder in self._builders:
+            builder.close()
 
-    @property
-    def devices(self) -> int:
-        """Devices that are left."""
-        return len(self._runners)
+    def _started(self) -> None:
+        """Wait until they are there; raise ``LiveError`` when one does not come up."""
+        while self._starting:
+            self._starting.pop().result()
+
+
+class ApartEngine(BuildPool):
+    """Build processes, and one measuring process a device that takes what is built.
+
+    A program whose measurement fails with its connection is measured again on a fresh one (on
+    another device if there is one). A device that does not come back is left; what it was
+    measuring goes to the others.
+    """
+
+    def __init__(
+        self, target: str, protocol: Protocol, *, builders: int = 1, remote: Remote | None = None
+    ) -> None:
+        rpc = None if remote is None else asdict(remote)
+        count = 1 if remote is None else remote.count()
+        super().__init__(target, protocol, builders=builders)
+        self.remote = remote
+        self.runners = [Device(target, protocol, max_builds=10**9, rpc=rpc) for _ in range(count)]
+        self._folder = tempfile.TemporaryDirectory(prefix="toolkit-built-")
+
+    def __exit__(self, *raised: object) -> None:
+        super().__exit__(*raised)
+        for runner in self.runners:
+            runner.close()
+        self._folder.cleanup()
 
     def measure_many(
         self, programs: Sequence[Program], bar: Callable[[], float | None] = lambda: None
@@ -161,61 +158,49 @@ class ApartEngine:
         Raises ``LiveError`` when the last device is lost, or a builder does not start; readings
         given before that are whole.
         """
-        if not self._runners:
+        if not self.runners:
             raise LiveError("no device is left", cure="bring one back and run the command again")
-        while self._starting:
-            self._starting.pop().result()
+        self._started()
         batch = _Batch(self, programs, bar)
         try:
-            yield from batch.readings()
+            for _ in range(len(programs)):
+                found = batch.done.get()
+                if isinstance(found, BaseException):
+                    raise found
+                yield found
         finally:
             batch.stop()
 
-    def drop(self, runner: Device) -> None:
-        """Leave a device that does not come back."""
-        self.lost += 1
-        with contextlib.suppress(ValueError):
-            self._runners.remove(runner)
-        runner.close()
+
+@dataclass
+class _Job:
+    position: int
+    program: Program
+    path: Path
+    build_s: float = 0.0
+    tries: int = 0
 
 
 class _Batch:
-    """One call of ``measure_many``: its queues and threads."""
+    """One call of ``measure_many``: its queues, and a thread for each builder and each device."""
 
     def __init__(
         self, engine: ApartEngine, programs: Sequence[Program], bar: Callable[[], float | None]
     ) -> None:
-        self._engine = engine
-        self._bar = bar
-        self._count = len(programs)
-        self._programs = programs
-        self._to_build: queue.Queue[int] = queue.Queue()
-        for position in range(len(programs)):
-            self._to_build.put(position)
+        self._engine, self._programs, self._bar = engine, programs, bar
+        self._to_build = deque(range(len(programs)))
         # Bounded, so that builders are never far ahead: files would pile up.
-        self._room = threading.Semaphore(AHEAD * len(engine._runners))
+        self._room = threading.Semaphore(AHEAD * len(engine.runners))
         self._to_run: queue.Queue[_Job] = queue.Queue()
-        self._done: queue.Queue[tuple[int, MeasureResult] | BaseException] = queue.Queue()
+        self.done: queue.Queue[tuple[int, MeasureResult] | BaseException] = queue.Queue()
         self._stopped = threading.Event()
-        self._alive = len(engine._runners)
-        self._lock = threading.Lock()
-        workers: list[tuple[Callable[[Device], None], Device]] = [
-            *((self._build, builder) for builder in engine._builders),
-            *((self._run, runner) for runner in engine._runners),
-        ]
         self._threads = [
             threading.Thread(target=self._guarded, args=(work, device), daemon=True)
-            for work, device in workers
+            for work, devices in ((self._build, engine._builders), (self._run, engine.runners))
+            for device in devices
         ]
         for thread in self._threads:
             thread.start()
-
-    def readings(self) -> Iterator[tuple[int, MeasureResult]]:
-        for _ in range(self._count):
-            found = self._done.get()
-            if isinstance(found, BaseException):
-                raise found
-            yield found
 
     def stop(self) -> None:
         self._stopped.set()
@@ -227,28 +212,25 @@ class _Batch:
             work(device)
         except BaseException as error:
             # Whoever waits for readings must hear of it.
-            self._done.put(error)
+            self.done.put(error)
 
     def _build(self, builder: Device) -> None:
         while not self._stopped.is_set():
             if not self._room.acquire(timeout=0.1):
                 continue
             try:
-                position = self._to_build.get_nowait()
-            except queue.Empty:
+                position = self._to_build.popleft()
+            except IndexError:
                 self._room.release()
                 return
-            job = _Job(position, self._programs[position])
-            job.path = str(
-                Path(self._engine._folder.name) / f"{job.program.key}-{job.position}.tar"
-            )
-            reading = builder.export(job.program, job.path)
-            if reading.state is not TrialState.OK:
+            program = self._programs[position]
+            path = Path(self._engine._folder.name) / f"{program.key}-{position}.tar"
+            reading = builder.export(program, str(path))
+            if reading.state is TrialState.OK:
+                self._to_run.put(_Job(position, program, path, reading.build_s))
+            else:
                 self._room.release()
-                self._done.put((job.position, reading))
-                continue
-            job.build_s = reading.build_s
-            self._to_run.put(job)
+                self.done.put((position, reading))
 
     def _run(self, runner: Device) -> None:
         while not self._stopped.is_set():
@@ -260,7 +242,7 @@ class _Batch:
                 self._to_run.put(job)
                 self._leave(runner)
                 return
-            reading = runner.run_artifact(job.program, job.path, bar_s=self._bar())
+            reading = runner.run_artifact(job.program, str(job.path), bar_s=self._bar())
             if reading.state is not TrialState.OK and self._engine.remote is not None:
                 # The program's fault or the connection's: another connection tells.
                 job.tries += 1
@@ -268,13 +250,10 @@ class _Batch:
                 if job.tries < TRIES:
                     self._to_run.put(job)
                     continue
-            self._finish(job, reading)
-
-    def _finish(self, job: _Job, reading: MeasureResult) -> None:
-        self._room.release()
-        Path(job.path).unlink(missing_ok=True)
-        run_s = reading.build_s + reading.run_s
-        self._done.put((job.position, replace(reading, build_s=job.build_s, run_s=run_s)))
+            self._room.release()
+            job.path.unlink(missing_ok=True)
+            run_s = reading.build_s + reading.run_s
+            self.done.put((job.position, replace(reading, build_s=job.build_s, run_s=run_s)))
 
     def _connected(self, runner: Device) -> bool:
         """Whether a runner has its device, or gets one within ``RECONNECT_S``."""
@@ -292,14 +271,14 @@ class _Batch:
         return True
 
     def _leave(self, runner: Device) -> None:
-        self._engine.drop(runner)
-        with self._lock:
-            self._alive -= 1
-            if self._alive == 0:
-                self._done.put(
-                    LiveError(
-                        "the last device is lost",
-                        cure="what was measured is kept: bring a device back and run the same "
-                        "command again",
-                    )
+        """Leave a device that does not come back."""
+        self._engine.runners.remove(runner)
+        runner.close()
+        if not self._engine.runners:
+            self.done.put(
+                LiveError(
+                    "the last device is lost",
+                    cure="what was measured is kept: bring a device back and run the same "
+                    "command again",
                 )
+            )

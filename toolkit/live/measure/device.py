@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import selectors
 import signal
 import subprocess
 import tempfile
@@ -26,6 +25,7 @@ START_TIMEOUT_S = 120.0
 
 # An unscheduled program is slow, and it runs only a few times.
 UNSCHEDULED_TIMEOUT_S = 120.0
+# A scheduled program that is checked runs once, and its outputs are compared.
 CHECK_TIMEOUT_S = 30.0
 
 # Somebody else ended the process (or memory ran out): a program that crashes raises other ones.
@@ -33,9 +33,12 @@ FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Device:
-    """One measuring process on this machine; a context manager.
+    """One measuring process on this machine (``serve.py``); a context manager.
 
-    ``builds`` of one process are limited, since a compiler's memory only grows.
+    It starts with the first request, and is replaced after ``max_builds`` builds, since a
+    compiler's memory only grows. ``rpc`` connects it to a tracker (``host``, ``port``, ``key``);
+    ``command`` is another process that speaks the same protocol, ``settings`` what that is told
+    beside target and cores.
     """
 
     def __init__(
@@ -48,14 +51,7 @@ class Device:
         command: Sequence[str] | None = None,
         settings: dict[str, Any] | None = None,
     ) -> None:
-        """Prepare a device; its process starts with the first request.
-
-        ``rpc`` connects the process to a tracker (``host``, ``port``, ``key``); ``command`` is
-        another measuring process that speaks the same protocol, ``settings`` what it is told
-        beside target and cores.
-        """
-        self.target = target
-        self.protocol = protocol
+        self.target, self.protocol = target, protocol
         self.max_builds = max_builds
         self.rpc = rpc
         self.command = list(command or children.python("toolkit.live.measure.worker"))
@@ -68,8 +64,7 @@ class Device:
         self._held: set[str] = set()
         self._reference: Program | None = None
         self._has_reference = self._killed = False
-        self._buffer = b""
-        # What the worker prints, kept for the message when it does not start.
+        # What the process prints, kept for the message when it does not start.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the device
 
     @staticmethod
@@ -95,10 +90,7 @@ class Device:
         ``keep`` leaves it built for further readings; ``bar_s`` is the best latency so far, for
         protocols that drop what is clearly worse.
         """
-        more: dict[str, Any] = {"keep": keep}
-        if bar_s is not None and self.protocol.drop_above > 0:
-            more["drop_above_s"] = bar_s * self.protocol.drop_above
-        return self._ask(program, "measure", **more)
+        return self._ask(program, "measure", keep=keep, **self._dropped(bar_s))
 
     def measure_many(
         self, programs: Sequence[Program], bar: Callable[[], float | None] = lambda: None
@@ -122,29 +114,33 @@ class Device:
         self, program: Program, path: str, *, bar_s: float | None = None
     ) -> MeasureResult:
         """Load what ``export`` wrote, on this process's device, and time it."""
-        more: dict[str, Any] = {"path": path}
-        if bar_s is not None and self.protocol.drop_above > 0:
-            more["drop_above_s"] = bar_s * self.protocol.drop_above
-        return self._ask(replace(program, text=""), "run_artifact", **more)
+        return self._ask(
+            replace(program, text=""), "run_artifact", path=path, **self._dropped(bar_s)
+        )
+
+    def _dropped(self, bar_s: float | None) -> dict[str, float]:
+        if bar_s is None or self.protocol.drop_above <= 0:
+            return {}
+        return {"drop_above_s": bar_s * self.protocol.drop_above}
 
     @property
     def running(self) -> bool:
         """Whether its process is there."""
         return self._process is not None and self._process.poll() is None
 
-    def start(self) -> None:
-        """Start the process now; raise ``LiveError`` when it does not come up."""
-        self._start()
-        self._rest()
-
     def set_reference(self, program: Program) -> MeasureResult:
-        """Run the unscheduled program once and keep its outputs in the worker."""
+        """Run the unscheduled program once and keep its outputs in the process."""
         self._reference = program
         return self._ask(program, "reference")
 
     def check(self, program: Program, *, tolerance: float = 1e-3) -> MeasureResult:
         """Compare a program's outputs with the reference (relative to their range)."""
         return self._ask(program, "check", tolerance=tolerance)
+
+    def start(self) -> None:
+        """Start the process now; raise ``LiveError`` when it does not come up."""
+        self._start()
+        self._signal("SIGSTOP")
 
     def close(self) -> None:
         """End the process; the device is done with."""
@@ -153,7 +149,7 @@ class Device:
 
     def stop(self) -> None:
         """End the process; the next request starts another."""
-        self._wake()
+        self._signal("SIGCONT")
         process, self._process = self._process, None
         if process is None:
             return
@@ -164,10 +160,10 @@ class Device:
             process.wait(timeout=2)
         children.end(process)
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> None:
         # What was built and waits to be measured would be lost with the process.
         if self._process is not None and (self._builds < self.max_builds or self._held):
-            return self._process
+            return
         self.stop()
         self._process = children.start(
             self.command,
@@ -176,23 +172,21 @@ class Device:
             stdout=subprocess.PIPE,
             stderr=self._log,
         )
+        self._lines = children.Lines(self._process)
         self._builds = 0
         self._held.clear()
         self._has_reference = False
-        self._buffer = b""
-        target: Any = self.target
-        if target.lstrip().startswith("{"):
-            target = orjson.loads(target)
-        self._send(
+        is_json = self.target.lstrip().startswith("{")
+        self._lines.send(
             {
-                "target": target,
+                "target": orjson.loads(self.target) if is_json else self.target,
                 "cores": list(self.protocol.cores),
                 "bound": list(self._bound),
                 "rpc": self.rpc,
                 **self.settings,
             }
         )
-        ready = self._receive(START_TIMEOUT_S)
+        ready = self._lines.receive(START_TIMEOUT_S)
         if ready is None or not ready["ready"]:
             self._kill()
             self._log.seek(0)
@@ -204,22 +198,15 @@ class Device:
                 if self.rpc is None
                 else "is the tracker up, and does it know a free device of that key?",
             )
-        return self._process
 
-    def _rest(self) -> None:
-        """Suspend the process until its next request.
+    def _signal(self, name: str) -> None:
+        """Suspend the process until its next request (SIGSTOP), or let it go on (SIGCONT).
 
         The threads of TVM's pool spin for a while after each parallel loop (300,000 yields unless
         ``TVM_THREAD_POOL_SPIN_COUNT`` says otherwise) and would slow whoever is measured next. To
         let them sleep at once would cost short programs the time to wake them. A suspended
         process does neither: it takes no processor time, and goes on as it was.
         """
-        self._signal("SIGSTOP")
-
-    def _wake(self) -> None:
-        self._signal("SIGCONT")
-
-    def _signal(self, name: str) -> None:
         # A process that has a device elsewhere must go on answering it.
         if self._process is not None and self.rpc is None and hasattr(signal, name):
             self._process.send_signal(getattr(signal, name))
@@ -230,33 +217,6 @@ class Device:
             self.restarts += 1
         self.stop()
 
-    def _send(self, message: dict[str, Any]) -> None:
-        assert self._process is not None and self._process.stdin is not None
-        self._process.stdin.write(orjson.dumps(message) + b"\n")
-        self._process.stdin.flush()
-
-    def _receive(self, timeout_s: float) -> dict[str, Any] | None:
-        """Next reply, or ``None`` when the process died or took too long."""
-        assert self._process is not None and self._process.stdout is not None
-        stream = self._process.stdout
-        deadline = time.perf_counter() + timeout_s
-        with selectors.DefaultSelector() as selector:
-            selector.register(stream, selectors.EVENT_READ)
-            while b"\n" not in self._buffer:
-                remaining = deadline - time.perf_counter()
-                if remaining <= 0 or not selector.select(remaining):
-                    return None
-                chunk = os.read(stream.fileno(), 1 << 16)
-                if not chunk:
-                    # It ended: the system may need a moment to say how (a core dump).
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        self._process.wait(timeout=20)
-                    return None
-                self._buffer += chunk
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        reply: dict[str, Any] = orjson.loads(line)
-        return reply
-
     def _ask(self, program: Program, op: str, **more: Any) -> MeasureResult:
         """Ask once, and once more where the process was killed from outside."""
         if program is REFUSED:
@@ -266,22 +226,20 @@ class Device:
         return self._once(program, op, **more) if self._killed else reading
 
     def _once(self, program: Program, op: str, **more: Any) -> MeasureResult:
-        process = self._start()
+        self._start()
         if op == "check" and self._reference is not None and not self._has_reference:
             # The process that had its outputs is gone.
             known = self._once(self._reference, "reference")
             if known.state is not TrialState.OK:
                 return known
-            process = self._start()
-        self._wake()
+            self._start()
+        self._signal("SIGCONT")
         try:
-            return self._answer(process, program, op, more)
+            return self._answer(program, op, more)
         finally:
-            self._rest()
+            self._signal("SIGSTOP")
 
-    def _answer(
-        self, process: subprocess.Popen[bytes], program: Program, op: str, more: dict[str, Any]
-    ) -> MeasureResult:
+    def _answer(self, program: Program, op: str, more: dict[str, Any]) -> MeasureResult:
         """Send one request and wait for what comes of it."""
         if op != "build":
             self._held.discard(program.key)
@@ -296,51 +254,37 @@ class Device:
             **more,
         }
         try:
-            self._send(message)
+            self._lines.send(message)
         except OSError:
-            return self._died(process, started, "compile")
-        # A scheduled program that is checked runs once, and its outputs are compared.
+            return self._died(started)
         limit = {"reference": UNSCHEDULED_TIMEOUT_S, "check": CHECK_TIMEOUT_S}.get(op, 0.0)
-        reply = self._receive(max(limit, self.protocol.build_timeout_s))
+        reply = self._lines.receive(max(limit, self.protocol.build_timeout_s))
         if reply is None:
-            return self._died(process, started, "compile")
+            return self._died(started)
         build_s = time.perf_counter() - started
         if reply.get("built"):
-            self._builds += bool(reply.get("fresh", True))
-            reply = self._receive(max(limit, self.protocol.run_timeout_s))
+            self._builds += bool(reply["fresh"])
+            reply = self._lines.receive(max(limit, self.protocol.run_timeout_s))
             while reply is not None and reply.get("again"):
-                reply = self._receive(self.protocol.run_timeout_s)
+                reply = self._lines.receive(self.protocol.run_timeout_s)
             if reply is None:
-                return self._died(process, started, "runtime", build_s)
+                return self._died(started, build_s)
         self._has_reference |= op == "reference" and reply["state"] == TrialState.OK.value
-        return MeasureResult(
-            state=TrialState(reply["state"]),
-            run_times_s=tuple(reply.get("run_times_s", ())),
-            build_s=float(reply.get("build_s", build_s)),
-            run_s=float(reply.get("run_s", 0.0)),
-            foreign_share=float(reply.get("foreign_share", 0.0)),
-            retries=int(reply.get("retries", 0)),
-            error=reply.get("error"),
-            first=bool(reply.get("first", False)),
-            processors=tuple(reply.get("processors", ())),
-        )
+        lists = {name: tuple(value) for name, value in reply.items() if isinstance(value, list)}
+        state = TrialState(reply["state"])
+        return MeasureResult(**{"build_s": build_s, **reply, **lists, "state": state})
 
-    def _died(
-        self,
-        process: subprocess.Popen[bytes],
-        started: float,
-        stage: str,
-        build_s: float | None = None,
-    ) -> MeasureResult:
-        code = process.poll()
+    def _died(self, started: float, build_s: float | None = None) -> MeasureResult:
+        """End a process that gave no answer; without ``build_s`` to its build."""
+        assert self._process is not None
+        code = self._process.poll()
         elapsed = time.perf_counter() - started
         self._kill()
         self._killed = code is not None and -code in FROM_OUTSIDE
+        state, late = TrialState.RUNTIME, TrialState.RUN_TIMEOUT
+        if build_s is None:
+            state, late, build_s = TrialState.COMPILE, TrialState.BUILD_TIMEOUT, elapsed
+        why = f"the measuring process ended with code {code}"
         if code is None:
-            state = TrialState.BUILD_TIMEOUT if stage == "compile" else TrialState.RUN_TIMEOUT
-            why = f"no answer within the {stage} limit"
-        else:
-            state = TrialState.COMPILE if stage == "compile" else TrialState.RUNTIME
-            why = f"the measuring process ended with code {code}"
-        built = elapsed if build_s is None else build_s
-        return MeasureResult(state=state, build_s=built, run_s=elapsed - built, error=why)
+            state, why = late, f"no answer within the {state.value} limit"
+        return MeasureResult(state, build_s=build_s, run_s=elapsed - build_s, error=why)

@@ -15,16 +15,6 @@ from toolkit.errors import LiveError
 PROCESSORS = Path("/sys/devices/system/cpu")
 
 
-def cpu_model() -> str:
-    """The processor's name as the system gives it."""
-    info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
 def processors_by_core() -> list[list[int]]:
     """Processors that this process may use, core by core: hyper-threads of one core together."""
     if not hasattr(os, "sched_getaffinity"):
@@ -74,7 +64,8 @@ def parse_target(text: str) -> str:
     """
     import tvm
 
-    if text.strip() == "cuda" and not tvm.cuda(0).exist:
+    bare_cuda = text.strip() == "cuda"
+    if bare_cuda and not tvm.cuda(0).exist:
         raise LiveError(
             "the target 'cuda' is a GPU of this machine, and CUDA sees none",
             cure="for one elsewhere (--device) say what it is: "
@@ -82,34 +73,48 @@ def parse_target(text: str) -> str:
             '"max_shared_memory_per_block": 49152}\'',
         )
     try:
-        if text.strip() == "cuda":
+        if bare_cuda:
             return str(tvm.target.Target.from_device("cuda"))
-        target = tvm.target.Target(orjson.loads(text) if text.lstrip()[:1] == "{" else text)
+        return str(tvm.target.Target(orjson.loads(text) if text.lstrip()[:1] == "{" else text))
     except Exception as error:
         raise LiveError(
             f"TVM does not accept the target {text!r}: {str(error).splitlines()[-1][:200]}",
             cure='example: --target \'{"kind": "llvm", "mcpu": "znver4", "num-cores": 2}\'',
         ) from None
-    return str(target)
+
+
+def runs_on_cpu(target: str) -> bool:
+    """Whether programs for a target run on a processor, not on a GPU."""
+    text = target.strip()
+    kind = orjson.loads(text)["kind"] if text[:1] == "{" else text.split()[0]
+    return kind in ("llvm", "c")
 
 
 def target_threads(target: str) -> int:
     """Threads that a program for a CPU target is meant for (its ``num-cores``)."""
-    if target.lstrip()[:1] != "{":
-        return physical_cores()
-    cores = orjson.loads(target).get("num-cores")
-    return int(cores) if cores and int(cores) > 0 else physical_cores()
+    is_json = target.lstrip()[:1] == "{"
+    cores = int(orjson.loads(target).get("num-cores") or 0) if is_json else 0
+    return cores if cores > 0 else physical_cores()
+
+
+def cpu_model() -> str:
+    """The processor's name as the system gives it."""
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
 
 
 def describe_machine() -> dict[str, Any]:
     """Facts that belong beside every measurement (JSON-ready)."""
     import tvm
 
-    memory = psutil.virtual_memory().total
     return {
         "cpu": cpu_model(),
         "cores": physical_cores(),
-        "memory_gib": round(memory / 2**30, 1),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "tvm": tvm.__version__,

@@ -12,19 +12,17 @@ class Protocol:
 
     Attributes
     ----------
-    number, repeat, min_repeat_ms
+    number, repeat, min_repeat_ms, cache_flush
         As in ``time_evaluator``: calls averaged in one repeat (raised until a repeat lasts
-        ``min_repeat_ms`` milliseconds), and how many repeats are kept.
-    cache_flush
-        Flush the CPU cache before each repeat.
+        ``min_repeat_ms`` milliseconds), how many repeats are kept, and whether the CPU cache is
+        flushed before each.
+    threads, cores
+        Threads of the measured program, and processors that the worker is pinned to; empty:
+        wherever the system puts it. Several threads are bound one to a processor: to these, else
+        to the first cores that there are.
     placement
         Seed of where in memory each argument begins (on a CPU); ``None``: wherever the allocator
         puts it, which differs from process to process.
-    threads
-        Threads of the measured program.
-    cores
-        Processors that the worker is pinned to; empty: wherever the system puts it. Several
-        threads are bound one to a processor: to these, else to the first cores that there are.
     build_timeout_s, run_timeout_s
         After these many seconds the worker is killed and the trial has failed.
     first_reading_ms, drop_above

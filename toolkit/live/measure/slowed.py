@@ -49,10 +49,7 @@ def slowed_warnings(what: str, factor: float | None, cure: str) -> list[str]:
     """What to tell of a factor by ``slowed_by``: nothing while it is within what luck explains."""
     if factor is None or factor <= SLOWED:
         return []
+    said = f"programs take {factor - 1:.0%} longer than when they were read before, and what slows "
+    said += "the machine may slow one more than another"
     nothing = no_verdict(factor)
-    if nothing is not None:
-        return [f"{what}: undecided: {nothing}: {cure}"]
-    return [
-        f"{what}: programs take {factor - 1:.0%} longer than when they were read before, and what "
-        f"slows the machine may slow one more than another: {cure}"
-    ]
+    return [f"{what}: {said if nothing is None else f'undecided: {nothing}'}: {cure}"]

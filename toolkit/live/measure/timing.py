@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import time
@@ -51,78 +52,62 @@ class CoreUse:
         return max(0.0, foreign - 2.0 / self._tick) / available
 
 
-class Stopwatch:
-    """Reads one built program under one protocol (``Protocol.to_dict``).
+def read_program(
+    module: Any,
+    device: Any,
+    arguments: list[Any],
+    protocol: dict[str, Any],
+    cores: list[int],
+    again: Callable[[], None],
+    drop_above_s: float | None = None,
+) -> dict[str, Any]:
+    """Read a built program under a protocol (``Protocol.to_dict``): run times and disturbance.
 
     ``arguments`` lie on ``device``; ``cores`` are those whose other use disturbs a reading: none
-    where the device is elsewhere.
+    where the device is elsewhere. ``again`` is called before a disturbed reading is repeated: its
+    time limit begins anew. With ``drop_above_s`` a short reading comes first (one repeat of at
+    least ``first_reading_ms``); a program that it finds slower is not read in full.
     """
+    asked, repeat = int(protocol["number"]), int(protocol["repeat"])
+    repeat_ms, most_foreign = float(protocol["min_repeat_ms"]), protocol["max_foreign_share"]
+    repeat_s = 1e-3 * repeat_ms
 
-    def __init__(
-        self,
-        module: Any,
-        device: Any,
-        arguments: list[Any],
-        protocol: dict[str, Any],
-        cores: list[int],
-    ) -> None:
-        self._module, self._device, self._arguments = module, device, arguments
-        self._protocol, self._cores = protocol, cores
-
-    def read(self, again: Callable[[], None], drop_above_s: float | None = None) -> dict[str, Any]:
-        """Give run times in seconds and the disturbance.
-
-        ``again`` is called before a disturbed reading is repeated: its time limit begins anew.
-        With ``drop_above_s`` a short reading comes first (one repeat of at least
-        ``first_reading_ms``); a program that it finds slower is not read in full.
-        """
-        protocol = self._protocol
-        number, repeat = int(protocol["number"]), int(protocol["repeat"])
-        repeat_ms = float(protocol["min_repeat_ms"])
-        if drop_above_s is not None:
-            results, share = self._times(1, 1, protocol["first_reading_ms"])
-            # A disturbed first reading drops nothing.
-            if results[0] > drop_above_s and share <= protocol["max_foreign_share"]:
-                return _reading(results, share, first=True)
-            number = self._calls(results[0])
-        elif repeat_ms >= LEAST_PILOTS * PILOT_MS:
-            results, share = self._times(number, 1, PILOT_MS)
-            whole = repeat == 1 and 1e3 * number * results[0] >= repeat_ms
-            if whole and share <= protocol["max_foreign_share"]:
-                return _reading(results, share)
-            number = self._calls(results[0])
-        retries = 0
-        while True:
-            results, share = self._times(number, repeat, protocol["min_repeat_ms"])
-            if share <= protocol["max_foreign_share"] or retries >= protocol["max_retries"]:
-                return _reading(results, share, retries=retries)
-            retries += 1
-            again()
-
-    def _calls(self, expected_s: float) -> int:
-        """Calls that a repeat will need, at so many seconds a call."""
-        asked, repeat_s = (
-            int(self._protocol["number"]),
-            1e-3 * float(self._protocol["min_repeat_ms"]),
+    def read(number: int, repeat: int, min_repeat_ms: int) -> tuple[list[float], float]:
+        """Seconds a call, repeat by repeat, and the share of the cores that was others'."""
+        evaluator = module.time_evaluator(
+            "main",
+            device,
+            number=number,
+            repeat=repeat,
+            min_repeat_ms=min_repeat_ms,
+            f_preproc="cache_flush_cpu_non_first_arg" if protocol["cache_flush"] else "",
         )
+        use = CoreUse(cores)
+        results = list(evaluator(*arguments).results)
+        return results, use.foreign_share()
+
+    def calls(expected_s: float) -> int:
+        """Calls that a repeat will need, at so many seconds a call."""
         if expected_s <= 0:
             return asked
         return max(asked, math.ceil((1 + SPARE_CALLS) * repeat_s / expected_s))
 
-    def _times(self, number: int, repeat: int, min_repeat_ms: int) -> tuple[list[float], float]:
-        """Seconds a call, repeat by repeat, and the share of the cores that was others'."""
-        evaluator = self._module.time_evaluator(
-            "main",
-            self._device,
-            number=number,
-            repeat=repeat,
-            min_repeat_ms=min_repeat_ms,
-            f_preproc="cache_flush_cpu_non_first_arg" if self._protocol["cache_flush"] else "",
-        )
-        use = CoreUse(self._cores)
-        results = list(evaluator(*self._arguments).results)
-        return results, use.foreign_share()
-
-
-def _reading(times_s: list[float], share: float, retries: int = 0, **more: bool) -> dict[str, Any]:
-    return {"run_times_s": times_s, "foreign_share": share, "retries": retries, **more}
+    number = asked
+    if drop_above_s is not None:
+        results, share = read(1, 1, protocol["first_reading_ms"])
+        # A disturbed first reading drops nothing.
+        if results[0] > drop_above_s and share <= most_foreign:
+            return {"run_times_s": results, "foreign_share": share, "first": True}
+        number = calls(results[0])
+    elif repeat_ms >= LEAST_PILOTS * PILOT_MS:
+        results, share = read(number, 1, PILOT_MS)
+        whole = repeat == 1 and 1e3 * number * results[0] >= repeat_ms
+        if whole and share <= most_foreign:
+            return {"run_times_s": results, "foreign_share": share}
+        number = calls(results[0])
+    for retries in itertools.count():
+        results, share = read(number, repeat, protocol["min_repeat_ms"])
+        if share <= most_foreign or retries >= protocol["max_retries"]:
+            break
+        again()
+    return {"run_times_s": results, "foreign_share": share, "retries": retries}

@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.live.measure.device import Device
-from toolkit.live.measure.engines import target_kind
-from toolkit.live.measure.machine import processors_by_core
+from toolkit.live.measure.machine import processors_by_core, runs_on_cpu
 from toolkit.live.measure.program import MeasureResult, Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.records import TrialState
@@ -37,19 +36,19 @@ OpenDevice = Callable[[Protocol], Device]
 class Block:
     """One reading of every arm.
 
-    Attributes
-    ----------
-    seconds
-        What each arm is said to take in this block (``level``).
-    rounds
-        Each arm's repeats in seconds, in the order of the rounds.
-    failed
-        Arms that did not build or run, and why.
+    ``seconds`` is what each arm is said to take (``level``), ``rounds`` its repeats in seconds in
+    the order of the rounds; ``failed`` says why an arm did not build or run.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
     rounds: dict[str, list[float]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+
+    def note(self, name: str, reading: MeasureResult) -> bool:
+        """Note a reading that failed; say whether it is one to be used."""
+        if reading.state is not TrialState.OK:
+            self.failed.setdefault(name, f"{reading.state.value}: {reading.error}")
+        return reading.state is TrialState.OK
 
 
 def same_place(target: str, protocol: Protocol, rng: np.random.Generator) -> Protocol:
@@ -61,7 +60,7 @@ def same_place(target: str, protocol: Protocol, rng: np.random.Generator) -> Pro
     for that store (4 KiB aliasing). Another block has other processors and other places; what the
     protocol names is kept. Programs that do not run on the CPU stay where the system puts them.
     """
-    if target_kind(target) not in ("llvm", "c"):
+    if not runs_on_cpu(target):
         return protocol
     if protocol.placement is None:
         protocol = replace(protocol, placement=int(rng.integers(1 << 31)))
@@ -89,8 +88,7 @@ def read_block(
 ) -> Block:
     """Build every arm in a process of its own, then read all of them in turns, in random order.
 
-    The time for which the protocol reads a program is divided among the turns. An arm that fails
-    once has failed; the others go on.
+    An arm that fails once has failed; the others go on.
     """
     block = Block()
     rounds = max(protocol.repeat, ROUNDS)
@@ -102,13 +100,13 @@ def read_block(
             order = rng.permutation(list(arms)).tolist()
             built = builders.map(lambda name: devices[name].build(arms[name]), order)
             for name, reading in zip(order, built, strict=True):
-                _note_failure(block, name, reading)
+                block.note(name, reading)
         for _ in range(rounds):
             for name in rng.permutation(list(arms)).tolist():
                 if name in block.failed:
                     continue
                 reading = devices[name].measure(arms[name], keep=True)
-                if not _note_failure(block, name, reading):
+                if block.note(name, reading):
                     block.rounds.setdefault(name, []).append(reading.run_times_s[0])
     names = [name for name in arms if name not in block.failed]
     if names:
@@ -128,11 +126,3 @@ def level(rounds: NDArray[np.float64]) -> NDArray[np.float64]:
     common = np.median(logs, axis=1, keepdims=True)
     levels: NDArray[np.float64] = np.exp(np.median(logs - common, axis=0) + np.median(common))
     return levels
-
-
-def _note_failure(block: Block, name: str, reading: MeasureResult) -> bool:
-    """Note a reading that failed; say whether it did."""
-    if reading.state is TrialState.OK:
-        return False
-    block.failed.setdefault(name, f"{reading.state.value}: {reading.error}")
-    return True

@@ -1,29 +1,46 @@
-"""What a leg of a race measured: time and latency by trial, and when a quality was reached."""
+"""What a leg of a race measured: time and latency by trial, and when it had what quality.
+
+The lowest of five hundred readings is a lucky one: on a machine whose readings swing by a tenth, an
+arm with the same program may never read as low. So the programs with which an arm got better are
+built anew and read again beside stock's final program, and time runs until the arm had, and kept,
+one that is as good, as measured afterwards and not as its search read it.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 
+from toolkit.live.confirm.rules import INCUMBENT, TWIN, trimmed_interval
 from toolkit.live.race.leg import LEG_FILE, STOCK
-from toolkit.live.tvm.stock import stock_trials
+from toolkit.live.tvm.stock import TRIALS_FILE
+
+AS_GOOD = 0.01
+"""A program is as good as stock's final one when it takes at most this share longer."""
+
+NEAR = 1.3
+"""Programs that read slower than stock's best by more than this factor are not built again."""
+
+MOST = 6
+"""So many programs of a leg are built again, spread evenly over those that lowered its best."""
 
 
 def leg_curve(folder: Path, task: str, seed: int, arm: str) -> dict[str, Any]:
     """Read a finished leg.
 
-    Returns
-    -------
-    ``task``, ``seed``, ``arm``, ``seconds`` (the whole leg), ``trials``: a row each with
-    ``clock_s`` (when its latency was known), ``latency_s`` (as the search read it, ``None``:
-    failed), ``best_s`` (lowest so far) and ``record`` (its place in the leg's database, -1 where it
-    has none); ``named``, where the best programs were read again, ``trial`` and ``clock_s`` of the
-    winner.
+    Returns ``task``, ``seed``, ``arm``, ``folder``, ``seconds`` (the whole leg); ``trials``, a row
+    each with ``clock_s`` (when its latency was known), ``latency_s`` (as the search read it,
+    ``None``: failed), ``best_s`` (lowest so far) and ``record`` (its place in our database, -1:
+    none) or ``batch`` (stock's); ``named``, where the best programs were read again, ``trial`` and
+    ``clock_s`` of the winner.
     """
-    summary = orjson.loads((folder / LEG_FILE).read_bytes())
-    rows = _stock_rows(folder) if arm == STOCK else _own_rows(folder)
+    rows = _lines(folder / TRIALS_FILE) if arm == STOCK else _own_rows(folder)
     best: float | None = None
     for row in rows:
         latency = row["latency_s"]
@@ -35,54 +52,40 @@ def leg_curve(folder: Path, task: str, seed: int, arm: str) -> dict[str, Any]:
         "seed": seed,
         "arm": arm,
         "folder": str(folder),
-        "seconds": summary["seconds"],
+        "seconds": orjson.loads((folder / LEG_FILE).read_bytes())["seconds"],
         "trials": rows,
         "named": None if arm == STOCK else _named(folder, rows),
     }
 
 
-def _stock_rows(folder: Path) -> list[dict[str, Any]]:
-    rows = []
-    for trial in stock_trials(folder):
-        rows.append(
-            {"clock_s": trial["clock_s"], "latency_s": trial["latency_s"], "batch": trial["batch"]}
-        )
-    return rows
+def _lines(path: Path) -> list[Any]:
+    """JSON lines of a file, none where there is none."""
+    return [orjson.loads(line) for line in path.read_bytes().splitlines()] if path.is_file() else []
 
 
 def _own_rows(folder: Path) -> list[dict[str, Any]]:
-    trials = (folder / "database_trials.jsonl").read_bytes().splitlines()
-    records = (folder / "database_tuning_record.json").read_bytes().splitlines()
+    trials = _lines(folder / "database_trials.jsonl")
+    records = _lines(folder / "database_tuning_record.json")
     rows = []
-    for position, (line, record) in enumerate(zip(trials, records, strict=True)):
-        trial = orjson.loads(line)
-        times = trial.get("searched_s") or orjson.loads(record)[1][1]
-        ok = trial["state"] == "ok"
-        rows.append(
-            {
-                "clock_s": trial["clock_s"],
-                "latency_s": sum(times) / len(times) if ok else None,
-                "batch": 0,
-                "record": position,
-            }
-        )
+    for position, (trial, record) in enumerate(zip(trials, records, strict=True)):
+        times = trial.get("searched_s") or record[1][1]
+        latency_s = sum(times) / len(times) if trial["state"] == "ok" else None
+        rows.append({"clock_s": trial["clock_s"], "latency_s": latency_s, "record": position})
     # Candidates that TVM made no program of were paid for as well: they count as trials.
-    refused = folder / "database_refused.jsonl"
-    if refused.is_file():
-        for line in refused.read_bytes().splitlines():
-            at = orjson.loads(line).get("clock_s")
-            if at is not None:
-                rows.append({"clock_s": at, "latency_s": None, "batch": 0, "record": -1})
+    rows += [
+        {"clock_s": line["clock_s"], "latency_s": None, "record": -1}
+        for line in _lines(folder / "database_refused.jsonl")
+        if line.get("clock_s") is not None
+    ]
     rows.sort(key=lambda row: row["clock_s"])
     return rows
 
 
 def _named(folder: Path, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     """The winner of the last time that the best programs were read again."""
-    lines = map(orjson.loads, (folder / "database_trials.jsonl").read_bytes().splitlines())
     places = {
         (-line["final_clock_s"], line["final_place"]): position
-        for position, line in enumerate(lines)
+        for position, line in enumerate(_lines(folder / "database_trials.jsonl"))
         if line["state"] == "ok" and "final_place" in line
     }
     if not places:
@@ -92,16 +95,97 @@ def _named(folder: Path, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
     return {"trial": trial, "clock_s": -clock}
 
 
-def final_latency_s(leg: dict[str, Any]) -> float | None:
+def final_latency_s(leg: Mapping[str, Any]) -> float | None:
     """Lowest latency that a leg read, ``None`` when nothing succeeded."""
     trials = leg["trials"]
     found: float | None = trials[-1]["best_s"] if trials else None
     return found
 
 
-def reached(leg: dict[str, Any], latency_s: float) -> tuple[int, float] | None:
+def reached(leg: Mapping[str, Any], latency_s: float) -> tuple[int, float] | None:
     """Number of trials and seconds after which a leg had read so low a latency; ``None``: never."""
     for number, row in enumerate(leg["trials"], start=1):
         if row["best_s"] is not None and row["best_s"] <= latency_s:
             return number, float(row["clock_s"])
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A program that a leg would have ended with at some time.
+
+    ``name`` is what it is called among the challengers (``None``: stock's final program itself),
+    ``trial`` the number of the trial (from 1) that measured it, ``read_s`` what that read;
+    ``trials`` and ``clock_s`` are what the leg had spent when it held it.
+    """
+
+    name: str | None
+    trial: int
+    trials: int
+    clock_s: float
+    read_s: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form: when it was held."""
+        return {"trial": self.trial, "trials": self.trials, "clock_s": self.clock_s}
+
+
+def steps_of(leg: Mapping[str, Any], stock_s: float) -> list[Held]:
+    """Programs of a leg that are to be read again, the final one last.
+
+    ``stock_s`` is the lowest latency that stock read; the trial that first read as low is among
+    them. A leg that named its winner by reading its best programs again (``leg["named"]``) holds
+    that one from then on.
+    """
+    lowered, best = [], math.inf
+    for number, row in enumerate(leg["trials"], start=1):
+        latency = row["latency_s"]
+        if latency is not None and latency < best:
+            best = latency
+            lowered.append((number, latency))
+    if not lowered:
+        return []
+    near = [number for number, latency in lowered if latency <= NEAR * stock_s]
+    near = near or [lowered[-1][0]]
+    places = np.unique(np.linspace(0, len(near) - 1, MOST).round().astype(int)).tolist()
+    first = reached(leg, stock_s)
+    chosen = sorted({*(near[place] for place in places), *([first[0]] if first else [])})
+    held = [(number, number, leg["trials"][number - 1]["clock_s"]) for number in chosen]
+    named = leg.get("named")
+    if named is not None and named["trial"] != chosen[-1]:
+        held.append((named["trial"], len(leg["trials"]), named["clock_s"]))
+    steps = []
+    for trial, trials, clock_s in held:
+        read_s = leg["trials"][trial - 1]["latency_s"]
+        is_incumbent = leg["arm"] == STOCK and read_s == stock_s
+        name = None if is_incumbent else f"{leg['arm']}, trial {trial}"
+        steps.append(Held(name, trial, trials, clock_s, read_s))
+    return steps
+
+
+def as_good_from(
+    names: Sequence[str | None], readings: Mapping[str, Sequence[float]]
+) -> tuple[int, float | None] | None:
+    """Find the first of a leg's programs from which on all are as good as stock's final one.
+
+    ``names`` are those of the programs in the order of the search (``None``: stock's final one),
+    ``readings`` seconds by name, a value a block. Every second block decides which program it is;
+    the others say, without having chosen it, what it is worth.
+
+    Returns its place and its latency over stock's final one (``None`` with a single block);
+    ``None`` where the last program is not as good.
+    """
+    incumbent = np.log(np.array([readings[INCUMBENT], readings[TWIN]])).mean(axis=0)
+    logs = [
+        np.zeros(len(incumbent)) if name is None else np.log(np.array(readings[name])) - incumbent
+        for name in names
+    ]
+    found = None
+    for place in range(len(names) - 1, -1, -1):
+        if trimmed_interval(logs[place][::2], 0.95)[0] > math.log1p(AS_GOOD):
+            break
+        found = place
+    if found is None:
+        return None
+    rest = logs[found][1::2]
+    return found, math.exp(trimmed_interval(rest, 0.95)[0]) if len(rest) else None

@@ -40,7 +40,7 @@ def run_leg(spec: dict[str, Any]) -> dict[str, Any]:
     from toolkit.live.tvm.stock import tune_stock
     from toolkit.search.runner import WallClock
 
-    folder = Path(spec["folder"])
+    folder, target = Path(spec["folder"]), spec["target"]
     protocol = Protocol(**{**spec["protocol"], "cores": tuple(spec["protocol"]["cores"])})
     module = load_workload(spec["workload"])
     load_intrinsics()
@@ -49,28 +49,27 @@ def run_leg(spec: dict[str, Any]) -> dict[str, Any]:
         seconds = tune_stock(
             module,
             folder,
-            target=spec["target"],
+            target=target,
             protocol=protocol,
             trials=spec["trials"],
             seed=spec["seed"],
             started=started,
-            build_timeout_s=spec.get("stock_build_timeout_s"),
+            build_timeout_s=spec["stock_build_timeout_s"],
         )
         return {"arm": STOCK, "seconds": seconds}
     clock = WallClock()
-    guides = load_guides([Path(model) for model in spec["models"]])
     result = tune(
         [TuneTask(spec["name"], module)],
         folder,
-        target=spec["target"],
+        target=target,
         protocol=protocol,
         settings=TuneSettings(trials=spec["trials"], strategy=spec["strategy"], seed=spec["seed"]),
-        guides=guides,
-        engine=lambda: open_engine(spec["target"], protocol, **spec["engine"]),
-        machine=spec.get("machine"),
+        guides=load_guides([Path(model) for model in spec["models"]]),
+        engine=lambda: open_engine(target, protocol, **spec["engine"]),
+        machine=spec["machine"],
         clock=clock,
     )
-    return {"arm": spec["arm"], "seconds": result["seconds"], "tuned": result}
+    return {"arm": spec["arm"], "seconds": result["seconds"], "tuned": dict(result)}
 
 
 def main() -> None:

@@ -2,7 +2,7 @@
 
 Every leg (one arm on one task with one seed) runs in a process of its own, arms in alternating
 order. A finished leg is kept; one that was interrupted starts again, so that its clock is whole.
-Afterwards the programs that the arms ended with meet in blocks (``toolkit.live.confirm.blocks``):
+Afterwards the programs that the arms ended with meet in blocks (``toolkit.live.confirm.verdict``):
 the latencies that the search itself read decide nothing about which final program is better.
 """
 
@@ -27,14 +27,14 @@ from toolkit.live.race.confirm import CONFIRMED_FILE, confirm_finals
 from toolkit.live.race.curves import final_latency_s, leg_curve
 from toolkit.live.race.leg import LEG_FILE, STOCK
 from toolkit.live.race.report import report_race, write_report
-from toolkit.live.race.rules import leg_order, refuse_leak
+from toolkit.live.race.rules import leg_order, refuse_leak, refuse_missing
 from toolkit.live.space.database import workload_line
-from toolkit.live.tune.guides import Guides, load_guides
+from toolkit.live.tune.guides import load_guides
 from toolkit.live.tune.resume import keep_settings
 from toolkit.live.tune.tasks import TuneTask
-from toolkit.live.tvm.stock import stock_trials
 from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
+from toolkit.results import Result
 from toolkit.workspace import folder_name
 
 SETTINGS_FILE = "race_settings.json"
@@ -44,20 +44,10 @@ SETTINGS_FILE = "race_settings.json"
 class RaceSettings:
     """What is raced and how.
 
-    Attributes
-    ----------
-    strategies
-        Our arms; each is a strategy of ``toolkit.search``.
-    trials
-        Budget of every leg, stock's too.
-    seeds
-        Legs of each arm on each task; seed numbers 0, 1, ...
-    blocks
-        Readings of each final program, each from a fresh build and process; 0: not confirmed.
-    engine
-        Options of the engine that our arms measure with.
-    stock_build_timeout_s
-        Time-out of TVM's own builder, where its 30 s are too short for this machine.
+    Our arms are ``strategies`` of ``toolkit.search``; each arm has ``seeds`` legs on each task, of
+    ``trials`` trials, stock's too. ``blocks`` fresh readings confirm each final program (0: none).
+    Our arms measure by an engine with these options (``open_engine``). ``stock_build_timeout_s`` is
+    of TVM's own builder, where its 30 s are too short for this machine.
     """
 
     strategies: tuple[str, ...]
@@ -66,6 +56,27 @@ class RaceSettings:
     blocks: int = 9
     engine: Mapping[str, Any] = field(default_factory=dict)
     stock_build_timeout_s: float | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class RaceResult(Result):
+    """What ``race.json`` holds.
+
+    ``rows`` compare each leg with stock's, ``summary`` has means by arm (``report_race``), and
+    ``confirmed`` what the final programs took in blocks (``confirm_finals``).
+    """
+
+    target: str
+    machine: str
+    hardware: dict[str, Any]
+    protocol: dict[str, Any]
+    settings: dict[str, Any]
+    models: list[str]
+    warnings: list[str]
+    finished_at: float
+    rows: list[dict[str, Any]]
+    summary: dict[str, dict[str, Any]]
+    confirmed: list[dict[str, Any]]
 
 
 @one_writer
@@ -79,11 +90,10 @@ def race(
     models: Sequence[Path],
     machine: str | None = None,
     progress: Progress = SILENT,
-) -> dict[str, Any]:
+) -> RaceResult:
     """Run all legs that are not finished, confirm the final programs, report.
 
-    Returns what ``race.json`` holds; the curves of all legs are in ``curves.parquet`` and
-    ``curves.json`` beside it.
+    The curves of all legs are in ``curves.parquet`` and ``curves.json`` beside ``race.json``.
 
     Raises
     ------
@@ -92,118 +102,92 @@ def race(
     LiveError
         When ``out`` holds a race with other settings, or a leg failed.
     """
-    _same_settings(out, target, protocol, settings, models)
+    folders = [str(model.resolve()) for model in models]
+    alike = {
+        "target": target,
+        "protocol": protocol.to_dict(),
+        "trials": settings.trials,
+        "engine": dict(settings.engine),
+        "stock_build_timeout_s": settings.stock_build_timeout_s,
+    }
+    # Legs of other settings may not be compared; tasks, seeds and arms may be added.
+    keep_settings(out / SETTINGS_FILE, {**alike, "models": sorted(folders)}, "race")
     guides = load_guides(list(models))
-    needed_models(guides, settings.strategies)
+    refuse_missing(guides, settings.strategies)
     for task in tasks:
         refuse_leak(guides, task.module, target, machine)
     warnings = noise_warnings(protocol.threads) + guides.warnings(target)
     arms = (STOCK, *settings.strategies)
-    legs: list[dict[str, Any]] = []
+
+    def folder_of(task: TuneTask, seed: int) -> Path:
+        return out / "legs" / folder_name(task.name) / f"seed-{seed}"
+
     with progress.step("race", float(len(tasks) * settings.seeds * len(arms))) as step:
         for seed in range(settings.seeds):
             for number, task in enumerate(tasks):
+                workload = workload_line(task.module)
                 for arm in leg_order(arms, number, seed):
                     step.advance(0.0, note=f"{task.name}, seed {seed}: {arm}")
-                    folder = _leg_folder(out, task, seed, arm)
-                    spec = _spec(task, folder, target, protocol, settings, models, machine)
-                    run_leg_process({**spec, "arm": arm, "strategy": arm, "seed": seed})
+                    spec = {
+                        **alike,
+                        "folder": str((folder_of(task, seed) / arm).resolve()),
+                        "workload": workload,
+                        "name": task.name,
+                        "models": folders,
+                        "machine": machine,
+                        "affinity": list(protocol.cores),
+                        "arm": arm,
+                        "strategy": arm,
+                        "seed": seed,
+                    }
+                    run_leg_process(spec)
                     step.advance()
+    legs: list[dict[str, Any]] = []
+    groups: list[tuple[TuneTask, int, dict[str, dict[str, Any]]]] = []
     for task in tasks:
         for seed in range(settings.seeds):
-            for arm in arms:
-                folder = _leg_folder(out, task, seed, arm)
-                legs.append(leg_curve(folder, task.name, seed, arm))
-                if arm == STOCK and final_latency_s(legs[-1]) is None:
-                    warnings.append(_all_failed(task.name, seed, folder))
+            folder = folder_of(task, seed)
+            raced = [leg_curve(folder / arm, task.name, seed, arm) for arm in arms]
+            legs += raced
+            groups.append((task, seed, {leg["arm"]: leg for leg in raced}))
+            if final_latency_s(raced[0]) is None:
+                errors = (row["error"] for row in raced[0]["trials"] if row["error"])
+                warnings.append(
+                    f"all trials of stock on {task.name}, seed {seed}, failed "
+                    f"({next(errors, 'no trials').strip()[:80]}): on a slow or busy machine "
+                    "--stock-build-timeout helps; remove that leg's folder to run it again"
+                )
     confirmed: list[dict[str, Any]] = []
     if settings.blocks:
-        with progress.step("confirm", float(len(tasks) * settings.seeds)) as step:
-            for task in tasks:
-                for seed in range(settings.seeds):
-                    mine = {
-                        leg["arm"]: leg
-                        for leg in legs
-                        if leg["task"] == task.name and leg["seed"] == seed
-                    }
-                    folder = _leg_folder(out, task, seed, STOCK).parent
-                    confirmed.append(
-                        confirm_finals(
-                            task, seed, mine, folder, target, protocol, settings.blocks, step
-                        )
-                    )
-                    warnings += slowed_warnings(
-                        f"{task.name}, seed {seed}",
-                        confirmed[-1].get("slowed_by"),
-                        "run the same command again when it is quiet"
-                        if confirmed[-1].get("undecided")
-                        else f"remove {folder / CONFIRMED_FILE} and race again when it is quiet",
-                    )
-                    step.advance()
-    facts = {
-        "target": target,
-        "machine": machine or describe_machine()["cpu"],
-        "hardware": describe_machine(),
-        "protocol": protocol.to_dict(),
-        "settings": asdict(settings),
-        "models": [str(model) for model in models],
-        "warnings": warnings,
-        "finished_at": time.time(),
-    }
-    result = {**facts, **report_race(legs, confirmed, settings.strategies)}
-    write_report(out, result, legs)
-    return result
-
-
-def _all_failed(task: str, seed: int, folder: Path) -> str:
-    error = next((row["error"] for row in stock_trials(folder) if row["error"]), "no trials")
-    return (
-        f"all trials of stock on {task}, seed {seed}, failed ({error.strip()[:80]}): on a slow or "
-        "busy machine --stock-build-timeout helps; remove that leg's folder to run it again"
+        with progress.step("confirm", float(len(groups))) as step:
+            for task, seed, mine in groups:
+                folder = folder_of(task, seed)
+                found = confirm_finals(
+                    task, seed, mine, folder, target, protocol, settings.blocks, step
+                )
+                confirmed.append(found)
+                warnings += slowed_warnings(
+                    f"{task.name}, seed {seed}",
+                    found.get("slowed_by"),
+                    "run the same command again when it is quiet"
+                    if found.get("undecided")
+                    else f"remove {folder / CONFIRMED_FILE} and race again when it is quiet",
+                )
+                step.advance()
+    hardware = describe_machine()
+    result = RaceResult(
+        target=target,
+        machine=machine or hardware["cpu"],
+        hardware=hardware,
+        protocol=protocol.to_dict(),
+        settings=asdict(settings),
+        models=[str(model) for model in models],
+        warnings=warnings,
+        finished_at=time.time(),
+        **report_race(legs, confirmed, settings.strategies),
     )
-
-
-def _leg_folder(out: Path, task: TuneTask, seed: int, arm: str) -> Path:
-    return out / "legs" / folder_name(task.name) / f"seed-{seed}" / arm
-
-
-def _spec(
-    task: TuneTask,
-    folder: Path,
-    target: str,
-    protocol: Protocol,
-    settings: RaceSettings,
-    models: Sequence[Path],
-    machine: str | None,
-) -> dict[str, Any]:
-    return {
-        "folder": str(folder.resolve()),
-        "workload": workload_line(task.module),
-        "name": task.name,
-        "target": target,
-        "protocol": protocol.to_dict(),
-        "trials": settings.trials,
-        "models": [str(model.resolve()) for model in models],
-        "engine": dict(settings.engine),
-        "stock_build_timeout_s": settings.stock_build_timeout_s,
-        "machine": machine,
-        "affinity": list(protocol.cores),
-    }
-
-
-def _same_settings(
-    out: Path, target: str, protocol: Protocol, settings: RaceSettings, models: Sequence[Path]
-) -> None:
-    """Refuse to mix legs that may not be compared; tasks, seeds and arms may be added."""
-    wanted = {
-        "target": target,
-        "protocol": protocol.to_dict(),
-        "trials": settings.trials,
-        "engine": dict(settings.engine),
-        "stock_build_timeout_s": settings.stock_build_timeout_s,
-        "models": sorted(str(model.resolve()) for model in models),
-    }
-    keep_settings(out / SETTINGS_FILE, wanted, "race")
+    write_report(out, result.to_json(), legs)
+    return result
 
 
 def run_leg_process(spec: dict[str, Any]) -> None:
@@ -213,7 +197,7 @@ def run_leg_process(spec: dict[str, Any]) -> None:
         return
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    path = folder.resolve() / "spec.json"
+    path = folder / "spec.json"
     path.write_bytes(orjson.dumps(spec, option=orjson.OPT_INDENT_2))
     with (folder / "leg.log").open("wb") as log:
         process = children.start(
@@ -240,20 +224,3 @@ def run_leg_process(spec: dict[str, Any]) -> None:
             where=folder / "leg.log",
             cure="run the same command again: finished legs are kept",
         )
-
-
-def needed_models(guides: Guides, strategies: Sequence[str]) -> None:
-    """Raise ``LiveError`` when a strategy of the race needs a model that is not there."""
-    from toolkit.search import STRATEGIES
-
-    for name in strategies:
-        strategy: Any = STRATEGIES.get(name)
-        for flag, kind, model in (
-            ("needs_scorer", "throughput", guides.throughput),
-            ("needs_direction_scorer", "mutation", guides.mutation),
-        ):
-            if getattr(strategy, flag, False) and model is None:
-                raise LiveError(
-                    f"{name!r} needs a {kind} model",
-                    cure=f"run 'toolkit train {kind}' on other tasks first, or leave it out",
-                )

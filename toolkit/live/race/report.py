@@ -3,13 +3,13 @@
 S is Han et al. 2025's measure (section 5): S = T / T0, T0 the time that default search takes to
 reach its final quality, T the time in which the other search reaches the same; below 1 is sooner.
 Here it is given in wall clock and in trials, and twice: by the latencies that the searches read,
-and by the programs' latencies as measured afterwards (``race_steps``).
+and by the programs' latencies as measured afterwards (``curves.as_good_from``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +96,7 @@ def _within_batch(stock: dict[str, Any], number: int) -> float:
     return float(begin + (end - begin) * (number - batch[0]) / len(batch))
 
 
-def geometric_mean(
-    values: Sequence[tuple[str, int, float]], *, seed: int = 0
-) -> dict[str, Any] | None:
+def geometric_mean(values: Sequence[tuple[str, int, float]]) -> dict[str, Any] | None:
     """Geometric mean of ``(task, seed, value)`` with a percentile bootstrap over tasks, then seeds.
 
     Every task counts the same, however many seeds it has. ``None`` without values; the interval
@@ -111,7 +109,7 @@ def geometric_mean(
     centre = float(np.mean([each.mean() for each in logs]))
     answer: dict[str, Any] = {"value": math.exp(centre), "tasks": len(tasks), "interval": None}
     if len(tasks) >= 2:
-        rng = np.random.default_rng([0xACE, seed])
+        rng = np.random.default_rng([0xACE, 0])
         means = np.empty(RESAMPLES)
         for i in range(RESAMPLES):
             drawn = [logs[t] for t in rng.integers(len(logs), size=len(logs))]
@@ -129,95 +127,65 @@ def report_race(
     Legs that did not reach stock's final quality enter the means with what they had spent by then
     (``s_*`` is then a lower bound, and ``not_reached`` counts them).
     """
-    found = {(leg["task"], leg["seed"], leg["arm"]): leg for leg in legs}
+    stock = {(leg["task"], leg["seed"]): leg for leg in legs if leg["arm"] == STOCK}
     rows = [
-        compare_legs(found[leg["task"], leg["seed"], STOCK], leg)
-        for leg in legs
-        if leg["arm"] != STOCK
+        compare_legs(stock[leg["task"], leg["seed"]], leg) for leg in legs if leg["arm"] != STOCK
     ]
+    again = {(one["task"], one["seed"]): one for one in confirmed}
     for row in rows:
-        for one in confirmed:
-            if (one["task"], one["seed"]) == (row["task"], row["seed"]):
-                add_quality(row, one)
+        if (row["task"], row["seed"]) in again:
+            add_quality(row, again[row["task"], row["seed"]])
+
+    def mean(arm: str, what: str, least: str | None = None) -> dict[str, Any] | None:
+        """Of what an arm's rows hold under ``what``, or where nothing under the bound ``least``."""
+        values = [
+            (row["task"], row["seed"], value)
+            for row in rows
+            if row["arm"] == arm and (value := row.get(what) or row.get(least or what))
+        ]
+        return geometric_mean(values)
+
+    def confirmed_mean(arm: str, what: str) -> dict[str, Any] | None:
+        return geometric_mean(
+            [(c["task"], c["seed"], c[what][arm]["ratio"]) for c in confirmed if arm in c[what]]
+        )
+
     summary = {}
     for arm in arms:
         mine = [row for row in rows if row["arm"] == arm and row["stock_final_s"] is not None]
-        finals = [
-            (c["task"], c["seed"], c["finals"][arm]["ratio"])
-            for c in confirmed
-            if arm in c["finals"]
-        ]
-        firsts = [
-            (c["task"], c["seed"], c["firsts"][arm]["ratio"])
-            for c in confirmed
-            if arm in c["firsts"]
-        ]
         summary[arm] = {
-            "s_seconds": geometric_mean(_spent(mine, "s_seconds", "at_least_seconds")),
-            "s_trials": geometric_mean(_spent(mine, "s_trials", "at_least_trials")),
-            "quality_seconds": geometric_mean(
-                _spent(mine, "quality_seconds", "quality_at_least_seconds")
-            ),
-            "quality_trials": geometric_mean(
-                _spent(mine, "quality_trials", "quality_at_least_trials")
-            ),
-            "quality_ratio": geometric_mean(_spent(mine, "quality_ratio", "quality_ratio")),
+            "s_seconds": mean(arm, "s_seconds", "at_least_seconds"),
+            "s_trials": mean(arm, "s_trials", "at_least_trials"),
+            "quality_seconds": mean(arm, "quality_seconds", "quality_at_least_seconds"),
+            "quality_trials": mean(arm, "quality_trials", "quality_at_least_trials"),
+            "quality_ratio": mean(arm, "quality_ratio"),
             "quality_not_reached": sum(
                 row.get("quality_at_least_seconds") is not None for row in mine
             ),
-            "s_seconds_strict": geometric_mean(
-                [
-                    (r["task"], r["seed"], r["s_seconds_strict"])
-                    for r in mine
-                    if r["s_seconds_strict"] is not None
-                ]
-            ),
+            "s_seconds_strict": mean(arm, "s_seconds_strict"),
             "not_reached": sum(row["s_seconds"] is None for row in mine),
             "legs": len(mine),
             "undecided": sum(one.get("undecided") is not None for one in confirmed),
-            "final_ratio": geometric_mean(finals),
-            "first_ratio": geometric_mean(firsts),
+            "final_ratio": confirmed_mean(arm, "finals"),
+            "first_ratio": confirmed_mean(arm, "firsts"),
         }
     return {"rows": rows, "summary": summary, "confirmed": list(confirmed)}
 
 
-def _spent(rows: Sequence[dict[str, Any]], what: str, least: str) -> list[tuple[str, int, float]]:
-    """What rows hold under ``what``, or where that is unknown the lower bound under ``least``."""
-    return [
-        (row["task"], row["seed"], row.get(what) or row[least])
-        for row in rows
-        if row.get(what) or row.get(least)
-    ]
-
-
-def write_report(out: Path, result: dict[str, Any], legs: Sequence[dict[str, Any]]) -> None:
+def write_report(out: Path, result: Mapping[str, Any], legs: Sequence[dict[str, Any]]) -> None:
     """Write ``race.json``, and every leg's curve as ``curves.parquet`` and ``curves.json``."""
     curves = [
         {
-            "task": leg["task"],
-            "seed": leg["seed"],
-            "arm": leg["arm"],
+            **{name: leg[name] for name in ("task", "seed", "arm")},
             "trial": number,
-            "clock_s": row["clock_s"],
-            "latency_s": row["latency_s"],
-            "best_s": row["best_s"],
+            **{name: row[name] for name in ("clock_s", "latency_s", "best_s")},
         }
         for leg in legs
         for number, row in enumerate(leg["trials"], start=1)
     ]
-    frame = pl.DataFrame(
-        curves,
-        schema={
-            "task": pl.String,
-            "seed": pl.Int64,
-            "arm": pl.String,
-            "trial": pl.Int64,
-            "clock_s": pl.Float64,
-            "latency_s": pl.Float64,
-            "best_s": pl.Float64,
-        },
-    )
+    schema = {"task": pl.String, "seed": pl.Int64, "arm": pl.String, "trial": pl.Int64}
+    schema |= dict.fromkeys(("clock_s", "latency_s", "best_s"), pl.Float64)
     with replacing(out / "curves.parquet") as temporary:
-        frame.write_parquet(temporary)
+        pl.DataFrame(curves, schema=schema).write_parquet(temporary)
     for name, content in (("curves.json", curves), ("race.json", result)):
         write_atomically(out / name, orjson.dumps(content, option=orjson.OPT_INDENT_2))

@@ -7,11 +7,12 @@ from typing import Any
 
 import tvm
 
-from toolkit.errors import LeakError
+from toolkit.errors import LeakError, LiveError
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.live.tune.guides import Guides
 from toolkit.records import Task
+from toolkit.search import STRATEGIES
 from toolkit.training.table.table import workload_key
 
 # What each part contributes: the engine alone, one part at a time, and the models alone.
@@ -46,6 +47,21 @@ def refuse_seen(model: Any, scorer: Any, task: Task) -> None:
                 f"the model was trained on the raced workload (task {known})",
                 cure="train it on a dataset without this workload, or race another one",
             )
+
+
+def refuse_missing(guides: Guides, strategies: Sequence[str]) -> None:
+    """Raise ``LiveError`` when a strategy of the race needs a model that is not there."""
+    for name in strategies:
+        strategy: Any = STRATEGIES.get(name)
+        for flag, kind, model in (
+            ("needs_scorer", "throughput", guides.throughput),
+            ("needs_direction_scorer", "mutation", guides.mutation),
+        ):
+            if getattr(strategy, flag, False) and model is None:
+                raise LiveError(
+                    f"{name!r} needs a {kind} model",
+                    cure=f"run 'toolkit train {kind}' on other tasks first, or leave it out",
+                )
 
 
 def leg_order(arms: Sequence[str], task: int, seed: int) -> list[str]:

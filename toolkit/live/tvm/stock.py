@@ -23,17 +23,16 @@ from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, LocalRunner
 from toolkit.live.measure.protocol import Protocol
 
 TRIALS_FILE = "stock_trials.jsonl"
+"""Trials in order: batch, clock_s, latency_s (``None``: it failed), error."""
 
 
 @derived_object
 class TrialNotes(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc]
     """Writes latency, error and time of every trial, a line each, after every batch."""
 
-    def __init__(self, path: str, started: float) -> None:
+    def __init__(self, path: Path, started: float) -> None:
         super().__init__()
-        self.path = path
-        self.started = started
-        self.batch = 0
+        self.path, self.started, self.batch = path, started, 0
 
     def apply(
         self,
@@ -45,7 +44,7 @@ class TrialNotes(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc]
     ) -> None:
         """Note one batch: all of its trials are known when it ends."""
         now = time.perf_counter() - self.started
-        with Path(self.path).open("ab") as file:
+        with self.path.open("ab") as file:
             for built, ran in zip(builder_results, runner_results, strict=True):
                 error = built.error_msg if built.error_msg is not None else ran.error_msg
                 times = [] if ran.run_secs is None else [float(s) for s in ran.run_secs]
@@ -83,7 +82,7 @@ def tune_stock(
         min_repeat_ms=protocol.min_repeat_ms,
         enable_cpu_cache_flush=protocol.cache_flush,
     )
-    notes = TrialNotes(str(folder / TRIALS_FILE), started)
+    notes = TrialNotes(folder / TRIALS_FILE, started)
     ms.tune_tir(
         module,
         tvm.target.Target(json.loads(target) if target.lstrip()[:1] == "{" else target),
@@ -95,9 +94,3 @@ def tune_stock(
         seed=seed + 1,
     )
     return time.perf_counter() - started
-
-
-def stock_trials(folder: Path) -> list[dict[str, Any]]:
-    """Trials of a stock run in order: batch, clock_s, latency_s (``None`` for a failure), error."""
-    path = folder / TRIALS_FILE
-    return [orjson.loads(line) for line in path.read_bytes().splitlines()] if path.is_file() else []

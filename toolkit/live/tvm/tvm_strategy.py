@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,8 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
 from toolkit.live.space.design import DesignSpace
-from toolkit.live.space.intrinsics import load_intrinsics
 from toolkit.live.space.space import MetaScheduleSpace
-from toolkit.live.tune.guides import Guides, load_guides
+from toolkit.live.tune.guides import Guides
 from toolkit.live.tune.tune import make_strategy
 from toolkit.records import Candidate, Trial, TrialState
 
@@ -51,8 +49,7 @@ class ToolkitStrategy(ms.search_strategy.PySearchStrategy):  # type: ignore[misc
         self.context: Any = None
         self.searcher: Any = None
         self.space: Any = None
-        self.left = 0
-        self.batch = 0
+        self.left = self.batch = 0
         self.asked: list[Candidate] = []
 
     def _initialize_with_tune_context(self, context: Any) -> None:
@@ -126,19 +123,3 @@ class ToolkitStrategy(ms.search_strategy.PySearchStrategy):  # type: ignore[misc
     def clone(self) -> Any:
         """A fresh one with the same settings: TVM clones a strategy for every task."""
         return ToolkitStrategy(*self.given)
-
-
-def make_tvm_strategy(
-    name: str,
-    *,
-    model: Path | str | Sequence[Path | str] | None = None,
-    options: Mapping[str, Any] | None = None,
-    seed: int = 0,
-    machine: str | None = None,
-) -> Any:
-    """Make a ``SearchStrategy`` for ``ms.tune_tir`` or ``ms.tune_tasks``; see ``toolkit.live``."""
-    load_intrinsics()
-    single = isinstance(model, (str, Path))
-    folders: Any = [] if model is None else [model] if single else list(model)  # type: ignore[arg-type]
-    guides = load_guides([Path(folder) for folder in folders])
-    return ToolkitStrategy(name, dict(options or {}), guides, seed, machine)

@@ -25,10 +25,9 @@ from toolkit.live.space.programs import entry_arguments, trace_json
 from toolkit.logs.formats.metaschedule.reader import Database, MetaScheduleReader
 from toolkit.logs.formats.metaschedule.workload import read_workload
 from toolkit.records import Candidate, Sketch, Task, candidate_id
-from toolkit.training import load_throughput
 from toolkit.training.members.crossfit import ALL
 from toolkit.training.table.cores import core_warnings, target_task
-from toolkit.training.tasks.adaptation import Adapted, AdaptOptions
+from toolkit.training.tasks.adaptation import Adapted
 from toolkit.training.tasks.prediction import choose_member
 from toolkit.training.tasks.throughput import ThroughputModel
 from toolkit.training.trained.scorer import candidate_features
@@ -48,20 +47,13 @@ class Observed:
     log_throughput: NDArray[np.float64]
     task: NDArray[np.int64]
 
-    @classmethod
-    def nothing(cls, width: int) -> Observed:
-        """Return an empty record."""
-        none = np.zeros(0, dtype=np.int64)
-        return cls([], np.zeros((0, width), dtype=np.float32), np.zeros(0), none)
-
     def add(self, task_id: str, features: Matrix, log_throughput: NDArray[np.float64]) -> None:
         """Append measurements of one task."""
         if task_id not in self.task_ids:
             self.task_ids.append(task_id)
-        number = self.task_ids.index(task_id)
+        new = np.full(len(features), self.task_ids.index(task_id), dtype=np.int64)
         self.features = np.concatenate([self.features, features])
         self.log_throughput = np.concatenate([self.log_throughput, log_throughput])
-        new = np.full(len(features), number, dtype=np.int64)
         self.task = np.concatenate([self.task, new])
 
     def rows(self) -> tuple[Matrix, NDArray[np.float64], NDArray[np.int64]]:
@@ -76,7 +68,8 @@ class Observed:
         return self.features[known], value[known], self.task[known]
 
 
-class WarmModel:
+@derived_object
+class WarmCostModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
     """Scores MetaSchedule's candidates and takes their measurements in.
 
     Parameters
@@ -90,21 +83,34 @@ class WarmModel:
         Name of the machine, as in the model's dataset.
     """
 
-    def __init__(
-        self,
-        model: ThroughputModel,
-        *,
-        seen: bool = False,
-        machine: str | None = None,
-        options: AdaptOptions | None = None,
-    ) -> None:
-        self.model = model
-        self.observed = Observed.nothing(len(model.columns))
-        self._seen = seen
-        self._machine = machine
-        self._options = options
-        self._readers: dict[tuple[str, str], tuple[MetaScheduleReader, Any, Any]] = {}
-        self._adapted: dict[str, Adapted] = {}
+    def __init__(self, model: ThroughputModel, seen: bool, machine: str | None) -> None:
+        super().__init__()
+        self.model, self.seen, self.machine = model, seen, machine
+        nothing = np.zeros((0, len(model.columns)), dtype=np.float32)
+        self.observed = Observed([], nothing, np.zeros(0), np.zeros(0, dtype=np.int64))
+        self.readers: dict[tuple[str, str], tuple[MetaScheduleReader, Any, Any]] = {}
+        self.adapted: dict[str, Adapted] = {}
+
+    def predict(self, context: Any, candidates: Sequence[Any]) -> NDArray[np.float64]:
+        """Predicted relative throughput, one a candidate; higher is faster."""
+        if not len(candidates):
+            return np.zeros(0)
+        task, features = self.features(context, candidates)
+        if task.task_id not in self.adapted:
+            member = self.model.members[ALL]
+            if not self.seen:
+                member, _ = choose_member(self.model, task)
+            self.adapted[task.task_id] = Adapted(member.ensemble, *self.observed.rows())
+        return np.exp(self.adapted[task.task_id].predict(features))
+
+    def update(self, context: Any, candidates: Sequence[Any], results: Sequence[Any]) -> None:
+        """Take measurements in; failures count as slow."""
+        if not len(candidates):
+            return
+        task, features = self.features(context, candidates)
+        value = np.array([_log_throughput(result) for result in results])
+        self.observed.add(task.task_id, features, value)
+        self.adapted.clear()
 
     def features(self, context: Any, candidates: Sequence[Any]) -> tuple[Task, Matrix]:
         """Return the task and the model's features ``(n, d)`` of candidates of a tune context.
@@ -140,53 +146,28 @@ class WarmModel:
     def _reader(self, context: Any) -> tuple[MetaScheduleReader, Any, Any]:
         line, target = workload_line(context.mod), plain_target(context.target)
         key = (line, str(target))
-        if key not in self._readers:
-            database = Database(workloads=(read_workload(line.encode()),), machine=self._machine)
+        if key not in self.readers:
+            database = Database(workloads=(read_workload(line.encode()),), machine=self.machine)
             arguments = entry_arguments(context.mod, as_timed=False)
             for warning in core_warnings((self.model,), [target_task(str(context.target))]):
                 warnings.warn(warning, UserWarning, stacklevel=2)
-            self._readers[key] = (MetaScheduleReader(database), target, arguments)
-        return self._readers[key]
+            self.readers[key] = (MetaScheduleReader(database), target, arguments)
+        return self.readers[key]
 
-    def predict(self, context: Any, candidates: Sequence[Any]) -> NDArray[np.float64]:
-        """Predicted relative throughput, one a candidate; higher is faster."""
-        if not len(candidates):
-            return np.zeros(0)
-        task, features = self.features(context, candidates)
-        return np.exp(self._adapted_to(task).predict(features))
-
-    def update(self, context: Any, candidates: Sequence[Any], results: Sequence[Any]) -> None:
-        """Take measurements in; failures count as slow."""
-        if not len(candidates):
-            return
-        task, features = self.features(context, candidates)
-        value = np.array([_log_throughput(result) for result in results])
-        self.observed.add(task.task_id, features, value)
-        self._adapted.clear()
-
-    def _adapted_to(self, task: Task) -> Adapted:
-        if task.task_id not in self._adapted:
-            member = self.model.members[ALL]
-            if not self._seen:
-                member, _ = choose_member(self.model, task)
-            rows = self.observed.rows()
-            self._adapted[task.task_id] = Adapted(member.ensemble, *rows, self._options)
-        return self._adapted[task.task_id]
-
-    def save(self, path: Path) -> None:
+    def save(self, path: str) -> None:
         """Write what was measured (``.npz``); the offline model stays where it is."""
-        o = self.observed
-        with path.open("wb") as stream:
+        observed = self.observed
+        with Path(path).open("wb") as stream:
             np.savez(
                 stream,
                 columns=np.array(self.model.columns),
-                task_ids=np.array(o.task_ids, dtype=np.str_),
-                features=o.features,
-                log_throughput=o.log_throughput,
-                task=o.task,
+                task_ids=np.array(observed.task_ids, dtype=np.str_),
+                features=observed.features,
+                log_throughput=observed.log_throughput,
+                task=observed.task,
             )
 
-    def load(self, path: Path) -> None:
+    def load(self, path: str) -> None:
         """Read what ``save`` wrote, in place of what was measured since.
 
         Raises
@@ -196,25 +177,21 @@ class WarmModel:
         """
         try:
             with np.load(path, allow_pickle=False) as kept:
-                columns = tuple(kept["columns"].tolist())
-                observed = Observed(
-                    kept["task_ids"].tolist(),
-                    kept["features"],
-                    kept["log_throughput"],
-                    kept["task"],
-                )
+                columns = kept["columns"].tolist()
+                rows = (kept[name] for name in ("features", "log_throughput", "task"))
+                observed = Observed(kept["task_ids"].tolist(), *rows)
         except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise ModelError(
                 f"holds no measurements of a cost model: {error}", where=path
             ) from None
-        if columns != tuple(self.model.columns):
+        if columns != list(self.model.columns):
             raise ModelError(
                 "its measurements were kept with a model of other columns",
                 where=path,
                 cure="load it into a cost model of the model that it was saved with",
             )
         self.observed = observed
-        self._adapted.clear()
+        self.adapted.clear()
 
 
 def _log_throughput(result: Any) -> float:
@@ -223,40 +200,3 @@ def _log_throughput(result: Any) -> float:
     if not times or result.error_msg is not None:
         return float("nan")
     return -float(np.log(np.mean(times)))
-
-
-@derived_object
-class WarmCostModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
-    """``WarmModel`` as TVM calls it."""
-
-    def __init__(self, warm: WarmModel) -> None:
-        super().__init__()
-        self.warm = warm
-
-    def load(self, path: str) -> None:
-        """Read what ``save`` wrote."""
-        self.warm.load(Path(path))
-
-    def save(self, path: str) -> None:
-        """Write what was measured."""
-        self.warm.save(Path(path))
-
-    def update(self, context: Any, candidates: Any, results: Any) -> None:
-        """Take measurements in."""
-        self.warm.update(context, list(candidates), list(results))
-
-    def predict(self, context: Any, candidates: Any) -> NDArray[np.float64]:
-        """Score candidates."""
-        return self.warm.predict(context, list(candidates))
-
-
-def warm_cost_model(
-    path: str | Path,
-    *,
-    seen: bool = False,
-    machine: str | None = None,
-    options: AdaptOptions | None = None,
-) -> Any:
-    """Load a trained throughput model as a TVM ``CostModel``; see ``WarmModel``."""
-    model = load_throughput(path)
-    return WarmCostModel(WarmModel(model, seen=seen, machine=machine, options=options))

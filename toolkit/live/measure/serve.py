@@ -1,0 +1,126 @@
+"""The measuring process's side of the protocol: a request a line, and what came of it.
+
+One JSON object a line in each direction (``toolkit.children.Lines``). A build is announced before
+the program runs, so that whoever waits knows which of the two took too long. The process is
+disposable: a crash or a time-out costs one trial, never the run.
+
+For any Python from 3.7 on, and without the toolkit: an older TVM's process runs it as well.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Any
+
+
+class WrongAnswerError(Exception):
+    """A program wrote where it must not, or something else than the unscheduled one."""
+
+
+def told(error: Exception) -> str:
+    """What is said of an error: its end, where it is long."""
+    return f"{type(error).__name__}: {error}"[-600:]
+
+
+def serve(bench_of: Any, told: Any = told) -> None:
+    """Answer until standard input ends.
+
+    ``bench_of`` makes of the settings what builds and runs programs: ``build(request)`` compiles
+    one or loads what was compiled, ``run(built, request, again)`` times it (``again`` is called
+    before a reading that begins anew), ``outputs(built, request)`` runs it once and gives the
+    arrays that it wrote, ``export(request)`` compiles into a file. ``told`` words its errors.
+    """
+    requests = sys.stdin.buffer
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")
+    # What TVM, LLVM and the user's files print must not mix with the replies.
+    os.dup2(2, 1)
+
+    def say(message: dict[str, Any]) -> None:
+        replies.write(json.dumps(message, ensure_ascii=False) + "\n")
+        replies.flush()
+
+    try:
+        settings = json.loads(requests.readline())
+        if settings["cores"] and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, settings["cores"])
+        server = _Server(bench_of(settings), told, say)
+    except Exception as error:  # whatever is wrong with that interpreter or target
+        say({"ready": False, "error": f"{type(error).__name__}: {error}"[-600:]})
+        return
+    say({"ready": True})
+    for line in requests:
+        say(server.answer(json.loads(line)))
+
+
+def random_arrays(tensors: list[Any]) -> list[Any]:
+    """Arrays of these ``(dtype, shape)``: the same ones whenever these are asked for."""
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    return [
+        generator.uniform(-1.0, 1.0, shape).astype(dtype)
+        if dtype.startswith("float")
+        else generator.integers(0, 8, shape).astype(dtype)
+        for dtype, shape in tensors
+    ]
+
+
+class _Server:
+    """Keeps what was built until it was measured, and the outputs of the unscheduled program."""
+
+    def __init__(self, bench: Any, told: Any, say: Any) -> None:
+        self.bench, self.told, self.say = bench, told, say
+        self.built: dict[str, Any] = {}
+        self.reference: list[Any] = []
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Do what one request asks; failures are answers."""
+        started = time.perf_counter()
+        op, key, stage = request["op"], request["key"], "compile"
+        fresh = key not in self.built
+        try:
+            if op == "export":
+                self.bench.export(request)
+            elif fresh:
+                self.built[key] = self.bench.build(request)
+            answer: dict[str, Any] = {"state": "ok", "build_s": time.perf_counter() - started}
+            self.say({"built": True, "build_s": answer["build_s"], "fresh": fresh})
+            if op in ("export", "build"):
+                return answer
+            built, stage, started = self.built[key], "runtime", time.perf_counter()
+            if op == "reference":
+                self.reference = self.bench.outputs(built, request)
+            elif op == "check":
+                _compare(self.bench.outputs(built, request), self.reference, request["tolerance"])
+            else:
+                answer.update(self.bench.run(built, request, lambda: self.say({"again": True})))
+            answer["run_s"] = time.perf_counter() - started
+        except Exception as error:  # TVM's errors have no type in common
+            wrong = isinstance(error, WrongAnswerError)
+            answer = {
+                "state": "wrong_answer" if wrong else stage,
+                "error": str(error) if wrong else self.told(error),
+            }
+        if answer["state"] != "ok" or not request.get("keep"):
+            self.built.pop(key, None)
+        return answer
+
+
+def _compare(got: list[Any], wanted: list[Any], tolerance: float) -> None:
+    """Raise ``WrongAnswerError`` where outputs differ by more than this share of their range."""
+    import numpy as np
+
+    if len(got) != len(wanted):
+        raise ValueError("there are no outputs of the unscheduled program to compare with")
+    worst = 0.0
+    for mine, theirs in zip(got, wanted):  # noqa: B905 - Python 3.8 knows no 'strict'
+        scale = float(np.max(np.abs(theirs))) or 1.0
+        difference = np.abs(mine.astype("float64") - theirs.astype("float64"))
+        worst = max(worst, float(np.max(difference)) / scale)
+        if not np.all(np.isfinite(mine) == np.isfinite(theirs)):
+            worst = float("inf")
+    if not worst <= tolerance:
+        raise WrongAnswerError(f"outputs differ by {worst:.2g} of their range")
