@@ -7,9 +7,6 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from toolkit.replay.statistics.closed_form import (
-    expected_evaluations,
-)
 from toolkit.replay.statistics.statistics import (
     Resamples,
     compare,
@@ -21,6 +18,7 @@ from toolkit.replay.statistics.statistics import (
     paired_p_value,
     ranking,
 )
+from toolkit.replay.statistics.summary import expected_evaluations
 
 
 def draw(rng: np.random.Generator, tasks: int, seeds: int) -> NDArray[np.float64]:

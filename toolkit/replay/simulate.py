@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,15 +14,16 @@ import numpy as np
 import orjson
 
 from toolkit import __version__
-from toolkit.atomic import write_atomically
+from toolkit.atomic import sweep, write_atomically
 from toolkit.errors import DatasetError
 from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
 from toolkit.records import content_id
-from toolkit.replay.execute.jobs import Job, run_jobs
-from toolkit.replay.execute.network_jobs import simulate_networks
-from toolkit.replay.execute.parts import Parts, write_results
-from toolkit.replay.forecast.forecast_jobs import forecast_scenario
+from toolkit.replay.execute.files import write_results, write_runs
+from toolkit.replay.execute.networks import simulate_networks
+from toolkit.replay.execute.task_run import replay_seeds
+from toolkit.replay.execute.work import Bench, Checkpoint, Work, finish
+from toolkit.replay.forecast.figures import forecast_scenario
 from toolkit.replay.record.models import ModelSet, load_models
 from toolkit.replay.record.readings import readings_of
 from toolkit.replay.record.table import RecordedTable, load_tables
@@ -34,10 +37,30 @@ from toolkit.replay.statistics.summary import (
     task_facts,
     task_rows,
 )
+from toolkit.results import Result
 from toolkit.search import STRATEGIES
 
 SUMMARY_VERSION = 1
 CURVE_POINTS = 40
+
+
+@dataclass(frozen=True, repr=False)
+class SimulationSummary(Result):
+    """What a simulation found; ``docs/reference/replay-figures.md`` says every key."""
+
+    schema: int
+    scenario: dict[str, Any]
+    seeds: int
+    strategies: dict[str, dict[str, Any]]
+    tasks: dict[str, dict[str, Any]]
+    per_task: list[dict[str, Any]]
+    comparisons: dict[str, Any]
+    curves: dict[str, dict[str, Any]]
+    dataset: dict[str, str]
+    models: dict[str, str]
+    left_out: list[dict[str, str]]
+    network: dict[str, Any] | None = None
+    forecast: dict[str, Any] | None = None
 
 
 @one_writer
@@ -51,7 +74,7 @@ def simulate(
     out: str | Path | None = None,
     forecast_draws: int = 0,
     progress: Progress = SILENT,
-) -> dict[str, Any]:
+) -> SimulationSummary:
     """Replay a scenario and return its summary.
 
     Parameters
@@ -72,7 +95,7 @@ def simulate(
         was interrupted goes on where it stopped.
     forecast_draws
         Also forecast what one run on the device will show, in so many posterior draws
-        (``toolkit.replay.forecast.forecast_jobs``): ``summary["forecast"]``.
+        (``toolkit.replay.forecast``): the summary's ``forecast``.
 
     Raises
     ------
@@ -91,48 +114,65 @@ def simulate(
         scenario = load_scenario(scenario)
     if seeds is not None:
         scenario = parse_scenario({**scenario.model_dump(by_alias=True), "seeds": seeds})
-    folders = [] if isinstance(models, ModelSet) else [Path(m) for m in models]
-    model_set = models if isinstance(models, ModelSet) else load_models(folders)
-    kept, left_out = _usable(scenario, model_set)
+    if not isinstance(models, ModelSet):
+        models = load_models([Path(folder) for folder in models])
+    kept, left_out = _usable(scenario, models)
     scenario = scenario.model_copy(update={"strategies": tuple(kept)})
     tables = _choose(load_tables(dataset, scenario.tasks.ids or None, cost=scenario.cost), scenario)
-    key = content_id(
-        __version__, scenario.fingerprint(), dataset.fingerprint(), model_set.fingerprint
-    )
-    grids = _grids(tables, scenario)
+    key = content_id(__version__, scenario.fingerprint(), dataset.fingerprint(), models.fingerprint)
     # What cannot be forecast is said before anything is replayed.
     readings = readings_of(tables) if forecast_draws else {}
+    grids, labels = _grids(tables, scenario), scenario.labels
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory())) if out is None else Path(out)
-        parts = stack.enter_context(Parts(folder, key))
-        jobs = [Job(table, grids) for table in tables.values()]
-        run_jobs(jobs, scenario, folders or model_set, workers, parts, progress)
-        rows = {(t, label): parts.metrics(t, label) for t in tables for label in scenario.labels}
-        summary = _summarise(rows, tables, scenario, grids)
-        summary["dataset"] = {"fingerprint": dataset.fingerprint()}
-        summary["models"] = {"fingerprint": model_set.fingerprint}
-        summary["left_out"] = left_out
+        checkpoint = Checkpoint(folder, key)
+        # A failure ends the other processes in the middle of their files.
+        stack.callback(sweep, checkpoint.folder)
+        bench = Bench(scenario, models, checkpoint)
+        works = [
+            Work(
+                names=[("runs", task_id, label) for label in labels],
+                size=len(table),
+                make=partial(replay_seeds, table, grids),
+            )
+            for task_id, table in tables.items()
+        ]
+        found = finish("replaying", works, bench, progress, workers)
+        rows = {(task_id, label): runs for (_, task_id, label), runs in found.items()}
+        network = forecast = None
         if scenario.network is not None:
-            summary["network"] = simulate_networks(
-                dataset, tables, scenario, folders or model_set, parts, progress, workers
-            )
+            whole = replace(bench, tables=tables)
+            network = simulate_networks(dataset, scenario.network, whole, progress, workers)
         if forecast_draws:
-            summary["forecast"] = forecast_scenario(
-                tables,
-                readings,
-                scenario,
-                folders or model_set,
-                forecast_draws,
-                parts,
-                progress,
-                workers,
-            )
+            forecast = forecast_scenario(tables, readings, forecast_draws, bench, progress, workers)
+        matrices = Matrices(rows, list(tables), scenario.seeds)
+        resamples = Resamples.draw(len(tables), scenario.seeds, scenario.resamples)
+        summary = SimulationSummary(
+            schema=SUMMARY_VERSION,
+            scenario=scenario.model_dump(mode="json", by_alias=True),
+            seeds=scenario.seeds,
+            strategies={
+                label: strategy_summary(matrices, label, resamples, scenario) for label in labels
+            },
+            tasks={task_id: task_facts(table) for task_id, table in tables.items()},
+            per_task=task_rows(matrices, labels),
+            comparisons=comparison_rows(matrices, labels, resamples, scenario),
+            curves=curve_rows(matrices, labels, grids, resamples, scenario),
+            dataset={"fingerprint": dataset.fingerprint()},
+            models={"fingerprint": models.fingerprint},
+            left_out=left_out,
+            network=network,
+            forecast=forecast,
+        )
         if out is not None:
-            parts.assemble(list(rows), folder / "runs.parquet")
-            write_results(rows, scenario, folder / "results.parquet")
-            content = orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
+            files = [checkpoint.path(name, ".parquet") for name in found]
+            write_runs(files, folder / "runs.parquet")
+            write_results(rows, scenario.name, folder / "results.parquet")
+            content = orjson.dumps(
+                summary.to_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
+            )
             write_atomically(folder / "summary.json", content)
-            parts.remove()
+            checkpoint.remove()
     return summary
 
 
@@ -213,27 +253,3 @@ def _grids(tables: Mapping[str, RecordedTable], scenario: Scenario) -> dict[str,
         longest = min(longest, scenario.budget.seconds)
     seconds = np.geomspace(max(shortest, longest / 1e5), longest, CURVE_POINTS)
     return {"evaluations": evaluations.tolist(), "seconds": [float(f"{s:.6g}") for s in seconds]}
-
-
-def _summarise(
-    rows: Mapping[tuple[str, str], list[dict[str, Any]]],
-    tables: Mapping[str, RecordedTable],
-    scenario: Scenario,
-    grids: Mapping[str, Sequence[float]],
-) -> dict[str, Any]:
-    """Put the summary together; see ``docs/reference/replay-figures.md`` for every key."""
-    matrices = Matrices(rows, list(tables), scenario.seeds)
-    resamples = Resamples.draw(len(tables), scenario.seeds, scenario.resamples)
-    labels = scenario.labels
-    return {
-        "schema": SUMMARY_VERSION,
-        "scenario": scenario.model_dump(mode="json", by_alias=True),
-        "seeds": scenario.seeds,
-        "strategies": {
-            label: strategy_summary(matrices, label, resamples, scenario) for label in labels
-        },
-        "tasks": {task_id: task_facts(table) for task_id, table in tables.items()},
-        "per_task": task_rows(matrices, labels),
-        "comparisons": comparison_rows(matrices, labels, resamples, scenario),
-        "curves": curve_rows(matrices, labels, grids, resamples, scenario),
-    }

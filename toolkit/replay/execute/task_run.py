@@ -1,22 +1,31 @@
-"""All runs of one strategy on one task, seed after seed: the unit of work that is kept."""
+"""Runs of one strategy on one task: a single one, and all seeds of a scenario."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pyarrow.parquet as pq
 
-from toolkit.errors import SearchError
-from toolkit.records import content_id
+from toolkit.atomic import replacing
+from toolkit.records import Trial, content_id
+from toolkit.replay.execute.files import runs_table
+from toolkit.replay.execute.work import Bench, Name
+from toolkit.replay.record.models import Guides
 from toolkit.replay.record.oracle import RecordedOracle
 from toolkit.replay.record.space import RecordedSpace
+from toolkit.replay.record.table import RecordedTable
 from toolkit.replay.scenario import Scenario, StrategyChoice
-from toolkit.replay.statistics.metrics import Replayed, run_metrics
+from toolkit.replay.statistics.methodology import SpaceFacts, score_runs
+from toolkit.replay.statistics.metrics import Replayed, improvements, relative_at, run_metrics
 from toolkit.search import STRATEGIES
-from toolkit.search.base import DirectionScorer, Scorer, Space, Strategy
+from toolkit.search.base import Space, Strategy
 from toolkit.search.runner import Budget, Run, SimulatedClock, run
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True)
@@ -28,28 +37,17 @@ class SeedRun:
     metrics: dict[str, float | int | str | None]
 
 
-def generator(seed: int, task_id: str, label: str) -> np.random.Generator:
-    """Return the strategy's generator: another one for every seed, task and strategy."""
-    return np.random.default_rng([seed, int(content_id("strategy", task_id, label), 16)])
-
-
 def strategy_of(
-    space: Space,
-    choice: StrategyChoice,
-    seed: int,
-    *,
-    scorer: Scorer | None = None,
-    direction_scorer: DirectionScorer | None = None,
+    space: Space, choice: StrategyChoice, seed: int, **guides: Unpack[Guides]
 ) -> Strategy:
-    """Make a scenario's strategy for one run: over a record, or over the space of a device."""
+    """Make a scenario's strategy for one run: over a record, or over the space of a device.
+
+    Its generator is another one for every seed, task and label.
+    """
     plugin: Any = STRATEGIES.get(choice.name)
-    strategy: Strategy = plugin(
-        space,
-        choice.options,
-        generator(seed, space.task.task_id, choice.label),
-        scorer=scorer,
-        direction_scorer=direction_scorer,
-    )
+    key = int(content_id("strategy", space.task.task_id, choice.label), 16)
+    rng = np.random.default_rng([seed, key])
+    strategy: Strategy = plugin(space, choice.options, rng, **guides)
     return strategy
 
 
@@ -58,14 +56,11 @@ def replay_once(
     choice: StrategyChoice,
     scenario: Scenario,
     seed: int,
-    *,
-    scorer: Scorer | None = None,
-    direction_scorer: DirectionScorer | None = None,
+    **guides: Unpack[Guides],
 ) -> SeedRun:
     """Replay one strategy on one task with one seed."""
-    strategy = strategy_of(space, choice, seed, scorer=scorer, direction_scorer=direction_scorer)
     oracle = RecordedOracle(space, seed=seed, missing=scenario.missing)
-    result = run_over(oracle, strategy, choice, scenario, seed)
+    result = run_over(oracle, strategy_of(space, choice, seed, **guides), choice, scenario, seed)
     replayed = Replayed.from_occasions(
         space.table,
         oracle.occasions,
@@ -87,39 +82,51 @@ def run_over(
     seed: int,
 ) -> Run:
     """Let a strategy spend a scenario's budget on a record."""
-    space = oracle.space
+    table = oracle.table
+
+    def at_best(result: Run, trials: Sequence[Trial]) -> bool:
+        measured = oracle.occasions[len(oracle.occasions) - len(trials) :]
+        return not table.best_occasions.isdisjoint(measured)
+
     return run(
         strategy,
         oracle,
-        Budget(
-            evaluations=scenario.budget.evaluations or len(space.table),
-            seconds=scenario.budget.seconds,
-        ),
+        Budget(scenario.budget.evaluations or len(table), scenario.budget.seconds),
         batch_size=choice.batch_size or scenario.batch_size,
         clock=SimulatedClock(scenario.measuring_workers),
         seed=seed,
         count_strategy_time=scenario.count_strategy_time,
-        stop=_at_best(space, oracle) if scenario.stop_at_best else None,
+        stop=at_best if scenario.stop_at_best else None,
     )
 
 
-def _at_best(space: RecordedSpace, oracle: RecordedOracle) -> Any:
-    """Build a test for "the best recorded candidate was measured, successfully"."""
-    table = space.table
-    best = table.best_s
-    if best is None:
-        raise SearchError(f"no candidate of task {table.task.task_id} ever succeeded")
-    owner = np.repeat(np.arange(len(table)), table.occasions)
-    hit: NDArray[np.bool_] = (table.value_s[owner] <= best) & np.isfinite(table.latency_s)
-    winners = frozenset(np.flatnonzero(hit).tolist())
+def replay_seeds(
+    table: RecordedTable, grids: Mapping[str, Sequence[float]], bench: Bench, name: Name
+) -> list[dict[str, Any]]:
+    """Replay a strategy on a task, seed after seed; the metrics of each, with its curves.
 
-    def stop(result: object, trials: Any) -> bool:
-        return not winners.isdisjoint(oracle.occasions[len(oracle.occasions) - len(trials) :])
-
-    return stop
-
-
-def deterministic(runs: list[SeedRun]) -> bool:
-    """Whether all seeds gave the same sequence of candidates."""
-    first = runs[0].replayed.candidate
-    return all(np.array_equal(first, r.replayed.candidate) for r in runs[1:])
+    ``name`` ends in the strategy's label. Beside the metrics its evaluations are kept as Parquet.
+    """
+    _, task_id, label = name
+    scenario = bench.scenario
+    choice = scenario.strategies[scenario.labels.index(label)]
+    ((space, guides),) = bench.guided(table)
+    runs = [replay_once(space, choice, scenario, seed, **guides) for seed in range(scenario.seeds)]
+    state = np.random.RandomState(int(content_id("score", task_id, label), 16) % 2**32)
+    score = score_runs(SpaceFacts.of(table), [one.replayed for one in runs], state)
+    with replacing(bench.checkpoint.path(name, ".parquet")) as temporary:
+        rows = runs_table(table, scenario.name, label, {r.seed: r.replayed for r in runs})
+        pq.write_table(rows, temporary, compression="zstd")
+    return [
+        {
+            "seed": one.seed,
+            **one.metrics,
+            "steps": improvements(one.replayed),
+            "score": score,
+            **{
+                f"curve_{unit}": relative_at(one.replayed, table.best_s, unit, grid)
+                for unit, grid in grids.items()
+            },
+        }
+        for one in runs
+    ]

@@ -10,17 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.records import Candidate, Trial, TrialState, content_id
 from toolkit.replay.execute.task_run import run_over, strategy_of
+from toolkit.replay.record.models import Guides
 from toolkit.replay.record.oracle import Missing, RecordedOracle
 from toolkit.replay.record.readings import PosteriorDraw, Readings
 from toolkit.replay.record.space import RecordedSpace
 from toolkit.replay.scenario import Scenario, StrategyChoice
-from toolkit.search.base import DirectionScorer, Scorer
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 FloatArray = NDArray[np.float64]
 
@@ -53,7 +57,6 @@ class ForecastOracle(RecordedOracle):
         super().__init__(space, seed=seed, missing=missing)
         self._posterior = draw
         self._pace = pace
-        self._owner = np.repeat(np.arange(len(space.table)), space.table.occasions)
         key = int(content_id("readings", space.task.task_id), 16)
         self._begin = np.random.default_rng([seed, key]).random() * len(draw.noise)
 
@@ -61,17 +64,13 @@ class ForecastOracle(RecordedOracle):
         """Return a fresh reading of each recorded candidate, in order; the others have none."""
         before = len(self.occasions)
         trials = super().measure(candidates)
-        numbers = self.numbers(np.array(self.occasions[before:], dtype=np.int64))
+        numbers = self.table.owner[self.occasions[before:]]
         places = self._begin + self._pace * np.arange(before, len(self.occasions))
         seconds = self._posterior.read(numbers, places.astype(np.int64)).tolist()
         return [
             replace(trial, run_times_s=(value,)) if trial.state is TrialState.OK else trial
             for trial, value in zip(trials, seconds, strict=True)
         ]
-
-    def numbers(self, occasions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Candidates, by number, of these occasions."""
-        return self._owner[occasions]
 
 
 def forecast(
@@ -83,8 +82,7 @@ def forecast(
     draws: int,
     runs: int,
     pace: float = 1.0,
-    scorer: Scorer | None = None,
-    direction_scorer: DirectionScorer | None = None,
+    **guides: Unpack[Guides],
 ) -> list[list[FloatArray]]:
     """Run a strategy several times in each of many draws, each time for the scenario's budget.
 
@@ -110,14 +108,12 @@ def forecast(
         alike = []
         for one in range(runs):
             seed = FIRST_SEED + number * runs + one
-            strategy = strategy_of(
-                space, choice, seed, scorer=scorer, direction_scorer=direction_scorer
-            )
+            strategy = strategy_of(space, choice, seed, **guides)
             oracle = ForecastOracle(space, draw, seed=seed, missing=scenario.missing, pace=pace)
             done = run_over(oracle, strategy, choice, whole, seed)
             seen = np.array([np.nan if t.latency_s is None else t.latency_s for t in done.trials])
-            numbers = oracle.numbers(np.array(oracle.occasions, dtype=np.int64))
-            alike.append(np.array([seen, np.where(np.isnan(seen), np.nan, slower[numbers])]))
+            behind = slower[space.table.owner[oracle.occasions]]
+            alike.append(np.array([seen, np.where(np.isnan(seen), np.nan, behind)]))
         found.append(alike)
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -85,11 +85,14 @@ class RecordedTable:
     order: IntArray
     config_index: IntArray | None = None
     enumerated: bool = False
-    _cache: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         """Number of distinct candidates."""
         return len(self.candidate_ids)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields alone: what was computed of them is not sent to other processes."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
@@ -106,15 +109,9 @@ class RecordedTable:
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
         """One trial an occasion, made once and shared by all runs."""
-        owner = np.repeat(np.arange(len(self)), np.diff(self.offsets)).tolist()
-        candidates = self.candidates
+        candidates = [self.candidates[i] for i in self.owner.tolist()]
         states = [STATES[s] for s in self.state.tolist()]
-        return tuple(
-            Trial(candidates[i], state, times, elapsed)
-            for i, state, times, elapsed in zip(
-                owner, states, self.run_times_s, self.elapsed_s.tolist(), strict=True
-            )
-        )
+        return tuple(map(Trial, candidates, states, self.run_times_s, self.elapsed_s.tolist()))
 
     @property
     def occasions(self) -> IntArray:
@@ -122,15 +119,30 @@ class RecordedTable:
         return np.diff(self.offsets)
 
     @cached_property
+    def owner(self) -> IntArray:
+        """Number of the candidate of each occasion, ``(m,)``."""
+        return np.repeat(np.arange(len(self)), self.occasions)
+
+    @cached_property
+    def occasion_value_s(self) -> FloatArray:
+        """Recorded value of each occasion's candidate, ``(m,)``; NaN where this occasion failed."""
+        return np.where(np.isnan(self.latency_s), np.nan, self.value_s[self.owner])
+
+    @cached_property
     def noisy(self) -> bool:
         """Whether any candidate has several occasions; without, occasions are candidates."""
         return bool((self.occasions != 1).any())
 
-    @property
+    @cached_property
     def best_s(self) -> float | None:
         """Best recorded latency (the optimum only where ``enumerated``)."""
-        values = self.value_s[np.isfinite(self.value_s)]
-        return float(values.min()) if len(values) else None
+        best = np.fmin.reduce(self.value_s)
+        return None if np.isnan(best) else float(best)
+
+    @cached_property
+    def best_occasions(self) -> frozenset[int]:
+        """Occasions on which a candidate of the best recorded latency succeeded."""
+        return frozenset(np.flatnonzero(self.occasion_value_s == self.best_s).tolist())
 
     @classmethod
     def from_records(

@@ -70,14 +70,11 @@ class Replayed:
     ) -> Replayed:
         """Look up what the occasions of a run say."""
         index = np.asarray(occasions, dtype=np.int64)
-        candidate = np.searchsorted(table.offsets, index, side="right") - 1
-        latency = table.latency_s[index]
-        value = np.where(np.isnan(latency), np.nan, table.value_s[candidate])
         return cls(
-            candidate=candidate,
+            candidate=table.owner[index],
             state=table.state[index],
-            latency_s=latency,
-            value_s=value,
+            latency_s=table.latency_s[index],
+            value_s=table.occasion_value_s[index],
             clock_s=np.asarray(clock_s, dtype=np.float64),
             missed_at=np.asarray(missed_at, dtype=np.int64),
             proposals=proposals,
