@@ -22,7 +22,7 @@ from toolkit.records import content_id
 from toolkit.replay.execute.files import write_results, write_runs
 from toolkit.replay.execute.networks import simulate_networks
 from toolkit.replay.execute.task_run import replay_seeds
-from toolkit.replay.execute.work import Bench, Checkpoint, Work, finish
+from toolkit.replay.execute.work import Checkpoint, ReplayContext, Work, finish
 from toolkit.replay.forecast.figures import forecast_scenario
 from toolkit.replay.record.models import ModelSet, load_models
 from toolkit.replay.record.readings import readings_of
@@ -128,7 +128,7 @@ def simulate(
         checkpoint = Checkpoint(folder, key)
         # A failure ends the other processes in the middle of their files.
         stack.callback(sweep, checkpoint.folder)
-        bench = Bench(scenario, models, checkpoint)
+        context = ReplayContext(scenario, models, checkpoint)
         works = [
             Work(
                 names=[("runs", task_id, label) for label in labels],
@@ -137,14 +137,16 @@ def simulate(
             )
             for task_id, table in tables.items()
         ]
-        found = finish("replaying", works, bench, progress, workers)
+        found = finish("replaying", works, context, progress, workers)
         rows = {(task_id, label): runs for (_, task_id, label), runs in found.items()}
         network = forecast = None
         if scenario.network is not None:
-            whole = replace(bench, tables=tables)
+            whole = replace(context, tables=tables)
             network = simulate_networks(dataset, scenario.network, whole, progress, workers)
         if forecast_draws:
-            forecast = forecast_scenario(tables, readings, forecast_draws, bench, progress, workers)
+            forecast = forecast_scenario(
+                tables, readings, forecast_draws, context, progress, workers
+            )
         matrices = Matrices(rows, list(tables), scenario.seeds)
         resamples = Resamples.draw(len(tables), scenario.seeds, scenario.resamples)
         summary = SimulationSummary(

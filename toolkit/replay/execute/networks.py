@@ -17,7 +17,7 @@ from toolkit.datasets.read.labels import network_weights, source_labels
 from toolkit.progress import Progress
 from toolkit.records import content_id
 from toolkit.replay.execute.task_run import strategy_of
-from toolkit.replay.execute.work import Bench, Name, Work, finish
+from toolkit.replay.execute.work import Name, ReplayContext, Work, finish
 from toolkit.replay.record.oracle import RecordedOracle
 from toolkit.replay.scenario import NetworkChoice, Scenario
 from toolkit.replay.statistics.metrics import NAMES, THRESHOLDS
@@ -31,10 +31,14 @@ FloatArray = NDArray[np.float64]
 
 
 def simulate_networks(
-    dataset: Any, network: NetworkChoice, bench: Bench, progress: Progress, workers: int = 1
+    dataset: Any,
+    network: NetworkChoice,
+    context: ReplayContext,
+    progress: Progress,
+    workers: int = 1,
 ) -> dict[str, Any]:
     """Replay every network with every scheduler; see ``docs/explanation/replay.md``."""
-    networks = find_networks(dataset, list(bench.tables), network.by)
+    networks = find_networks(dataset, list(context.tables), network.by)
     works = [
         Work(
             names=[("network", str(seed), name, scheduler)],
@@ -43,13 +47,13 @@ def simulate_networks(
         )
         for name, weights in networks.items()
         for scheduler in network.schedulers
-        for seed in range(bench.scenario.seeds)
+        for seed in range(context.scenario.seeds)
     ]
-    rows = list(finish("scheduling", works, bench, progress, workers).values())
+    rows = list(finish("scheduling", works, context, progress, workers).values())
     return {
         "networks": {name: {"tasks": weights} for name, weights in networks.items()},
         "schedulers": {
-            scheduler: _summarise(scheduler, rows, len(networks), bench.scenario)
+            scheduler: _summarise(scheduler, rows, len(networks), context.scenario)
             for scheduler in network.schedulers
         },
         "runs": rows,
@@ -70,12 +74,16 @@ def find_networks(dataset: Any, tasks: Sequence[str], label: str) -> dict[str, d
 
 
 def replay_network(
-    network: NetworkChoice, weights: Mapping[str, float], bench: Bench, scheduler: str, seed: int
+    network: NetworkChoice,
+    weights: Mapping[str, float],
+    context: ReplayContext,
+    scheduler: str,
+    seed: int,
 ) -> tuple[NetworkRun, list[float]]:
     """Replay one network; return the run and its objective in recorded values after each round."""
-    scenario = bench.scenario
+    scenario = context.scenario
     oracles, tasks = [], []
-    for space, guides in bench.guided(*map(bench.tables.__getitem__, weights)):
+    for space, guides in context.guided(*map(context.tables.__getitem__, weights)):
         strategy = strategy_of(space, scenario.strategies[0], seed, **guides)
         oracles.append(RecordedOracle(space, seed=seed, missing=scenario.missing))
         weight = weights[space.task.task_id]
@@ -105,12 +113,12 @@ def replay_network(
 
 
 def _network_row(
-    network: NetworkChoice, weights: Mapping[str, float], bench: Bench, name: Name
+    network: NetworkChoice, weights: Mapping[str, float], context: ReplayContext, name: Name
 ) -> dict[str, Any]:
     """Compute what one run achieved; ``None`` where it did not get there."""
     _, seed, network_name, scheduler = name
-    run, objective = replay_network(network, weights, bench, scheduler, int(seed))
-    best = sum(w * float(bench.tables[t].best_s or np.inf) for t, w in weights.items())
+    run, objective = replay_network(network, weights, context, scheduler, int(seed))
+    best = sum(w * float(context.tables[t].best_s or np.inf) for t, w in weights.items())
     out: dict[str, Any] = {
         "network": network_name,
         "scheduler": scheduler,

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 from toolkit.atomic import replacing
 from toolkit.records import Trial, content_id
 from toolkit.replay.execute.files import runs_table
-from toolkit.replay.execute.work import Bench, Name
-from toolkit.replay.record.models import Guides
+from toolkit.replay.execute.work import Name, ReplayContext
+from toolkit.replay.record.models import StrategyModels
 from toolkit.replay.record.oracle import RecordedOracle
 from toolkit.replay.record.space import RecordedSpace
 from toolkit.replay.record.table import RecordedTable
@@ -38,7 +38,7 @@ class SeedRun:
 
 
 def strategy_of(
-    space: Space, choice: StrategyChoice, seed: int, **guides: Unpack[Guides]
+    space: Space, choice: StrategyChoice, seed: int, **guides: Unpack[StrategyModels]
 ) -> Strategy:
     """Make a scenario's strategy for one run: over a record, or over the space of a device.
 
@@ -56,7 +56,7 @@ def replay_once(
     choice: StrategyChoice,
     scenario: Scenario,
     seed: int,
-    **guides: Unpack[Guides],
+    **guides: Unpack[StrategyModels],
 ) -> SeedRun:
     """Replay one strategy on one task with one seed."""
     oracle = RecordedOracle(space, seed=seed, missing=scenario.missing)
@@ -101,20 +101,20 @@ def run_over(
 
 
 def replay_seeds(
-    table: RecordedTable, grids: Mapping[str, Sequence[float]], bench: Bench, name: Name
+    table: RecordedTable, grids: Mapping[str, Sequence[float]], context: ReplayContext, name: Name
 ) -> list[dict[str, Any]]:
     """Replay a strategy on a task, seed after seed; the metrics of each, with its curves.
 
     ``name`` ends in the strategy's label. Beside the metrics its evaluations are kept as Parquet.
     """
     _, task_id, label = name
-    scenario = bench.scenario
+    scenario = context.scenario
     choice = scenario.strategies[scenario.labels.index(label)]
-    ((space, guides),) = bench.guided(table)
+    ((space, guides),) = context.guided(table)
     runs = [replay_once(space, choice, scenario, seed, **guides) for seed in range(scenario.seeds)]
     state = np.random.RandomState(int(content_id("score", task_id, label), 16) % 2**32)
     score = score_runs(SpaceFacts.of(table), [one.replayed for one in runs], state)
-    with replacing(bench.checkpoint.path(name, ".parquet")) as temporary:
+    with replacing(context.checkpoint.path(name, ".parquet")) as temporary:
         rows = runs_table(table, scenario.name, label, {r.seed: r.replayed for r in runs})
         pq.write_table(rows, temporary, compression="zstd")
     return [

@@ -24,7 +24,7 @@ from toolkit.atomic import write_atomically
 from toolkit.errors import ToolkitError
 from toolkit.progress import Progress
 from toolkit.records import content_id
-from toolkit.replay.record.models import Guides, ModelSet
+from toolkit.replay.record.models import ModelSet, StrategyModels
 from toolkit.replay.record.space import RecordedSpace
 from toolkit.replay.record.table import RecordedTable
 from toolkit.replay.scenario import Scenario
@@ -62,7 +62,7 @@ class Checkpoint:
 
 
 @dataclass
-class Bench:
+class ReplayContext:
     """What all work needs, sent once to each process; ``tables`` only where the work names tasks.
 
     Spaces and scores of the tasks that were asked for last are kept.
@@ -72,9 +72,11 @@ class Bench:
     models: ModelSet
     checkpoint: Checkpoint
     tables: Mapping[str, RecordedTable] = field(default_factory=dict)
-    _guided: dict[str, tuple[RecordedSpace, Guides]] = field(default_factory=dict, init=False)
+    _guided: dict[str, tuple[RecordedSpace, StrategyModels]] = field(
+        default_factory=dict, init=False
+    )
 
-    def guided(self, *tables: RecordedTable) -> list[tuple[RecordedSpace, Guides]]:
+    def guided(self, *tables: RecordedTable) -> list[tuple[RecordedSpace, StrategyModels]]:
         """Space of each task, and the models that guide a search of it."""
         known, self._guided = self._guided, {}
         for table in tables:
@@ -95,20 +97,20 @@ class Work:
 
     names: Sequence[Name]
     size: int
-    make: Callable[[Bench, Name], Any]
+    make: Callable[[ReplayContext, Name], Any]
 
-    def do(self, bench: Bench) -> Iterator[Name]:
+    def do(self, context: ReplayContext) -> Iterator[Name]:
         """Make and keep all pieces; yield the name of each when it is done."""
         for name in self.names:
-            bench.checkpoint.keep(name, self.make(bench, name))
+            context.checkpoint.keep(name, self.make(context, name))
             yield name
 
 
 def finish(
-    title: str, works: Sequence[Work], bench: Bench, progress: Progress, workers: int = 1
+    title: str, works: Sequence[Work], context: ReplayContext, progress: Progress, workers: int = 1
 ) -> dict[Name, Any]:
     """Make what is missing of all work; return what was kept of every piece, in order."""
-    files = {name: bench.checkpoint.path(name) for work in works for name in work.names}
+    files = {name: context.checkpoint.path(name) for work in works for name in work.names}
     missing = {name for name, path in files.items() if not path.is_file()}
     todo = [replace(w, names=[n for n in w.names if n in missing]) for w in works]
     todo = [work for work in todo if work.names]
@@ -116,15 +118,15 @@ def finish(
         done = len(files) - len(missing)
         step.advance(done, note="resumed" if done else None)
         count = min(workers, len(todo))
-        made: Iterator[Name] = (name for work in todo for name in work.do(bench))
+        made: Iterator[Name] = (name for work in todo for name in work.do(context))
         if count > 1:
-            made = _in_processes(todo, bench, count)
+            made = _in_processes(todo, context, count)
         for name in made:
             step.advance(note=" ".join(name[2:]))
     return {name: orjson.loads(path.read_bytes()) for name, path in files.items()}
 
 
-def _in_processes(works: Sequence[Work], bench: Bench, count: int) -> Iterator[Name]:
+def _in_processes(works: Sequence[Work], context: ReplayContext, count: int) -> Iterator[Name]:
     # The largest first, so that none is begun when the other processes are done.
     waiting = deque(sorted(works, key=lambda work: -work.size))
     busy: dict[Connection, Popen[bytes]] = {}
@@ -144,7 +146,7 @@ def _in_processes(works: Sequence[Work], bench: Bench, count: int) -> Iterator[N
         for ours, process in busy.items():
             with _alive(process):
                 ours.send(sys.path)
-                ours.send(replace(bench))  # without its spaces
+                ours.send(replace(context))  # without its spaces
         while busy:
             for pipe in wait(list(busy)):
                 assert isinstance(pipe, Connection)

@@ -12,10 +12,10 @@ def serve(pipe: Connection[Any, Any]) -> None:
     """Ask for work (``None``), and answer with the name of each piece that is done."""
     sys.path[:] = [folder for folder in pipe.recv() if folder]
     try:
-        bench = pipe.recv()
+        context = pipe.recv()
         while True:
             pipe.send(None)
-            for name in pipe.recv().do(bench):
+            for name in pipe.recv().do(context):
                 pipe.send(name)
     except Exception as error:
         with suppress(OSError):  # the other side may be gone, which ends the work

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from toolkit.progress import Progress
 from toolkit.records import content_id
-from toolkit.replay.execute.work import Bench, Name, Work, finish
+from toolkit.replay.execute.work import Name, ReplayContext, Work, finish
 from toolkit.replay.forecast.forecast import chosen_share, forecast, seen_scores
 from toolkit.replay.record.readings import Readings
 from toolkit.replay.record.table import RecordedTable
@@ -30,7 +30,7 @@ def forecast_scenario(
     tables: Mapping[str, RecordedTable],
     readings: Mapping[str, Readings],
     draws: int,
-    bench: Bench,
+    context: ReplayContext,
     progress: Progress,
     workers: int = 1,
 ) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def forecast_scenario(
         1 minus it is the simple regret, in throughput).
         ``left_out``: tasks whose noise is not known.
     """
-    labels = bench.scenario.labels
+    labels = context.scenario.labels
     works = [
         Work(
             names=[(f"forecast {draws}", task_id, label)],
@@ -57,7 +57,7 @@ def forecast_scenario(
         for task_id, one in readings.items()
         for label in labels
     ]
-    kept = finish("forecasting", works, bench, progress, workers)
+    kept = finish("forecasting", works, context, progress, workers)
     found = {name[1:]: np.array(rows) for name, rows in kept.items()}
     means = {label: np.mean([found[task, label] for task in readings], axis=0) for label in labels}
     return {
@@ -79,11 +79,11 @@ def forecast_scenario(
 
 
 def _scores(
-    table: RecordedTable, readings: Readings, draws: int, bench: Bench, name: Name
+    table: RecordedTable, readings: Readings, draws: int, context: ReplayContext, name: Name
 ) -> list[list[float]]:
     """Score a strategy in all draws with all levels: ``(draws * LEVELS, 3)``."""
-    scenario = bench.scenario
-    ((space, guides),) = bench.guided(table)
+    scenario = context.scenario
+    ((space, guides),) = context.guided(table)
     choice = scenario.strategies[scenario.labels.index(name[-1])]
     drawn = forecast(space, readings, choice, scenario, draws=draws, runs=1, **guides)
     # By the machine alone: strategies that are compared meet the same one, and on a day on

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from toolkit.records import Candidate, Trial, TrialState, content_id
 from toolkit.replay.execute.task_run import run_over, strategy_of
-from toolkit.replay.record.models import Guides
+from toolkit.replay.record.models import StrategyModels
 from toolkit.replay.record.oracle import Missing, RecordedOracle
 from toolkit.replay.record.readings import PosteriorDraw, Readings
 from toolkit.replay.record.space import RecordedSpace
@@ -82,7 +82,7 @@ def forecast(
     draws: int,
     runs: int,
     pace: float = 1.0,
-    **guides: Unpack[Guides],
+    **guides: Unpack[StrategyModels],
 ) -> list[list[FloatArray]]:
     """Run a strategy several times in each of many draws, each time for the scenario's budget.
 

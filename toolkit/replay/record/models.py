@@ -73,7 +73,7 @@ class TableDirectionScorer:
         return self._kept[key]
 
 
-class Guides(TypedDict, total=False):
+class StrategyModels(TypedDict, total=False):
     """Models that guide a strategy, as every strategy takes them."""
 
     scorer: Scorer | None
@@ -98,7 +98,7 @@ class ModelSet:
     def __reduce__(self) -> Any:
         return (load_models, (self.folders,)) if self.folders else super().__reduce__()
 
-    def guides(self, space: RecordedSpace) -> Guides:
+    def guides(self, space: RecordedSpace) -> StrategyModels:
         """Return the models for a task, proven not to have seen it."""
         return {"scorer": self.scorer(space), "direction_scorer": self.direction_scorer(space)}
 
