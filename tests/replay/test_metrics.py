@@ -76,9 +76,8 @@ def test_the_time_ratio_is_to_the_baseline_s_best() -> None:
     base, fast = improvements(replayed([0, 1])), improvements(replayed([3]))
     assert base["seconds"] == [1.0, 3.0]
     assert time_ratio(fast, base) == pytest.approx(4.0 / 3.0)
-    assert time_ratio(fast, base, "evaluations") == pytest.approx(0.5)
     assert time_ratio(base, fast) == np.inf
-    assert time_ratio(base, improvements(replayed([4]))) is None
+    assert time_ratio(base, improvements(replayed([4]))) == np.inf
 
 
 def frame(**columns: list[float | None]) -> pl.DataFrame:

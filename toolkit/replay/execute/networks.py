@@ -21,8 +21,7 @@ from toolkit.replay.execute.work import Name, ReplayContext, Work, finish
 from toolkit.replay.record.oracle import RecordedOracle
 from toolkit.replay.scenario import NetworkChoice, Scenario
 from toolkit.replay.statistics.metrics import NAMES, THRESHOLDS
-from toolkit.replay.statistics.statistics import Resamples, mean, median
-from toolkit.replay.statistics.summary import figure
+from toolkit.replay.statistics.statistics import Resamples, figure, mean, median
 from toolkit.search.network import NetworkRun, NetworkTask, run_network
 from toolkit.search.runner import Budget, SimulatedClock
 from toolkit.search.schedulers import SCHEDULERS

@@ -40,24 +40,15 @@ def elapsed_seconds(
 ) -> tuple[NDArray[np.float64], dict[str, int]]:
     """Seconds of each record: recorded, else the gap between timestamps, else the cost model.
 
-    Records must be in the order of their source. Which gaps are believed: see
-    ``toolkit.datasets.read.seconds.dated_seconds``.
-
-    Returns
-    -------
-    The seconds, and how many came from where.
+    Records must be in the order of their source; ``dated_seconds`` says which gaps are believed.
+    Returned are the seconds, and how many came from where.
     """
-    latency = records["latency_s"].to_numpy().astype(np.float64)
-    known = records.select(elapsed=timed_seconds(), gap=dated_seconds(cost.longest_gap_s))
-    elapsed = known["elapsed"].to_numpy().astype(np.float64)
-    gap = known["gap"].to_numpy().astype(np.float64)
+    known = records.select(
+        elapsed=timed_seconds(), gap=dated_seconds(cost.longest_gap_s), latency="latency_s"
+    )
+    elapsed, gap, latency = (column.to_numpy().astype(np.float64) for column in known)
     recorded = np.isfinite(elapsed)
     timed = ~recorded & np.isfinite(gap)
-    modelled = ~recorded & ~timed
     seconds = np.where(recorded, elapsed, np.where(timed, gap, cost.seconds(latency)))
-    counts = {
-        "recorded": int(recorded.sum()),
-        "timestamps": int(timed.sum()),
-        "cost_model": int(modelled.sum()),
-    }
-    return seconds, counts
+    counts = {"recorded": recorded, "timestamps": timed, "cost_model": ~recorded & ~timed}
+    return seconds, {source: int(which.sum()) for source, which in counts.items()}

@@ -16,6 +16,8 @@ from toolkit.records import Candidate, Direction
 from toolkit.replay.record.space import RecordedSpace
 from toolkit.search.base import DirectionScorer, Picker, Scorer, Space
 
+FloatArray = NDArray[np.float64]
+
 
 class TableScorer:
     """Scores of all candidates of one recorded space, computed once and looked up afterwards."""
@@ -24,11 +26,9 @@ class TableScorer:
         self.training_task_ids = scorer.training_task_ids
         self._scorer = scorer
         self._space = space
-        self._scores: NDArray[np.float64] = np.asarray(
-            scorer.score(space, space.candidates()), dtype=np.float64
-        )
+        self._scores: FloatArray = np.asarray(scorer.score(space, space.candidates()), np.float64)
 
-    def score(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+    def score(self, space: Space, candidates: Sequence[Candidate]) -> FloatArray:
         """Look recorded candidates up; ask the model for any other."""
         if space is not self._space:
             return self._scorer.score(space, candidates)
@@ -40,11 +40,11 @@ class TableScorer:
         return out
 
     @cached_property
-    def _preferences(self) -> NDArray[np.float64]:
+    def _preferences(self) -> FloatArray:
         picker = self._scorer.preference if isinstance(self._scorer, Picker) else self.score
         return np.asarray(picker(self._space, self._space.candidates()), dtype=np.float64)
 
-    def preference(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
+    def preference(self, space: Space, candidates: Sequence[Candidate]) -> FloatArray:
         """The order to measure the recorded candidates in; that of the scores for any others."""
         index = self._space.index_of(candidates) if space is self._space else None
         if index is None or (index < 0).any():
@@ -61,11 +61,11 @@ class TableDirectionScorer:
         # What a calibrated model says of its gains, where it does ('movers.GuidedMover').
         if hasattr(scorer, "temperature"):
             self.temperature: float = scorer.temperature
-        self._kept: dict[tuple[str, tuple[Direction, ...]], NDArray[np.float64]] = {}
+        self._kept: dict[tuple[str, tuple[Direction, ...]], FloatArray] = {}
 
     def gains(
         self, space: Space, candidate: Candidate, directions: Sequence[Direction]
-    ) -> NDArray[np.float64]:
+    ) -> FloatArray:
         """Expected gain of each direction (log latency before minus after)."""
         key = (candidate.candidate_id, tuple(directions))
         if key not in self._kept:

@@ -46,8 +46,7 @@ class PosteriorDraw:
         begins anew.
         """
         slower = self.noise[places % len(self.noise)]
-        seconds: FloatArray = np.exp(self.log_latency[numbers] + slower)
-        return seconds
+        return np.asarray(np.exp(self.log_latency[numbers] + slower))
 
 
 @dataclass(frozen=True)
@@ -87,16 +86,14 @@ class Readings:
 
     def draw(self, rng: np.random.Generator) -> PosteriorDraw:
         """Draw latencies of all candidates, and with them the noise that their readings had."""
-        place = np.interp(
-            rng.random(len(self.latency)), PROBABILITIES, np.arange(len(PROBABILITIES))
-        )
-        below = np.minimum(place.astype(np.int64), len(PROBABILITIES) - 2)
-        rows, between = np.arange(len(place)), place - below
-        low, high = self.latency[rows, below], self.latency[rows, below + 1]
-        drawn = low + between * (high - low)
+        n, last = len(self.latency), len(PROBABILITIES) - 1
+        place = np.interp(rng.random(n), PROBABILITIES, np.arange(last + 1))
+        below = np.minimum(place.astype(np.int64), last - 1)
+        low, high = (self.latency[np.arange(n), end] for end in (below, below + 1))
+        drawn = low + (place - below) * (high - low)
         # Candidates are drawn one by one, though readings in a row were slowed alike: how noise
         # follows noise is seen better beside what is most likely.
-        middle = self.latency[self.owner, len(PROBABILITIES) // 2]
+        middle = self.latency[self.owner, last // 2]
         noise = np.empty(len(self.seen))
         noise[np.argsort(self.seen - middle)] = np.sort(self.seen - drawn[self.owner])
         return PosteriorDraw(drawn, noise)
@@ -113,18 +110,7 @@ class Readings:
         mean.
         """
         reach = self.level * np.sqrt(1 + 1 / self.occasions)
-        drawn: FloatArray = reach * rng.standard_t(self.freedom, n)
-        return drawn
-
-
-@dataclass(frozen=True)
-class _Levelled:
-    """Readings of one task, freed of the machine's level on each occasion."""
-
-    logs: FloatArray
-    levels: FloatArray
-    seen: FloatArray
-    owner: IntArray
+        return np.asarray(reach * rng.standard_t(self.freedom, n))
 
 
 def readings_of(tables: Mapping[str, RecordedTable]) -> dict[str, Readings]:
@@ -138,7 +124,7 @@ def readings_of(tables: Mapping[str, RecordedTable]) -> dict[str, Readings]:
     DatasetError
         When all of them are left out.
     """
-    found = {task_id: _level(table) for task_id, table in tables.items()}
+    found = {task_id: _levelled(table) for task_id, table in tables.items()}
     known = {task_id: one for task_id, one in found.items() if one is not None}
     if not known:
         raise DatasetError(
@@ -146,27 +132,28 @@ def readings_of(tables: Mapping[str, RecordedTable]) -> dict[str, Readings]:
             cure="measure several occasions: 'toolkit collect --occasions 3'",
         )
     out = {}
-    for task_id, one in known.items():
+    for task_id, (logs, own, seen, owner) in known.items():
         machine = tables[task_id].task.machine
-        alike = [other for key, other in known.items() if tables[key].task.machine == machine]
-        freedom = PRIOR_FREEDOM + sum(len(other.levels) - 1 for other in alike)
-        squares = PRIOR_FREEDOM * PRIOR_LEVEL**2 + sum((o.levels**2).sum() for o in alike)
-        out[task_id] = Readings(
-            latency=latency_quantiles(one.logs),
-            seen=one.seen,
-            owner=one.owner,
-            level=float(np.sqrt(squares / freedom)),
-            freedom=freedom,
-            occasions=len(one.levels),
-        )
+        alike = [one[1] for key, one in known.items() if tables[key].task.machine == machine]
+        freedom = PRIOR_FREEDOM + sum(len(levels) - 1 for levels in alike)
+        squares = PRIOR_FREEDOM * PRIOR_LEVEL**2 + sum((levels**2).sum() for levels in alike)
+        level = float(np.sqrt(squares / freedom))
+        quantiles = latency_quantiles(logs)
+        out[task_id] = Readings(quantiles, seen, owner, level, freedom, occasions=len(own))
     return out
 
 
-def _level(table: RecordedTable) -> _Levelled | None:
-    turns = table.occasions
-    owner = np.repeat(np.arange(len(table)), turns)
+def _levelled(
+    table: RecordedTable,
+) -> tuple[FloatArray, FloatArray, FloatArray, IntArray] | None:
+    """Free readings of the machine's level on each occasion; ``None`` where it is not known.
+
+    Returned are all of them, ``(n, occasions)``, the levels, and as in ``Readings`` ``seen`` and
+    ``owner``.
+    """
+    owner = table.owner
     turn = np.arange(len(owner)) - table.offsets[owner]
-    logs = np.full((len(table), int(turns.max())), np.nan)
+    logs = np.full((len(table), int(turn.max()) + 1), np.nan)
     logs[owner, turn] = np.log(table.latency_s)
     several = np.isfinite(logs).sum(axis=1) > 1
     # A level of few readings would be theirs and not the machine's.
@@ -181,5 +168,4 @@ def _level(table: RecordedTable) -> _Levelled | None:
     logs -= levels
     counted = np.flatnonzero(several[owner] & np.isfinite(table.latency_s))
     counted = counted[np.argsort(table.order[counted], kind="stable")]
-    seen = logs[owner[counted], turn[counted]]
-    return _Levelled(logs, levels[shared], seen, owner[counted])
+    return logs, levels[shared], logs[owner[counted], turn[counted]], owner[counted]

@@ -40,8 +40,8 @@ STATES = tuple(TrialState)
 class RecordedTable:
     """The measurements of one task.
 
-    Candidates are numbered in the order in which they were first recorded; occasions (one
-    measurement of a candidate each) are sorted by candidate, then in recorded order.
+    The n candidates are numbered in the order in which they were first recorded; the m occasions
+    (one measurement of a candidate each) are sorted by candidate, then in recorded order.
 
     Attributes
     ----------
@@ -52,10 +52,9 @@ class RecordedTable:
     offsets
         ``(n + 1,)``: the occasions of candidate i are ``offsets[i]`` to ``offsets[i + 1]``.
     state
-        ``(m,)``: number of each occasion's state in ``TrialState``'s order.
+        ``(m,)``: number of each occasion's state in ``STATES``.
     latency_s, elapsed_s
-        ``(m,)``: seconds; latency is NaN unless ok, elapsed is always known (see
-        ``elapsed_sources``).
+        ``(m,)``: seconds; latency is NaN unless ok, elapsed is always known.
     elapsed_sources
         How many occasions have a recorded elapsed time, one from timestamps, and one from the
         stated cost model.
@@ -97,13 +96,11 @@ class RecordedTable:
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
         """All candidates, in recorded order."""
-        ids = [sketch.sketch_id for sketch in self.sketches]
-        rows = [matrix.tolist() for matrix in self.decisions]
+        rows = [list(map(tuple, matrix.tolist())) for matrix in self.decisions]
+        places = zip(self.candidate_ids, self.sketch_of.tolist(), self.row.tolist(), strict=True)
         return tuple(
-            Candidate(candidate_id, ids[s], tuple(rows[s][r]))
-            for candidate_id, s, r in zip(
-                self.candidate_ids, self.sketch_of.tolist(), self.row.tolist(), strict=True
-            )
+            Candidate(candidate_id, self.sketches[s].sketch_id, rows[s][r])
+            for candidate_id, s, r in places
         )
 
     @cached_property
@@ -165,39 +162,34 @@ class RecordedTable:
             raise DatasetError(f"task {task.task_id} has no record", cure="see 'toolkit describe'")
         records = records.sort("source_id", "order", maintain_order=True)
         first = records.unique("candidate_id", keep="first", maintain_order=True)
-        ids: list[str] = first["candidate_id"].to_list()
-        number = {candidate_id: i for i, candidate_id in enumerate(ids)}
-        sketch_ids = first["sketch_id"].to_list()
-        used = sorted(set(sketch_ids), key=sketch_ids.index)
-        sketch_number = {sketch_id: s for s, sketch_id in enumerate(used)}
-        sketch_of = np.array([sketch_number[s] for s in sketch_ids], dtype=np.int64)
-        vectors = first["decisions"].to_list()
-        row = np.zeros(len(ids), dtype=np.int64)
-        matrices = []
-        for s, sketch_id in enumerate(used):
-            rows = np.flatnonzero(sketch_of == s)
-            row[rows] = np.arange(len(rows))
-            matrix = np.array([vectors[i] for i in rows], dtype=np.int64)
-            matrices.append(matrix.reshape(len(rows), sketches[sketch_id].width))
+        ids = first["candidate_id"].to_list()
+        used = first["sketch_id"].unique(maintain_order=True).to_list()
+        decisions = []
+        for part in first.partition_by("sketch_id", maintain_order=True):
+            width = sketches[part["sketch_id"][0]].width
+            matrix = np.array(part["decisions"].to_list(), dtype=np.int64)
+            decisions.append(matrix.reshape(len(part), width))
+        sketch_of = _numbers(first["sketch_id"], used)
+        row = np.empty(len(ids), dtype=np.int64)
+        row[np.argsort(sketch_of, kind="stable")] = np.concatenate(
+            [np.arange(len(m)) for m in decisions]
+        )
         elapsed, sources = elapsed_seconds(records, cost or CostModel())
-        owner = np.array([number[c] for c in records["candidate_id"].to_list()], dtype=np.int64)
+        owner = _numbers(records["candidate_id"], ids)
         by_candidate = np.argsort(owner, kind="stable")
-        times = [tuple(t) if t is not None else () for t in records["run_times_s"].to_list()]
-        state_number = {state.value: s for s, state in enumerate(STATES)}
-        state = np.array([state_number[s] for s in records["state"].to_list()], dtype=np.int64)
+        records = records[by_candidate]
         latency = records["latency_s"].to_numpy().astype(np.float64)
-        offsets = np.r_[0, np.cumsum(np.bincount(owner, minlength=len(ids)))].astype(np.int64)
-        latency = latency[by_candidate]
+        offsets = np.searchsorted(owner[by_candidate], np.arange(len(ids) + 1))
         return cls(
             task=task,
             sketches=tuple(sketches[s] for s in used),
             candidate_ids=tuple(ids),
             sketch_of=sketch_of,
             row=row,
-            decisions=tuple(matrices),
+            decisions=tuple(decisions),
             offsets=offsets,
-            state=state[by_candidate],
-            run_times_s=tuple(times[i] for i in by_candidate.tolist()),
+            state=_numbers(records["state"], [state.value for state in STATES]),
+            run_times_s=tuple(tuple(times or ()) for times in records["run_times_s"].to_list()),
             latency_s=latency,
             elapsed_s=elapsed[by_candidate],
             elapsed_sources=sources,
@@ -208,16 +200,20 @@ class RecordedTable:
         )
 
 
+def _numbers(texts: pl.Series, known: Sequence[str]) -> IntArray:
+    """Place of each text in ``known``."""
+    places = {text: place for place, text in enumerate(known)}
+    return np.array([places[text] for text in texts.to_list()], dtype=np.int64)
+
+
 def _medians(latency: FloatArray, offsets: IntArray) -> FloatArray:
     """Median of each candidate's ok latencies; NaN where it has none."""
-    counts = np.diff(offsets)
-    out: FloatArray = np.where(counts == 1, latency[offsets[:-1]], np.nan)
-    for i in np.flatnonzero(counts > 1).tolist():
-        ok = latency[offsets[i] : offsets[i + 1]]
-        ok = ok[np.isfinite(ok)]
-        if len(ok):
-            out[i] = np.median(ok)
-    return out
+    first, occasions = offsets[:-1], np.diff(offsets)
+    owner = np.repeat(np.arange(len(occasions)), occasions)
+    ordered = latency[np.lexsort((latency, owner))]  # NaN last
+    good = np.bincount(owner, np.isfinite(latency)).astype(np.int64)
+    low, high = ordered[first + np.maximum(good - 1, 0) // 2], ordered[first + good // 2]
+    return np.asarray((low + high) / 2)
 
 
 def _config_index(log_format: str, first: pl.DataFrame) -> IntArray | None:
@@ -235,31 +231,21 @@ def _config_index(log_format: str, first: pl.DataFrame) -> IntArray | None:
 
 
 def load_tables(
-    dataset: Any,
-    task_ids: Sequence[str] | None = None,
-    *,
-    cost: CostModel | None = None,
-    minimum: int = 1,
+    dataset: Any, task_ids: Sequence[str] | None = None, *, cost: CostModel | None = None
 ) -> dict[str, RecordedTable]:
-    """Read the tables of several tasks of a dataset in one pass, in the order of task ids.
+    """Read the tables of tasks of an opened dataset in one pass, in the order of task ids.
 
-    Parameters
-    ----------
-    dataset
-        An opened dataset (``toolkit.datasets.open_dataset``).
-    minimum
-        Tasks with fewer distinct good candidates are left out.
+    Tasks without a good candidate are left out.
     """
     frame = dataset.records(COLUMNS)
     if task_ids is not None:
         frame = frame.filter(pl.col("task_id").is_in(list(task_ids)))
     parts = frame.collect().partition_by("task_id", as_dict=True, maintain_order=True)
     tasks, sketches, enumerated = dataset.tasks(), dataset.sketches(), dataset.enumerated()
-    tables = {}
-    for (task_id,), part in sorted(parts.items()):
-        table = RecordedTable.from_records(
+    tables = {
+        task_id: RecordedTable.from_records(
             part, tasks[task_id], sketches, cost=cost, enumerated=enumerated.get(task_id, False)
         )
-        if int(np.isfinite(table.value_s).sum()) >= minimum:
-            tables[task_id] = table
-    return tables
+        for (task_id,), part in sorted(parts.items())
+    }
+    return {task_id: table for task_id, table in tables.items() if table.best_s is not None}

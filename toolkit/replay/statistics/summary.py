@@ -15,9 +15,10 @@ from toolkit.replay.scenario import Scenario
 from toolkit.replay.statistics.metrics import NAMES, time_ratio
 from toolkit.replay.statistics.statistics import (
     Resamples,
-    Statistic,
     compare,
     effective_sample_size,
+    figure,
+    finite,
     interval,
     maximum,
     mean,
@@ -28,26 +29,6 @@ from toolkit.replay.statistics.statistics import (
 FloatArray = NDArray[np.float64]
 Rows = Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]
 """By task and label, for each seed: the metrics of the run, its steps and curves."""
-
-
-def finite(value: float) -> float | None:
-    """Infinite means "not reached" and NaN "unknown", both of which JSON says as null."""
-    return float(value) if np.isfinite(value) else None
-
-
-def figure(
-    name: str,
-    values: FloatArray,
-    statistic: Statistic,
-    resamples: Resamples,
-    confidence: float,
-) -> dict[str, Any]:
-    """Statistic of all runs, and under ``<name>_interval`` its interval; JSON-ready."""
-    ends = interval(values, statistic, resamples, confidence)
-    return {
-        name: finite(float(statistic(values.reshape(-1)))),
-        f"{name}_interval": [finite(end) for end in ends],
-    }
 
 
 class Matrices:
@@ -81,16 +62,17 @@ class Matrices:
         """S = T / T0 against the baseline's run of the same task and seed; lower is better."""
         if (self.tasks[0], baseline) not in self.rows:
             return None
-        ratios = [
+        return np.array(
             [
-                time_ratio(one["steps"], other["steps"])
-                for one, other in zip(
-                    self.rows[task, label], self.rows[task, baseline], strict=True
-                )
+                [
+                    time_ratio(one["steps"], other["steps"])
+                    for one, other in zip(
+                        self.rows[task, label], self.rows[task, baseline], strict=True
+                    )
+                ]
+                for task in self.tasks
             ]
-            for task in self.tasks
-        ]
-        return np.array([[np.inf if r is None else r for r in row] for row in ratios])
+        )
 
 
 def strategy_summary(
@@ -197,24 +179,12 @@ def comparison_rows(
 ) -> dict[str, Any]:
     """Which differences hold, and the ranking that follows, by area under the curve."""
     values = {label: matrices.get(label, "auc", 0.0) for label in labels}
-    comparisons = compare(values, resamples, scenario.confidence)
-    level = 1.0 - scenario.confidence
+    pairs = compare(values, resamples, scenario.confidence)
     return {
         "metric": "auc",
         "direction": "higher is better",
-        "pairs": [
-            {
-                "first": c.first,
-                "second": c.second,
-                "difference": c.difference,
-                "difference_interval": [finite(end) for end in c.interval],
-                "p_value": c.p_value,
-                "p_holm": c.p_holm,
-                "verdict": c.verdict(level),
-            }
-            for c in comparisons
-        ],
-        "ranking": ranking(values, comparisons, level),
+        "pairs": pairs,
+        "ranking": ranking(values, pairs),
     }
 
 
