@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 import pytest
+import toy_tables
 from toy_tables import SKETCH, records, row, toy_task
 
 from toolkit.replay import RecordedTable
@@ -33,9 +34,7 @@ def table() -> RecordedTable:
 
 def replayed(order: list[int], budget: int = 5) -> Replayed:
     seconds = np.cumsum([i + 1.0 for i in order]).tolist()
-    return Replayed.from_occasions(
-        table(), order, seconds, proposals=len(order), budget=budget, stopped="exhausted"
-    )
+    return toy_tables.replayed(table(), order, seconds, proposals=len(order), budget=budget)
 
 
 def test_evaluations_and_seconds_to_within_a_share_of_the_best() -> None:

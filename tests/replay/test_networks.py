@@ -12,7 +12,7 @@ from toy_tables import ToyDataset, toy_task
 from toolkit.errors import RecipeError
 from toolkit.replay import ModelSet, load_tables, parse_scenario, simulate
 from toolkit.replay.execute.networks import find_networks, replay_network
-from toolkit.replay.execute.work import Checkpoint, ReplayContext
+from toolkit.replay.execute.work import ReplayContext
 from toolkit.search.network import NetworkRun
 
 CONTENT: dict[str, Any] = {
@@ -45,7 +45,7 @@ def replayed(
     """One run with every task's round in turn, and its objective after each round."""
     scenario = parse_scenario(CONTENT | other)
     assert scenario.network is not None
-    context = ReplayContext(scenario, ModelSet(), Checkpoint(folder, "key"), tables)
+    context = ReplayContext(scenario, ModelSet(), folder, tables)
     return replay_network(scenario.network, weights, context, "round-robin", 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -19,11 +20,10 @@ from toolkit.errors import DatasetError
 from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
 from toolkit.records import content_id
-from toolkit.replay.execute.files import write_results, write_runs
 from toolkit.replay.execute.networks import simulate_networks
-from toolkit.replay.execute.task_run import replay_seeds
-from toolkit.replay.execute.work import Checkpoint, ReplayContext, Work, finish
-from toolkit.replay.forecast.figures import forecast_scenario
+from toolkit.replay.execute.task_run import replay_seeds, write_results, write_runs
+from toolkit.replay.execute.work import ReplayContext, Work, finish
+from toolkit.replay.forecast.forecast import forecast_scenario
 from toolkit.replay.record.models import ModelSet, load_models
 from toolkit.replay.record.readings import readings_of
 from toolkit.replay.record.table import RecordedTable, load_tables
@@ -125,10 +125,12 @@ def simulate(
     grids, labels = _grids(tables, scenario), scenario.labels
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory())) if out is None else Path(out)
-        checkpoint = Checkpoint(folder, key)
+        # What was made with other settings is never mixed in.
+        parts = folder / "parts" / key
+        parts.mkdir(parents=True, exist_ok=True)
         # A failure ends the other processes in the middle of their files.
-        stack.callback(sweep, checkpoint.folder)
-        context = ReplayContext(scenario, models, checkpoint)
+        stack.callback(sweep, parts)
+        context = ReplayContext(scenario, models, parts)
         works = [
             Work(
                 names=[("runs", task_id, label) for label in labels],
@@ -147,7 +149,7 @@ def simulate(
             forecast = forecast_scenario(
                 tables, readings, forecast_draws, context, progress, workers
             )
-        matrices = Matrices(rows, list(tables), scenario.seeds)
+        matrices = Matrices(rows, list(tables))
         resamples = Resamples.draw(len(tables), scenario.seeds, scenario.resamples)
         summary = SimulationSummary(
             schema=SUMMARY_VERSION,
@@ -167,14 +169,14 @@ def simulate(
             forecast=forecast,
         )
         if out is not None:
-            files = [checkpoint.path(name, ".parquet") for name in found]
+            files = [context.path(name, ".parquet") for name in found]
             write_runs(files, folder / "runs.parquet")
             write_results(rows, scenario.name, folder / "results.parquet")
             content = orjson.dumps(
                 summary.to_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
             )
             write_atomically(folder / "summary.json", content)
-            checkpoint.remove()
+            shutil.rmtree(parts.parent, ignore_errors=True)
     return summary
 
 
@@ -183,16 +185,10 @@ def _usable(scenario: Scenario, models: ModelSet) -> tuple[list[Any], list[dict[
     kept, left_out = [], []
     for choice in scenario.strategies:
         plugin = STRATEGIES.get(choice.name)
-        needs = [
-            kind
-            for kind, needed, model in (
-                ("throughput", plugin.needs_scorer, models.throughput),
-                ("mutation", plugin.needs_direction_scorer, models.mutation),
-            )
-            if needed and model is None
-        ]
-        if needs:
-            reason = f"needs a {needs[0]} model: run 'toolkit train {needs[0]}'"
+        needs = {"throughput": plugin.needs_scorer, "mutation": plugin.needs_direction_scorer}
+        absent = [kind for kind in needs if needs[kind] and getattr(models, kind) is None]
+        if absent:
+            reason = f"needs a {absent[0]} model: run 'toolkit train {absent[0]}'"
             left_out.append({"strategy": choice.label, "reason": reason})
         else:
             kept.append(choice)
@@ -203,46 +199,35 @@ def _usable(scenario: Scenario, models: ModelSet) -> tuple[list[Any], list[dict[
     return kept, left_out
 
 
-def _choose(tables: dict[str, RecordedTable], scenario: Scenario) -> dict[str, RecordedTable]:
-    """Keep the tasks that the scenario asks for."""
-    choice = scenario.tasks
-    good = {task_id: int(np.isfinite(t.value_s).sum()) for task_id, t in tables.items()}
-    kept = [
-        task_id
-        for task_id, table in tables.items()
-        if good[task_id] >= choice.minimum_candidates
-        and (table.enumerated or not choice.enumerated_only)
-    ]
-    if choice.largest is not None:
-        kept = sorted(kept, key=lambda task_id: (-good[task_id], task_id))[: choice.largest]
-    if not kept:
-        raise _none_fits(tables, good, scenario)
-    return {task_id: tables[task_id] for task_id in sorted(kept)}
-
-
-def _none_fits(
-    tables: Mapping[str, RecordedTable], good: Mapping[str, int], scenario: Scenario
-) -> DatasetError:
-    """Say why no task fits; ``good`` counts each task's good candidates."""
+def _choose(tables: Mapping[str, RecordedTable], scenario: Scenario) -> dict[str, RecordedTable]:
+    """Keep the tasks that the scenario asks for; raise ``DatasetError`` where there is none."""
     choice = scenario.tasks
     if not tables:
         which = "that the scenario names " if choice.ids else ""
-        return DatasetError(
+        raise DatasetError(
             f"no task {which}has a measurement that succeeded: there is nothing to replay",
             cure="see 'toolkit describe'",
         )
     none = f"none of {len(tables)} tasks fits scenario {scenario.name!r}"
-    fitting = {t: n for t, n in good.items() if tables[t].enumerated or not choice.enumerated_only}
-    if not fitting:
-        return DatasetError(
+    good = {
+        task_id: int(np.isfinite(table.value_s).sum())
+        for task_id, table in tables.items()
+        if table.enumerated or not choice.enumerated_only
+    }
+    if not good:
+        raise DatasetError(
             f"{none}: it replays spaces that were measured completely, and none was",
             cure="take another scenario, or drop tasks.enumerated_only in a scenario file",
         )
-    return DatasetError(
-        f"{none}: the largest has {max(fitting.values())} good candidates, "
-        f"{choice.minimum_candidates} are asked for",
-        cure="lower tasks.minimum_candidates in a scenario file",
-    )
+    kept = [task_id for task_id, count in good.items() if count >= choice.minimum_candidates]
+    if not kept:
+        raise DatasetError(
+            f"{none}: the largest has {max(good.values())} good candidates, "
+            f"{choice.minimum_candidates} are asked for",
+            cure="lower tasks.minimum_candidates in a scenario file",
+        )
+    largest = sorted(kept, key=lambda task_id: (-good[task_id], task_id))[: choice.largest]
+    return {task_id: tables[task_id] for task_id in sorted(largest)}
 
 
 def _grids(tables: Mapping[str, RecordedTable], scenario: Scenario) -> dict[str, list[float]]:

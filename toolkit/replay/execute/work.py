@@ -6,7 +6,6 @@ interruption end with the same files.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,48 +32,25 @@ Name = tuple[str, ...]
 """Of a piece of work: its kind, one thing that tells it apart, and what progress says of it."""
 
 
-class Checkpoint:
-    """What is done of one simulation: a file for each piece of work, whole or absent.
-
-    Parameters
-    ----------
-    folder
-        Where the results go; the files lie in ``parts/<key>``.
-    key
-        Hash of everything that the numbers depend on; files of another key are never mixed in.
-    """
-
-    def __init__(self, folder: Path, key: str) -> None:
-        self.folder = folder / "parts" / key
-        self.folder.mkdir(parents=True, exist_ok=True)
-
-    def path(self, name: Name, suffix: str = ".json") -> Path:
-        """File of a piece; with another suffix, of what is kept beside it (written before it)."""
-        return self.folder / f"{content_id(*name)}{suffix}"
-
-    def keep(self, name: Name, content: Any) -> None:
-        """Keep what a piece came to: JSON-ready."""
-        write_atomically(self.path(name), orjson.dumps(content))
-
-    def remove(self) -> None:
-        """Drop all files (the simulation is complete), and any of older settings."""
-        shutil.rmtree(self.folder.parent, ignore_errors=True)
-
-
 @dataclass
 class ReplayContext:
     """What all work needs, sent once to each process; ``tables`` only where the work names tasks.
 
-    Spaces and scores of the tasks that were asked for last are kept.
+    ``folder`` holds a file for each piece that is done, whole or absent. Spaces and scores of the
+    tasks that were asked for last are kept in memory.
     """
 
     scenario: Scenario
     models: ModelSet
-    checkpoint: Checkpoint
+    folder: Path
     tables: Mapping[str, RecordedTable] = field(default_factory=dict)
     _guided: dict[str, tuple[RecordedSpace, StrategyModels]] = field(
         default_factory=dict, init=False
     )
+
+    def path(self, name: Name, suffix: str = ".json") -> Path:
+        """File of a piece; with another suffix, of what is kept beside it (written before it)."""
+        return self.folder / f"{content_id(*name)}{suffix}"
 
     def guided(self, *tables: RecordedTable) -> list[tuple[RecordedSpace, StrategyModels]]:
         """Space of each task, and the models that guide a search of it."""
@@ -92,7 +68,7 @@ class ReplayContext:
 class Work:
     """Pieces that one process makes one after the other, since they need the same things.
 
-    ``make`` can be pickled and returns what is kept of a piece; ``size`` is on any scale.
+    ``make`` can be pickled and returns what is kept of a piece (JSON-ready); ``size`` has any scale.
     """
 
     names: Sequence[Name]
@@ -102,7 +78,7 @@ class Work:
     def do(self, context: ReplayContext) -> Iterator[Name]:
         """Make and keep all pieces; yield the name of each when it is done."""
         for name in self.names:
-            context.checkpoint.keep(name, self.make(context, name))
+            write_atomically(context.path(name), orjson.dumps(self.make(context, name)))
             yield name
 
 
@@ -110,7 +86,7 @@ def finish(
     title: str, works: Sequence[Work], context: ReplayContext, progress: Progress, workers: int = 1
 ) -> dict[Name, Any]:
     """Make what is missing of all work; return what was kept of every piece, in order."""
-    files = {name: context.checkpoint.path(name) for work in works for name in work.names}
+    files = {name: context.path(name) for work in works for name in work.names}
     missing = {name for name, path in files.items() if not path.is_file()}
     todo = [replace(w, names=[n for n in w.names if n in missing]) for w in works]
     todo = [work for work in todo if work.names]

@@ -56,17 +56,9 @@ _AT_ONCE = 10_000
 def latency_quantiles(readings: FloatArray) -> FloatArray:
     """Where each candidate's latency may lie, given its readings and those of all others.
 
-    Parameters
-    ----------
-    readings
-        ``(n, occasions)``: logarithms of seconds, freed of the machine's level; NaN for none. Some
-        candidates must have several.
-
-    Returns
-    -------
-    NDArray
-        ``(n, len(PROBABILITIES))``: quantiles of the posterior of each logarithm; NaN for a
-        candidate without readings.
+    ``readings``, ``(n, occasions)``, are logarithms of seconds, freed of the machine's level; NaN
+    for none. Some candidates must have several. Returned are quantiles of the posterior of each
+    logarithm, ``(n, len(PROBABILITIES))``; NaN for a candidate without readings.
     """
     out = np.full((len(readings), len(PROBABILITIES)), np.nan)
     known = np.isfinite(readings).any(axis=1)
@@ -104,22 +96,12 @@ class _Shapes:
 
 @dataclass(frozen=True)
 class _Grid:
-    """Points at which candidates' latencies are looked at, and the noise that each would mean.
+    """Points at which candidates' latencies are looked at, and the noise that each would mean."""
 
-    Attributes
-    ----------
-    points, widths
-        ``(n, p)``: logarithms, and how much of the line each stands for.
-    starts
-        ``(n,)``: first reading of each candidate.
-    place
-        ``(readings, p)``: where on ``AXIS`` the noise of each reading would be, in cells.
-    """
-
-    points: FloatArray
-    widths: FloatArray
-    starts: IntArray
-    place: FloatArray
+    points: FloatArray  # (n, p): logarithms
+    widths: FloatArray  # (n, p): how much of the line each stands for
+    starts: IntArray  # (n,): first reading of each candidate
+    place: FloatArray  # (readings, p): where on AXIS the noise of each would be, in cells
 
     @classmethod
     def around(cls, packed: FloatArray, scale: float) -> _Grid:

@@ -23,23 +23,12 @@ class RecordedOracle:
     The draws depend on the task and the seed alone, so that strategies that are compared under
     one seed meet the same luck (paired runs).
 
-    Parameters
-    ----------
-    space
-        The recorded space.
-    seed
-        Seed of the draws.
-    missing
-        What happens to candidates outside the record (honesty rule 2): ``skip`` (no trial, counted
-        by the runner), ``error``, or ``nearest`` (the recorded candidate of the same sketch with
-        the fewest other decisions answers; such answers are counted in ``substituted``).
+    Candidates outside the record (honesty rule 2) have no trial (``missing="skip"``; the runner
+    counts them), are an ``error``, or the recorded candidate of the same sketch with the fewest
+    other decisions answers (``nearest``; such answers are counted in ``substituted``).
 
-    Attributes
-    ----------
-    occasions
-        The occasions that were paid for, in order: what the metrics are computed from.
-    missed_at
-        For each miss how many occasions had been paid for before it.
+    ``occasions`` are those that were paid for, in order: what the metrics are computed from;
+    ``missed_at`` says for each miss how many occasions had been paid for before it.
     """
 
     def __init__(self, space: RecordedSpace, *, seed: int = 0, missing: Missing = "skip") -> None:

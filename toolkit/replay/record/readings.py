@@ -26,24 +26,15 @@ PRIOR_LEVEL, PRIOR_FREEDOM = 0.05, 2
 
 @dataclass(frozen=True)
 class PosteriorDraw:
-    """One posterior draw: latencies that all candidates may have, given what was recorded.
+    """One posterior draw: latencies that all candidates may have, given what was recorded."""
 
-    Attributes
-    ----------
-    log_latency
-        ``(n,)``: logarithm of seconds; NaN where no reading ever succeeded.
-    noise
-        Logarithms by which readings differ from it, one after the other.
-    """
-
-    log_latency: FloatArray
-    noise: FloatArray
+    log_latency: FloatArray  # (n,): of seconds; NaN where no reading ever succeeded
+    noise: FloatArray  # logarithms by which readings differ from it, one after the other
 
     def read(self, numbers: IntArray, places: IntArray) -> FloatArray:
         """Return a reading in seconds of each candidate, given by number.
 
-        ``places`` say where in the noise each is taken, ``(len(numbers),)``; after its end it
-        begins anew.
+        ``places`` say where in the noise each is taken; after its end it begins anew.
         """
         slower = self.noise[places % len(self.noise)]
         return np.asarray(np.exp(self.log_latency[numbers] + slower))
@@ -58,31 +49,18 @@ class Readings:
     (``toolkit.replay.record.noise``). It is not white: a clock or a neighbour that changes slows
     many readings in a row, and so a whole run. It is kept in the order in which it was recorded,
     and a run meets a stretch of it.
-
-    Attributes
-    ----------
-    latency
-        ``(n, len(PROBABILITIES))``: quantiles of what each candidate's latency may be at the mean
-        level of the record; NaN where no reading succeeded.
-    seen
-        Readings at the mean level, of candidates that have several, in recorded order.
-    owner
-        Number of the candidate of each.
-    level
-        Standard deviation of the machine's level from occasion to occasion (with
-        ``PRIOR_LEVEL``, which many occasions outweigh).
-    freedom
-        Degrees of freedom behind ``level``.
-    occasions
-        How many occasions the mean level rests on.
     """
 
+    # (n, len(PROBABILITIES)): quantiles of what each candidate's latency may be at the mean level
+    # of the record; NaN where no reading succeeded.
     latency: FloatArray
-    seen: FloatArray
-    owner: IntArray
+    seen: FloatArray  # readings at the mean level, of candidates that have several, as recorded
+    owner: IntArray  # number of the candidate of each
+    # Standard deviation of the machine's level from occasion to occasion (with PRIOR_LEVEL, which
+    # many occasions outweigh), and the degrees of freedom behind it.
     level: float
     freedom: int
-    occasions: int
+    occasions: int  # how many occasions the mean level rests on
 
     def draw(self, rng: np.random.Generator) -> PosteriorDraw:
         """Draw latencies of all candidates, and with them the noise that their readings had."""

@@ -46,22 +46,17 @@ class RecordedTable:
     Attributes
     ----------
     sketch_of, row
-        ``(n,)``: number of each candidate's sketch, and its row in that sketch's decisions.
-    decisions
-        For each sketch its candidates' decisions, ``(n_sketch, width)``.
+        ``(n,)``: number of each candidate's sketch, and its row in that sketch's ``decisions``,
+        ``(n_sketch, width)``.
     offsets
         ``(n + 1,)``: the occasions of candidate i are ``offsets[i]`` to ``offsets[i + 1]``.
-    state
-        ``(m,)``: number of each occasion's state in ``STATES``.
-    latency_s, elapsed_s
-        ``(m,)``: seconds; latency is NaN unless ok, elapsed is always known.
+    state, latency_s, elapsed_s, order
+        ``(m,)``: number of each occasion's state in ``STATES``; its latency, NaN unless ok; the
+        seconds of building and running it, always known; its place in recorded order.
     elapsed_sources
-        How many occasions have a recorded elapsed time, one from timestamps, and one from the
-        stated cost model.
+        How many elapsed times are recorded, from timestamps, and from the stated cost model.
     value_s
         ``(n,)``: a candidate's recorded latency: the median over its ok occasions, NaN for none.
-    order
-        ``(m,)``: each occasion's place among all of them in recorded order.
     config_index
         ``(n,)``: AutoTVM's index of the configuration, where the log has it.
     enumerated

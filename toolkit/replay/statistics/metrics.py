@@ -37,34 +37,6 @@ class Replayed:
     budget: int  # evaluations that the run could have spent (it may have stopped before)
     stopped: str
 
-    @classmethod
-    def from_occasions(
-        cls,
-        table: RecordedTable,
-        occasions: Sequence[int],
-        clock_s: Sequence[float],
-        *,
-        missed_at: Sequence[int] = (),
-        proposals: int,
-        substituted: int = 0,
-        budget: int,
-        stopped: str,
-    ) -> Replayed:
-        """Look up what the occasions of a run say."""
-        index = np.asarray(occasions, dtype=np.int64)
-        return cls(
-            candidate=table.owner[index],
-            state=table.state[index],
-            latency_s=table.latency_s[index],
-            value_s=table.occasion_value_s[index],
-            clock_s=np.asarray(clock_s, dtype=np.float64),
-            missed_at=np.asarray(missed_at, dtype=np.int64),
-            proposals=proposals,
-            substituted=substituted,
-            budget=budget,
-            stopped=stopped,
-        )
-
     def best_s(self) -> FloatArray:
         """Lowest value measured so far, NaN before the first success."""
         return np.asarray(np.fmin.accumulate(self.value_s)) if len(self.value_s) else self.value_s

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 FloatArray = NDArray[np.float64]
-Statistic = Callable[[FloatArray], FloatArray]
+Statistic = Callable[[FloatArray], Any]
 """Of values over their last axis."""
 
 mean: Statistic = partial(np.mean, axis=-1)
@@ -100,12 +100,11 @@ def figure(
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust p-values for the number of comparisons (Holm 1979, step-down)."""
     order = np.argsort(p_values, kind="stable")
-    adjusted = np.empty(len(p_values))
-    running = 0.0
-    for rank, i in enumerate(order.tolist()):
-        running = max(running, min(1.0, (len(p_values) - rank) * p_values[i]))
-        adjusted[i] = running
-    return [float(p) for p in adjusted]
+    stepped = np.asarray(p_values)[order] * np.arange(len(order), 0, -1)
+    adjusted = np.empty(len(order))
+    adjusted[order] = np.minimum(np.maximum.accumulate(stepped), 1.0)
+    found: list[float] = adjusted.tolist()
+    return found
 
 
 def paired_p_value(differences: FloatArray) -> float:
@@ -139,17 +138,15 @@ def compare(
     """
     pairs = list(combinations(values, 2))
     raw = [paired_p_value(values[a] - values[b]) for a, b in pairs]
-    rows = []
+    rows: list[dict[str, Any]] = []
     for (first, second), p, adjusted in zip(pairs, raw, holm(raw), strict=True):
         apart = values[first] - values[second]
-        row = {"first": first, "second": second, "difference": float(apart.mean())}
-        ends = interval(apart, mean, resamples, confidence)
-        row["difference_interval"] = [finite(end) for end in ends]
-        verdict = "better" if row["difference"] > 0 else "worse"
-        tied = adjusted > 1.0 - confidence
-        rows.append(
-            {**row, "p_value": p, "p_holm": adjusted, "verdict": "tied" if tied else verdict}
-        )
+        verdict = "better" if apart.mean() > 0 else "worse"
+        if adjusted > 1.0 - confidence:
+            verdict = "tied"
+        row = {"first": first, "second": second, "p_value": p, "p_holm": adjusted}
+        row |= figure("difference", apart, mean, resamples, confidence)
+        rows.append(row | {"verdict": verdict})
     return rows
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -31,11 +32,12 @@ Rows = Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]
 """By task and label, for each seed: the metrics of the run, its steps and curves."""
 
 
+@dataclass(frozen=True)
 class Matrices:
     """Metrics of all runs as ``(tasks, seeds)`` matrices, one a strategy."""
 
-    def __init__(self, rows: Rows, tasks: Sequence[str], seeds: int) -> None:
-        self.rows, self.tasks, self.seeds = rows, list(tasks), seeds
+    rows: Rows
+    tasks: Sequence[str]
 
     def get(self, label: str, key: str, absent: float = np.inf) -> FloatArray:
         """Matrix of one metric; runs that do not have it count as ``absent``."""
