@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, model_validator
 from toolkit.errors import RecipeError, did_you_mean
 from toolkit.records import content_id
 from toolkit.registry import Registry
-from toolkit.replay.record.cost import CostModel
+from toolkit.replay.record.table import CostModel
 from toolkit.search import STRATEGIES
 from toolkit.search.schedulers import SCHEDULERS
 from toolkit.toml_file import Settings, checked, read_toml

@@ -28,15 +28,7 @@ from toolkit.replay.record.models import ModelSet, load_models
 from toolkit.replay.record.readings import readings_of
 from toolkit.replay.record.table import RecordedTable, load_tables
 from toolkit.replay.scenario import Scenario, load_scenario, parse_scenario
-from toolkit.replay.statistics.statistics import Resamples
-from toolkit.replay.statistics.summary import (
-    Matrices,
-    comparison_rows,
-    curve_rows,
-    strategy_summary,
-    task_facts,
-    task_rows,
-)
+from toolkit.replay.statistics.summary import RunFigures, task_facts
 from toolkit.results import Result
 from toolkit.search import STRATEGIES
 
@@ -149,19 +141,22 @@ def simulate(
             forecast = forecast_scenario(
                 tables, readings, forecast_draws, context, progress, workers
             )
-        matrices = Matrices(rows, list(tables))
-        resamples = Resamples.draw(len(tables), scenario.seeds, scenario.resamples)
+        figures = RunFigures(rows, list(tables), scenario)
         summary = SimulationSummary(
             schema=SUMMARY_VERSION,
             scenario=scenario.model_dump(mode="json", by_alias=True),
             seeds=scenario.seeds,
-            strategies={
-                label: strategy_summary(matrices, label, resamples, scenario) for label in labels
-            },
+            strategies={label: figures.strategy(label) for label in labels},
             tasks={task_id: task_facts(table) for task_id, table in tables.items()},
-            per_task=task_rows(matrices, labels),
-            comparisons=comparison_rows(matrices, labels, resamples, scenario),
-            curves=curve_rows(matrices, labels, grids, resamples, scenario),
+            per_task=figures.per_task(),
+            comparisons=figures.comparisons(),
+            curves={
+                unit: {
+                    "grid": grid,
+                    "strategies": {x: figures.curve(unit, len(grid), x) for x in labels},
+                }
+                for unit, grid in grids.items()
+            },
             dataset={"fingerprint": dataset.fingerprint()},
             models={"fingerprint": models.fingerprint},
             left_out=left_out,

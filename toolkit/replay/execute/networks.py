@@ -11,7 +11,6 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolkit.datasets.read.labels import network_weights, source_labels
 from toolkit.progress import Progress
@@ -25,8 +24,6 @@ from toolkit.replay.statistics.statistics import Resamples, figure, mean, median
 from toolkit.search.network import NetworkRun, NetworkTask, run_network
 from toolkit.search.runner import Budget, SimulatedClock
 from toolkit.search.schedulers import SCHEDULERS
-
-FloatArray = NDArray[np.float64]
 
 
 def simulate_networks(

@@ -122,21 +122,18 @@ def replay_seeds(
     state = np.random.RandomState(int(content_id("score", task_id, label), 16) % 2**32)
     score = score_runs(SpaceFacts.of(table), [one.replayed for one in runs], state)
     with replacing(context.path(name, ".parquet")) as temporary:
-        rows = runs_table(table, scenario.name, label, {r.seed: r.replayed for r in runs})
-        pq.write_table(rows, temporary, compression="zstd")
-    return [
-        {
-            "seed": one.seed,
-            **one.metrics,
-            "steps": improvements(one.replayed),
-            "score": score,
-            **{
-                f"curve_{unit}": relative_at(one.replayed, table.best_s, unit, grid)
-                for unit, grid in grids.items()
-            },
+        content = runs_table(table, scenario.name, label, {r.seed: r.replayed for r in runs})
+        pq.write_table(content, temporary, compression="zstd")
+    rows = []
+    for one in runs:
+        seconds, values = improvements(one.replayed, "seconds")
+        steps = {"seconds": seconds.tolist(), "values": values.tolist()}
+        curves = {
+            f"curve_{unit}": relative_at(one.replayed, table.best_s, unit, grid)
+            for unit, grid in grids.items()
         }
-        for one in runs
-    ]
+        rows.append({"seed": one.seed, **one.metrics, "steps": steps, "score": score, **curves})
+    return rows
 
 
 def runs_table(

@@ -68,7 +68,7 @@ class ReplayContext:
 class Work:
     """Pieces that one process makes one after the other, since they need the same things.
 
-    ``make`` can be pickled and returns what is kept of a piece (JSON-ready); ``size`` has any scale.
+    ``make`` can be pickled and returns what is kept of a piece, JSON-ready; ``size`` is relative.
     """
 
     names: Sequence[Name]

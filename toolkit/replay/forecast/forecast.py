@@ -15,7 +15,6 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolkit.progress import Progress
 from toolkit.records import Candidate, Trial, TrialState, content_id
@@ -25,13 +24,11 @@ from toolkit.replay.record.models import StrategyModels
 from toolkit.replay.record.oracle import Missing, RecordedOracle
 from toolkit.replay.record.readings import PosteriorDraw, Readings
 from toolkit.replay.record.space import RecordedSpace
-from toolkit.replay.record.table import RecordedTable
+from toolkit.replay.record.table import FloatArray, RecordedTable
 from toolkit.replay.scenario import Scenario, StrategyChoice
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-FloatArray = NDArray[np.float64]
 
 # Draws take their seeds from here on, so that no run shares one with a replay.
 FIRST_SEED = 1_000_000

@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolkit.errors import LeakError
 from toolkit.records import Candidate, Direction
 from toolkit.replay.record.space import RecordedSpace
+from toolkit.replay.record.table import FloatArray
 from toolkit.search.base import DirectionScorer, Picker, Scorer, Space
-
-FloatArray = NDArray[np.float64]
 
 
 class TableScorer:

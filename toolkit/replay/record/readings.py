@@ -6,14 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolkit.errors import DatasetError
 from toolkit.replay.record.noise import PROBABILITIES, latency_quantiles
-from toolkit.replay.record.table import RecordedTable
-
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
+from toolkit.replay.record.table import FloatArray, IntArray, RecordedTable
 
 # Of levels and candidates' middles in turn; three or four do.
 _POLISHES = 5

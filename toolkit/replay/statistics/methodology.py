@@ -17,13 +17,10 @@ from functools import cached_property
 from math import ceil
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 
-from toolkit.replay.record.table import RecordedTable
+from toolkit.replay.record.table import FloatArray, RecordedTable
 from toolkit.replay.statistics.metrics import Replayed
-
-FloatArray = NDArray[np.float64]
 
 START, END = 0.01, 0.95
 RESOLUTION = 1000

@@ -8,15 +8,11 @@ a candidate) decides which candidate it would have shipped (``incumbent``), neve
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from toolkit.replay.record.table import RecordedTable
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from toolkit.replay.record.table import FloatArray, IntArray, RecordedTable
 
 THRESHOLDS = (0.01, 0.05, 0.10)
 NAMES = ("1pct", "5pct", "10pct")
@@ -39,15 +35,7 @@ class Replayed:
 
     def best_s(self) -> FloatArray:
         """Lowest value measured so far, NaN before the first success."""
-        return np.asarray(np.fmin.accumulate(self.value_s)) if len(self.value_s) else self.value_s
-
-    def in_time(self) -> tuple[IntArray, FloatArray]:
-        """Evaluations in the order in which they ended, and the lowest value at each of them.
-
-        With several measuring workers trials of a batch may end out of order.
-        """
-        order = np.argsort(self.clock_s, kind="stable")
-        return order, replace(self, value_s=self.value_s[order]).best_s()
+        return np.asarray(np.fmin.accumulate(self.value_s))
 
 
 def area_under_curve(run: Replayed, best_s: float) -> float:
@@ -62,6 +50,18 @@ def area_under_curve(run: Replayed, best_s: float) -> float:
     return float((relative.sum() + rest * relative[-1]) / run.budget)
 
 
+def improvements(run: Replayed, unit: str) -> tuple[FloatArray, FloatArray]:
+    """At which evaluations or seconds the best value improved, in that order, and to what."""
+    order, at = np.arange(len(run.clock_s)), np.arange(1.0, len(run.clock_s) + 1)
+    if unit == "seconds":
+        # With several measuring workers trials of a batch may end out of order.
+        order = np.argsort(run.clock_s, kind="stable")
+        at = run.clock_s[order]
+    best = np.fmin.accumulate(run.value_s[order])
+    better = np.isfinite(best) & ~(best >= np.r_[np.inf, best[:-1]])
+    return at[better], best[better]
+
+
 def relative_at(
     run: Replayed, best_s: float | None, unit: str, grid: Sequence[float]
 ) -> list[float]:
@@ -69,29 +69,16 @@ def relative_at(
 
     0 before the first success; after a run ended it stays what it was.
     """
-    if best_s is None or not len(run.value_s):
-        return [0.0] * len(grid)
-    if unit == "evaluations":
-        ends, best = np.arange(1.0, len(run.value_s) + 1), run.best_s()
-    else:
-        order, best = run.in_time()
-        ends = run.clock_s[order]
-    relative = np.r_[0.0, np.nan_to_num(best_s / best, nan=0.0)]
-    found: list[float] = relative[np.searchsorted(ends, np.asarray(grid), side="right")].tolist()
+    at, values = improvements(run, unit)
+    relative = np.r_[0.0, (best_s or np.nan) / values]
+    found: list[float] = relative[np.searchsorted(at, grid, side="right")].tolist()
     return found
-
-
-def improvements(run: Replayed) -> dict[str, list[float]]:
-    """Return where the best value improved: seconds and values, in order of time."""
-    order, best = run.in_time()
-    better = np.flatnonzero(np.isfinite(best) & ~(best >= np.r_[np.inf, best[:-1]]))
-    return {"seconds": run.clock_s[order][better].tolist(), "values": best[better].tolist()}
 
 
 def time_ratio(
     steps: Mapping[str, Sequence[float]], baseline: Mapping[str, Sequence[float]]
 ) -> float:
-    """S = T / T0 (Han et al. 2025, section 5) of ``improvements``: lower is better.
+    """S = T / T0 (Han et al. 2025, section 5) of ``improvements`` in seconds: lower is better.
 
     T0 is when the baseline reached its best, T when the other run reached the same throughput;
     infinite when it never did, or when the baseline never succeeded.
