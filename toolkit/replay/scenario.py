@@ -140,10 +140,7 @@ class Scenario(Settings):
 def load_scenario(name_or_file: str | Path) -> Scenario:
     """Read a bundled scenario by name, or any by its path.
 
-    Raises
-    ------
-    RecipeError
-        When there is none, or it does not fit; says the field and what would be right.
+    Raises ``RecipeError`` when there is none, or where it does not fit: the field, the cure.
     """
     path = Path(name_or_file)
     if path.suffix != ".toml":

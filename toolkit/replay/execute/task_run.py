@@ -122,7 +122,7 @@ def replay_seeds(
     state = np.random.RandomState(int(content_id("score", task_id, label), 16) % 2**32)
     score = score_runs(SpaceFacts.of(table), [one.replayed for one in runs], state)
     with replacing(context.path(name, ".parquet")) as temporary:
-        content = runs_table(table, scenario.name, label, {r.seed: r.replayed for r in runs})
+        content = runs_table(table, scenario.name, label, runs)
         pq.write_table(content, temporary, compression="zstd")
     rows = []
     for one in runs:
@@ -137,10 +137,10 @@ def replay_seeds(
 
 
 def runs_table(
-    table: RecordedTable, scenario: str, label: str, runs: Mapping[int, Replayed]
+    table: RecordedTable, scenario: str, label: str, runs: Sequence[SeedRun]
 ) -> pa.Table:
-    """One row an evaluation, by seed: what was measured, what it cost, and the best so far."""
-    each = list(runs.values())
+    """One row an evaluation: what was measured, what it cost, and the best so far."""
+    each = [run.replayed for run in runs]
     lengths = [len(run.candidate) for run in each]
     first = np.zeros(sum(lengths), np.int32)
     join = np.concatenate
@@ -155,7 +155,7 @@ def runs_table(
             "scenario": words(first, [scenario]),
             "strategy": words(first, [label]),
             "task_id": words(first, [table.task.task_id]),
-            "seed": np.repeat(list(runs), lengths).astype(np.int32),
+            "seed": np.repeat([run.seed for run in runs], lengths).astype(np.int32),
             "evaluation": join([np.arange(1, n + 1) for n in lengths]).astype(np.int32),
             "clock_s": join([run.clock_s for run in each]),
             "candidate_id": words(join([run.candidate for run in each]), table.candidate_ids),

@@ -91,12 +91,7 @@ def readings_of(tables: Mapping[str, RecordedTable]) -> dict[str, Readings]:
     """Estimate the noise of each task; how much a machine's level varies from all its tasks.
 
     A task without two occasions that hold good readings of half of those candidates that have
-    several is left out: its noise is not known.
-
-    Raises
-    ------
-    DatasetError
-        When all of them are left out.
+    several is left out: its noise is not known. ``DatasetError`` when all of them are.
     """
     found = {task_id: _levelled(table) for task_id, table in tables.items()}
     known = {task_id: one for task_id, one in found.items() if one is not None}

@@ -172,13 +172,7 @@ class RecordedTable:
         cost: CostModel | None = None,
         enumerated: bool = False,
     ) -> RecordedTable:
-        """Build from the dataset's records of one task (columns ``COLUMNS``).
-
-        Raises
-        ------
-        DatasetError
-            When there is no record.
-        """
+        """Build from records of one task (``COLUMNS``); ``DatasetError`` when there is none."""
         if records.is_empty():
             raise DatasetError(f"task {task.task_id} has no record", cure="see 'toolkit describe'")
         records = records.sort("source_id", "order", maintain_order=True)
