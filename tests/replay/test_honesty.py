@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 from numpy.typing import NDArray
-from toy_tables import SKETCH, ToyDataset, records, row, toy_rows, toy_table, toy_task
+from toy_tables import SKETCH, ToyDataset, records, replayed, row, toy_rows, toy_table, toy_task
 
 from toolkit.errors import LeakError, SearchError
 from toolkit.records import Candidate, TrialState
@@ -22,7 +22,7 @@ from toolkit.replay import (
     parse_scenario,
     simulate,
 )
-from toolkit.replay.statistics.metrics import Replayed, run_metrics
+from toolkit.replay.statistics.metrics import run_metrics
 from toolkit.search.base import Space
 
 SKETCHES = {"s0": SKETCH}
@@ -129,14 +129,13 @@ def test_coverage_and_bounds_are_reported() -> None:
 def test_bounds_take_every_miss_as_best_or_as_worst() -> None:
     table = toy_table()
     occasions = [int(table.offsets[i]) for i in np.argsort(-np.nan_to_num(table.value_s, nan=0.0))]
-    run = Replayed.from_occasions(
+    run = replayed(
         table,
         occasions,
         np.arange(1.0, 76.0).tolist(),
         missed_at=[2, 2, 10],
         proposals=78,
         budget=75,
-        stopped="exhausted",
     )
     metrics = run_metrics(table, run)
     reached = metrics["evaluations_to_1pct"]
@@ -162,9 +161,7 @@ def test_without_a_miss_there_is_nothing_to_bound() -> None:
     """A run that never got there and never left the record would not have got there either."""
     table = toy_table()
     worst = int(np.nanargmax(table.value_s))
-    run = Replayed.from_occasions(
-        table, [int(table.offsets[worst])], [1.0], proposals=1, budget=75, stopped="exhausted"
-    )
+    run = replayed(table, [int(table.offsets[worst])], [1.0], proposals=1, budget=75)
     metrics = run_metrics(table, run)
     assert metrics["lower_bound_to_1pct"] is metrics["upper_bound_to_1pct"] is None
 
@@ -264,9 +261,7 @@ def test_a_value_is_the_median_over_occasions_and_decides_what_counts_as_reached
     rows = [row(task, slow, seconds, i) for i, seconds in enumerate((5e-4, 2e-3, 2e-3))]
     rows += [row(task, fast, 1e-3, 3)]
     table = RecordedTable.from_records(records(rows), task, SKETCHES)
-    lucky = Replayed.from_occasions(
-        table, [0, 3], [1.0, 2.0], proposals=2, budget=2, stopped="exhausted"
-    )
+    lucky = replayed(table, [0, 3], [1.0, 2.0], proposals=2, budget=2)
     metrics = run_metrics(table, lucky)
     assert metrics["evaluations_to_1pct"] == 2
     assert metrics["incumbent_regret"] == pytest.approx(1.0)  # it would have shipped the slow one

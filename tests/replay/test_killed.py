@@ -47,7 +47,7 @@ simulate(ToyDataset(2), parse_scenario(orjson.loads(sys.argv[2])), out=sys.argv[
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
-@pytest.mark.parametrize("at", [3, 8])  # the second task's first strategy; the networks
+@pytest.mark.parametrize("at", [4, 5, 12])  # after the rows of a strategy; before; the networks
 def test_killed_and_started_again_the_bytes_are_the_same(tmp_path: Path, at: int) -> None:
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     simulate(ToyDataset(2), parse_scenario(SCENARIO), out=whole)

@@ -11,7 +11,9 @@ from toy_tables import ToyDataset, toy_task
 
 from toolkit.errors import RecipeError
 from toolkit.replay import ModelSet, load_tables, parse_scenario, simulate
-from toolkit.replay.execute.networks import NetworkBench, find_networks, replay_network
+from toolkit.replay.execute.networks import find_networks, replay_network
+from toolkit.replay.execute.work import ReplayContext
+from toolkit.search.network import NetworkRun
 
 CONTENT: dict[str, Any] = {
     "name": "toy",
@@ -37,17 +39,25 @@ def test_networks_come_from_the_sources_labels() -> None:
     assert find_networks(data, tasks[:1], "network") == {"resnet": {tasks[0]: 1.0}}
 
 
-def test_the_objective_is_the_weighted_sum_of_recorded_values() -> None:
+def replayed(
+    folder: Path, tables: Any, weights: dict[str, float], **other: Any
+) -> tuple[NetworkRun, list[float]]:
+    """One run with every task's round in turn, and its objective after each round."""
+    scenario = parse_scenario(CONTENT | other)
+    assert scenario.network is not None
+    context = ReplayContext(scenario, ModelSet(), folder, tables)
+    return replay_network(scenario.network, weights, context, "round-robin", 0)
+
+
+def test_the_objective_is_the_weighted_sum_of_recorded_values(tmp_path: Path) -> None:
     tables = load_tables(ToyDataset(2, occasions=3, noise=0.2))
     first, second = toy_task(0).task_id, toy_task(1).task_id
     weights = {first: 2.0, second: 1.0}
-    run, objective = replay_network(
-        NetworkBench(tables, ModelSet()), weights, "round-robin", parse_scenario(CONTENT), 0
-    )
+    run, objective = replayed(tmp_path, tables, weights)
     assert len(objective) == len(run.chosen) == 30
     best = [float(np.nanmin(tables[t].value_s)) for t in (first, second)]
     assert objective[-1] == pytest.approx(2 * best[0] + best[1])  # all was measured
-    finite = objective[np.isfinite(objective)]
+    finite = [value for value in objective if np.isfinite(value)]
     assert (np.diff(finite) <= 0).all()
 
 
@@ -62,17 +72,11 @@ def test_a_summary_for_every_scheduler(tmp_path: Path) -> None:
     assert again == summary
 
 
-def test_the_time_to_think_is_counted_on_request() -> None:
+def test_the_time_to_think_is_counted_on_request(tmp_path: Path) -> None:
     tables = load_tables(ToyDataset(2))
     weights = dict.fromkeys(tables, 1.0)
     plain, thinking = (
-        replay_network(
-            NetworkBench(tables, ModelSet()),
-            weights,
-            "round-robin",
-            parse_scenario(CONTENT | {"count_strategy_time": counted}),
-            0,
-        )[0]
+        replayed(tmp_path, tables, weights, count_strategy_time=counted)[0]
         for counted in (False, True)
     )
     assert thinking.chosen == plain.chosen

@@ -15,7 +15,7 @@ from toy_tables import ToyDataset, toy_table
 from toolkit.errors import DatasetError
 from toolkit.records import Candidate, Direction, Task
 from toolkit.replay import ModelSet, RecordedSpace, Scenario, parse_scenario, simulate
-from toolkit.replay.execute import jobs
+from toolkit.replay.execute import task_run
 from toolkit.search.base import Space
 
 FILES = ("runs.parquet", "results.parquet", "summary.json")
@@ -104,7 +104,7 @@ def test_an_interrupted_simulation_goes_on_to_the_same_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     simulate(ToyDataset(2), scenario(), out=tmp_path / "whole")
-    real, calls = jobs.replay_once, [0]
+    real, calls = task_run.replay_once, [0]
 
     def killed(*args: Any, **kwargs: Any) -> Any:
         calls[0] += 1
@@ -112,10 +112,10 @@ def test_an_interrupted_simulation_goes_on_to_the_same_bytes(
             raise KeyboardInterrupt
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(jobs, "replay_once", killed)
+    monkeypatch.setattr(task_run, "replay_once", killed)
     with pytest.raises(KeyboardInterrupt):
         simulate(ToyDataset(2), scenario(), out=tmp_path / "cut")
-    monkeypatch.setattr(jobs, "replay_once", counting := Counting(real))
+    monkeypatch.setattr(task_run, "replay_once", counting := Counting(real))
     simulate(ToyDataset(2), scenario(), out=tmp_path / "cut")
     assert counting.calls == 12  # the first strategy's four runs were kept
     for name in FILES:
@@ -135,12 +135,12 @@ class Counting:
 def test_pieces_of_other_settings_are_not_mixed_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = jobs.replay_once
-    monkeypatch.setattr(jobs, "replay_once", failing := FailsAfter(real, 8))
+    real = task_run.replay_once
+    monkeypatch.setattr(task_run, "replay_once", failing := FailsAfter(real, 8))
     with pytest.raises(KeyboardInterrupt):
         simulate(ToyDataset(2), scenario(), out=tmp_path)
     assert failing.calls == 9
-    monkeypatch.setattr(jobs, "replay_once", counting := Counting(real))
+    monkeypatch.setattr(task_run, "replay_once", counting := Counting(real))
     simulate(ToyDataset(2), scenario(batch_size=4), out=tmp_path)
     assert counting.calls == 16
 

@@ -12,6 +12,7 @@ import polars as pl
 
 from toolkit.records import Knob, Sketch, Task, content_id
 from toolkit.replay import RecordedTable
+from toolkit.replay.statistics.metrics import Replayed
 from toolkit.schema import RECORDS
 from toolkit.testing.spaces import SKETCH, TILES
 
@@ -94,6 +95,31 @@ def toy_table(
         toy_task(number),
         {"s0": SKETCH, "s1": SECOND},
         enumerated=enumerated,
+    )
+
+
+def replayed(
+    table: RecordedTable,
+    occasions: Sequence[int],
+    clock_s: Sequence[float],
+    *,
+    missed_at: Sequence[int] = (),
+    proposals: int,
+    budget: int,
+) -> Replayed:
+    """A run that paid for these occasions of a table."""
+    index = np.array(occasions)
+    return Replayed(
+        candidate=table.owner[index],
+        state=table.state[index],
+        latency_s=table.latency_s[index],
+        value_s=table.occasion_value_s[index],
+        clock_s=np.array(clock_s),
+        missed_at=np.array(missed_at, dtype=np.int64),
+        proposals=proposals,
+        substituted=0,
+        budget=budget,
+        stopped="exhausted",
     )
 
 

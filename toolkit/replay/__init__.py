@@ -5,7 +5,7 @@ from toolkit.replay.record.oracle import RecordedOracle
 from toolkit.replay.record.space import RecordedSpace
 from toolkit.replay.record.table import RecordedTable, load_tables
 from toolkit.replay.scenario import Scenario, load_scenario, parse_scenario
-from toolkit.replay.simulate import simulate
+from toolkit.replay.simulate import SimulationSummary, simulate
 
 __all__ = [
     "ModelSet",
@@ -13,6 +13,7 @@ __all__ = [
     "RecordedSpace",
     "RecordedTable",
     "Scenario",
+    "SimulationSummary",
     "load_models",
     "load_scenario",
     "load_tables",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from toolkit.errors import RecipeError, did_you_mean
 from toolkit.records import content_id
-from toolkit.replay.record.cost import CostModel
+from toolkit.registry import Registry
+from toolkit.replay.record.table import CostModel
 from toolkit.search import STRATEGIES
 from toolkit.search.schedulers import SCHEDULERS
 from toolkit.toml_file import Settings, checked, read_toml
@@ -19,6 +21,19 @@ MOST = 1_000_000
 """Of what is measured at once, or in one run: more would take days before anything is said."""
 
 
+def _known(registry: Registry, name: str) -> str:
+    if name not in registry.names():
+        near = did_you_mean(name, registry.names())
+        raise ValueError(f"no {registry.role} is called {name!r}: {near}")
+    return name
+
+
+Count = Annotated[int, Field(ge=1, le=MOST)]
+Positive = Annotated[int, Field(ge=1)]
+SchedulerName = Annotated[str, AfterValidator(partial(_known, SCHEDULERS))]
+StrategyName = Annotated[str, AfterValidator(partial(_known, STRATEGIES))]
+
+
 class TaskChoice(Settings):
     """Which tasks of the dataset are replayed."""
 
@@ -26,36 +41,31 @@ class TaskChoice(Settings):
         default=(), strict=False, description="Task ids; all that fit when empty."
     )
     enumerated_only: bool = Field(default=False, description="Only completely enumerated tasks.")
-    minimum_candidates: int = Field(
-        default=30, ge=1, description="Distinct good candidates that a task needs."
+    minimum_candidates: Positive = Field(
+        default=30, description="Distinct good candidates that a task needs."
     )
-    largest: int | None = Field(
-        default=None, ge=1, description="Only so many tasks, those with most candidates."
+    largest: Positive | None = Field(
+        default=None, description="Only so many tasks, those with most candidates."
     )
 
 
 class BudgetChoice(Settings):
     """What a run may spend; the whole record when neither is given."""
 
-    evaluations: int | None = Field(default=None, ge=1, le=MOST)
+    evaluations: Count | None = None
     seconds: float | None = Field(default=None, gt=0)
 
 
 class StrategyChoice(Settings):
     """One line of the comparison: a strategy and its options."""
 
-    name: str
+    name: StrategyName
     label: str = Field(default="", description="Name in the results; the strategy's by default.")
     options: dict[str, Any] = Field(default_factory=dict)
-    batch_size: int | None = Field(
-        default=None, ge=1, le=MOST, description="In place of the scenario's."
-    )
+    batch_size: Count | None = Field(default=None, description="In place of the scenario's.")
 
     @model_validator(mode="after")
-    def _known(self) -> StrategyChoice:
-        if self.name not in STRATEGIES.names():
-            near = did_you_mean(self.name, STRATEGIES.names())
-            raise ValueError(f"no strategy is called {self.name!r}: {near}")
+    def _labelled(self) -> StrategyChoice:
         if not self.label:
             object.__setattr__(self, "label", self.name)
         return self
@@ -65,27 +75,16 @@ class NetworkChoice(Settings):
     """Tune the tasks of a network together: the first strategy searches each of them."""
 
     by: str = Field(default="network", description="Label of the sources that names the network.")
-    schedulers: tuple[str, ...] = Field(default=("round-robin", "gradient", "bandit"), strict=False)
+    schedulers: tuple[SchedulerName, ...] = Field(
+        default=("round-robin", "gradient", "bandit"), strict=False
+    )
     options: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Options by scheduler."
     )
-    round_size: int = Field(
-        default=16, ge=1, le=MOST, description="Measurements that a task gets at once."
+    round_size: Count = Field(default=16, description="Measurements that a task gets at once.")
+    rounds_per_task: Count = Field(
+        default=10, description="Rounds for each task of a network, where no budget is given."
     )
-    rounds_per_task: int = Field(
-        default=10,
-        ge=1,
-        le=MOST,
-        description="Rounds for each task of a network, where no budget is given.",
-    )
-
-    @model_validator(mode="after")
-    def _known(self) -> NetworkChoice:
-        for name in self.schedulers:
-            if name not in SCHEDULERS.names():
-                near = did_you_mean(name, SCHEDULERS.names())
-                raise ValueError(f"no scheduler is called {name!r}: {near}")
-        return self
 
 
 class Scenario(Settings):
@@ -97,7 +96,7 @@ class Scenario(Settings):
     strategies: tuple[StrategyChoice, ...] = Field(alias="strategy", strict=False)
     budget: BudgetChoice = BudgetChoice()
     network: NetworkChoice | None = None
-    batch_size: int = Field(default=64, ge=1, le=MOST)
+    batch_size: Count = 64
     seeds: int = Field(
         default=5, ge=1, le=10_000, description="Seeds 0 to n - 1; paired across strategies."
     )
@@ -135,17 +134,13 @@ class Scenario(Settings):
 
     def fingerprint(self) -> str:
         """Hash of everything that the numbers depend on (not name and description)."""
-        content = self.model_dump_json(exclude={"name", "description"}, by_alias=True)
-        return content_id(content)
+        return content_id(self.model_dump_json(exclude={"name", "description"}, by_alias=True))
 
 
 def load_scenario(name_or_file: str | Path) -> Scenario:
     """Read a bundled scenario by name, or any by its path.
 
-    Raises
-    ------
-    RecipeError
-        When there is none, or it does not fit; says the field and what would be right.
+    Raises ``RecipeError`` when there is none, or where it does not fit: the field, the cure.
     """
     path = Path(name_or_file)
     if path.suffix != ".toml":

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,32 +15,44 @@ import numpy as np
 import orjson
 
 from toolkit import __version__
-from toolkit.atomic import write_atomically
+from toolkit.atomic import sweep, write_atomically
 from toolkit.errors import DatasetError
 from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
 from toolkit.records import content_id
-from toolkit.replay.execute.jobs import Job, run_jobs
-from toolkit.replay.execute.network_jobs import simulate_networks
-from toolkit.replay.execute.parts import Parts, write_results
-from toolkit.replay.forecast.forecast_jobs import forecast_scenario
+from toolkit.replay.execute.networks import simulate_networks
+from toolkit.replay.execute.task_run import replay_seeds, write_results, write_runs
+from toolkit.replay.execute.work import ReplayContext, Work, finish
+from toolkit.replay.forecast.forecast import forecast_scenario
 from toolkit.replay.record.models import ModelSet, load_models
 from toolkit.replay.record.readings import readings_of
 from toolkit.replay.record.table import RecordedTable, load_tables
 from toolkit.replay.scenario import Scenario, load_scenario, parse_scenario
-from toolkit.replay.statistics.statistics import Resamples
-from toolkit.replay.statistics.summary import (
-    Matrices,
-    comparison_rows,
-    curve_rows,
-    strategy_summary,
-    task_facts,
-    task_rows,
-)
+from toolkit.replay.statistics.summary import RunFigures, task_facts
+from toolkit.results import Result
 from toolkit.search import STRATEGIES
 
 SUMMARY_VERSION = 1
 CURVE_POINTS = 40
+
+
+@dataclass(frozen=True, repr=False)
+class SimulationSummary(Result):
+    """What a simulation found; ``docs/reference/replay-figures.md`` says every key."""
+
+    schema: int
+    scenario: dict[str, Any]
+    seeds: int
+    strategies: dict[str, dict[str, Any]]
+    tasks: dict[str, dict[str, Any]]
+    per_task: list[dict[str, Any]]
+    comparisons: dict[str, Any]
+    curves: dict[str, dict[str, Any]]
+    dataset: dict[str, str]
+    models: dict[str, str]
+    left_out: list[dict[str, str]]
+    network: dict[str, Any] | None = None
+    forecast: dict[str, Any] | None = None
 
 
 @one_writer
@@ -51,7 +66,7 @@ def simulate(
     out: str | Path | None = None,
     forecast_draws: int = 0,
     progress: Progress = SILENT,
-) -> dict[str, Any]:
+) -> SimulationSummary:
     """Replay a scenario and return its summary.
 
     Parameters
@@ -72,7 +87,7 @@ def simulate(
         was interrupted goes on where it stopped.
     forecast_draws
         Also forecast what one run on the device will show, in so many posterior draws
-        (``toolkit.replay.forecast.forecast_jobs``): ``summary["forecast"]``.
+        (``toolkit.replay.forecast``): the summary's ``forecast``.
 
     Raises
     ------
@@ -91,48 +106,72 @@ def simulate(
         scenario = load_scenario(scenario)
     if seeds is not None:
         scenario = parse_scenario({**scenario.model_dump(by_alias=True), "seeds": seeds})
-    folders = [] if isinstance(models, ModelSet) else [Path(m) for m in models]
-    model_set = models if isinstance(models, ModelSet) else load_models(folders)
-    kept, left_out = _usable(scenario, model_set)
+    if not isinstance(models, ModelSet):
+        models = load_models([Path(folder) for folder in models])
+    kept, left_out = _usable(scenario, models)
     scenario = scenario.model_copy(update={"strategies": tuple(kept)})
     tables = _choose(load_tables(dataset, scenario.tasks.ids or None, cost=scenario.cost), scenario)
-    key = content_id(
-        __version__, scenario.fingerprint(), dataset.fingerprint(), model_set.fingerprint
-    )
-    grids = _grids(tables, scenario)
+    key = content_id(__version__, scenario.fingerprint(), dataset.fingerprint(), models.fingerprint)
     # What cannot be forecast is said before anything is replayed.
     readings = readings_of(tables) if forecast_draws else {}
+    grids, labels = _grids(tables, scenario), scenario.labels
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory())) if out is None else Path(out)
-        parts = stack.enter_context(Parts(folder, key))
-        jobs = [Job(table, grids) for table in tables.values()]
-        run_jobs(jobs, scenario, folders or model_set, workers, parts, progress)
-        rows = {(t, label): parts.metrics(t, label) for t in tables for label in scenario.labels}
-        summary = _summarise(rows, tables, scenario, grids)
-        summary["dataset"] = {"fingerprint": dataset.fingerprint()}
-        summary["models"] = {"fingerprint": model_set.fingerprint}
-        summary["left_out"] = left_out
+        # What was made with other settings is never mixed in.
+        parts = folder / "parts" / key
+        parts.mkdir(parents=True, exist_ok=True)
+        # A failure ends the other processes in the middle of their files.
+        stack.callback(sweep, parts)
+        context = ReplayContext(scenario, models, parts)
+        works = [
+            Work(
+                names=[("runs", task_id, label) for label in labels],
+                size=len(table),
+                make=partial(replay_seeds, table, grids),
+            )
+            for task_id, table in tables.items()
+        ]
+        found = finish("replaying", works, context, progress, workers)
+        rows = {(task_id, label): runs for (_, task_id, label), runs in found.items()}
+        network = forecast = None
         if scenario.network is not None:
-            summary["network"] = simulate_networks(
-                dataset, tables, scenario, folders or model_set, parts, progress, workers
-            )
+            whole = replace(context, tables=tables)
+            network = simulate_networks(dataset, scenario.network, whole, progress, workers)
         if forecast_draws:
-            summary["forecast"] = forecast_scenario(
-                tables,
-                readings,
-                scenario,
-                folders or model_set,
-                forecast_draws,
-                parts,
-                progress,
-                workers,
+            forecast = forecast_scenario(
+                tables, readings, forecast_draws, context, progress, workers
             )
+        figures = RunFigures(rows, list(tables), scenario)
+        summary = SimulationSummary(
+            schema=SUMMARY_VERSION,
+            scenario=scenario.model_dump(mode="json", by_alias=True),
+            seeds=scenario.seeds,
+            strategies={label: figures.strategy(label) for label in labels},
+            tasks={task_id: task_facts(table) for task_id, table in tables.items()},
+            per_task=figures.per_task(),
+            comparisons=figures.comparisons(),
+            curves={
+                unit: {
+                    "grid": grid,
+                    "strategies": {x: figures.curve(unit, len(grid), x) for x in labels},
+                }
+                for unit, grid in grids.items()
+            },
+            dataset={"fingerprint": dataset.fingerprint()},
+            models={"fingerprint": models.fingerprint},
+            left_out=left_out,
+            network=network,
+            forecast=forecast,
+        )
         if out is not None:
-            parts.assemble(list(rows), folder / "runs.parquet")
-            write_results(rows, scenario, folder / "results.parquet")
-            content = orjson.dumps(summary, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS)
+            files = [context.path(name, ".parquet") for name in found]
+            write_runs(files, folder / "runs.parquet")
+            write_results(rows, scenario.name, folder / "results.parquet")
+            content = orjson.dumps(
+                summary.to_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
+            )
             write_atomically(folder / "summary.json", content)
-            parts.remove()
+            shutil.rmtree(parts.parent, ignore_errors=True)
     return summary
 
 
@@ -141,16 +180,10 @@ def _usable(scenario: Scenario, models: ModelSet) -> tuple[list[Any], list[dict[
     kept, left_out = [], []
     for choice in scenario.strategies:
         plugin = STRATEGIES.get(choice.name)
-        needs = [
-            kind
-            for kind, needed, model in (
-                ("throughput", plugin.needs_scorer, models.throughput),
-                ("mutation", plugin.needs_direction_scorer, models.mutation),
-            )
-            if needed and model is None
-        ]
-        if needs:
-            reason = f"needs a {needs[0]} model: run 'toolkit train {needs[0]}'"
+        needs = {"throughput": plugin.needs_scorer, "mutation": plugin.needs_direction_scorer}
+        absent = [kind for kind in needs if needs[kind] and getattr(models, kind) is None]
+        if absent:
+            reason = f"needs a {absent[0]} model: run 'toolkit train {absent[0]}'"
             left_out.append({"strategy": choice.label, "reason": reason})
         else:
             kept.append(choice)
@@ -161,46 +194,35 @@ def _usable(scenario: Scenario, models: ModelSet) -> tuple[list[Any], list[dict[
     return kept, left_out
 
 
-def _choose(tables: dict[str, RecordedTable], scenario: Scenario) -> dict[str, RecordedTable]:
-    """Keep the tasks that the scenario asks for."""
-    choice = scenario.tasks
-    good = {task_id: int(np.isfinite(t.value_s).sum()) for task_id, t in tables.items()}
-    kept = [
-        task_id
-        for task_id, table in tables.items()
-        if good[task_id] >= choice.minimum_candidates
-        and (table.enumerated or not choice.enumerated_only)
-    ]
-    if choice.largest is not None:
-        kept = sorted(kept, key=lambda task_id: (-good[task_id], task_id))[: choice.largest]
-    if not kept:
-        raise _none_fits(tables, good, scenario)
-    return {task_id: tables[task_id] for task_id in sorted(kept)}
-
-
-def _none_fits(
-    tables: Mapping[str, RecordedTable], good: Mapping[str, int], scenario: Scenario
-) -> DatasetError:
-    """Say why no task fits; ``good`` counts each task's good candidates."""
+def _choose(tables: Mapping[str, RecordedTable], scenario: Scenario) -> dict[str, RecordedTable]:
+    """Keep the tasks that the scenario asks for; raise ``DatasetError`` where there is none."""
     choice = scenario.tasks
     if not tables:
         which = "that the scenario names " if choice.ids else ""
-        return DatasetError(
+        raise DatasetError(
             f"no task {which}has a measurement that succeeded: there is nothing to replay",
             cure="see 'toolkit describe'",
         )
     none = f"none of {len(tables)} tasks fits scenario {scenario.name!r}"
-    fitting = {t: n for t, n in good.items() if tables[t].enumerated or not choice.enumerated_only}
-    if not fitting:
-        return DatasetError(
+    good = {
+        task_id: int(np.isfinite(table.value_s).sum())
+        for task_id, table in tables.items()
+        if table.enumerated or not choice.enumerated_only
+    }
+    if not good:
+        raise DatasetError(
             f"{none}: it replays spaces that were measured completely, and none was",
             cure="take another scenario, or drop tasks.enumerated_only in a scenario file",
         )
-    return DatasetError(
-        f"{none}: the largest has {max(fitting.values())} good candidates, "
-        f"{choice.minimum_candidates} are asked for",
-        cure="lower tasks.minimum_candidates in a scenario file",
-    )
+    kept = [task_id for task_id, count in good.items() if count >= choice.minimum_candidates]
+    if not kept:
+        raise DatasetError(
+            f"{none}: the largest has {max(good.values())} good candidates, "
+            f"{choice.minimum_candidates} are asked for",
+            cure="lower tasks.minimum_candidates in a scenario file",
+        )
+    largest = sorted(kept, key=lambda task_id: (-good[task_id], task_id))[: choice.largest]
+    return {task_id: tables[task_id] for task_id in sorted(largest)}
 
 
 def _grids(tables: Mapping[str, RecordedTable], scenario: Scenario) -> dict[str, list[float]]:
@@ -213,27 +235,3 @@ def _grids(tables: Mapping[str, RecordedTable], scenario: Scenario) -> dict[str,
         longest = min(longest, scenario.budget.seconds)
     seconds = np.geomspace(max(shortest, longest / 1e5), longest, CURVE_POINTS)
     return {"evaluations": evaluations.tolist(), "seconds": [float(f"{s:.6g}") for s in seconds]}
-
-
-def _summarise(
-    rows: Mapping[tuple[str, str], list[dict[str, Any]]],
-    tables: Mapping[str, RecordedTable],
-    scenario: Scenario,
-    grids: Mapping[str, Sequence[float]],
-) -> dict[str, Any]:
-    """Put the summary together; see ``docs/reference/replay-figures.md`` for every key."""
-    matrices = Matrices(rows, list(tables), scenario.seeds)
-    resamples = Resamples.draw(len(tables), scenario.seeds, scenario.resamples)
-    labels = scenario.labels
-    return {
-        "schema": SUMMARY_VERSION,
-        "scenario": scenario.model_dump(mode="json", by_alias=True),
-        "seeds": scenario.seeds,
-        "strategies": {
-            label: strategy_summary(matrices, label, resamples, scenario) for label in labels
-        },
-        "tasks": {task_id: task_facts(table) for task_id, table in tables.items()},
-        "per_task": task_rows(matrices, labels),
-        "comparisons": comparison_rows(matrices, labels, resamples, scenario),
-        "curves": curve_rows(matrices, labels, grids, resamples, scenario),
-    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -95,7 +96,7 @@ def simulate(
     err.print(f"written to {folder}", highlight=False)
 
 
-def print_table(summary: dict[str, Any]) -> None:
+def print_table(summary: Mapping[str, Any]) -> None:
     """Draw one row a strategy: evaluations and seconds to within 1 %, share reached, coverage."""
     from rich.table import Table
 

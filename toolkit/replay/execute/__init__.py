@@ -1,4 +1,1 @@
-"""Pieces of work, in any process.
-
-Imports ``replay.record`` and ``replay.statistics``.
-"""
+"""Work in any process. Imports ``replay.record`` and ``replay.statistics``."""

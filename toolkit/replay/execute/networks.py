@@ -6,28 +6,54 @@ The objective is the weighted sum of the tasks' best latencies, in recorded valu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolkit.datasets.read.labels import network_weights, source_labels
+from toolkit.progress import Progress
 from toolkit.records import content_id
-from toolkit.replay.execute.task_run import generator
-from toolkit.replay.record.models import ModelSet
+from toolkit.replay.execute.task_run import strategy_of
+from toolkit.replay.execute.work import Name, ReplayContext, Work, finish
 from toolkit.replay.record.oracle import RecordedOracle
-from toolkit.replay.record.space import RecordedSpace
-from toolkit.replay.record.table import RecordedTable
-from toolkit.replay.scenario import Scenario
+from toolkit.replay.scenario import NetworkChoice, Scenario
 from toolkit.replay.statistics.metrics import NAMES, THRESHOLDS
-from toolkit.search import STRATEGIES
-from toolkit.search.base import DirectionScorer, Scorer
+from toolkit.replay.statistics.statistics import Resamples, figure, mean, median
 from toolkit.search.network import NetworkRun, NetworkTask, run_network
 from toolkit.search.runner import Budget, SimulatedClock
 from toolkit.search.schedulers import SCHEDULERS
 
-FloatArray = NDArray[np.float64]
-Guided = tuple[RecordedSpace, Scorer | None, DirectionScorer | None]
+
+def simulate_networks(
+    dataset: Any,
+    network: NetworkChoice,
+    context: ReplayContext,
+    progress: Progress,
+    workers: int = 1,
+) -> dict[str, Any]:
+    """Replay every network with every scheduler; see ``docs/explanation/replay.md``."""
+    networks = find_networks(dataset, list(context.tables), network.by)
+    works = [
+        Work(
+            names=[("network", str(seed), name, scheduler)],
+            size=len(weights),
+            make=partial(_network_row, network, weights),
+        )
+        for name, weights in networks.items()
+        for scheduler in network.schedulers
+        for seed in range(context.scenario.seeds)
+    ]
+    rows = list(finish("scheduling", works, context, progress, workers).values())
+    return {
+        "networks": {name: {"tasks": weights} for name, weights in networks.items()},
+        "schedulers": {
+            scheduler: _summarise(scheduler, rows, len(networks), context.scenario)
+            for scheduler in network.schedulers
+        },
+        "runs": rows,
+    }
 
 
 def find_networks(dataset: Any, tasks: Sequence[str], label: str) -> dict[str, dict[str, float]]:
@@ -43,104 +69,83 @@ def find_networks(dataset: Any, tasks: Sequence[str], label: str) -> dict[str, d
     return found or {"all tasks": dict.fromkeys(sorted(wanted), 1.0)}
 
 
-class _Valued(RecordedOracle):
-    """A recorded oracle whose measurements are kept apart from the values they are judged by."""
-
-    def best_value(self) -> float:
-        """Lowest recorded value among what was measured successfully, infinite for none."""
-        occasions = np.array(self.occasions, dtype=np.int64)
-        ok = occasions[np.isfinite(self.table.latency_s[occasions])]
-        owners = np.searchsorted(self.table.offsets, ok, side="right") - 1
-        return float(self.table.value_s[owners].min()) if len(owners) else float("inf")
-
-
-class NetworkBench:
-    """Tables and models, and what is made of them once for all runs: spaces and scorers."""
-
-    def __init__(self, tables: Mapping[str, RecordedTable], models: ModelSet) -> None:
-        self.tables = tables
-        self._models = models
-        self._made: dict[str, Guided] = {}
-
-    def of(self, task_id: str) -> Guided:
-        """Return the space of a task with the models that guide a search of it."""
-        if task_id not in self._made:
-            space = RecordedSpace(self.tables[task_id])
-            self._made[task_id] = (
-                space,
-                self._models.scorer(space),
-                self._models.direction_scorer(space),
-            )
-        return self._made[task_id]
-
-
 def replay_network(
-    bench: NetworkBench, weights: Mapping[str, float], scheduler: str, scenario: Scenario, seed: int
-) -> tuple[NetworkRun, FloatArray]:
+    network: NetworkChoice,
+    weights: Mapping[str, float],
+    context: ReplayContext,
+    scheduler: str,
+    seed: int,
+) -> tuple[NetworkRun, list[float]]:
     """Replay one network; return the run and its objective in recorded values after each round."""
-    assert scenario.network is not None
-    choice, network = scenario.strategies[0], scenario.network
-    tasks, oracles = [], []
-    for task_id, weight in weights.items():
-        space, scorer, direction_scorer = bench.of(task_id)
-        plugin: Any = STRATEGIES.get(choice.name)
-        strategy = plugin(
-            space,
-            choice.options,
-            generator(seed, task_id, choice.label),
-            scorer=scorer,
-            direction_scorer=direction_scorer,
-        )
-        oracle = _Valued(space, seed=seed, missing=scenario.missing)
-        oracles.append(oracle)
-        tasks.append(NetworkTask(strategy, oracle, weight, space.task.workload))
-    made = SCHEDULERS.get(scheduler)(
-        network.options.get(scheduler),
-        np.random.default_rng([seed, int(content_id("scheduler", scheduler, *weights), 16)]),
-    )
+    scenario = context.scenario
+    oracles, tasks = [], []
+    for space, guides in context.guided(*map(context.tables.__getitem__, weights)):
+        strategy = strategy_of(space, scenario.strategies[0], seed, **guides)
+        oracles.append(RecordedOracle(space, seed=seed, missing=scenario.missing))
+        weight = weights[space.task.task_id]
+        tasks.append(NetworkTask(strategy, oracles[-1], weight, space.task.workload))
     evaluations = scenario.budget.evaluations
     if evaluations is None and scenario.budget.seconds is None:
         evaluations = network.rounds_per_task * network.round_size * len(tasks)
-    values: list[float] = []
-
-    class Watching:
-        """Asks the scheduler, and writes the objective down before each of its rounds."""
-
-        name = scheduler
-
-        def choose(self, progress: Any) -> int:
-            values.append(objective())
-            return int(made.choose(progress))
-
-    def objective() -> float:
-        return sum(t.weight * o.best_value() for t, o in zip(tasks, oracles, strict=True))
-
+    key = int(content_id("scheduler", scheduler, *weights), 16)
     run = run_network(
         tasks,
-        Watching(),
+        SCHEDULERS.get(scheduler)(
+            network.options.get(scheduler), np.random.default_rng([seed, key])
+        ),
         Budget(evaluations, scenario.budget.seconds),
         round_size=network.round_size,
         clock=SimulatedClock(scenario.measuring_workers),
         count_strategy_time=scenario.count_strategy_time,
     )
-    return run, np.array([*values[1:], objective()])
+    paid = [oracle.table.occasion_value_s[oracle.occasions] for oracle in oracles]
+    values = [iter(np.nan_to_num(seconds, nan=np.inf).tolist()) for seconds in paid]
+    best = [np.inf] * len(tasks)
+    objective = []
+    for chosen, measured in zip(run.chosen, np.diff(run.evaluations, prepend=0), strict=True):
+        best[chosen] = min([best[chosen], *islice(values[chosen], int(measured))])
+        objective.append(sum(w * value for w, value in zip(weights.values(), best, strict=True)))
+    return run, objective
 
 
-def network_metrics(run: NetworkRun, objective: FloatArray, best: float) -> dict[str, Any]:
+def _network_row(
+    network: NetworkChoice, weights: Mapping[str, float], context: ReplayContext, name: Name
+) -> dict[str, Any]:
     """Compute what one run achieved; ``None`` where it did not get there."""
+    _, seed, network_name, scheduler = name
+    run, objective = replay_network(network, weights, context, scheduler, int(seed))
+    best = sum(w * float(context.tables[t].best_s or np.inf) for t, w in weights.items())
     out: dict[str, Any] = {
-        "evaluations": run.evaluations[-1] if run.evaluations else 0,
-        "seconds": run.clock_s[-1] if run.clock_s else 0.0,
-        "objective_s": float(objective[-1]) if np.isfinite(objective[-1]) else None,
+        "network": network_name,
+        "scheduler": scheduler,
+        "seed": int(seed),
+        "evaluations": run.evaluations[-1],
+        "seconds": run.clock_s[-1],
+        "objective_s": objective[-1] if np.isfinite(objective[-1]) else None,
         "best_recorded_s": best,
     }
-    for share, name in zip(THRESHOLDS, NAMES, strict=True):
-        hits = np.flatnonzero(objective <= best * (1 + share))
-        at = int(hits[0]) if len(hits) else None
-        out[f"evaluations_to_{name}"] = None if at is None else run.evaluations[at]
-        out[f"seconds_to_{name}"] = None if at is None else run.clock_s[at]
+    for share, goal in zip(THRESHOLDS, NAMES, strict=True):
+        at = next((i for i, value in enumerate(objective) if value <= best * (1 + share)), None)
+        out[f"evaluations_to_{goal}"] = None if at is None else run.evaluations[at]
+        out[f"seconds_to_{goal}"] = None if at is None else run.clock_s[at]
     out["curve"] = {
         "evaluations": run.evaluations,
-        "relative": [float(best / o) if np.isfinite(o) else 0.0 for o in objective],
+        "relative": [best / value for value in objective],
     }
+    return out
+
+
+def _summarise(
+    scheduler: str, rows: Sequence[Mapping[str, Any]], networks: int, scenario: Scenario
+) -> dict[str, Any]:
+    resamples = Resamples.draw(networks, scenario.seeds, scenario.resamples)
+    mine = [row for row in rows if row["scheduler"] == scheduler]
+    out: dict[str, Any] = {"scheduler": scheduler}
+    for goal in NAMES:
+        for unit in ("evaluations", "seconds"):
+            key = f"{unit}_to_{goal}"
+            reached = [np.inf if row[key] is None else row[key] for row in mine]
+            values = np.array(reached, dtype=np.float64).reshape(networks, scenario.seeds)
+            out |= figure(f"median_{key}", values, median, resamples, scenario.confidence)
+        out[f"reached_share_{goal}"] = float(mean(np.isfinite(values).astype(np.float64).ravel()))
     return out

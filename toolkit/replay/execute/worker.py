@@ -1,33 +1,25 @@
-"""A working process of ``replay.execute.processes``: started with the number of its pipe."""
+"""A process of ``replay.execute.work``, started with the number of its pipe."""
 
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
 
 def serve(pipe: Connection[Any, Any]) -> None:
-    """Answer until the other side is gone."""
+    """Ask for work (``None``), and answer with the name of each piece that is done."""
     sys.path[:] = [folder for folder in pipe.recv() if folder]
-    start, arguments = pipe.recv()
-    failed: Exception | None = None
     try:
-        start(*arguments)
+        context = pipe.recv()
+        while True:
+            pipe.send(None)
+            for name in pipe.recv().do(context):
+                pipe.send(name)
     except Exception as error:
-        failed = error
-    while True:
-        try:
-            work, item = pipe.recv()
-        except EOFError:
-            return
-        if failed is not None:
-            pipe.send((None, failed))
-            continue
-        try:
-            pipe.send((work(*item), None))
-        except Exception as error:
-            pipe.send((None, error))
+        with suppress(OSError):  # the other side may be gone, which ends the work
+            pipe.send(error)
 
 
 if __name__ == "__main__":

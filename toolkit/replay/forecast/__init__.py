@@ -1,4 +1,1 @@
-"""What the device will show.
-
-Imports ``replay.execute``.
-"""
+"""What the device will show. Imports ``replay.execute``."""

@@ -8,37 +8,43 @@ is a measurement (honesty rule 1): it forecasts, and is never among the results 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from toolkit.progress import Progress
 from toolkit.records import Candidate, Trial, TrialState, content_id
 from toolkit.replay.execute.task_run import run_over, strategy_of
+from toolkit.replay.execute.work import Name, ReplayContext, Work, finish
+from toolkit.replay.record.models import StrategyModels
 from toolkit.replay.record.oracle import Missing, RecordedOracle
 from toolkit.replay.record.readings import PosteriorDraw, Readings
 from toolkit.replay.record.space import RecordedSpace
+from toolkit.replay.record.table import FloatArray, RecordedTable
 from toolkit.replay.scenario import Scenario, StrategyChoice
-from toolkit.search.base import DirectionScorer, Scorer
 
-FloatArray = NDArray[np.float64]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 # Draws take their seeds from here on, so that no run shares one with a replay.
 FIRST_SEED = 1_000_000
+
+NOMINAL = 0.90
+"""What the intervals promise; how often they held is in ``docs/results/forecasts.md``."""
+
+LEVELS = 20
+"""Levels of the machine that each draw is looked at with: they cost no run."""
 
 
 class ForecastOracle(RecordedOracle):
     """A record whose good readings are new ones of one draw; failures stay as recorded.
 
-    Parameters
-    ----------
-    draw
-        Latencies of the space's candidates, and the noise of readings: a run meets a stretch of
-        it that begins anywhere.
-    pace
-        Readings that the record took in the time of one evaluation; the noise of each holds
-        until the next one.
+    A run meets a stretch of the draw's noise that begins anywhere. ``pace``: readings that the
+    record took in the time of one evaluation; the noise of each holds until the next one.
     """
 
     def __init__(
@@ -53,7 +59,6 @@ class ForecastOracle(RecordedOracle):
         super().__init__(space, seed=seed, missing=missing)
         self._posterior = draw
         self._pace = pace
-        self._owner = np.repeat(np.arange(len(space.table)), space.table.occasions)
         key = int(content_id("readings", space.task.task_id), 16)
         self._begin = np.random.default_rng([seed, key]).random() * len(draw.noise)
 
@@ -61,17 +66,13 @@ class ForecastOracle(RecordedOracle):
         """Return a fresh reading of each recorded candidate, in order; the others have none."""
         before = len(self.occasions)
         trials = super().measure(candidates)
-        numbers = self.numbers(np.array(self.occasions[before:], dtype=np.int64))
+        numbers = self.table.owner[self.occasions[before:]]
         places = self._begin + self._pace * np.arange(before, len(self.occasions))
         seconds = self._posterior.read(numbers, places.astype(np.int64)).tolist()
         return [
             replace(trial, run_times_s=(value,)) if trial.state is TrialState.OK else trial
             for trial, value in zip(trials, seconds, strict=True)
         ]
-
-    def numbers(self, occasions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Candidates, by number, of these occasions."""
-        return self._owner[occasions]
 
 
 def forecast(
@@ -83,8 +84,7 @@ def forecast(
     draws: int,
     runs: int,
     pace: float = 1.0,
-    scorer: Scorer | None = None,
-    direction_scorer: DirectionScorer | None = None,
+    **guides: Unpack[StrategyModels],
 ) -> list[list[FloatArray]]:
     """Run a strategy several times in each of many draws, each time for the scenario's budget.
 
@@ -93,12 +93,9 @@ def forecast(
     evaluation takes another time than a reading of the record took, ``pace`` is the ratio: a run
     that is over sooner meets less change.
 
-    Returns
-    -------
-    list
-        For each draw and run ``(2, evaluations)``: the latencies in seconds that the run saw, and
-        the latencies that those candidates have in the draw over the least of any candidate (1:
-        the best there is); NaN for a failure.
+    Returned is for each draw and run ``(2, evaluations)``: the latencies in seconds that the run
+    saw, and the latencies that those candidates have in the draw over the least of any candidate
+    (1: the best there is); NaN for a failure.
     """
     # The best recorded candidate need not be the best in a draw: no run ends there.
     whole = scenario.model_copy(update={"stop_at_best": False})
@@ -110,14 +107,12 @@ def forecast(
         alike = []
         for one in range(runs):
             seed = FIRST_SEED + number * runs + one
-            strategy = strategy_of(
-                space, choice, seed, scorer=scorer, direction_scorer=direction_scorer
-            )
+            strategy = strategy_of(space, choice, seed, **guides)
             oracle = ForecastOracle(space, draw, seed=seed, missing=scenario.missing, pace=pace)
             done = run_over(oracle, strategy, choice, whole, seed)
             seen = np.array([np.nan if t.latency_s is None else t.latency_s for t in done.trials])
-            numbers = oracle.numbers(np.array(oracle.occasions, dtype=np.int64))
-            alike.append(np.array([seen, np.where(np.isnan(seen), np.nan, slower[numbers])]))
+            behind = slower[space.table.owner[oracle.occasions]]
+            alike.append(np.array([seen, np.where(np.isnan(seen), np.nan, behind)]))
         found.append(alike)
     return found
 
@@ -125,14 +120,9 @@ def forecast(
 def seen_scores(latencies: FloatArray, best_s: float, budget: int) -> tuple[float, float, float]:
     """Scores of one run from the latencies in seconds that it saw, in order; NaN for a failure.
 
-    Returns
-    -------
-    tuple
-        Area under the curve: mean over the budget's evaluations of the record's best over the best
-        seen so far (0 before the first success, higher is better; ``area_under_curve`` of
-        ``replay.statistics.metrics``, of seen latencies). The logarithm of that ratio at the end.
-        Evaluations until a latency within 10 % of the record's best was seen; the budget where
-        none was.
+    Area under the curve: mean over the budget's evaluations of the record's best over the best seen
+    so far (0 before the first success, higher is better). The logarithm of that ratio at the end.
+    Evaluations until a latency within 10 % of the record's best was seen, or the budget.
     """
     curve = np.nan_to_num(best_s / np.fmin.accumulate(latencies), nan=0.0)[:budget]
     last = curve[-1] if len(curve) else 0.0
@@ -151,3 +141,91 @@ def chosen_share(run: FloatArray) -> float:
     """
     seen, slower = run
     return float(1.0 / slower[np.nanargmin(seen)]) if np.isfinite(seen).any() else 0.0
+
+
+def forecast_scenario(
+    tables: Mapping[str, RecordedTable],
+    readings: Mapping[str, Readings],
+    draws: int,
+    context: ReplayContext,
+    progress: Progress,
+    workers: int = 1,
+) -> dict[str, Any]:
+    """Forecast one run of every strategy on every task whose noise is known.
+
+    In ``strategies`` (mean over the tasks), ``per_task`` and ``pairs`` every figure has the
+    interval in which ``nominal`` of the draws lie. ``auc`` is the mean over the budget's
+    evaluations of best recorded over best seen, ``final`` that ratio at the end (above 1 where a
+    run will see a faster reading than the record's best value), ``chosen`` what the program that it
+    would choose is worth once the luck of that reading is gone (1: the best there is; 1 minus it
+    is the simple regret, in throughput). ``left_out``: tasks whose noise is not known.
+    """
+    labels = context.scenario.labels
+    works = [
+        Work(
+            names=[(f"forecast {draws}", task_id, label)],
+            size=len(tables[task_id]),
+            make=partial(_scores, tables[task_id], one, draws),
+        )
+        for task_id, one in readings.items()
+        for label in labels
+    ]
+    kept = finish("forecasting", works, context, progress, workers)
+    found = {name[1:]: np.array(rows) for name, rows in kept.items()}
+    means = {label: np.mean([found[task, label] for task in readings], axis=0) for label in labels}
+    return {
+        "draws": draws,
+        "nominal": NOMINAL,
+        "left_out": [task_id for task_id in tables if task_id not in readings],
+        "tasks": {
+            task_id: {"noise": one.noise, "level": one.level, "occasions": one.occasions}
+            for task_id, one in readings.items()
+        },
+        "strategies": {label: _figures(means[label]) for label in labels},
+        "per_task": [
+            {"task_id": task, "strategy": label, **_figures(found[task, label])}
+            for task in readings
+            for label in labels
+        ],
+        "pairs": [_pair(first, second, means) for first, second in combinations(labels, 2)],
+    }
+
+
+def _scores(
+    table: RecordedTable, readings: Readings, draws: int, context: ReplayContext, name: Name
+) -> list[list[float]]:
+    """Score a strategy in all draws with all levels: ``(draws * LEVELS, 3)``."""
+    scenario = context.scenario
+    ((space, guides),) = context.guided(table)
+    choice = scenario.strategies[scenario.labels.index(name[-1])]
+    drawn = forecast(space, readings, choice, scenario, draws=draws, runs=1, **guides)
+    # By the machine alone: strategies that are compared meet the same one, and on a day on
+    # which it is slower it is so for all of its tasks.
+    rng = np.random.default_rng(int(content_id("levels", table.task.machine or ""), 16))
+    levels = np.exp(readings.levels(rng, draws * LEVELS)).reshape(draws, LEVELS)
+    budget = scenario.budget.evaluations or len(table)
+    best_s = float(table.best_s or np.nan)
+    rows = []
+    for (run,), mine in zip(drawn, levels, strict=True):
+        chosen = chosen_share(run)
+        for level in mine:
+            auc, final, _ = seen_scores(run[0] * level, best_s, budget)
+            rows.append([round(score, 6) for score in (auc, final, chosen)])
+    return rows
+
+
+def _pair(first: str, second: str, means: Mapping[str, FloatArray]) -> dict[str, Any]:
+    difference = _figure("difference", (means[first] - means[second])[:, 0])
+    low, high = difference["difference_interval"]
+    return {"first": first, "second": second, **difference, "decided": not low <= 0 <= high}
+
+
+def _figures(scores: FloatArray) -> dict[str, Any]:
+    auc, final, chosen = scores.T
+    return _figure("auc", auc) | _figure("final", np.exp(final)) | _figure("chosen", chosen)
+
+
+def _figure(name: str, draws: FloatArray) -> dict[str, Any]:
+    """Median over the draws, and between which values the nominal share of them lies."""
+    low, middle, high = np.quantile(draws, [(1 - NOMINAL) / 2, 0.5, (1 + NOMINAL) / 2]).tolist()
+    return {name: middle, f"{name}_interval": [low, high]}

@@ -1,4 +1,1 @@
-"""A task's record as space and oracle, with its noise.
-
-Imports ``search``, ``training``, ``datasets``.
-"""
+"""A task's record and its noise. Imports ``search``, ``training``, ``datasets``."""

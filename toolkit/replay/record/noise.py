@@ -15,7 +15,7 @@ Approach to Indirect Estimation Problems", JRSS B 1990).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,17 +56,9 @@ _AT_ONCE = 10_000
 def latency_quantiles(readings: FloatArray) -> FloatArray:
     """Where each candidate's latency may lie, given its readings and those of all others.
 
-    Parameters
-    ----------
-    readings
-        ``(n, occasions)``: logarithms of seconds, freed of the machine's level; NaN for none. Some
-        candidates must have several.
-
-    Returns
-    -------
-    NDArray
-        ``(n, len(PROBABILITIES))``: quantiles of the posterior of each logarithm; NaN for a
-        candidate without readings.
+    ``readings``, ``(n, occasions)``, are logarithms of seconds, freed of the machine's level; NaN
+    for none. Some candidates must have several. Returned are quantiles of the posterior of each
+    logarithm, ``(n, len(PROBABILITIES))``; NaN for a candidate without readings.
     """
     out = np.full((len(readings), len(PROBABILITIES)), np.nan)
     known = np.isfinite(readings).any(axis=1)
@@ -104,22 +96,12 @@ class _Shapes:
 
 @dataclass(frozen=True)
 class _Grid:
-    """Points at which candidates' latencies are looked at, and the noise that each would mean.
+    """Points at which candidates' latencies are looked at, and the noise that each would mean."""
 
-    Attributes
-    ----------
-    points, widths
-        ``(n, p)``: logarithms, and how much of the line each stands for.
-    starts
-        ``(n,)``: first reading of each candidate.
-    place
-        ``(readings, p)``: where on ``AXIS`` the noise of each reading would be, in cells.
-    """
-
-    points: FloatArray
-    widths: FloatArray
-    starts: IntArray
-    place: FloatArray
+    points: FloatArray  # (n, p): logarithms
+    widths: FloatArray  # (n, p): how much of the line each stands for
+    starts: IntArray  # (n,): first reading of each candidate
+    place: FloatArray  # (readings, p): where on AXIS the noise of each would be, in cells
 
     @classmethod
     def around(cls, packed: FloatArray, scale: float) -> _Grid:
@@ -146,33 +128,34 @@ class _Grid:
         logs = np.add.reduceat(_at(shapes.noise, self.place), self.starts, axis=0)
         logs += _at(shapes.latency, (self.points - shapes.lowest) / shapes.step)
         weights = np.exp(logs - logs.max(axis=1, keepdims=True)) * self.widths
-        probability: FloatArray = weights / weights.sum(axis=1, keepdims=True)
-        return probability
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
     def quantiles(self, shapes: _Shapes) -> FloatArray:
+        """Quantiles of each posterior at ``PROBABILITIES``."""
         probability = self.posterior(shapes)
         below = np.cumsum(probability, axis=1) - probability / 2
         rows = zip(below, self.points, strict=True)
         return np.array([np.interp(PROBABILITIES, row, points) for row, points in rows])
 
 
+def _cells(place: FloatArray, cells: int) -> tuple[IntArray, FloatArray]:
+    """Cell before each place, and how far it lies towards the next."""
+    place = np.clip(place, 0, cells - 1.001)
+    cell = place.astype(np.int64)
+    return cell, place - cell
+
+
 def _at(values: FloatArray, place: FloatArray) -> FloatArray:
     """Look values up between cells."""
-    place = np.clip(place, 0, len(values) - 1.001)
-    cell = place.astype(np.int64)
-    between = place - cell
-    found: FloatArray = values[cell] * (1 - between) + values[cell + 1] * between
-    return found
+    cell, between = _cells(place, len(values))
+    return np.asarray(values[cell] * (1 - between) + values[cell + 1] * between)
 
 
 def _counted(place: FloatArray, weights: FloatArray, cells: int) -> FloatArray:
     """Weights that fall on each cell, shared between the two that a place lies between."""
-    place = np.clip(place, 0, cells - 1.001).ravel()
-    cell = place.astype(np.int64)
-    between = place - cell
-    counted: FloatArray = np.bincount(cell, weights.ravel() * (1 - between), cells).astype(float)
-    counted += np.bincount(cell + 1, weights.ravel() * between, cells)
-    return counted
+    cell, between = _cells(place.ravel(), cells)
+    before = np.bincount(cell, weights.ravel() * (1 - between), cells)
+    return np.asarray(before + np.bincount(cell + 1, weights.ravel() * between, cells))
 
 
 def _estimate(packed: FloatArray, scale: float) -> _Shapes:
@@ -183,38 +166,32 @@ def _estimate(packed: FloatArray, scale: float) -> _Shapes:
     wanted = max(2, int(len(ranked) * min(1.0, ENOUGH / np.isfinite(packed[ranked]).sum())))
     used = ranked[np.linspace(0, len(ranked) - 1, min(wanted, len(ranked))).astype(np.int64)]
     grid = _Grid.around(packed[used], scale)
+    readings = len(grid.place)
     lowest, highest = middles.min() - 20 * scale, middles.max() + 20 * scale
-    each = len(grid.place) / len(used)
     step = float(highest - lowest) / (_PRIOR_CELLS - 1)
-    owner = np.repeat(np.arange(len(used)), np.diff(np.r_[grid.starts, len(grid.place)]))
+    owner = np.repeat(np.arange(len(used)), np.diff(np.r_[grid.starts, readings]))
+
+    def smoothed(counted: FloatArray, width: float) -> FloatArray:
+        return np.asarray(gaussian_filter1d(counted, width, mode="constant", truncate=6))
 
     def latency(places: FloatArray, weights: FloatArray) -> FloatArray:
         counted = _counted((places - lowest) / step, weights, _PRIOR_CELLS)
         # Cells coarser than the kernel would be taken for structure.
-        width = max(LATENCY_WIDTH * scale / np.sqrt(each) / step, 3.0)
-        smooth = gaussian_filter1d(counted, width, mode="constant", truncate=6)
+        width = max(LATENCY_WIDTH * scale / np.sqrt(readings / len(used)) / step, 3.0)
+        smooth = smoothed(counted, width)
         # And one candidate anywhere.
-        logs: FloatArray = np.log(smooth / smooth.sum() * len(used) + 1 / _PRIOR_CELLS)
-        return logs
+        return np.asarray(np.log(smooth / smooth.sum() * len(used) + 1 / _PRIOR_CELLS))
 
     stretch = np.cosh(AXIS)
     assumed = (1 + (CORE * np.sinh(AXIS)) ** 2 / FREEDOM) ** (-(FREEDOM + 1) / 2) * stretch
     assumed /= assumed.sum()
-    width = NOISE_WIDTH * (TYPICAL / len(grid.place)) ** 0.2 / CELL
-    shapes = _Shapes(
-        np.log(assumed / stretch),
-        latency(middles[used], np.ones(len(used))),
-        float(lowest),
-        step,
-    )
+    width = NOISE_WIDTH * (TYPICAL / readings) ** 0.2 / CELL
+    start = latency(middles[used], np.ones(len(used)))
+    shapes = _Shapes(np.log(assumed / stretch), start, float(lowest), step)
     for _ in range(ROUNDS):
         probability = grid.posterior(shapes)
-        counted = _counted(grid.place, probability[owner], len(AXIS))
-        noise = gaussian_filter1d(counted, width, mode="constant", truncate=6) + ASSUMED * assumed
-        shapes = _Shapes(
-            np.log(noise / noise.sum() / stretch),
-            latency(grid.points, probability),
-            shapes.lowest,
-            step,
-        )
+        noise = smoothed(_counted(grid.place, probability[owner], len(AXIS)), width)
+        noise += ASSUMED * assumed
+        noise = np.log(noise / noise.sum() / stretch)
+        shapes = replace(shapes, noise=noise, latency=latency(grid.points, probability))
     return shapes

@@ -23,41 +23,27 @@ class RecordedOracle:
     The draws depend on the task and the seed alone, so that strategies that are compared under
     one seed meet the same luck (paired runs).
 
-    Parameters
-    ----------
-    space
-        The recorded space.
-    seed
-        Seed of the draws.
-    missing
-        What happens to candidates outside the record (honesty rule 2): ``skip`` (no trial, counted
-        by the runner), ``error``, or ``nearest`` (the recorded candidate of the same sketch with
-        the fewest other decisions answers; such answers are counted in ``substituted``).
+    Candidates outside the record (honesty rule 2) have no trial (``missing="skip"``; the runner
+    counts them), are an ``error``, or the recorded candidate of the same sketch with the fewest
+    other decisions answers (``nearest``; such answers are counted in ``substituted``).
 
-    Attributes
-    ----------
-    occasions
-        The occasions that were paid for, in order: what the metrics are computed from.
-    missed_at
-        For each miss how many occasions had been paid for before it.
+    ``occasions`` are those that were paid for, in order: what the metrics are computed from;
+    ``missed_at`` says for each miss how many occasions had been paid for before it.
     """
 
     def __init__(self, space: RecordedSpace, *, seed: int = 0, missing: Missing = "skip") -> None:
         self.space = space
-        self.table = space.table
+        self.table = table = space.table
         self.missing = missing
         self.occasions: list[int] = []
         self.missed_at: list[int] = []
         self.substituted = 0
-        table = self.table
-        self._noisy = table.noisy
+        self._trials, self._noisy = table.trials, table.noisy
         if self._noisy:
             key = int(content_id("occasions", table.task.task_id), 16)
             rng = np.random.default_rng([seed, key])
-            self._count = table.occasions
+            self._start, self._count = table.offsets[:-1], table.occasions
             self._turn = (rng.random(len(table)) * self._count).astype(np.int64)
-            self._start = table.offsets[:-1]
-        self._trials = table.trials
 
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
         """Return one recorded trial a candidate, in order; unrecorded ones have none (``skip``)."""
@@ -102,9 +88,8 @@ class RecordedOracle:
             if nearest is None:
                 self.missed_at.append(len(self.occasions))
                 continue
-            (occasion,) = self._draw([nearest])
-            self.occasions.append(occasion)
-            trial = self._trials[occasion]
+            self.occasions += self._draw([nearest])
+            trial = self._trials[self.occasions[-1]]
             if i < 0:
                 self.substituted += 1
                 trial = replace(trial, candidate=candidate)
@@ -113,18 +98,17 @@ class RecordedOracle:
 
     def _nearest(self, candidate: Candidate) -> int | None:
         """Fewest differing knobs first, then the least difference of logarithms; recorded order."""
-        for s, sketch in enumerate(self.table.sketches):
-            if sketch.sketch_id != candidate.sketch_id:
-                continue
-            rows = np.flatnonzero(self.table.sketch_of == s)
-            recorded = self.table.decisions[s]
-            wanted = np.array(candidate.decisions, dtype=np.int64)
-            differing = np.zeros(len(rows))
-            distance = np.zeros(len(rows))
-            for knob in sketch.knobs:
-                have, want = recorded[:, knob.free], wanted[knob.free]
-                differing += (have != want).any(axis=1)
-                logs = np.log2(np.maximum(have, 1)) - np.log2(np.maximum(want, 1))
-                distance += np.abs(logs).sum(axis=1)
-            return int(rows[np.lexsort((distance, differing))[0]])
-        return None
+        ids = [sketch.sketch_id for sketch in self.table.sketches]
+        if candidate.sketch_id not in ids:
+            return None
+        number = ids.index(candidate.sketch_id)
+        recorded = self.table.decisions[number]
+        wanted = np.array(candidate.decisions, dtype=np.int64)
+        differing, distance = np.zeros((2, len(recorded)))
+        for knob in self.table.sketches[number].knobs:
+            have, want = recorded[:, knob.free], wanted[knob.free]
+            differing += (have != want).any(axis=1)
+            logs = np.log2(np.maximum(have, 1)) - np.log2(np.maximum(want, 1))
+            distance += np.abs(logs).sum(axis=1)
+        row = np.lexsort((distance, differing))[0]
+        return int(np.flatnonzero(self.table.sketch_of == number)[row])

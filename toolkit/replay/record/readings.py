@@ -6,14 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolkit.errors import DatasetError
 from toolkit.replay.record.noise import PROBABILITIES, latency_quantiles
-from toolkit.replay.record.table import RecordedTable
-
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
+from toolkit.replay.record.table import FloatArray, IntArray, RecordedTable
 
 # Of levels and candidates' middles in turn; three or four do.
 _POLISHES = 5
@@ -26,28 +22,18 @@ PRIOR_LEVEL, PRIOR_FREEDOM = 0.05, 2
 
 @dataclass(frozen=True)
 class PosteriorDraw:
-    """One posterior draw: latencies that all candidates may have, given what was recorded.
+    """One posterior draw: latencies that all candidates may have, given what was recorded."""
 
-    Attributes
-    ----------
-    log_latency
-        ``(n,)``: logarithm of seconds; NaN where no reading ever succeeded.
-    noise
-        Logarithms by which readings differ from it, one after the other.
-    """
-
-    log_latency: FloatArray
-    noise: FloatArray
+    log_latency: FloatArray  # (n,): of seconds; NaN where no reading ever succeeded
+    noise: FloatArray  # logarithms by which readings differ from it, one after the other
 
     def read(self, numbers: IntArray, places: IntArray) -> FloatArray:
         """Return a reading in seconds of each candidate, given by number.
 
-        ``places`` say where in the noise each is taken, ``(len(numbers),)``; after its end it
-        begins anew.
+        ``places`` say where in the noise each is taken; after its end it begins anew.
         """
         slower = self.noise[places % len(self.noise)]
-        seconds: FloatArray = np.exp(self.log_latency[numbers] + slower)
-        return seconds
+        return np.asarray(np.exp(self.log_latency[numbers] + slower))
 
 
 @dataclass(frozen=True)
@@ -59,44 +45,29 @@ class Readings:
     (``toolkit.replay.record.noise``). It is not white: a clock or a neighbour that changes slows
     many readings in a row, and so a whole run. It is kept in the order in which it was recorded,
     and a run meets a stretch of it.
-
-    Attributes
-    ----------
-    latency
-        ``(n, len(PROBABILITIES))``: quantiles of what each candidate's latency may be at the mean
-        level of the record; NaN where no reading succeeded.
-    seen
-        Readings at the mean level, of candidates that have several, in recorded order.
-    owner
-        Number of the candidate of each.
-    level
-        Standard deviation of the machine's level from occasion to occasion (with
-        ``PRIOR_LEVEL``, which many occasions outweigh).
-    freedom
-        Degrees of freedom behind ``level``.
-    occasions
-        How many occasions the mean level rests on.
     """
 
+    # (n, len(PROBABILITIES)): quantiles of what each candidate's latency may be at the mean level
+    # of the record; NaN where no reading succeeded.
     latency: FloatArray
-    seen: FloatArray
-    owner: IntArray
+    seen: FloatArray  # readings at the mean level, of candidates that have several, as recorded
+    owner: IntArray  # number of the candidate of each
+    # Standard deviation of the machine's level from occasion to occasion (with PRIOR_LEVEL, which
+    # many occasions outweigh), and the degrees of freedom behind it.
     level: float
     freedom: int
-    occasions: int
+    occasions: int  # how many occasions the mean level rests on
 
     def draw(self, rng: np.random.Generator) -> PosteriorDraw:
         """Draw latencies of all candidates, and with them the noise that their readings had."""
-        place = np.interp(
-            rng.random(len(self.latency)), PROBABILITIES, np.arange(len(PROBABILITIES))
-        )
-        below = np.minimum(place.astype(np.int64), len(PROBABILITIES) - 2)
-        rows, between = np.arange(len(place)), place - below
-        low, high = self.latency[rows, below], self.latency[rows, below + 1]
-        drawn = low + between * (high - low)
+        n, last = len(self.latency), len(PROBABILITIES) - 1
+        place = np.interp(rng.random(n), PROBABILITIES, np.arange(last + 1))
+        below = np.minimum(place.astype(np.int64), last - 1)
+        low, high = (self.latency[np.arange(n), end] for end in (below, below + 1))
+        drawn = low + (place - below) * (high - low)
         # Candidates are drawn one by one, though readings in a row were slowed alike: how noise
         # follows noise is seen better beside what is most likely.
-        middle = self.latency[self.owner, len(PROBABILITIES) // 2]
+        middle = self.latency[self.owner, last // 2]
         noise = np.empty(len(self.seen))
         noise[np.argsort(self.seen - middle)] = np.sort(self.seen - drawn[self.owner])
         return PosteriorDraw(drawn, noise)
@@ -113,32 +84,16 @@ class Readings:
         mean.
         """
         reach = self.level * np.sqrt(1 + 1 / self.occasions)
-        drawn: FloatArray = reach * rng.standard_t(self.freedom, n)
-        return drawn
-
-
-@dataclass(frozen=True)
-class _Levelled:
-    """Readings of one task, freed of the machine's level on each occasion."""
-
-    logs: FloatArray
-    levels: FloatArray
-    seen: FloatArray
-    owner: IntArray
+        return np.asarray(reach * rng.standard_t(self.freedom, n))
 
 
 def readings_of(tables: Mapping[str, RecordedTable]) -> dict[str, Readings]:
     """Estimate the noise of each task; how much a machine's level varies from all its tasks.
 
     A task without two occasions that hold good readings of half of those candidates that have
-    several is left out: its noise is not known.
-
-    Raises
-    ------
-    DatasetError
-        When all of them are left out.
+    several is left out: its noise is not known. ``DatasetError`` when all of them are.
     """
-    found = {task_id: _level(table) for task_id, table in tables.items()}
+    found = {task_id: _levelled(table) for task_id, table in tables.items()}
     known = {task_id: one for task_id, one in found.items() if one is not None}
     if not known:
         raise DatasetError(
@@ -146,27 +101,28 @@ def readings_of(tables: Mapping[str, RecordedTable]) -> dict[str, Readings]:
             cure="measure several occasions: 'toolkit collect --occasions 3'",
         )
     out = {}
-    for task_id, one in known.items():
+    for task_id, (logs, own, seen, owner) in known.items():
         machine = tables[task_id].task.machine
-        alike = [other for key, other in known.items() if tables[key].task.machine == machine]
-        freedom = PRIOR_FREEDOM + sum(len(other.levels) - 1 for other in alike)
-        squares = PRIOR_FREEDOM * PRIOR_LEVEL**2 + sum((o.levels**2).sum() for o in alike)
-        out[task_id] = Readings(
-            latency=latency_quantiles(one.logs),
-            seen=one.seen,
-            owner=one.owner,
-            level=float(np.sqrt(squares / freedom)),
-            freedom=freedom,
-            occasions=len(one.levels),
-        )
+        alike = [one[1] for key, one in known.items() if tables[key].task.machine == machine]
+        freedom = PRIOR_FREEDOM + sum(len(levels) - 1 for levels in alike)
+        squares = PRIOR_FREEDOM * PRIOR_LEVEL**2 + sum((levels**2).sum() for levels in alike)
+        level = float(np.sqrt(squares / freedom))
+        quantiles = latency_quantiles(logs)
+        out[task_id] = Readings(quantiles, seen, owner, level, freedom, occasions=len(own))
     return out
 
 
-def _level(table: RecordedTable) -> _Levelled | None:
-    turns = table.occasions
-    owner = np.repeat(np.arange(len(table)), turns)
+def _levelled(
+    table: RecordedTable,
+) -> tuple[FloatArray, FloatArray, FloatArray, IntArray] | None:
+    """Free readings of the machine's level on each occasion; ``None`` where it is not known.
+
+    Returned are all of them, ``(n, occasions)``, the levels, and as in ``Readings`` ``seen`` and
+    ``owner``.
+    """
+    owner = table.owner
     turn = np.arange(len(owner)) - table.offsets[owner]
-    logs = np.full((len(table), int(turns.max())), np.nan)
+    logs = np.full((len(table), int(turn.max()) + 1), np.nan)
     logs[owner, turn] = np.log(table.latency_s)
     several = np.isfinite(logs).sum(axis=1) > 1
     # A level of few readings would be theirs and not the machine's.
@@ -181,5 +137,4 @@ def _level(table: RecordedTable) -> _Levelled | None:
     logs -= levels
     counted = np.flatnonzero(several[owner] & np.isfinite(table.latency_s))
     counted = counted[np.argsort(table.order[counted], kind="stable")]
-    seen = logs[owner[counted], turn[counted]]
-    return _Levelled(logs, levels[shared], seen, owner[counted])
+    return logs, levels[shared], logs[owner[counted], turn[counted]], owner[counted]

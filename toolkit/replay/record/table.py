@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -11,10 +11,12 @@ import numpy as np
 import orjson
 import polars as pl
 from numpy.typing import NDArray
+from pydantic import Field
 
+from toolkit.datasets.read.seconds import LONGEST_GAP_S, dated_seconds, timed_seconds
 from toolkit.errors import DatasetError
 from toolkit.records import Candidate, Sketch, Task, Trial, TrialState
-from toolkit.replay.record.cost import CostModel, elapsed_seconds
+from toolkit.toml_file import Settings
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -36,33 +38,51 @@ COLUMNS = [
 STATES = tuple(TrialState)
 
 
+class CostModel(Settings):
+    """Seconds of a measurement that the log does not time.
+
+    A measurement is a build and then ``repeats`` runs of the program, each going on for at least
+    ``minimal_run_s`` (TVM's ``min_repeat_ms``); a failure costs a build. The default is what one
+    trial of MetaSchedule costs on a CPU of two cores: about a second, half of it building.
+    """
+
+    build_s: float = Field(default=0.5, gt=0)
+    repeats: int = Field(default=3, ge=1, le=1_000_000)
+    minimal_run_s: float = Field(default=0.1, ge=0)
+    failed_s: float = Field(default=0.5, ge=0)
+    longest_gap_s: float = Field(
+        default=LONGEST_GAP_S,
+        gt=0,
+        description="A longer gap between timestamps is a pause, not a measurement.",
+    )
+
+    def seconds(self, latency_s: FloatArray) -> FloatArray:
+        """Cost of measurements with these latencies (NaN: failed)."""
+        runs = self.repeats * np.maximum(latency_s, self.minimal_run_s)
+        return np.where(np.isnan(latency_s), self.failed_s, self.build_s + runs)
+
+
 @dataclass(frozen=True)
 class RecordedTable:
     """The measurements of one task.
 
-    Candidates are numbered in the order in which they were first recorded; occasions (one
-    measurement of a candidate each) are sorted by candidate, then in recorded order.
+    The n candidates are numbered in the order in which they were first recorded; the m occasions
+    (one measurement of a candidate each) are sorted by candidate, then in recorded order.
 
     Attributes
     ----------
     sketch_of, row
-        ``(n,)``: number of each candidate's sketch, and its row in that sketch's decisions.
-    decisions
-        For each sketch its candidates' decisions, ``(n_sketch, width)``.
+        ``(n,)``: number of each candidate's sketch, and its row in that sketch's ``decisions``,
+        ``(n_sketch, width)``.
     offsets
         ``(n + 1,)``: the occasions of candidate i are ``offsets[i]`` to ``offsets[i + 1]``.
-    state
-        ``(m,)``: number of each occasion's state in ``TrialState``'s order.
-    latency_s, elapsed_s
-        ``(m,)``: seconds; latency is NaN unless ok, elapsed is always known (see
-        ``elapsed_sources``).
+    state, latency_s, elapsed_s, order
+        ``(m,)``: number of each occasion's state in ``STATES``; its latency, NaN unless ok; the
+        seconds of building and running it, always known; its place in recorded order.
     elapsed_sources
-        How many occasions have a recorded elapsed time, one from timestamps, and one from the
-        stated cost model.
+        How many elapsed times are recorded, from timestamps, and from the stated cost model.
     value_s
         ``(n,)``: a candidate's recorded latency: the median over its ok occasions, NaN for none.
-    order
-        ``(m,)``: each occasion's place among all of them in recorded order.
     config_index
         ``(n,)``: AutoTVM's index of the configuration, where the log has it.
     enumerated
@@ -85,36 +105,31 @@ class RecordedTable:
     order: IntArray
     config_index: IntArray | None = None
     enumerated: bool = False
-    _cache: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         """Number of distinct candidates."""
         return len(self.candidate_ids)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the fields alone: what was computed of them is not sent to other processes."""
+        return {one.name: getattr(self, one.name) for one in fields(self)}
+
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
         """All candidates, in recorded order."""
-        ids = [sketch.sketch_id for sketch in self.sketches]
-        rows = [matrix.tolist() for matrix in self.decisions]
+        rows = [list(map(tuple, matrix.tolist())) for matrix in self.decisions]
+        places = zip(self.candidate_ids, self.sketch_of.tolist(), self.row.tolist(), strict=True)
         return tuple(
-            Candidate(candidate_id, ids[s], tuple(rows[s][r]))
-            for candidate_id, s, r in zip(
-                self.candidate_ids, self.sketch_of.tolist(), self.row.tolist(), strict=True
-            )
+            Candidate(candidate_id, self.sketches[s].sketch_id, rows[s][r])
+            for candidate_id, s, r in places
         )
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
         """One trial an occasion, made once and shared by all runs."""
-        owner = np.repeat(np.arange(len(self)), np.diff(self.offsets)).tolist()
-        candidates = self.candidates
+        candidates = [self.candidates[i] for i in self.owner.tolist()]
         states = [STATES[s] for s in self.state.tolist()]
-        return tuple(
-            Trial(candidates[i], state, times, elapsed)
-            for i, state, times, elapsed in zip(
-                owner, states, self.run_times_s, self.elapsed_s.tolist(), strict=True
-            )
-        )
+        return tuple(map(Trial, candidates, states, self.run_times_s, self.elapsed_s.tolist()))
 
     @property
     def occasions(self) -> IntArray:
@@ -122,15 +137,30 @@ class RecordedTable:
         return np.diff(self.offsets)
 
     @cached_property
+    def owner(self) -> IntArray:
+        """Number of the candidate of each occasion, ``(m,)``."""
+        return np.repeat(np.arange(len(self)), self.occasions)
+
+    @cached_property
+    def occasion_value_s(self) -> FloatArray:
+        """Recorded value of each occasion's candidate, ``(m,)``; NaN where this occasion failed."""
+        return np.where(np.isnan(self.latency_s), np.nan, self.value_s[self.owner])
+
+    @cached_property
     def noisy(self) -> bool:
         """Whether any candidate has several occasions; without, occasions are candidates."""
         return bool((self.occasions != 1).any())
 
-    @property
+    @cached_property
     def best_s(self) -> float | None:
         """Best recorded latency (the optimum only where ``enumerated``)."""
-        values = self.value_s[np.isfinite(self.value_s)]
-        return float(values.min()) if len(values) else None
+        best = np.fmin.reduce(self.value_s)
+        return None if np.isnan(best) else float(best)
+
+    @cached_property
+    def best_occasions(self) -> frozenset[int]:
+        """Occasions on which a candidate of the best recorded latency succeeded."""
+        return frozenset(np.flatnonzero(self.occasion_value_s == self.best_s).tolist())
 
     @classmethod
     def from_records(
@@ -142,50 +172,39 @@ class RecordedTable:
         cost: CostModel | None = None,
         enumerated: bool = False,
     ) -> RecordedTable:
-        """Build from the dataset's records of one task (columns ``COLUMNS``).
-
-        Raises
-        ------
-        DatasetError
-            When there is no record.
-        """
+        """Build from records of one task (``COLUMNS``); ``DatasetError`` when there is none."""
         if records.is_empty():
             raise DatasetError(f"task {task.task_id} has no record", cure="see 'toolkit describe'")
         records = records.sort("source_id", "order", maintain_order=True)
         first = records.unique("candidate_id", keep="first", maintain_order=True)
-        ids: list[str] = first["candidate_id"].to_list()
-        number = {candidate_id: i for i, candidate_id in enumerate(ids)}
-        sketch_ids = first["sketch_id"].to_list()
-        used = sorted(set(sketch_ids), key=sketch_ids.index)
-        sketch_number = {sketch_id: s for s, sketch_id in enumerate(used)}
-        sketch_of = np.array([sketch_number[s] for s in sketch_ids], dtype=np.int64)
-        vectors = first["decisions"].to_list()
-        row = np.zeros(len(ids), dtype=np.int64)
-        matrices = []
-        for s, sketch_id in enumerate(used):
-            rows = np.flatnonzero(sketch_of == s)
-            row[rows] = np.arange(len(rows))
-            matrix = np.array([vectors[i] for i in rows], dtype=np.int64)
-            matrices.append(matrix.reshape(len(rows), sketches[sketch_id].width))
+        ids = first["candidate_id"].to_list()
+        used = first["sketch_id"].unique(maintain_order=True).to_list()
+        decisions = []
+        for part in first.partition_by("sketch_id", maintain_order=True):
+            width = sketches[part["sketch_id"][0]].width
+            matrix = np.array(part["decisions"].to_list(), dtype=np.int64)
+            decisions.append(matrix.reshape(len(part), width))
+        sketch_of = _numbers(first["sketch_id"], used)
+        row = np.empty(len(ids), dtype=np.int64)
+        row[np.argsort(sketch_of, kind="stable")] = np.concatenate(
+            [np.arange(len(m)) for m in decisions]
+        )
         elapsed, sources = elapsed_seconds(records, cost or CostModel())
-        owner = np.array([number[c] for c in records["candidate_id"].to_list()], dtype=np.int64)
+        owner = _numbers(records["candidate_id"], ids)
         by_candidate = np.argsort(owner, kind="stable")
-        times = [tuple(t) if t is not None else () for t in records["run_times_s"].to_list()]
-        state_number = {state.value: s for s, state in enumerate(STATES)}
-        state = np.array([state_number[s] for s in records["state"].to_list()], dtype=np.int64)
+        records = records[by_candidate]
         latency = records["latency_s"].to_numpy().astype(np.float64)
-        offsets = np.r_[0, np.cumsum(np.bincount(owner, minlength=len(ids)))].astype(np.int64)
-        latency = latency[by_candidate]
+        offsets = np.searchsorted(owner[by_candidate], np.arange(len(ids) + 1))
         return cls(
             task=task,
             sketches=tuple(sketches[s] for s in used),
             candidate_ids=tuple(ids),
             sketch_of=sketch_of,
             row=row,
-            decisions=tuple(matrices),
+            decisions=tuple(decisions),
             offsets=offsets,
-            state=state[by_candidate],
-            run_times_s=tuple(times[i] for i in by_candidate.tolist()),
+            state=_numbers(records["state"], [state.value for state in STATES]),
+            run_times_s=tuple(tuple(times or ()) for times in records["run_times_s"].to_list()),
             latency_s=latency,
             elapsed_s=elapsed[by_candidate],
             elapsed_sources=sources,
@@ -196,58 +215,65 @@ class RecordedTable:
         )
 
 
+def _numbers(texts: pl.Series, known: Sequence[str]) -> IntArray:
+    """Place of each text in ``known``."""
+    places = {text: place for place, text in enumerate(known)}
+    return np.array([places[text] for text in texts.to_list()], dtype=np.int64)
+
+
 def _medians(latency: FloatArray, offsets: IntArray) -> FloatArray:
     """Median of each candidate's ok latencies; NaN where it has none."""
-    counts = np.diff(offsets)
-    out: FloatArray = np.where(counts == 1, latency[offsets[:-1]], np.nan)
-    for i in np.flatnonzero(counts > 1).tolist():
-        ok = latency[offsets[i] : offsets[i + 1]]
-        ok = ok[np.isfinite(ok)]
-        if len(ok):
-            out[i] = np.median(ok)
-    return out
+    first, occasions = offsets[:-1], np.diff(offsets)
+    owner = np.repeat(np.arange(len(occasions)), occasions)
+    ordered = latency[np.lexsort((latency, owner))]  # NaN last
+    good = np.bincount(owner, np.isfinite(latency)).astype(np.int64)
+    low, high = ordered[first + np.maximum(good - 1, 0) // 2], ordered[first + good // 2]
+    return np.asarray((low + high) / 2)
 
 
 def _config_index(log_format: str, first: pl.DataFrame) -> IntArray | None:
     """AutoTVM writes the configuration's index; the order of grid search follows it."""
     if log_format != "autotvm":
         return None
-    found = []
-    for text in first["schedule"].to_list():
-        value = orjson.loads(text) if text else None
-        index = value.get("index", value.get("i")) if isinstance(value, dict) else None
-        if not isinstance(index, int):
-            return None
-        found.append(index)
-    return np.array(found, dtype=np.int64)
+    rows = [orjson.loads(text or "null") for text in first["schedule"].to_list()]
+    found = [row.get("index", row.get("i")) if isinstance(row, dict) else None for row in rows]
+    known = all(isinstance(index, int) for index in found)
+    return np.array(found, dtype=np.int64) if known else None
+
+
+def elapsed_seconds(records: pl.DataFrame, cost: CostModel) -> tuple[FloatArray, dict[str, int]]:
+    """Seconds of each record: recorded, else the gap between timestamps, else the cost model.
+
+    Records must be in the order of their source; ``dated_seconds`` says which gaps are believed.
+    Returned are the seconds, and how many came from where.
+    """
+    known = records.select(
+        elapsed=timed_seconds(), gap=dated_seconds(cost.longest_gap_s), latency="latency_s"
+    )
+    elapsed, gap, latency = (column.to_numpy().astype(np.float64) for column in known)
+    recorded = np.isfinite(elapsed)
+    timed = ~recorded & np.isfinite(gap)
+    seconds = np.where(recorded, elapsed, np.where(timed, gap, cost.seconds(latency)))
+    counts = {"recorded": recorded, "timestamps": timed, "cost_model": ~recorded & ~timed}
+    return seconds, {source: int(which.sum()) for source, which in counts.items()}
 
 
 def load_tables(
-    dataset: Any,
-    task_ids: Sequence[str] | None = None,
-    *,
-    cost: CostModel | None = None,
-    minimum: int = 1,
+    dataset: Any, task_ids: Sequence[str] | None = None, *, cost: CostModel | None = None
 ) -> dict[str, RecordedTable]:
-    """Read the tables of several tasks of a dataset in one pass, in the order of task ids.
+    """Read the tables of tasks of an opened dataset in one pass, in the order of task ids.
 
-    Parameters
-    ----------
-    dataset
-        An opened dataset (``toolkit.datasets.open_dataset``).
-    minimum
-        Tasks with fewer distinct good candidates are left out.
+    Tasks without a good candidate are left out.
     """
     frame = dataset.records(COLUMNS)
     if task_ids is not None:
         frame = frame.filter(pl.col("task_id").is_in(list(task_ids)))
     parts = frame.collect().partition_by("task_id", as_dict=True, maintain_order=True)
     tasks, sketches, enumerated = dataset.tasks(), dataset.sketches(), dataset.enumerated()
-    tables = {}
-    for (task_id,), part in sorted(parts.items()):
-        table = RecordedTable.from_records(
+    tables = {
+        task_id: RecordedTable.from_records(
             part, tasks[task_id], sketches, cost=cost, enumerated=enumerated.get(task_id, False)
         )
-        if int(np.isfinite(table.value_s).sum()) >= minimum:
-            tables[task_id] = table
-    return tables
+        for (task_id,), part in sorted(parts.items())
+    }
+    return {task_id: table for task_id, table in tables.items() if table.best_s is not None}

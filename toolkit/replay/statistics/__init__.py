@@ -1,4 +1,1 @@
-"""What runs achieved, and how sure that is.
-
-Imports ``replay.record``.
-"""
+"""What runs achieved, and how sure that is. Imports ``replay.record``."""

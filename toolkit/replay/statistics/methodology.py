@@ -13,16 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 
-from toolkit.replay.record.table import RecordedTable
+from toolkit.replay.record.table import FloatArray, RecordedTable
 from toolkit.replay.statistics.metrics import Replayed
-
-FloatArray = NDArray[np.float64]
 
 START, END = 0.01, 0.95
 RESOLUTION = 1000
@@ -32,18 +30,10 @@ GAVE_UP = ("exhausted", "misses")
 
 @dataclass(frozen=True)
 class SpaceFacts:
-    """What the methodology needs of a space.
+    """What the methodology needs of a space."""
 
-    Attributes
-    ----------
-    values
-        One a candidate: its value (lower is better), NaN where it never succeeded.
-    seconds
-        One a candidate: what its evaluation costs.
-    """
-
-    values: FloatArray
-    seconds: FloatArray
+    values: FloatArray  # one a candidate, lower is better; NaN where it never succeeded
+    seconds: FloatArray  # one a candidate: what its evaluation costs
 
     @classmethod
     def of(cls, table: RecordedTable) -> SpaceFacts:
@@ -51,7 +41,7 @@ class SpaceFacts:
         totals = np.add.reduceat(table.elapsed_s, table.offsets[:-1])
         return cls(table.value_s, totals / table.occasions)
 
-    @property
+    @cached_property
     def ascending(self) -> FloatArray:
         """Values of the candidates that succeeded, best first."""
         return np.sort(self.values[np.isfinite(self.values)])
@@ -61,14 +51,13 @@ class SpaceFacts:
 
         Expected position after m of N draws without replacement: m (N + 1) / (m + 1).
         """
-        ascending = self.ascending
-        descending = ascending[::-1]
-        best, median = float(ascending[0]), float(np.median(ascending))
+        descending = self.ascending[::-1]
+        best, median = float(descending[-1]), float(np.median(descending))
         target = best + (median - best) * (1.0 - share)
         position = int(np.flatnonzero(descending <= target)[0])
         if share != 1.0 and descending[position] == best and position > 0:
             position -= 1  # the optimum alone lies beyond the target: stop just before it
-        return ceil(position / (len(ascending) + 1 - position))
+        return ceil(position / (len(descending) + 1 - position))
 
     def time_range(self, resolution: int = RESOLUTION) -> FloatArray:
         """Points in time at which curves are compared."""
@@ -94,14 +83,11 @@ def random_baseline(space: SpaceFacts, time_s: FloatArray) -> FloatArray:
     # Python's round (half to even) as in the package.
     position = [min(n - 1, round(m * (n + 1) / (m + 1))) for m in evaluations.tolist()]
     drawn = descending[position]
-    if len(evaluations) <= 2:
-        return drawn
     x, first = np.unique(evaluations, return_index=True)
-    if len(x) < 2:
+    if len(evaluations) <= 2 or len(x) < 2:
         return drawn
     even = np.linspace(evaluations[0], evaluations[-1], len(evaluations))
-    smooth: FloatArray = PchipInterpolator(x, drawn[first])(even)
-    return smooth
+    return np.asarray(PchipInterpolator(x, drawn[first])(even))
 
 
 def strategy_curve(
@@ -113,19 +99,10 @@ def strategy_curve(
 ) -> FloatArray | None:
     """Value that a strategy has reached at each time, over its repeated runs.
 
-    Isotonic regression of the rank of the best so far on time, bagged over the runs.
-
-    Parameters
-    ----------
-    times, best
-        ``(evaluations, runs)``: when each evaluation ended, and the best value so far; NaN beyond
-        a run's end and before its first success.
-    random_state
-        Where the bagging draws from (scikit-learn takes no other kind of generator).
-
-    Returns
-    -------
-    The curve, or ``None`` when a run has fewer than two points near the range of time.
+    Isotonic regression of the rank of the best so far on time, bagged over the runs. ``times`` and
+    ``best``, ``(evaluations, runs)``: when each evaluation ended, and the best value so far; NaN
+    beyond a run's end and before its first success. ``None`` where a run has fewer than two points
+    near the range of time. Scikit-learn takes no other kind of generator.
     """
     from sklearn.ensemble import BaggingRegressor
     from sklearn.isotonic import IsotonicRegression
@@ -157,9 +134,8 @@ def strategy_curve(
     )
     bagging.fit(times[known].reshape(-1, 1), ranks)
     predicted = bagging.predict(time_s.reshape(-1, 1))
-    index = np.clip(np.round(predicted).astype(np.int64), 0, len(ascending) - 1)
-    curve: FloatArray = ascending[index]
-    if stop < time_s[-1] and stop > time_s[0]:
+    curve: FloatArray = ascending[np.clip(np.round(predicted).astype(int), 0, len(ascending) - 1)]
+    if time_s[0] < stop < time_s[-1]:
         # Fewer than half of the runs go on beyond: what they say there is not used.
         at = int(np.flatnonzero(time_s > stop)[0])
         curve[at:] = curve[at]
@@ -169,26 +145,21 @@ def strategy_curve(
 def standardised(space: SpaceFacts, curve: FloatArray, time_s: FloatArray) -> FloatArray:
     """Place a curve between random search (0) and the optimum (1)."""
     random = random_baseline(space, time_s)
-    out: FloatArray = (curve - random) / (space.ascending[0] - random)
-    return out
+    return np.asarray((curve - random) / (space.ascending[0] - random))
 
 
 def score(
-    space: SpaceFacts,
-    times: FloatArray,
-    best: FloatArray,
-    random_state: np.random.RandomState,
-    resolution: int = RESOLUTION,
+    space: SpaceFacts, times: FloatArray, best: FloatArray, random_state: np.random.RandomState
 ) -> float | None:
-    """Score of a strategy's runs on one space; ``None`` where the methodology defines none.
+    """Score of a strategy's runs (``strategy_curve``); ``None`` where the methodology has none.
 
-    None is defined when all values are equal, when random search is at the optimum at once, or
-    when a run has too few points in the range of time.
+    That is when all values are equal, when random search is at the optimum at once, or when a run
+    has too few points in the range of time.
     """
     ascending = space.ascending
     if len(ascending) < 3 or ascending[0] == np.median(ascending):
         return None
-    time_s = space.time_range(resolution)
+    time_s = space.time_range()
     if (random_baseline(space, time_s) == ascending[0]).any():
         return None
     curve = strategy_curve(space, times, best, time_s, random_state)
@@ -196,7 +167,7 @@ def score(
 
 
 def score_runs(
-    space: SpaceFacts, runs: list[Replayed], random_state: np.random.RandomState
+    space: SpaceFacts, runs: Sequence[Replayed], random_state: np.random.RandomState
 ) -> float | None:
     """Score of replayed runs on one space.
 
@@ -210,7 +181,7 @@ def score_runs(
 
 
 def run_matrices(
-    space: SpaceFacts, runs: list[Replayed], continued: Sequence[str] = ("stopped",)
+    space: SpaceFacts, runs: Sequence[Replayed], continued: Sequence[str] = ("stopped",)
 ) -> tuple[FloatArray, FloatArray]:
     """Times and best values of replayed runs as ``(evaluations, runs)``.
 
@@ -220,17 +191,20 @@ def run_matrices(
     """
     end = float(space.time_range(2)[-1]) * 1.2
     step = space.mean_seconds()
-    columns = []
+    all_times, all_best = [], []
     for run in runs:
         times, best = run.clock_s, run.best_s()
         if run.stopped in continued and len(times) and times[-1] < end:
             more = np.arange(times[-1] + step, end + step, step)
             times, best = np.r_[times, more], np.r_[best, np.full(len(more), best[-1])]
-        columns.append((times, best))
-    longest = max(len(times) for times, _ in columns)
-    shape = (longest, len(columns))
-    all_times, all_best = np.full(shape, np.nan), np.full(shape, np.nan)
-    for r, (times, best) in enumerate(columns):
-        all_times[: len(times), r] = times
-        all_best[: len(best), r] = best
-    return all_times, all_best
+        all_times.append(times)
+        all_best.append(best)
+    return _columns(all_times), _columns(all_best)
+
+
+def _columns(runs: Sequence[FloatArray]) -> FloatArray:
+    """Arrays side by side; NaN beyond their ends."""
+    out = np.full((max(map(len, runs)), len(runs)), np.nan)
+    for column, values in enumerate(runs):
+        out[: len(values), column] = values
+    return out

@@ -7,16 +7,12 @@ a candidate) decides which candidate it would have shipped (``incumbent``), neve
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from toolkit.replay.record.table import RecordedTable
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from toolkit.replay.record.table import FloatArray, IntArray, RecordedTable
 
 THRESHOLDS = (0.01, 0.05, 0.10)
 NAMES = ("1pct", "5pct", "10pct")
@@ -24,85 +20,22 @@ NAMES = ("1pct", "5pct", "10pct")
 
 @dataclass(frozen=True)
 class Replayed:
-    """One run in arrays, one entry an evaluation.
+    """One run in arrays, one entry an evaluation."""
 
-    Attributes
-    ----------
-    candidate
-        Number of the candidate in the task's table.
-    state
-        Number of the trial's state in ``TrialState``'s order.
-    latency_s
-        What was seen: the drawn occasion's latency, NaN for a failure.
-    value_s
-        The candidate's recorded value, NaN for one that never succeeded, or failed this time.
-    clock_s
-        When the evaluation ended.
-    missed_at
-        For each unrecorded proposal the number of evaluations that had been paid for before it.
-    budget
-        Evaluations that the run could have spent (a run may stop before).
-    """
-
-    candidate: IntArray
-    state: IntArray
-    latency_s: FloatArray
-    value_s: FloatArray
-    clock_s: FloatArray
-    missed_at: IntArray
+    candidate: IntArray  # number of the candidate in the task's table
+    state: IntArray  # number of the trial's state in ``STATES``
+    latency_s: FloatArray  # what was seen: the drawn occasion's latency, NaN for a failure
+    value_s: FloatArray  # the candidate's recorded value, NaN where this evaluation failed
+    clock_s: FloatArray  # when the evaluation ended
+    missed_at: IntArray  # for each unrecorded proposal how many evaluations came before it
     proposals: int
     substituted: int
-    budget: int
+    budget: int  # evaluations that the run could have spent (it may have stopped before)
     stopped: str
-
-    @classmethod
-    def from_occasions(
-        cls,
-        table: RecordedTable,
-        occasions: Sequence[int],
-        clock_s: Sequence[float],
-        *,
-        missed_at: Sequence[int] = (),
-        proposals: int,
-        substituted: int = 0,
-        budget: int,
-        stopped: str,
-    ) -> Replayed:
-        """Look up what the occasions of a run say."""
-        index = np.asarray(occasions, dtype=np.int64)
-        candidate = np.searchsorted(table.offsets, index, side="right") - 1
-        latency = table.latency_s[index]
-        value = np.where(np.isnan(latency), np.nan, table.value_s[candidate])
-        return cls(
-            candidate=candidate,
-            state=table.state[index],
-            latency_s=latency,
-            value_s=value,
-            clock_s=np.asarray(clock_s, dtype=np.float64),
-            missed_at=np.asarray(missed_at, dtype=np.int64),
-            proposals=proposals,
-            substituted=substituted,
-            budget=budget,
-            stopped=stopped,
-        )
 
     def best_s(self) -> FloatArray:
         """Lowest value measured so far, NaN before the first success."""
-        best: FloatArray = np.fmin.accumulate(self.value_s) if len(self.value_s) else self.value_s
-        return best
-
-    def incumbent_s(self) -> float | None:
-        """Recorded value of the candidate that looked best: what the run would have shipped."""
-        if not np.isfinite(self.latency_s).any():
-            return None
-        return float(self.value_s[int(np.nanargmin(self.latency_s))])
-
-
-def first_within(values: FloatArray, best_s: float, share: float) -> int | None:
-    """Index of the first value within ``share`` of the best; ``None`` when there is none."""
-    with np.errstate(invalid="ignore"):
-        hits = np.flatnonzero(values <= best_s * (1.0 + share))
-    return int(hits[0]) if len(hits) else None
+        return np.asarray(np.fmin.accumulate(self.value_s))
 
 
 def area_under_curve(run: Replayed, best_s: float) -> float:
@@ -117,6 +50,18 @@ def area_under_curve(run: Replayed, best_s: float) -> float:
     return float((relative.sum() + rest * relative[-1]) / run.budget)
 
 
+def improvements(run: Replayed, unit: str) -> tuple[FloatArray, FloatArray]:
+    """At which evaluations or seconds the best value improved, in that order, and to what."""
+    order, at = np.arange(len(run.clock_s)), np.arange(1.0, len(run.clock_s) + 1)
+    if unit == "seconds":
+        # With several measuring workers trials of a batch may end out of order.
+        order = np.argsort(run.clock_s, kind="stable")
+        at = run.clock_s[order]
+    best = np.fmin.accumulate(run.value_s[order])
+    better = np.isfinite(best) & ~(best >= np.r_[np.inf, best[:-1]])
+    return at[better], best[better]
+
+
 def relative_at(
     run: Replayed, best_s: float | None, unit: str, grid: Sequence[float]
 ) -> list[float]:
@@ -124,98 +69,65 @@ def relative_at(
 
     0 before the first success; after a run ended it stays what it was.
     """
-    if best_s is None or not len(run.value_s):
-        return [0.0] * len(grid)
-    relative = np.nan_to_num(best_s / run.best_s(), nan=0.0)
-    if unit == "evaluations":
-        ends = np.arange(1, len(relative) + 1, dtype=np.float64)
-    else:
-        # With several measuring workers trials of a batch may end out of order.
-        order = np.argsort(run.clock_s, kind="stable")
-        ends = run.clock_s[order]
-        best = np.fmin.accumulate(run.value_s[order])
-        relative = np.nan_to_num(best_s / best, nan=0.0)
-    at = np.searchsorted(ends, np.asarray(grid), side="right")
-    padded = np.r_[0.0, relative]
-    return [float(v) for v in padded[at]]
-
-
-def bounds(run: Replayed, evaluations: int | None) -> tuple[int | None, int | None]:
-    """Evaluations to the goal if every unrecorded proposal had been best, or worst.
-
-    Best: the first miss would have been the goal. Worst: each miss before the goal would have
-    cost an evaluation that gave nothing. ``None`` where the goal is not reached even so.
-    """
-    first_miss = int(run.missed_at[0]) + 1 if len(run.missed_at) else None
-    candidates = [e for e in (evaluations, first_miss) if e is not None]
-    low = min(candidates) if candidates else None
-    if evaluations is None:
-        return low, None
-    return low, evaluations + int((run.missed_at < evaluations).sum())
-
-
-def improvements(run: Replayed) -> dict[str, list[float]]:
-    """Return where the best value improved: evaluations, seconds and values, in order of time."""
-    order = np.argsort(run.clock_s, kind="stable")
-    best = np.fmin.accumulate(run.value_s[order]) if len(order) else run.value_s
-    better = np.flatnonzero(np.isfinite(best) & ~(best >= np.r_[np.inf, best[:-1]]))
-    return {
-        "evaluations": [float(e + 1) for e in order[better]],
-        "seconds": [float(c) for c in run.clock_s[order][better]],
-        "values": [float(v) for v in best[better]],
-    }
+    at, values = improvements(run, unit)
+    relative = np.r_[0.0, (best_s or np.nan) / values]
+    found: list[float] = relative[np.searchsorted(at, grid, side="right")].tolist()
+    return found
 
 
 def time_ratio(
-    steps: dict[str, list[float]], baseline: dict[str, list[float]], unit: str = "seconds"
-) -> float | None:
-    """S = T / T0 (Han et al. 2025, section 5): lower is better.
+    steps: Mapping[str, Sequence[float]], baseline: Mapping[str, Sequence[float]]
+) -> float:
+    """S = T / T0 (Han et al. 2025, section 5) of ``improvements`` in seconds: lower is better.
 
     T0 is when the baseline reached its best, T when the other run reached the same throughput;
-    infinite when it never did, ``None`` when the baseline never succeeded.
+    infinite when it never did, or when the baseline never succeeded.
     """
     if not baseline["values"]:
-        return None
-    target, spent = baseline["values"][-1], baseline[unit][-1]
-    for value, at in zip(steps["values"], steps[unit], strict=True):
-        if value <= target:
-            return at / spent
-    return float("inf")
+        return float("inf")
+    pairs = zip(steps["values"], steps["seconds"], strict=True)
+    reached = (seconds for value, seconds in pairs if value <= baseline["values"][-1])
+    return next(reached, float("inf")) / baseline["seconds"][-1]
 
 
 def run_metrics(table: RecordedTable, run: Replayed) -> dict[str, float | int | str | None]:
     """Compute the metrics of one run.
 
     ``evaluations_to_*`` and ``seconds_to_*`` are ``None`` where the run did not get there: it is
-    censored at its budget, and never counted as if it had.
+    censored at its budget, and never counted as if it had. The bounds are the evaluations to 1 %
+    if every unrecorded proposal had been best (the first of them would have been the goal), or
+    worst (each before the goal would have cost an evaluation that gave nothing); ``None`` where
+    the goal is not reached even so.
     """
-    best = table.best_s
+    best, missed = table.best_s, run.missed_at
+    seen_any = np.isfinite(run.latency_s).any()
     out: dict[str, float | int | str | None] = {
         "evaluations": len(run.candidate),
-        "seconds": float(run.clock_s.max()) if len(run.clock_s) else 0.0,
+        "seconds": float(run.clock_s.max(initial=0.0)),
         "budget": run.budget,
         "proposals": run.proposals,
-        "missed": len(run.missed_at),
+        "missed": len(missed),
         "substituted": run.substituted,
         "failures": int(np.isnan(run.latency_s).sum()),
         "stopped": run.stopped,
         # A proposal that another candidate answered for was not recorded either.
-        "coverage": (
-            1.0 - (len(run.missed_at) + run.substituted) / run.proposals if run.proposals else 1.0
-        ),
+        "coverage": 1.0 - (len(missed) + run.substituted) / max(run.proposals, 1),
     }
     if best is None:
         return out
     for share, name in zip(THRESHOLDS, NAMES, strict=True):
-        at = first_within(run.value_s, best, share)
+        hits = np.flatnonzero(run.value_s <= best * (1.0 + share))
+        at = int(hits[0]) if len(hits) else None
         out[f"evaluations_to_{name}"] = None if at is None else at + 1
         out[f"seconds_to_{name}"] = None if at is None else float(run.clock_s[at])
         if name == "1pct":
-            low, high = bounds(run, None if at is None else at + 1)
-            out["lower_bound_to_1pct"], out["upper_bound_to_1pct"] = low, high
+            goals = [int(first) + 1 for first in (*hits[:1], *missed[:1])]
+            out["lower_bound_to_1pct"] = min(goals, default=None)
+            worst = None if at is None else at + 1 + int((missed < at + 1).sum())
+            out["upper_bound_to_1pct"] = worst
     out["auc"] = area_under_curve(run, best)
-    reached = run.best_s()[-1] if len(run.value_s) else float("nan")
-    out["best_s"] = float(reached) if np.isfinite(reached) else None
-    incumbent = run.incumbent_s()
-    out["incumbent_regret"] = None if incumbent is None else incumbent / best - 1.0
+    out["best_s"] = float(np.fmin.reduce(run.value_s)) if seen_any else None
+    # The candidate that looked best: what the run would have shipped.
+    shipped = float(run.value_s[np.nanargmin(run.latency_s)]) if seen_any else None
+    out["incumbent_regret"] = None if shipped is None else shipped / best - 1.0
     return out

@@ -6,20 +6,22 @@ with the same seed on the same task, and is resampled together with the others (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
 FloatArray = NDArray[np.float64]
-Statistic = Callable[[FloatArray], FloatArray]
+Statistic = Callable[[FloatArray], Any]
+"""Of values over their last axis."""
 
-
-def mean(values: FloatArray) -> FloatArray:
-    """Mean over the last axis."""
-    return np.asarray(values.mean(axis=-1))
+mean: Statistic = partial(np.mean, axis=-1)
+maximum: Statistic = partial(np.max, axis=-1)
 
 
 def median(values: FloatArray) -> FloatArray:
@@ -32,25 +34,17 @@ def median(values: FloatArray) -> FloatArray:
     return np.where(reached, (np.where(reached, low, 0) + np.where(reached, high, 0)) / 2, np.inf)
 
 
-def maximum(values: FloatArray) -> FloatArray:
-    """Maximum over the last axis."""
-    return np.asarray(values.max(axis=-1))
+def finite(value: float) -> float | None:
+    """Infinite means "not reached" and NaN "unknown", both of which JSON says as null."""
+    return float(value) if np.isfinite(value) else None
 
 
 @dataclass(frozen=True)
 class Resamples:
-    """Indices of a hierarchical bootstrap: tasks with replacement, then seeds within each.
+    """Indices of a hierarchical bootstrap: tasks with replacement, then seeds within each."""
 
-    Attributes
-    ----------
-    tasks
-        ``(resamples, tasks)``.
-    seeds
-        ``(resamples, tasks, seeds)``.
-    """
-
-    tasks: NDArray[np.int64]
-    seeds: NDArray[np.int64]
+    tasks: NDArray[np.int64]  # (resamples, tasks)
+    seeds: NDArray[np.int64]  # (resamples, tasks, seeds)
 
     @classmethod
     def draw(cls, tasks: int, seeds: int, resamples: int, seed: int = 0) -> Resamples:
@@ -83,40 +77,34 @@ def interval(
     if units < 2:
         return float("nan"), float("nan")
     drawn = np.sort(statistic(resamples.apply(values)))
-    tail = (1.0 - confidence) / 2.0
-    widened = np.sqrt(units / (units - 1)) * stats.t.ppf(tail, units - 1)
-    tail = float(stats.norm.cdf(widened))
-    low = int(np.floor(tail * (len(drawn) - 1)))
+    widened = np.sqrt(units / (units - 1)) * stats.t.ppf((1.0 - confidence) / 2.0, units - 1)
+    low = int(np.floor(stats.norm.cdf(widened) * (len(drawn) - 1)))
     return float(drawn[low]), float(drawn[len(drawn) - 1 - low])
+
+
+def figure(
+    name: str,
+    values: FloatArray,
+    statistic: Statistic,
+    resamples: Resamples,
+    confidence: float,
+) -> dict[str, Any]:
+    """Statistic of all runs, and under ``<name>_interval`` its interval; JSON-ready."""
+    ends = interval(values, statistic, resamples, confidence)
+    return {
+        name: finite(float(statistic(values.reshape(-1)))),
+        f"{name}_interval": [finite(end) for end in ends],
+    }
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjust p-values for the number of comparisons (Holm 1979, step-down)."""
     order = np.argsort(p_values, kind="stable")
-    adjusted = np.empty(len(p_values))
-    running = 0.0
-    for rank, i in enumerate(order.tolist()):
-        running = max(running, min(1.0, (len(p_values) - rank) * p_values[i]))
-        adjusted[i] = running
-    return [float(p) for p in adjusted]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Mean difference of two strategies, first minus second, paired by task and seed."""
-
-    first: str
-    second: str
-    difference: float
-    interval: tuple[float, float]
-    p_value: float
-    p_holm: float
-
-    def verdict(self, level: float) -> str:
-        """``better`` or ``worse`` (first against second; higher is better), or ``tied``."""
-        if self.p_holm > level:
-            return "tied"
-        return "better" if self.difference > 0 else "worse"
+    stepped = np.asarray(p_values)[order] * np.arange(len(order), 0, -1)
+    adjusted = np.empty(len(order))
+    adjusted[order] = np.minimum(np.maximum.accumulate(stepped), 1.0)
+    found: list[float] = adjusted.tolist()
+    return found
 
 
 def paired_p_value(differences: FloatArray) -> float:
@@ -141,49 +129,51 @@ def paired_p_value(differences: FloatArray) -> float:
 
 
 def compare(
-    values: dict[str, FloatArray], resamples: Resamples, confidence: float = 0.95
-) -> list[Comparison]:
-    """Compare every pair of strategies; p-values are Holm-adjusted over all pairs."""
-    labels = list(values)
-    pairs = [(a, b) for i, a in enumerate(labels) for b in labels[i + 1 :]]
+    values: Mapping[str, FloatArray], resamples: Resamples, confidence: float = 0.95
+) -> list[dict[str, Any]]:
+    """Compare every pair of strategies, first minus second, paired by task and seed.
+
+    P-values are Holm-adjusted over all pairs. A pair's ``verdict`` is ``better`` or ``worse``
+    (first against second; higher is better) at the level 1 - ``confidence``, or ``tied``.
+    """
+    pairs = list(combinations(values, 2))
     raw = [paired_p_value(values[a] - values[b]) for a, b in pairs]
-    adjusted = holm(raw)
-    return [
-        Comparison(
-            a,
-            b,
-            float((values[a] - values[b]).mean()),
-            interval(values[a] - values[b], mean, resamples, confidence),
-            p,
-            q,
-        )
-        for (a, b), p, q in zip(pairs, raw, adjusted, strict=True)
-    ]
+    rows: list[dict[str, Any]] = []
+    for (first, second), p, adjusted in zip(pairs, raw, holm(raw), strict=True):
+        apart = values[first] - values[second]
+        verdict = "better" if apart.mean() > 0 else "worse"
+        if adjusted > 1.0 - confidence:
+            verdict = "tied"
+        row = {"first": first, "second": second, "p_value": p, "p_holm": adjusted}
+        row |= figure("difference", apart, mean, resamples, confidence)
+        rows.append(row | {"verdict": verdict})
+    return rows
 
 
 def ranking(
-    values: dict[str, FloatArray], comparisons: Sequence[Comparison], level: float = 0.05
-) -> list[dict[str, object]]:
+    values: Mapping[str, FloatArray], comparisons: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """Order strategies by their mean, best first, and say which cannot be told apart.
 
     A strategy's rank is one more than the number of strategies that are proven better; it is
     ``tied_with`` all those from which the comparisons do not separate it.
     """
     tied: dict[str, set[str]] = {label: set() for label in values}
-    beaten: dict[str, int] = dict.fromkeys(values, 0)
-    for c in comparisons:
-        verdict = c.verdict(level)
-        if verdict == "tied":
-            tied[c.first].add(c.second)
-            tied[c.second].add(c.first)
+    beaten = dict.fromkeys(values, 0)
+    for row in comparisons:
+        first, second = row["first"], row["second"]
+        if row["verdict"] == "tied":
+            tied[first].add(second)
+            tied[second].add(first)
         else:
-            beaten[c.second if verdict == "better" else c.first] += 1
-    ordered = sorted(values, key=lambda label: (beaten[label], -float(values[label].mean()), label))
+            beaten[second if row["verdict"] == "better" else first] += 1
+    means = {label: float(of_all.mean()) for label, of_all in values.items()}
+    ordered = sorted(values, key=lambda label: (beaten[label], -means[label], label))
     return [
         {
             "strategy": label,
             "rank": 1 + beaten[label],
-            "mean": float(values[label].mean()),
+            "mean": means[label],
             "tied_with": [other for other in ordered if other in tied[label]],
         }
         for label in ordered

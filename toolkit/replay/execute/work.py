@@ -1,0 +1,150 @@
+"""Work that is kept as soon as it is done: what is missing is made, in any number of processes.
+
+Pieces do not depend on each other or on their order, so that any number of processes and any
+interruption end with the same files.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection, Pipe, wait
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+import orjson
+
+from toolkit import children
+from toolkit.atomic import write_atomically
+from toolkit.errors import ToolkitError
+from toolkit.progress import Progress
+from toolkit.records import content_id
+from toolkit.replay.record.models import ModelSet, StrategyModels
+from toolkit.replay.record.space import RecordedSpace
+from toolkit.replay.record.table import RecordedTable
+from toolkit.replay.scenario import Scenario
+
+Name = tuple[str, ...]
+"""Of a piece of work: its kind, one thing that tells it apart, and what progress says of it."""
+
+
+@dataclass
+class ReplayContext:
+    """What all work needs, sent once to each process; ``tables`` only where the work names tasks.
+
+    ``folder`` holds a file for each piece that is done, whole or absent. Spaces and scores of the
+    tasks that were asked for last are kept in memory.
+    """
+
+    scenario: Scenario
+    models: ModelSet
+    folder: Path
+    tables: Mapping[str, RecordedTable] = field(default_factory=dict)
+    _guided: dict[str, tuple[RecordedSpace, StrategyModels]] = field(
+        default_factory=dict, init=False
+    )
+
+    def path(self, name: Name, suffix: str = ".json") -> Path:
+        """File of a piece; with another suffix, of what is kept beside it (written before it)."""
+        return self.folder / f"{content_id(*name)}{suffix}"
+
+    def guided(self, *tables: RecordedTable) -> list[tuple[RecordedSpace, StrategyModels]]:
+        """Space of each task, and the models that guide a search of it."""
+        known, self._guided = self._guided, {}
+        for table in tables:
+            task_id = table.task.task_id
+            if task_id not in known:
+                space = RecordedSpace(table)
+                known[task_id] = space, self.models.guides(space)
+            self._guided[task_id] = known[task_id]
+        return list(self._guided.values())
+
+
+@dataclass(frozen=True)
+class Work:
+    """Pieces that one process makes one after the other, since they need the same things.
+
+    ``make`` can be pickled and returns what is kept of a piece, JSON-ready; ``size`` is relative.
+    """
+
+    names: Sequence[Name]
+    size: int
+    make: Callable[[ReplayContext, Name], Any]
+
+    def do(self, context: ReplayContext) -> Iterator[Name]:
+        """Make and keep all pieces; yield the name of each when it is done."""
+        for name in self.names:
+            write_atomically(context.path(name), orjson.dumps(self.make(context, name)))
+            yield name
+
+
+def finish(
+    title: str, works: Sequence[Work], context: ReplayContext, progress: Progress, workers: int = 1
+) -> dict[Name, Any]:
+    """Make what is missing of all work; return what was kept of every piece, in order."""
+    files = {name: context.path(name) for work in works for name in work.names}
+    missing = {name for name, path in files.items() if not path.is_file()}
+    todo = [replace(w, names=[n for n in w.names if n in missing]) for w in works]
+    todo = [work for work in todo if work.names]
+    with progress.step(title, len(files)) as step:
+        done = len(files) - len(missing)
+        step.advance(done, note="resumed" if done else None)
+        count = min(workers, len(todo))
+        made: Iterator[Name] = (name for work in todo for name in work.do(context))
+        if count > 1:
+            made = _in_processes(todo, context, count)
+        for name in made:
+            step.advance(note=" ".join(name[2:]))
+    return {name: orjson.loads(path.read_bytes()) for name, path in files.items()}
+
+
+def _in_processes(works: Sequence[Work], context: ReplayContext, count: int) -> Iterator[Name]:
+    # The largest first, so that none is begun when the other processes are done.
+    waiting = deque(sorted(works, key=lambda work: -work.size))
+    busy: dict[Connection, Popen[bytes]] = {}
+    with ExitStack() as stack:
+        for _ in range(count):
+            ours, theirs = Pipe()
+            process = children.start(
+                children.python("toolkit.replay.execute.worker", str(theirs.fileno())),
+                # They share the machine: threads of a library's own would only slow them.
+                environment=dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+                pass_fds=(theirs.fileno(),),
+            )
+            stack.callback(ours.close)
+            stack.callback(children.end, process)
+            theirs.close()
+            busy[ours] = process
+        for ours, process in busy.items():
+            with _alive(process):
+                ours.send(sys.path)
+                ours.send(replace(context))  # without its spaces
+        while busy:
+            for pipe in wait(list(busy)):
+                assert isinstance(pipe, Connection)
+                with _alive(busy[pipe]):
+                    found = pipe.recv()
+                if isinstance(found, Exception):
+                    raise found
+                if found is not None:
+                    yield found
+                elif waiting:
+                    with _alive(busy[pipe]):
+                        pipe.send(waiting.popleft())
+                else:
+                    del busy[pipe]
+
+
+@contextmanager
+def _alive(process: Popen[bytes]) -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, OSError):
+        raise ToolkitError(
+            f"a working process ended early (exit code {process.wait()})",
+            cure="what was finished is kept: run the same command again, or with --workers 1",
+        ) from None
