@@ -15,7 +15,6 @@ from toolkit.live.confirm.rules import Judgement
 from toolkit.networks.compare import comparison_row
 from toolkit.networks.compile import CompileResult, compile_network, tuned_target
 from toolkit.networks.tasks import network_of
-from toolkit.networks.worker import worst_difference
 
 pytestmark = pytest.mark.live
 
@@ -93,13 +92,6 @@ def test_without_a_model_file_the_unscheduled_network_is_the_reference(
         compile_network(
             graph, tmp_path, database=tuned, target=target, against=["elsewhere"], seconds=1
         )
-
-
-def test_differences_are_relative_to_the_range() -> None:
-    wanted = [np.array([0.0, 10.0])]
-    assert worst_difference([np.array([0.01, 10.0])], wanted) == pytest.approx(1e-3)
-    assert worst_difference([np.array([np.nan, 10.0])], wanted) == float("inf")
-    assert worst_difference([], wanted) == float("inf")
 
 
 @pytest.mark.parametrize(

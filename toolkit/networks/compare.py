@@ -17,8 +17,8 @@ import orjson
 
 from toolkit import children
 from toolkit.errors import LiveError
-from toolkit.live.confirm.blocks import Confirmation, confirm
 from toolkit.live.confirm.rules import INCUMBENT, Judgement, Rules
+from toolkit.live.confirm.verdict import Confirmation, confirm
 from toolkit.live.measure.device import Device
 from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol

@@ -13,7 +13,7 @@ import orjson
 
 from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
-from toolkit.live.confirm.blocks import Confirmation
+from toolkit.live.confirm.verdict import Confirmation
 from toolkit.live.measure.machine import describe_machine, target_threads
 from toolkit.live.measure.program import Program
 from toolkit.live.tune.tune import RESULT_FILE

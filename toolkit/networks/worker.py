@@ -1,4 +1,4 @@
-"""Measures whole networks: a process that speaks the protocol of ``live.measure.worker``.
+"""Measures whole networks, in a process of its own (``toolkit.live.measure.serve``).
 
 A request's program is JSON: ``kind`` (``tvm``, ``onnxruntime``, ``openvino``), ``path`` (a folder
 that ``toolkit compile`` wrote, or an ONNX file), and ``inputs``. Every kind runs with the threads
@@ -7,16 +7,16 @@ that it is told, and all else at its library's defaults for latency.
 
 from __future__ import annotations
 
+import json
 import os
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 
+from toolkit.live.measure.serve import serve
 from toolkit.networks.run_network import Network, random_inputs
 
 LEAST_RUNS = 3
@@ -72,94 +72,41 @@ def open_openvino(path: str, inputs: list[dict[str, Any]], threads: int) -> Run:
     return run
 
 
-def open_arm(text: str, threads: int, bound: list[int]) -> Run:
-    """Open what a program's JSON names."""
-    arm = orjson.loads(text)
-    if arm["kind"] == "tvm":
-        return open_tvm(arm["path"], arm["inputs"], bound)
-    opened = {"onnxruntime": open_onnxruntime, "openvino": open_openvino}[arm["kind"]]
-    return opened(arm["path"], arm["inputs"], threads)
+class NetworkBench:
+    """Opens and reads networks (``toolkit.live.measure.serve``)."""
 
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.bound: list[int] = settings.get("bound") or []
+        if self.bound and hasattr(os, "sched_setaffinity"):
+            os.sched_setaffinity(0, self.bound)
 
-def mean_s(run: Run, least_ms: float) -> float:
-    """Seconds a run, over as many as take so many milliseconds."""
-    runs, begun = 0, time.perf_counter()
-    while True:
-        run()
-        runs += 1
-        elapsed = time.perf_counter() - begun
-        if runs >= LEAST_RUNS and elapsed >= 1e-3 * least_ms:
-            return elapsed / runs
-
-
-def serve() -> None:
-    """Answer requests until standard input ends."""
-    replies = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    # Libraries print; nothing but replies may reach the other side's pipe.
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-
-    def say(message: dict[str, Any]) -> None:
-        replies.write(orjson.dumps(message, option=orjson.OPT_SERIALIZE_NUMPY) + b"\n")
-        replies.flush()
-
-    settings = orjson.loads(sys.stdin.buffer.readline())
-    bound = settings.get("bound") or []
-    if bound and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, bound)
-    say({"ready": True})
-    opened: dict[str, Run] = {}
-    kept: list[Any] = []
-    for line in sys.stdin.buffer:
-        request = orjson.loads(line)
-        try:
-            _answer(request, opened, kept, bound, say)
-        except Exception as error:
-            say({"state": "runtime", "error": f"{type(error).__name__}: {error}"[-600:]})
-
-
-def _answer(
-    request: dict[str, Any],
-    opened: dict[str, Run],
-    kept: list[Any],
-    bound: list[int],
-    say: Callable[[dict[str, Any]], None],
-) -> None:
-    begun, op, key = time.perf_counter(), request["op"], request["key"]
-    fresh = key not in opened
-    if fresh:
-        opened[key] = open_arm(request["program"], request["protocol"]["threads"], bound)
-    answer: dict[str, Any] = {"state": "ok", "build_s": time.perf_counter() - begun}
-    say({"built": True, "build_s": answer["build_s"], "fresh": fresh})
-    begun = time.perf_counter()
-    if op == "reference":
-        kept[:] = [np.array(array) for array in opened[key]()]
-    elif op == "check":
-        worst = worst_difference(opened[key](), kept)
-        wrong = not worst <= request["tolerance"]
-        answer["error"] = f"outputs differ by {worst:.2g} of their range"
-        answer["state"] = "wrong_answer" if wrong else "ok"
-    elif op == "measure":
-        if fresh or not request.get("keep"):
+    def build(self, request: dict[str, Any]) -> Run:
+        """Open what a request's program names, and run it until it is warm."""
+        arm = json.loads(request["program"])
+        if arm["kind"] == "tvm":
+            run = open_tvm(arm["path"], arm["inputs"], self.bound)
+        else:
+            opened = {"onnxruntime": open_onnxruntime, "openvino": open_openvino}[arm["kind"]]
+            run = opened(arm["path"], arm["inputs"], request["protocol"]["threads"])
+        if request["op"] == "build":
             for _ in range(WARM_RUNS):
-                opened[key]()
-        answer["run_times_s"] = [mean_s(opened[key], request["protocol"]["min_repeat_ms"])]
-    answer["run_s"] = time.perf_counter() - begun
-    say(answer)
+                run()
+        return run
 
+    def run(self, run: Run, request: dict[str, Any], _: Callable[[], None]) -> dict[str, Any]:
+        """Mean seconds of a run, over as many as take the protocol's milliseconds."""
+        least_s, runs, begun = 1e-3 * request["protocol"]["min_repeat_ms"], 0, time.perf_counter()
+        while True:
+            run()
+            runs += 1
+            elapsed = time.perf_counter() - begun
+            if runs >= LEAST_RUNS and elapsed >= least_s:
+                return {"run_times_s": [elapsed / runs]}
 
-def worst_difference(mine: list[Any], theirs: list[Any]) -> float:
-    """Largest difference of outputs, relative to the range of the other's output."""
-    if len(mine) != len(theirs):
-        return float("inf")
-    worst = 0.0
-    for one, other in zip(mine, theirs, strict=True):
-        left, right = np.asarray(one, dtype="float64"), np.asarray(other, dtype="float64")
-        if left.shape != right.shape or not np.isfinite(left).all():
-            return float("inf")
-        scale = float(np.max(np.abs(right), initial=0.0)) or 1.0
-        worst = max(worst, float(np.max(np.abs(left - right), initial=0.0)) / scale)
-    return worst
+    def outputs(self, run: Run, _: dict[str, Any]) -> list[Any]:
+        """Run it once; copies of what it returned."""
+        return [np.array(array) for array in run()]
 
 
 if __name__ == "__main__":
-    serve()
+    serve(NetworkBench)
