@@ -13,10 +13,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from toolkit.records import Candidate, Trial, TrialState
+from toolkit.records import Candidate, Trial
 from toolkit.search.base import Indexed
 from toolkit.search.moves.steps import Stepper, t_test_p_value
-from toolkit.search.strategy import BaseStrategy, StrategyOptions
+from toolkit.search.strategy import BaseStrategy, StrategyOptions, take
 
 
 class DropletOptions(StrategyOptions):
@@ -48,25 +48,21 @@ class Droplet(BaseStrategy):
     own_batches = True
 
     def setup(self) -> None:
-        """Begin at the start candidate."""
         self._stepper = Stepper(self.space)
         self._best: Trial | None = None
-        self._queue = self._first()
+        if self.options.start == "first" and isinstance(self.space, Indexed):
+            first = self.space.grid_order()[:1].tolist()
+            self._queue = [self.space.candidates()[i] for i in first]
+        else:
+            self._queue = self.space.sample(self.rng, 1)
         self._left: dict[str, Candidate] = {}
         self._step = 0
-
-    def _first(self) -> list[Candidate]:
-        if self.options.start == "first" and isinstance(self.space, Indexed):
-            order = self.space.grid_order()
-            return [self.space.candidates()[int(order[0])]] if len(order) else []
-        return self.space.sample(self.rng, 1)
 
     def begin(self, trial: Trial) -> None:
         """Begin at a candidate that was measured before, with that measurement."""
         self._best, self._queue, self._left, self._step = trial, [], {}, 0
 
     def propose(self, n: int) -> Iterable[Candidate]:
-        """Return the next neighbours; a larger step when those of this one are used up."""
         while not self._queue:
             if self._best is None:
                 # The start failed or was not recorded: any other candidate will do.
@@ -85,8 +81,7 @@ class Droplet(BaseStrategy):
                 for c in self._stepper.around(here, self._step, self.options.together)
             }
             self._queue = [c for key, c in around.items() if key not in self.seen]
-        batch, self._queue = self._queue[:n], self._queue[n:]
-        return batch
+        return take(self._queue, n)
 
     def learn(self, trials: Sequence[Trial]) -> None:
         """Move to the fastest neighbour that is significantly better."""
@@ -98,15 +93,11 @@ class Droplet(BaseStrategy):
             self._queue, self._step = [], 0
 
     def _beats(self, trial: Trial) -> bool:
-        latency = trial.latency_s
-        if trial.state is not TrialState.OK or latency is None:
-            return False
-        best = self._best
-        if best is None or best.latency_s is None:
-            return True
+        latency, best = trial.latency_s, self._best
+        if latency is None or best is None or best.latency_s is None:
+            return latency is not None
         if latency >= best.latency_s:
             return False
-        if min(len(trial.run_times_s), len(best.run_times_s)) < 2:
-            return True
-        p = t_test_p_value(best.run_times_s, trial.run_times_s)
-        return p <= self.options.p_value
+        single = min(len(trial.run_times_s), len(best.run_times_s)) < 2
+        p_value = self.options.p_value
+        return single or t_test_p_value(best.run_times_s, trial.run_times_s) <= p_value

@@ -39,7 +39,6 @@ class ExploreThenDroplet(BaseStrategy):
     options: ExploreThenDropletOptions
 
     def setup(self) -> None:
-        """Build the strategy that explores."""
         from toolkit.search import STRATEGIES
 
         o = self.options
@@ -57,7 +56,6 @@ class ExploreThenDroplet(BaseStrategy):
         self._best: Trial | None = None
 
     def propose(self, n: int) -> Iterable[Candidate]:
-        """Ask the explorer, and droplet when its share is spent or it has no more."""
         left = self.options.explore - self._measured
         if self._droplet is None and left > 0:
             batch = self._explorer.ask(min(n, left))
@@ -71,14 +69,10 @@ class ExploreThenDroplet(BaseStrategy):
         return self._droplet.propose(n)
 
     def learn(self, trials: Sequence[Trial]) -> None:
-        """Tell the one whose turn it is."""
         if self._droplet is not None:
             self._droplet.tell(trials)
             return
         self._measured += len(trials)
         self._explorer.tell(trials)
-        for trial in trials:
-            latency = trial.latency_s
-            best = None if self._best is None else self._best.latency_s
-            if latency is not None and (best is None or latency < best):
-                self._best = trial
+        known = [t for t in (self._best, *trials) if t is not None and t.latency_s is not None]
+        self._best = min(known, key=lambda trial: trial.latency_s or float("inf"), default=None)
