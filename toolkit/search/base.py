@@ -48,7 +48,10 @@ class Space(Protocol):
     def mutate(
         self, candidate: Candidate, direction: Direction, rng: np.random.Generator
     ) -> Candidate | None:
-        """Change one decision in that direction; ``None`` when nothing lies there."""
+        """Change one decision in that direction; ``None`` when nothing lies there.
+
+        A direction without a way stands for either of them.
+        """
         ...
 
     def features(self, candidates: Sequence[Candidate]) -> NDArray[np.float32]:

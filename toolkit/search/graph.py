@@ -146,6 +146,12 @@ class NeighbourGraph:
                 return k
         raise KeyError(name)
 
+    def group(self, candidate: int, knob: int) -> IntArray:
+        """Candidates that are one step away in that knob, and the candidate itself, by value."""
+        start = self.start[knob, candidate]
+        members: IntArray = self.members[start : start + self.count[knob, candidate]]
+        return members
+
     def neighbours(self, candidate: int, knob: int | None = None) -> IntArray:
         """Candidates that are one step away: in that knob, or in any."""
         knobs = range(len(self.sketches[self.sketch_of[candidate]].knobs))
@@ -155,8 +161,7 @@ class NeighbourGraph:
 
     def one_way(self, candidate: int, knob: int, way: Literal["up", "down"] | None) -> IntArray:
         """Neighbours in a knob with a higher value (nearest first), a lower one, or any."""
-        start, here = self.start[knob, candidate], self.here[knob, candidate]
-        group: IntArray = self.members[start : start + self.count[knob, candidate]]
+        group, here = self.group(candidate, knob), int(self.here[knob, candidate])
         if way == "up":
             return group[here + 1 :]
         if way == "down":

@@ -92,13 +92,14 @@ class OpenSpace:
     def mutate(
         self, candidate: Candidate, direction: Direction, rng: np.random.Generator
     ) -> Candidate | None:
-        """Change one knob to a value further up or down."""
+        """Change one knob to a value further up or down, or to any other."""
         assert direction.knob is not None
         k = SKETCH.knob(direction.knob)
         part = k.free.start
         values = list(k.choices or TILES)
         place = values.index(candidate.decisions[part])
-        pool = values[place + 1 :] if direction.way == "up" else values[:place]
+        up, down = values[place + 1 :], values[:place]
+        pool = {"up": up, "down": down, None: down + up}[direction.way]
         if not pool:
             return None
         value = pool[int(rng.integers(len(pool)))]

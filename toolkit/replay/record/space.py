@@ -19,6 +19,7 @@ from toolkit.replay.record.table import RecordedTable, load_tables
 from toolkit.search.base import Space
 from toolkit.search.graph import IntArray, NeighbourGraph
 from toolkit.search.models.encoding import encode_all
+from toolkit.search.moves.knobs import Kernel
 from toolkit.search.strategy import candidate_id
 
 Features = Callable[[Space, Sequence[Candidate]], NDArray[np.float32]]
@@ -36,10 +37,17 @@ class RecordedSpace:
     features
         Function from (space, candidates) to a matrix for online cost models; the knobs
         themselves (``KnobEncoder``) by default.
+    kernel
+        What a mutation may do to a tile (``toolkit.search.moves.knobs``).
     """
 
     def __init__(
-        self, source: Any, task_id: str | None = None, *, features: Features | None = None
+        self,
+        source: Any,
+        task_id: str | None = None,
+        *,
+        features: Features | None = None,
+        kernel: Kernel = "any-value",
     ) -> None:
         if not isinstance(source, RecordedTable):
             source = load_tables(source, None if task_id is None else [task_id])[str(task_id)]
@@ -49,7 +57,7 @@ class RecordedSpace:
         self.sketches: Sequence[Sketch] = table.sketches
         self.size: int | None = len(table)
         self.complete = table.enumerated
-        self.graph = NeighbourGraph(table.sketches, table.sketch_of, table.decisions)
+        self.graph = NeighbourGraph(table.sketches, table.sketch_of, table.decisions, kernel)
         self._candidates = table.candidates
         self._number = {candidate_id: i for i, candidate_id in enumerate(table.candidate_ids)}
         self._by_sketch = {

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from toolkit.records import Candidate
+from toolkit.records import Candidate, Direction
 from toolkit.search.base import Composes, Space
 from toolkit.search.moves.knobs import BoolArray, FloatArray, IntArray, crossed, second_parent
 from toolkit.search.moves.lattice import Lattice
@@ -241,8 +241,6 @@ class ObjectGenes(Genes):
         for knob in self._sketches[child.sketch_id].knobs:
             if rng.random() >= mutation:
                 continue
-            ways = [d for d in self._space.directions(child) if d.knob == knob.name]
-            if ways:
-                way = ways[int(rng.integers(len(ways)))]
-                child = self._space.mutate(child, way, rng) or child
+            if any(d.knob == knob.name for d in self._space.directions(child)):
+                child = self._space.mutate(child, Direction(knob.kind, knob.name), rng) or child
         return child

@@ -34,10 +34,15 @@ def rule_shares(kinds: Sequence[str], weights: Mapping[str, float]) -> FloatArra
     return np.array([weights.get(kind, 0.0) / counts[kind] for kind in kinds], dtype=np.float64)
 
 
+def either_way(directions: Sequence[Direction]) -> list[Direction]:
+    """Knobs of directions, in their order: up and down of one knob are one, without a way."""
+    return list({(d.rule, d.knob): Direction(d.rule, d.knob) for d in directions}.values())
+
+
 class Mover:
     """Mutates candidates, each once: of a listed space by number, of any other one by one.
 
-    This one takes each knob (of a listed space) or direction alike.
+    This one takes each knob that can move alike, whichever way.
     """
 
     def __init__(self, space: Space) -> None:
@@ -52,8 +57,9 @@ class Mover:
     def direction(
         self, rng: np.random.Generator, candidate: Candidate, directions: Sequence[Direction]
     ) -> Direction:
-        """Choose one of a candidate's directions (there is at least one)."""
-        return directions[int(rng.integers(len(directions)))]
+        """Choose one of a candidate's directions (there is at least one), or a knob of them."""
+        knobs = either_way(directions)
+        return knobs[int(rng.integers(len(knobs)))]
 
     def moved(self, rng: np.random.Generator, candidate: Candidate) -> Candidate | None:
         """Mutate one candidate; ``None`` where it cannot move."""
@@ -64,16 +70,18 @@ class Mover:
 
 
 class WeightedMover(Mover):
-    """Rules drawn with fixed weights, then one of the rule's knobs."""
+    """Rules drawn with fixed weights, then one of the rule's knobs, whichever way."""
 
     def __init__(self, space: Space, weights: Mapping[str, float]) -> None:
         super().__init__(space)
-        self._weights = weights
-        if isinstance(space, Indexed):
-            self._table = np.zeros((len(self._graph.sketches), self._graph.knobs))
-            for s, sketch in enumerate(self._graph.sketches):
-                kinds = [knob.kind for knob in sketch.knobs]
-                self._table[s, : len(kinds)] = rule_shares(kinds, weights)
+        kinds = [[knob.kind for knob in sketch.knobs] for sketch in space.sketches]
+        self._table = np.zeros((len(kinds), max(map(len, kinds), default=0)))
+        self._shares: dict[tuple[str, str | None], float] = {}
+        for s, sketch in enumerate(space.sketches):
+            shares = rule_shares(kinds[s], weights)
+            self._table[s, : len(shares)] = shares
+            for knob, share in zip(sketch.knobs, shares.tolist(), strict=True):
+                self._shares[sketch.sketch_id, knob.name] = share
 
     def numbers(self, rng: np.random.Generator, states: IntArray) -> IntArray:
         return self._graph.weighted_step(rng, states, self._table)
@@ -81,11 +89,12 @@ class WeightedMover(Mover):
     def direction(
         self, rng: np.random.Generator, candidate: Candidate, directions: Sequence[Direction]
     ) -> Direction:
-        chances = rule_shares([d.rule for d in directions], self._weights)
-        total = chances.sum()
-        if total <= 0:
+        knobs = either_way(directions)
+        shares = [self._shares.get((candidate.sketch_id, d.knob), 0.0) for d in knobs]
+        chances = np.array(shares)
+        if chances.sum() <= 0:
             return super().direction(rng, candidate, directions)
-        return directions[int(rng.choice(len(directions), p=chances / total))]
+        return knobs[int(rng.choice(len(knobs), p=chances / chances.sum()))]
 
 
 class GuidedMover(Mover):

@@ -1,13 +1,12 @@
 """Many candidates moving at once over a model's scores.
 
 Simulated annealing and evolution propose by walking over predictions. The states of a walk are an
-array of candidate numbers: those of the space where it is listed, and else those in the order in
-which candidates were met. A strategy is written once over either.
+array of candidate numbers: in the order in which candidates were met, or in a listed space those
+of the space, which is faster. A strategy is written once over either.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -24,36 +23,61 @@ from toolkit.search.strategy import shuffled
 Predict = Callable[[NDArray[np.float32]], FloatArray]
 
 
-class Walk(ABC):
+class Walk:
     """States (one candidate's number each), their scores, and random one-decision steps."""
 
-    _all: Sequence[Candidate]
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._met: list[Candidate] = []
+        self._number: dict[str, int] = {}
+        self._predict: Predict | None = None
+        self._scored: dict[int, float] = {}
+
+    def _numbers(self, candidates: Iterable[Candidate]) -> IntArray:
+        """Number of each candidate, a new one for those that were not met before."""
+        numbers = []
+        for candidate in candidates:
+            number = self._number.setdefault(candidate.candidate_id, len(self._met))
+            if number == len(self._met):
+                self._met.append(candidate)
+            numbers.append(number)
+        return np.array(numbers, dtype=np.int64)
 
     def candidates(self, states: IntArray) -> list[Candidate]:
         """Candidates of the states."""
-        return [self._all[i] for i in states.tolist()]
+        return [self._met[i] for i in states.tolist()]
 
-    @abstractmethod
     def rescore(self, predict: Predict) -> None:
         """Take another model; what was visited is forgotten."""
+        self._predict, self._scored = predict, {}
 
-    @abstractmethod
     def start(self, rng: np.random.Generator, n: int, first: Sequence[Candidate] = ()) -> IntArray:
         """Return n states: the given candidates, then random ones."""
+        given = list(first)[:n]
+        drawn = self._space.sample(rng, n - len(given)) if n > len(given) else []
+        pool = self._numbers([*given, *drawn])
+        # A small space gives fewer than asked for: several chains then start at one candidate.
+        return pool[np.arange(n) % len(pool)] if len(pool) else pool
 
-    @abstractmethod
     def draw(self, rng: np.random.Generator, sketches: Sequence[str]) -> IntArray:
         """Return a random state of each of these sketches (fewer where one has none)."""
+        counts = Counter(sketches).items()
+        return self._numbers(c for s, count in counts for c in self._space.sample(rng, count, s))
 
-    @abstractmethod
     def mutate(self, rng: np.random.Generator, states: IntArray, mover: Mover) -> IntArray:
         """Return each state mutated as the mover says (itself where it cannot move)."""
+        return self._numbers(mover.moved(rng, c) or c for c in self.candidates(states))
 
-    @abstractmethod
     def scores(self, states: IntArray) -> FloatArray:
         """Score of each state; the states count as visited."""
+        listed = states.tolist()
+        new = [i for i in dict.fromkeys(listed) if i not in self._scored]
+        if new:
+            features = self._space.features([self._met[i] for i in new])
+            values = np.zeros(len(new)) if self._predict is None else self._predict(features)
+            self._scored.update(zip(new, values.tolist(), strict=True))
+        return np.array([self._scored[i] for i in listed], dtype=np.float64)
 
-    @abstractmethod
     def best(
         self, rng: np.random.Generator, n: int, seen: set[str]
     ) -> tuple[list[Candidate], FloatArray]:
@@ -61,21 +85,25 @@ class Walk(ABC):
 
         Equal scores come in random order: the order of a record must not help a strategy.
         """
+        unseen = [i for i in self._scored if self._met[i].candidate_id not in seen]
+        chosen = sorted(shuffled(rng, unseen), key=lambda i: -self._scored[i])[:n]
+        return [self._met[i] for i in chosen], np.array([self._scored[i] for i in chosen])
 
-    @abstractmethod
     def visited(self) -> int:
         """Return how many different states were visited since the last ``rescore``."""
+        return len(self._scored)
 
 
 class IndexedWalk(Walk):
-    """A walk over a listed space; predictions are made once for the whole of it."""
+    """The same in arrays over a listed space; predictions are made once for the whole of it."""
 
     def __init__(self, space: Any) -> None:
-        self._space = space
-        self._all = space.candidates()
-        self._features = space.features(self._all)
-        self._scores = np.zeros(len(self._all))
-        self._visited = np.zeros(len(self._all), dtype=bool)
+        super().__init__(space)
+        self._index_of = space.index_of
+        self._met = space.candidates()
+        self._features = space.features(self._met)
+        self._scores = np.zeros(len(self._met))
+        self._visited = np.zeros(len(self._met), dtype=bool)
         self._members = {
             sketch.sketch_id: np.flatnonzero(space.graph.sketch_of == s)
             for s, sketch in enumerate(space.graph.sketches)
@@ -86,8 +114,8 @@ class IndexedWalk(Walk):
         self._visited[:] = False
 
     def start(self, rng: np.random.Generator, n: int, first: Sequence[Candidate] = ()) -> IntArray:
-        given = self._space.index_of(list(first))[:n]
-        drawn = rng.integers(len(self._all), size=n - len(given))
+        given = self._index_of(list(first))[:n]
+        drawn = rng.integers(len(self._met), size=n - len(given))
         states: IntArray = np.concatenate([given[given >= 0], drawn]).astype(np.int64)
         return states
 
@@ -114,73 +142,16 @@ class IndexedWalk(Walk):
         order = visited[np.argsort(-self._scores[visited], kind="stable")]
         found: list[int] = []
         for i in order.tolist():
-            if self._all[i].candidate_id not in seen:
+            if self._met[i].candidate_id not in seen:
                 found.append(i)
                 if len(found) == n:
                     break
-        return [self._all[i] for i in found], self._scores[found]
+        return self.candidates(np.array(found, dtype=np.int64)), self._scores[found]
 
     def visited(self) -> int:
         return int(self._visited.sum())
 
 
-class ObjectWalk(Walk):
-    """A walk over a space that cannot be listed (a live one)."""
-
-    def __init__(self, space: Space) -> None:
-        self._space = space
-        self._all: list[Candidate] = []
-        self._number: dict[str, int] = {}
-        self._predict: Predict | None = None
-        self._scores: dict[int, float] = {}
-
-    def _numbers(self, candidates: Iterable[Candidate]) -> IntArray:
-        """Number of each candidate, a new one for those that were not met before."""
-        numbers = []
-        for candidate in candidates:
-            number = self._number.setdefault(candidate.candidate_id, len(self._all))
-            if number == len(self._all):
-                self._all.append(candidate)
-            numbers.append(number)
-        return np.array(numbers, dtype=np.int64)
-
-    def rescore(self, predict: Predict) -> None:
-        self._predict, self._scores = predict, {}
-
-    def start(self, rng: np.random.Generator, n: int, first: Sequence[Candidate] = ()) -> IntArray:
-        given = list(first)[:n]
-        drawn = self._space.sample(rng, n - len(given)) if n > len(given) else []
-        pool = self._numbers([*given, *drawn])
-        # A small space gives fewer than asked for: several chains then start at one candidate.
-        return pool[np.arange(n) % len(pool)] if len(pool) else pool
-
-    def draw(self, rng: np.random.Generator, sketches: Sequence[str]) -> IntArray:
-        counts = Counter(sketches).items()
-        return self._numbers(c for s, count in counts for c in self._space.sample(rng, count, s))
-
-    def mutate(self, rng: np.random.Generator, states: IntArray, mover: Mover) -> IntArray:
-        return self._numbers(mover.moved(rng, c) or c for c in self.candidates(states))
-
-    def scores(self, states: IntArray) -> FloatArray:
-        listed = states.tolist()
-        new = [i for i in dict.fromkeys(listed) if i not in self._scores]
-        if new:
-            features = self._space.features([self._all[i] for i in new])
-            values = np.zeros(len(new)) if self._predict is None else self._predict(features)
-            self._scores.update(zip(new, values.tolist(), strict=True))
-        return np.array([self._scores[i] for i in listed], dtype=np.float64)
-
-    def best(
-        self, rng: np.random.Generator, n: int, seen: set[str]
-    ) -> tuple[list[Candidate], FloatArray]:
-        unseen = [i for i in self._scores if self._all[i].candidate_id not in seen]
-        chosen = sorted(shuffled(rng, unseen), key=lambda i: -self._scores[i])[:n]
-        return [self._all[i] for i in chosen], np.array([self._scores[i] for i in chosen])
-
-    def visited(self) -> int:
-        return len(self._scores)
-
-
 def make_walk(space: Space) -> Walk:
     """Choose the walk that fits the space."""
-    return IndexedWalk(space) if isinstance(space, Indexed) else ObjectWalk(space)
+    return IndexedWalk(space) if isinstance(space, Indexed) else Walk(space)
