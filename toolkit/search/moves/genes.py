@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -31,22 +30,29 @@ def draw_pairs(rng: np.random.Generator, weights: FloatArray, n: int) -> tuple[I
     return first, np.where(first == second, (first + 1) % len(weights), second)
 
 
-class Genes(ABC):
-    """A representation of genes; a generation is an array of them along its first axis."""
+class Genes:
+    """Genes are candidates: crossover where the space composes, mutation by the space's kernel.
 
-    @abstractmethod
+    A generation is an array of genes along its first axis.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._sketches = {sketch.sketch_id: sketch for sketch in space.sketches}
+
     def random(self, rng: np.random.Generator, n: int, visited: set[str]) -> Any:
         """Return up to n distinct random genes outside ``visited``."""
+        return np.array(sample_unseen(self._space, rng, n, visited), dtype=object)
 
-    @abstractmethod
     def rest(self, visited: set[str]) -> Any:
         """Return all genes of a finite space outside ``visited``."""
+        left = [c for c in self._space.candidates() if c.candidate_id not in visited]
+        return np.array(left, dtype=object)
 
-    @abstractmethod
     def candidates(self, genes: Any) -> list[Candidate]:
         """Candidates of genes, without points that are none."""
+        return list(genes)
 
-    @abstractmethod
     def breed(
         self,
         rng: np.random.Generator,
@@ -57,16 +63,45 @@ class Genes(ABC):
         visited: set[str] | None,
     ) -> Any:
         """Return n children by crossover and mutation; outside ``visited`` where it is given."""
+        children: list[Candidate] = []
+        taken = set() if visited is None else set(visited)
+        for _ in range(ATTEMPTS):
+            first, second = draw_pairs(rng, weights, n - len(children))
+            for a, b in zip(first.tolist(), second.tolist(), strict=True):
+                child = self._mutated(rng, self._crossed(rng, parents[a], parents[b]), mutation)
+                if visited is None or child.candidate_id not in taken:
+                    taken.add(child.candidate_id)
+                    children.append(child)
+            if len(children) >= n:
+                break
+        return np.array(children, dtype=object)
+
+    def _crossed(self, rng: np.random.Generator, a: Candidate, b: Candidate) -> Candidate:
+        knobs = self._sketches[a.sketch_id].knobs
+        if a.sketch_id != b.sketch_id or not knobs or not isinstance(self._space, Composes):
+            return a
+        vector = crossed(knobs, a.decisions, b.decisions, int(rng.integers(len(knobs))))
+        return self._space.compose(a.sketch_id, vector) or a
+
+    def _mutated(self, rng: np.random.Generator, child: Candidate, mutation: float) -> Candidate:
+        for knob in self._sketches[child.sketch_id].knobs:
+            if rng.random() >= mutation:
+                continue
+            if any(d.knob == knob.name for d in self._space.directions(child)):
+                child = self._space.mutate(child, Direction(knob.kind, knob.name), rng) or child
+        return child
 
 
 class LatticeGenes(Genes):
-    """Genes are rows (sketch, point): all children of a generation are bred in arrays.
+    """The same on a grid: genes are rows (sketch, point), and are bred all at once.
 
     A knob that mutates takes any of its values, its own among them, as in AutoTVM.
     """
 
+    _space: Any
+
     def __init__(self, space: Any) -> None:
-        self._space = space
+        super().__init__(space)
         self._all: list[Candidate] = space.candidates()
         self._lattices = [Lattice.of(space, s) for s in range(len(space.sketches))]
         self._knobs = max((len(lattice.dims) for lattice in self._lattices), default=0)
@@ -189,58 +224,3 @@ class LatticeGenes(Genes):
                 k = int(rng.integers(max(knobs, 1)))
                 child[1 + k] = rng.integers(lattice.dims[k])
         return np.array(out, dtype=np.int64).reshape(len(out), children.shape[1])
-
-
-class ObjectGenes(Genes):
-    """Genes are candidates: crossover where the space composes, mutation by the space's kernel."""
-
-    def __init__(self, space: Space) -> None:
-        self._space = space
-        self._sketches = {sketch.sketch_id: sketch for sketch in space.sketches}
-
-    def random(self, rng: np.random.Generator, n: int, visited: set[str]) -> Any:
-        return np.array(sample_unseen(self._space, rng, n, visited), dtype=object)
-
-    def rest(self, visited: set[str]) -> Any:
-        left = [c for c in self._space.candidates() if c.candidate_id not in visited]
-        return np.array(left, dtype=object)
-
-    def candidates(self, genes: Any) -> list[Candidate]:
-        return list(genes)
-
-    def breed(
-        self,
-        rng: np.random.Generator,
-        parents: Any,
-        weights: FloatArray,
-        n: int,
-        mutation: float,
-        visited: set[str] | None,
-    ) -> Any:
-        children: list[Candidate] = []
-        taken = set() if visited is None else set(visited)
-        for _ in range(ATTEMPTS):
-            first, second = draw_pairs(rng, weights, n - len(children))
-            for a, b in zip(first.tolist(), second.tolist(), strict=True):
-                child = self._mutated(rng, self._crossed(rng, parents[a], parents[b]), mutation)
-                if visited is None or child.candidate_id not in taken:
-                    taken.add(child.candidate_id)
-                    children.append(child)
-            if len(children) >= n:
-                break
-        return np.array(children, dtype=object)
-
-    def _crossed(self, rng: np.random.Generator, a: Candidate, b: Candidate) -> Candidate:
-        knobs = self._sketches[a.sketch_id].knobs
-        if a.sketch_id != b.sketch_id or not knobs or not isinstance(self._space, Composes):
-            return a
-        vector = crossed(knobs, a.decisions, b.decisions, int(rng.integers(len(knobs))))
-        return self._space.compose(a.sketch_id, vector) or a
-
-    def _mutated(self, rng: np.random.Generator, child: Candidate, mutation: float) -> Candidate:
-        for knob in self._sketches[child.sketch_id].knobs:
-            if rng.random() >= mutation:
-                continue
-            if any(d.knob == knob.name for d in self._space.directions(child)):
-                child = self._space.mutate(child, Direction(knob.kind, knob.name), rng) or child
-        return child

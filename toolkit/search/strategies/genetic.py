@@ -12,7 +12,7 @@ from pydantic import Field
 
 from toolkit.records import Candidate, Trial
 from toolkit.search.base import Indexed
-from toolkit.search.moves.genes import Genes, LatticeGenes, ObjectGenes
+from toolkit.search.moves.genes import Genes, LatticeGenes
 from toolkit.search.strategy import BaseStrategy, StrategyOptions, candidate_id, throughputs
 
 _measured_id: Callable[[Trial], str] = attrgetter("candidate.candidate_id")
@@ -54,9 +54,8 @@ class Genetic(BaseStrategy):
     def setup(self) -> None:
         o, space = self.options, self.space
         self.repeats = o.revisit or o.wrap
-        self._genes: Genes = (
-            LatticeGenes.of(space) if isinstance(space, Indexed) else ObjectGenes(space)
-        )
+        finite = isinstance(space, Indexed)
+        self._genes = LatticeGenes.of(space) if finite else Genes(space)
         self._size = float("inf") if space.size is None else space.size
         self._population = int(min(o.population, self._size))
         self._visited: set[str] = set()
