@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from operator import attrgetter
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from toolkit.errors import SearchError, did_you_mean
 from toolkit.records import Candidate, Trial
@@ -18,6 +18,9 @@ from toolkit.search.base import DirectionScorer, Scorer, Space
 
 # One call over a batch in place of a Python loop: replays spend most of their time on these.
 candidate_id: Callable[[Candidate], str] = attrgetter("candidate_id")
+
+
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class StrategyOptions(BaseModel):

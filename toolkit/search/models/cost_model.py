@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from toolkit.records import Candidate, Trial
 from toolkit.search.base import Space
@@ -26,15 +26,15 @@ class CostModelOptions(StrategyOptions):
     loss: Literal["rank", "squared"] = Field(
         default="rank", description="pairwise rank loss, or squared error of relative throughput"
     )
-    pairs: int = Field(
-        default=8, ge=1, description="pairs drawn for each measurement in XGBoost's rank loss"
+    pairs: PositiveInt = Field(
+        default=8, description="pairs drawn for each measurement in XGBoost's rank loss"
     )
-    trees: int = Field(default=40, ge=1)
-    depth: int = Field(default=3, ge=1)
-    learning_rate: float = Field(default=0.3, gt=0)
-    gamma: float = Field(default=1e-4, ge=0, description="least gain of a split")
-    min_child_weight: float = Field(default=1.0, ge=0)
-    reg_lambda: float = Field(default=1.0, ge=0)
+    trees: PositiveInt = 40
+    depth: PositiveInt = 3
+    learning_rate: PositiveFloat = 0.3
+    gamma: NonNegativeFloat = Field(default=1e-4, description="least gain of a split")
+    min_child_weight: NonNegativeFloat = 1.0
+    reg_lambda: NonNegativeFloat = 1.0
 
 
 class History:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, PositiveFloat
 
 from toolkit.search.strategy import StrategyOptions
 
@@ -26,15 +26,17 @@ LEVEL = 2.0  # prior standard deviation of c: the task's level, which no model o
 class ResidualOptions(StrategyOptions):
     """Standard deviations are of log throughput; lengths are in units of the columns (log2)."""
 
-    main: float = Field(default=0.15, gt=0, description="prior deviation of the main effects")
-    interaction: float = Field(default=0.15, ge=0, description="prior deviation of interactions")
-    main_length: float = Field(default=2.0, gt=0)
-    interaction_length: float = Field(default=3.0, gt=0)
-    slope: float = Field(
-        default=0.6, ge=0, description="prior deviation of b: how far the scale may be trusted"
+    main: PositiveFloat = Field(default=0.15, description="prior deviation of the main effects")
+    interaction: NonNegativeFloat = Field(
+        default=0.15, description="prior deviation of interactions"
     )
-    noise: float = Field(default=0.03, gt=0, description="deviation of a measurement")
-    clip: float = Field(default=0.3, gt=0, description="largest residual that is believed")
+    main_length: PositiveFloat = 2.0
+    interaction_length: PositiveFloat = 3.0
+    slope: NonNegativeFloat = Field(
+        default=0.6, description="prior deviation of b: how far the scale may be trusted"
+    )
+    noise: PositiveFloat = Field(default=0.03, description="deviation of a measurement")
+    clip: PositiveFloat = Field(default=0.3, description="largest residual that is believed")
 
 
 def matern(squared: FloatArray) -> FloatArray:

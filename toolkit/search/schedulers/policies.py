@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from toolkit.search.schedulers.base import BaseScheduler, TaskProgress
-from toolkit.search.strategy import StrategyOptions
+from toolkit.search.strategy import Share, StrategyOptions
 
 INFINITE = float("inf")
 
@@ -32,10 +32,10 @@ class RoundRobin(BaseScheduler):
 class GradientOptions(StrategyOptions):
     """Options of the gradient scheduler; the defaults are Ansor's."""
 
-    alpha: float = Field(default=0.2, ge=0, le=1, description="weight of the task's own past")
-    beta: float = Field(default=2.0, gt=0, description="trust in similar tasks")
-    window: int = Field(default=3, ge=1, description="rounds of the backward difference")
-    epsilon: float = Field(default=0.05, ge=0, le=1, description="share of random choices")
+    alpha: Share = Field(default=0.2, description="weight of the task's own past")
+    beta: PositiveFloat = Field(default=2.0, description="trust in similar tasks")
+    window: PositiveInt = Field(default=3, description="rounds of the backward difference")
+    epsilon: Share = Field(default=0.05, description="share of random choices")
 
 
 class Gradient(BaseScheduler):
@@ -90,7 +90,7 @@ class BanditOptions(StrategyOptions):
     discount: float = Field(
         default=0.7, gt=0, le=1, description="weight of a round against the one after it"
     )
-    exploration: float = Field(default=0.3, ge=0, description="factor of the confidence bound")
+    exploration: NonNegativeFloat = Field(default=0.3, description="factor of the confidence bound")
 
 
 class Bandit(BaseScheduler):

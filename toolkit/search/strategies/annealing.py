@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from toolkit.records import Candidate, Trial
 from toolkit.search.models.cost_model import CostModelOptions, History, OnlineCostModel
@@ -19,26 +19,25 @@ from toolkit.search.models.ensemble import BootstrapEnsemble
 from toolkit.search.moves.knobs import FloatArray, IntArray
 from toolkit.search.moves.movers import Mover
 from toolkit.search.moves.walk import make_walk
-from toolkit.search.strategy import BaseStrategy, StrategyOptions, preset, sample_unseen
+from toolkit.search.strategy import BaseStrategy, Share, StrategyOptions, preset, sample_unseen
 
 
 class AnnealingOptions(StrategyOptions):
     """Options of simulated annealing; the defaults are AutoTVM's."""
 
-    plan_size: int = Field(
-        default=64, ge=1, description="measurements between two trainings, and size of a plan"
+    plan_size: PositiveInt = Field(
+        default=64, description="measurements between two trainings, and size of a plan"
     )
-    epsilon: float = Field(default=0.05, ge=0, le=1, description="share of random candidates")
-    chains: int = Field(default=128, ge=1, description="parallel annealing chains")
-    steps: int = Field(default=500, ge=1, description="steps of a chain at most")
-    patience: int = Field(default=50, ge=1, description="steps without a new candidate")
-    start_temperature: float = Field(default=1.0, gt=0, description="cooled linearly to 0")
-    diversity_ratio: int = Field(
-        default=2, ge=1, description="the plan is chosen from so many times as many proposals"
+    epsilon: Share = Field(default=0.05, description="share of random candidates")
+    chains: PositiveInt = Field(default=128, description="parallel annealing chains")
+    steps: PositiveInt = Field(default=500, description="steps of a chain at most")
+    patience: PositiveInt = Field(default=50, description="steps without a new candidate")
+    start_temperature: PositiveFloat = Field(default=1.0, description="cooled linearly to 0")
+    diversity_ratio: PositiveInt = Field(
+        default=2, description="the plan is chosen from so many times as many proposals"
     )
-    diversity: float = Field(
+    diversity: NonNegativeFloat = Field(
         default=0.02,
-        ge=0,
         description="alpha: what a knob value that the plan does not have yet is worth, as a "
         "share of the range of scores",
     )
@@ -51,8 +50,8 @@ class AnnealingOptions(StrategyOptions):
     members: int = Field(
         default=5, ge=2, description="models of the ensemble, each on a bootstrap sample"
     )
-    exploration: float = Field(
-        default=1.0, ge=0, description="deviations above the mean (upper confidence bound)"
+    exploration: NonNegativeFloat = Field(
+        default=1.0, description="deviations above the mean (upper confidence bound)"
     )
 
 

@@ -13,30 +13,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from toolkit.records import Candidate, Trial
 from toolkit.search.models.cost_model import CostModelOptions, History, OnlineCostModel
 from toolkit.search.models.encoding import value_codes
 from toolkit.search.moves.knobs import FloatArray, IntArray
 from toolkit.search.moves.movers import sampled_pool
-from toolkit.search.strategy import BaseStrategy, StrategyOptions, sample_unseen, take
+from toolkit.search.strategy import BaseStrategy, Share, StrategyOptions, sample_unseen, take
 
 
 class BeamOptions(StrategyOptions):
     """Options of beam search."""
 
-    round_size: int = Field(default=32, ge=1, description="measurements between two trainings")
-    width: int = Field(default=32, ge=1, description="states kept at each decision")
-    passes: int = Field(default=5, ge=1, description="coarse-to-fine passes (Halide: 5)")
+    round_size: PositiveInt = Field(default=32, description="measurements between two trainings")
+    width: PositiveInt = Field(default=32, description="states kept at each decision")
+    passes: PositiveInt = Field(default=5, description="coarse-to-fine passes (Halide: 5)")
     keep: float = Field(
         default=0.7, gt=0, le=1, description="probability of keeping a state while autotuning"
     )
-    quantile: float = Field(
-        default=1.0, ge=0, le=1, description="of predicted completions; 1 is the best of them"
+    quantile: Share = Field(
+        default=1.0, description="of predicted completions; 1 is the best of them"
     )
-    samples: int = Field(
-        default=1000, ge=1, description="candidates looked at where a space cannot be listed"
+    samples: PositiveInt = Field(
+        default=1000, description="candidates looked at where a space cannot be listed"
     )
     model: CostModelOptions = CostModelOptions()
 

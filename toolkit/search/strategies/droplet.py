@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from toolkit.records import Candidate, Trial
 from toolkit.search.base import Indexed
@@ -28,8 +28,8 @@ class DropletOptions(StrategyOptions):
     start: Literal["first", "random"] = Field(
         default="first", description="the lowest value of every knob (as published), or a sample"
     )
-    together: int = Field(
-        default=2, ge=1, description="knobs that are changed at once at most, each up or down"
+    together: PositiveInt = Field(
+        default=2, description="knobs that are changed at once at most, each up or down"
     )
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from toolkit.records import Candidate, Trial
 from toolkit.search.moves.lattice import Lattice
@@ -33,10 +33,10 @@ class DropletFaithfulOptions(StrategyOptions):
     """Options of the published tuners."""
 
     version: Literal["2023", "tvm"] = Field(
-        default="2023", description="the published experiments' code, or TVM 0.13 to 0.16"
+        "2023", description="the published experiments' code, or TVM 0.13 to 0.16"
     )
     p_value: float = Field(default=0.05, gt=0, le=1)
-    first_batch: int = Field(default=16, ge=1, description="TVM: 16, or the number of cores")
+    first_batch: PositiveInt = Field(default=16, description="TVM: 16, or the number of cores")
 
 
 class DropletFaithful(BaseStrategy):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from toolkit.records import Candidate, Trial
 from toolkit.search.models.cost_model import CostModelOptions, History, OnlineCostModel
@@ -21,6 +21,7 @@ from toolkit.search.moves.walk import make_walk
 from toolkit.search.strategies.sketch_choice import ExploreThenCommit, SketchBandit, SketchChoice
 from toolkit.search.strategy import (
     BaseStrategy,
+    Share,
     StrategyOptions,
     preset,
     sample_unseen,
@@ -32,17 +33,17 @@ from toolkit.search.strategy import (
 class EvolutionaryOptions(StrategyOptions):
     """Options of evolutionary search; the defaults are Ansor's."""
 
-    round_size: int = Field(default=64, ge=1, description="measurements of a round")
+    round_size: PositiveInt = Field(default=64, description="measurements of a round")
     population: int = Field(default=2048, ge=2)
-    iterations: int = Field(default=4, ge=0, description="generations in a round")
-    mutation: float = Field(default=0.85, ge=0, le=1, description="probability of mutation")
-    sampled: int = Field(
-        default=50, ge=1, description="programs that are sampled anew in every round, at least"
+    iterations: NonNegativeInt = Field(default=4, description="generations in a round")
+    mutation: Share = Field(default=0.85, description="probability of mutation")
+    sampled: PositiveInt = Field(
+        default=50, description="programs that are sampled anew in every round, at least"
     )
-    measured: float = Field(
-        default=0.2, ge=0, le=1, description="share of the population from the fastest measured"
+    measured: Share = Field(
+        default=0.2, description="share of the population from the fastest measured"
     )
-    epsilon: float = Field(default=0.05, ge=0, le=1, description="share of random measurements")
+    epsilon: Share = Field(default=0.05, description="share of random measurements")
     weights: dict[str, float] = Field(
         default_factory=lambda: dict(ANSOR_WEIGHTS), description="weight of each mutation rule"
     )
@@ -65,34 +66,27 @@ class EvolutionaryOptions(StrategyOptions):
     sketches: Literal["uniform", "explore-then-commit", "bandit"] = Field(
         default="uniform", description="how the sketches of sampled programs are drawn"
     )
-    warm_up: int = Field(
+    warm_up: NonNegativeInt = Field(
         default=3,
-        ge=0,
         description="explore-then-commit: rounds as usual, since the cost model is not yet to be "
         "trusted",
     )
-    explore: int = Field(
-        default=1, ge=1, description="explore-then-commit: rounds of random sketches after that"
+    explore: PositiveInt = Field(
+        default=1, description="explore-then-commit: rounds of random sketches after that"
     )
-    last: float = Field(
-        default=0.5,
-        ge=0,
-        le=1,
-        description="explore-then-commit: weight of the last round against history",
+    last: Share = Field(
+        default=0.5, description="explore-then-commit: weight of the last round against history"
     )
-    other: float = Field(
+    other: Share = Field(
         default=0.05,
-        ge=0,
-        le=1,
         description="explore-then-commit: share of programs of other sketches, afterwards",
     )
     policy: Literal["ucb", "thompson"] = Field(
         default="thompson",
         description="bandit: upper confidence bound (UCB1), or normal Thompson sampling",
     )
-    exploration: float = Field(
+    exploration: NonNegativeFloat = Field(
         default=0.5,
-        ge=0,
         description="bandit: factor of UCB1's square root; of the deviation in Thompson",
     )
 

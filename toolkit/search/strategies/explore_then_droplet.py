@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from toolkit.errors import SearchError
 from toolkit.records import Candidate, Trial
@@ -21,7 +21,7 @@ from toolkit.search.strategy import BaseStrategy, StrategyOptions
 class ExploreThenDropletOptions(StrategyOptions):
     """Which strategy explores, for how long, and how droplet goes on."""
 
-    explore: int = Field(default=300, ge=1, description="measurements before droplet begins")
+    explore: PositiveInt = Field(default=300, description="measurements before droplet begins")
     strategy: str = Field(default="evolutionary", description="the strategy that explores")
     options: dict[str, Any] = Field(default_factory=dict, description="its options")
     droplet: DropletOptions = DropletOptions()

@@ -8,12 +8,12 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, NonNegativeInt
 
 from toolkit.records import Candidate, Trial
 from toolkit.search.base import Indexed
 from toolkit.search.moves.genes import Genes, LatticeGenes
-from toolkit.search.strategy import BaseStrategy, StrategyOptions, candidate_id, throughputs
+from toolkit.search.strategy import BaseStrategy, Share, StrategyOptions, candidate_id, throughputs
 
 _measured_id: Callable[[Trial], str] = attrgetter("candidate.candidate_id")
 # Stands for the latency of what was not measured: no latency is negative, and a failure has none.
@@ -25,8 +25,8 @@ class GeneticOptions(StrategyOptions):
     """Options of the genetic tuner; the defaults are AutoTVM's."""
 
     population: int = Field(default=100, ge=2)
-    elites: int = Field(default=3, ge=0, description="fastest genes that stay parents")
-    mutation: float = Field(default=0.1, ge=0, le=1, description="probability of each knob")
+    elites: NonNegativeInt = Field(default=3, description="fastest genes that stay parents")
+    mutation: Share = Field(default=0.1, description="probability of each knob")
     revisit: bool = Field(
         default=True,
         description="children may have been measured before and are measured again (TVM 0.11 and "

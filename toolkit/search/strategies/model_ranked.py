@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 from toolkit.records import Candidate
 from toolkit.search.base import Picker
@@ -15,14 +15,12 @@ from toolkit.search.strategy import BaseStrategy, StrategyOptions, sample_unseen
 class ModelRankedOptions(StrategyOptions):
     """Options of model-ranked search."""
 
-    samples: int = Field(
+    samples: PositiveInt = Field(
         default=2000,
-        ge=1,
         description="candidates that are sampled and ranked where a space cannot be listed",
     )
-    steps: int = Field(
+    steps: NonNegativeInt = Field(
         default=4,
-        ge=0,
         description="rounds of hill climbing on the scores from the best sampled ones, where a "
         "space cannot be listed",
     )

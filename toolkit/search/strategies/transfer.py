@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from toolkit.records import Candidate, Trial
 from toolkit.search.models.encoding import encode_all, number_codes, value_codes
@@ -21,31 +21,28 @@ MEMORY = 2 * 10**7  # numbers that a process may keep: candidates times measurem
 class TransferOptions(StrategyOptions):
     """Options of transfer."""
 
-    exploration: float = Field(
-        default=0.7, ge=0, description="standard deviations that are added to the mean (UCB)"
+    exploration: NonNegativeFloat = Field(
+        default=0.7, description="standard deviations that are added to the mean (UCB)"
     )
-    explore_every: int = Field(
+    explore_every: NonNegativeInt = Field(
         default=4,
-        ge=0,
         description="every so many-th proposal has a knob value that was never measured; 0: none",
     )
-    neighbour_every: int = Field(
+    neighbour_every: NonNegativeInt = Field(
         default=4,
-        ge=0,
         description="every so many-th proposal is one decision away from the best so far; 0: none",
     )
-    batch: int = Field(default=1, ge=1, description="proposals between two corrections, at first")
-    growth: float = Field(
-        default=0.1, ge=0, description="later this share of what was measured, if that is more"
+    batch: PositiveInt = Field(default=1, description="proposals between two corrections, at first")
+    growth: NonNegativeFloat = Field(
+        default=0.1, description="later this share of what was measured, if that is more"
     )
-    most: int = Field(
+    most: PositiveInt = Field(
         default=400,
-        ge=1,
         description="measurements that are learnt from, fewer among more than 50,000 candidates; "
         "then the order stands",
     )
-    samples: int = Field(
-        default=1000, ge=1, description="candidates looked at where a space cannot be listed"
+    samples: PositiveInt = Field(
+        default=1000, description="candidates looked at where a space cannot be listed"
     )
     residuals: tuple[ResidualOptions, ...] = Field(
         default=(
@@ -58,20 +55,19 @@ class TransferOptions(StrategyOptions):
     )
     pool: Literal["sampled", "bred"] = Field(
         default="sampled",
-        description="where a space cannot be listed: candidates drawn at random before each batch, "
-        "or bred for the bound from such",
+        description="where a space cannot be listed: candidates drawn at random before each "
+        "batch, or bred for the bound from such",
     )
-    generations: int = Field(default=2, ge=0, description="bred: times that a pool is evolved")
-    first: int = Field(
+    generations: NonNegativeInt = Field(default=2, description="bred: times that a pool is evolved")
+    first: PositiveInt = Field(
         default=4,
-        ge=1,
         description="bred: times as many candidates (and twice the generations) for the first "
         "proposals",
     )
-    parents: int = Field(
-        default=64, ge=1, description="bred: candidates that have mutants, best first"
+    parents: PositiveInt = Field(
+        default=64, description="bred: candidates that have mutants, best first"
     )
-    children: int = Field(default=4, ge=1, description="bred: mutants of each of them")
+    children: PositiveInt = Field(default=4, description="bred: mutants of each of them")
 
 
 class Transfer(BaseStrategy):
