@@ -66,8 +66,7 @@ def run_network(
             break
         if budget.seconds is not None and clock.now() >= budget.seconds:
             break
-        before = clock.now()
-        begun = time.perf_counter()
+        before, begun = clock.now(), time.perf_counter()
         i = scheduler.choose(progress)
         thought = time.perf_counter() - begun
         left = round_size if budget.evaluations is None else budget.evaluations - spent

@@ -230,8 +230,7 @@ def sample_unseen(
 
 def throughput(trial: Trial) -> float:
     """Return 1 / latency of a trial in 1/s; 0 for a failure (higher is better)."""
-    latency = trial.latency_s
-    return 1.0 / latency if latency is not None and latency > 0 else 0.0
+    return 1.0 / trial.latency_s if trial.latency_s and trial.latency_s > 0 else 0.0
 
 
 def throughputs(latencies_s: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -36,7 +36,7 @@ class RecordedSpace:
         Which task of the dataset.
     features
         Function from (space, candidates) to a matrix for online cost models; the knobs
-        themselves (``KnobEncoder``) by default.
+        themselves (``encode_all``) by default.
     kernel
         What a mutation may do to a tile (``toolkit.search.moves.knobs``).
     """

@@ -72,13 +72,9 @@ class History:
 
     def best(self, n: int) -> list[Candidate]:
         """Return the n fastest measured candidates, best first; failures never."""
-        order = np.argsort(-np.array(self._throughput), kind="stable")
-        found: dict[str, Candidate] = {}
-        for i in order.tolist():
-            if len(found) == n or self._throughput[i] <= 0:
-                break
-            found.setdefault(self.candidates[i].candidate_id, self.candidates[i])
-        return list(found.values())
+        order = np.argsort(-np.array(self._throughput), kind="stable").tolist()
+        ranked = (self.candidates[i] for i in order if self._throughput[i] > 0)
+        return list({c.candidate_id: c for c in ranked}.values())[:n]
 
 
 class OnlineCostModel:

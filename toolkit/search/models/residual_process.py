@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, NonNegativeFloat, PositiveFloat
 
+from toolkit.search.moves.knobs import FloatArray
 from toolkit.search.strategy import StrategyOptions
-
-FloatArray = NDArray[np.float64]
 
 LEVEL = 2.0  # prior standard deviation of c: the task's level, which no model of others knows
 
@@ -114,23 +113,20 @@ class ResidualProcess:
     def posterior(self) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of every candidate's log throughput."""
         if self._known is None:
-            self._known = self._posterior()
+            self._known = self._mean(), np.sqrt(self._left)
         return self._known
 
-    def _posterior(self) -> tuple[FloatArray, FloatArray]:
+    def _mean(self) -> FloatArray:
+        from scipy.linalg import solve_triangular
+
         t = len(self.measured)
         if t == 0:
-            return self.prior, np.sqrt(self._left)
+            return self.prior
         residuals = np.array(self._residuals)
         known = residuals[np.isfinite(residuals)]
         middle = float(np.median(known)) if len(known) else 0.0
         clip = self._options.clip
         believed = np.clip(residuals, middle - clip, middle + clip)
-        weights = _solve_lower(self._factor[:t, :t], believed)
-        return self.prior + weights @ self._rows[:t], np.sqrt(self._left)
-
-
-def _solve_lower(factor: FloatArray, values: FloatArray) -> FloatArray:
-    from scipy.linalg import solve_triangular
-
-    return np.asarray(solve_triangular(factor, values, lower=True, check_finite=False))
+        factor = self._factor[:t, :t]
+        weights = solve_triangular(factor, believed, lower=True, check_finite=False)
+        return np.asarray(self.prior + weights @ self._rows[:t])

@@ -84,7 +84,6 @@ class Droplet(BaseStrategy):
         return take(self._queue, n)
 
     def learn(self, trials: Sequence[Trial]) -> None:
-        """Move to the fastest neighbour that is significantly better."""
         better = [trial for trial in trials if self._beats(trial)]
         if better:
             self._best = min(better, key=lambda trial: trial.latency_s or float("inf"))
