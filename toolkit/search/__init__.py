@@ -19,7 +19,7 @@ STRATEGIES = Registry(
         "etc-mutation": f"{_AT}.evolutionary:ETC_MUTATION",
         "etc-sketch": f"{_AT}.evolutionary:ETC_SKETCH",
         "evolutionary": f"{_AT}.evolutionary:Evolutionary",
-        "explore-then-droplet": f"{_AT}.explore_then_droplet:ExploreThenDroplet",
+        "explore-then-droplet": f"{_AT}.droplet:ExploreThenDroplet",
         "genetic": f"{_AT}.genetic:Genetic",
         "grid": f"{_AT}.unguided:GridSearch",
         "model-ranked": f"{_AT}.model_ranked:ModelRanked",

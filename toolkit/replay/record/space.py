@@ -103,12 +103,9 @@ class RecordedSpace:
             picks = rng.permutation(pool)[:n]
         return [self._candidates[i] for i in picks.tolist()]
 
-    def _require(self, candidate: Candidate) -> int | None:
-        return self._number.get(candidate.candidate_id)
-
     def neighbours(self, candidate: Candidate, knob: str | None = None) -> list[Candidate]:
         """Recorded candidates that differ in one decision (of that knob, or of any)."""
-        i = self._require(candidate)
+        i = self._number.get(candidate.candidate_id)
         if i is None:
             return []
         k = None if knob is None else self.graph.knob_number(i, knob)
@@ -116,7 +113,7 @@ class RecordedSpace:
 
     def directions(self, candidate: Candidate) -> list[Direction]:
         """Directions in which a recorded neighbour lies."""
-        i = self._require(candidate)
+        i = self._number.get(candidate.candidate_id)
         return [] if i is None else self.graph.directions(i)
 
     def mutate(
@@ -126,7 +123,7 @@ class RecordedSpace:
 
         A direction that names no knob stands for any knob of its rule.
         """
-        i = self._require(candidate)
+        i = self._number.get(candidate.candidate_id)
         if i is None:
             return None
         sketch = self.graph.sketches[self.graph.sketch_of[i]]

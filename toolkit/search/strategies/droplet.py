@@ -3,18 +3,20 @@
 Canesche et al., "The Droplet Search Algorithm for Kernel Scheduling" (ACM TACO 2024). What TVM has
 of it is ``droplet-faithful``; this one measures all that it queued, compares only measurements of
 its own, keeps results with their candidates when some fail, does not step off one end of a knob
-onto the other, and ends when no neighbour wins at any step.
+onto the other, and ends when no neighbour wins at any step. Canesche, Verma, Quintão Pereira 2024,
+"Explore as a Storm, Exploit as a Raindrop", let Ansor sample a few hundred kernels first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, PositiveInt
 
+from toolkit.errors import SearchError
 from toolkit.records import Candidate, Trial
-from toolkit.search.base import Indexed
+from toolkit.search.base import Indexed, Strategy
 from toolkit.search.moves.steps import Stepper, t_test_p_value
 from toolkit.search.strategy import BaseStrategy, StrategyOptions, take
 
@@ -100,3 +102,63 @@ class Droplet(BaseStrategy):
         single = min(len(trial.run_times_s), len(best.run_times_s)) < 2
         p_value = self.options.p_value
         return single or t_test_p_value(best.run_times_s, trial.run_times_s) <= p_value
+
+
+class ExploreThenDropletOptions(StrategyOptions):
+    """Which strategy explores, for how long, and how droplet goes on."""
+
+    explore: PositiveInt = Field(default=300, description="measurements before droplet begins")
+    strategy: str = Field(default="evolutionary", description="the strategy that explores")
+    options: dict[str, Any] = Field(default_factory=dict, description="its options")
+    droplet: DropletOptions = DropletOptions()
+
+
+class ExploreThenDroplet(BaseStrategy):
+    """Explore, take the fastest, walk downhill from it; then stop.
+
+    Both phases are measured by the same oracle under one protocol.
+    """
+
+    name = "explore-then-droplet"
+    source = "Canesche et al. 2024, Explore as a Storm, Exploit as a Raindrop (arXiv 2406.20037)"
+    Options = ExploreThenDropletOptions
+    options: ExploreThenDropletOptions
+
+    def setup(self) -> None:
+        from toolkit.search import STRATEGIES
+
+        o = self.options
+        if o.strategy == self.name:
+            raise SearchError(f"{self.name!r} cannot explore with itself", cure="name another")
+        self._explorer: Strategy = STRATEGIES.get(o.strategy)(
+            self.space,
+            o.options,
+            self.rng,
+            scorer=self.scorer,
+            direction_scorer=self.direction_scorer,
+        )
+        self._droplet: Droplet | None = None
+        self._measured = 0
+        self._best: Trial | None = None
+
+    def propose(self, n: int) -> Iterable[Candidate]:
+        left = self.options.explore - self._measured
+        if self._droplet is None and left > 0:
+            batch = self._explorer.ask(min(n, left))
+            if batch:
+                return batch
+        if self._droplet is None:
+            self._droplet = Droplet(self.space, self.options.droplet, self.rng)
+            self._droplet.seen = self.seen
+            if self._best is not None:
+                self._droplet.begin(self._best)
+        return self._droplet.propose(n)
+
+    def learn(self, trials: Sequence[Trial]) -> None:
+        if self._droplet is not None:
+            self._droplet.tell(trials)
+            return
+        self._measured += len(trials)
+        self._explorer.tell(trials)
+        known = [t for t in (self._best, *trials) if t is not None and t.latency_s is not None]
+        self._best = min(known, key=lambda trial: trial.latency_s or float("inf"), default=None)
