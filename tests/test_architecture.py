@@ -44,7 +44,7 @@ VOCABULARY = {
 }  # fmt: skip
 # The base modules of two roles name what a group of candidates or a scorer is, and know records
 # alone: layers below the role may speak of it.
-ROLES = {"features.base", "search.base", "search.graph"}
+ROLES = {"features.base", "search.base", "search.graph", "search.moves.knobs"}
 
 # What each layer may import, itself apart.
 MAY_IMPORT: dict[str, set[str]] = {

@@ -37,6 +37,7 @@ from typing import Any
 import numpy as np
 import orjson
 from agreement import Draws, Runs, Trials, compare, show
+from checkpoint import Checkpoint
 from rebuilt import KeptBuilds, RebuiltOracle
 
 from toolkit.datasets import ingest, open_dataset
@@ -60,7 +61,6 @@ from toolkit.replay.scenario import Scenario, StrategyChoice
 from toolkit.replay.statistics.metrics import Replayed
 from toolkit.search import STRATEGIES
 from toolkit.search.runner import Budget, run
-from toolkit.search.trace import Trace
 
 # None of them is among the bundled logs, on which models for this machine are trained.
 WORKLOADS = (
@@ -263,10 +263,9 @@ def live(bench: Bench, seeds: int, *, whole_space: bool) -> tuple[Runs, Trials]:
                 header = {"key": bench.key(choice), "seed": seed}
                 done = run(
                     strategy_of(searched, choice, seed, **guides),
-                    asked,
+                    Checkpoint(asked, folder / task_id / f"{choice.label}-{seed}.jsonl", header),
                     Budget(evaluations=bench.budget),
                     batch_size=BATCH,
-                    trace=Trace(folder / task_id / f"{choice.label}-{seed}.jsonl", header),
                 )
                 found[task_id][choice.label].append(_both(bench.spaces[task_id], done.trials))
                 trials[task_id] += done.trials

@@ -12,7 +12,7 @@ from toolkit.live.space.choices import (
     all_values,
     choices,
     factorisations,
-    moved_factors,
+    other_values,
     with_value,
     without_postprocessors,
 )
@@ -45,7 +45,7 @@ def test_factorisations_are_all_and_only_the_products(extent: int, levels: int, 
 @given(st.lists(st.integers(1, 12), min_size=2, max_size=4))
 def test_moving_a_factor_keeps_the_extent(factors: list[int]) -> None:
     choice = Choice(0, "tile", factors, (len(factors), 64))
-    for moved in moved_factors(choice):
+    for moved in other_values(choice):
         assert math.prod(moved) == math.prod(factors)
         assert moved != factors
         assert sum(a != b for a, b in zip(moved, factors, strict=True)) == 2

@@ -14,13 +14,13 @@ from toolkit.search import STRATEGIES
 from toolkit.search.base import Space
 from toolkit.search.models.cost_model import CostModelOptions, OnlineCostModel
 from toolkit.search.models.encoding import number_codes
+from toolkit.search.models.ensemble import expected_improvement
 from toolkit.search.models.residual_process import LEVEL, ResidualOptions, ResidualProcess, matern
 from toolkit.search.moves.movers import ANSOR_WEIGHTS, GuidedMover, WeightedMover, rule_shares
 from toolkit.search.moves.steps import t_test_p_value
 from toolkit.search.runner import Budget, SimulatedClock, run
 from toolkit.search.strategies.annealing import diverse
-from toolkit.search.strategies.bayes import expected_improvement
-from toolkit.search.strategies.sketch_choice import SketchMeans
+from toolkit.search.strategies.sketch_choice import ExploreThenCommit
 from toolkit.testing.spaces import (
     TILES,
     FormulaOracle,
@@ -220,15 +220,15 @@ def test_a_sampled_direction_takes_the_model_s_temperature_unless_told() -> None
 
 
 def test_sketch_means_weigh_the_last_round_and_history() -> None:
-    means = SketchMeans(["a", "b"], last=0.5)
-    means.update(["a", "b", "a"], np.array([0.2, 0.9, 0.4]))
-    assert means.means == {"a": pytest.approx(0.3), "b": 0.9}
-    assert means.best() == "b"
-    means.update(["b", "b"], np.array([0.0, 0.1]))
-    assert means.means["b"] == pytest.approx(0.5 * 0.05 + 0.5 * 0.9)
+    choice = ExploreThenCommit(["a", "b"], warm_up=3, explore=1, last=0.5, other=0.05)
+    choice.update(["a", "b", "a"], np.array([0.2, 0.9, 0.4]))
+    assert choice.means == {"a": pytest.approx(0.3), "b": 0.9}
+    assert choice.best() == "b"
+    choice.update(["b", "b"], np.array([0.0, 0.1]))
+    assert choice.means["b"] == pytest.approx(0.5 * 0.05 + 0.5 * 0.9)
     for _ in range(5):
-        means.update(["b"], np.array([0.0]))
-    assert means.best() == "a"  # a wrong first impression is mended
+        choice.update(["b"], np.array([0.0]))
+    assert choice.best() == "a"  # a wrong first impression is mended
 
 
 @pytest.mark.parametrize(

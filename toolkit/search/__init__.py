@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from toolkit.registry import Registry
 
+_AT = "toolkit.search.strategies"
+
 STRATEGIES = Registry(
     "strategy",
     {
-        "annealing": "toolkit.search.strategies.annealing:Annealing",
-        "bandit-sketch": "toolkit.search.strategies.sketch_choice:BanditSketch",
-        "bayes-ei": "toolkit.search.strategies.bayes:BayesEI",
-        "bayes-ucb": "toolkit.search.strategies.bayes:BayesUCB",
-        "beam": "toolkit.search.strategies.beam:Beam",
-        "droplet": "toolkit.search.strategies.droplet:Droplet",
-        "droplet-faithful": "toolkit.search.strategies.droplet_faithful:DropletFaithful",
-        "etc-mutation": "toolkit.search.strategies.mutation_guided:EtcMutation",
-        "etc-sketch": "toolkit.search.strategies.sketch_choice:EtcSketch",
-        "evolutionary": "toolkit.search.strategies.evolutionary:Evolutionary",
-        "explore-then-droplet": "toolkit.search.strategies.explore_then_droplet:ExploreThenDroplet",
-        "genetic": "toolkit.search.strategies.genetic:Genetic",
-        "grid": "toolkit.search.strategies.unguided:GridSearch",
-        "model-ranked": "toolkit.search.strategies.model_ranked:ModelRanked",
-        "mutation-guided": "toolkit.search.strategies.mutation_guided:MutationGuided",
-        "random": "toolkit.search.strategies.unguided:RandomSearch",
-        "transfer": "toolkit.search.strategies.transfer:Transfer",
-        "transfer-evolved": "toolkit.search.strategies.transfer_evolved:TransferEvolved",
+        "annealing": f"{_AT}.annealing:Annealing",
+        "bandit-sketch": f"{_AT}.evolutionary:BANDIT_SKETCH",
+        "bayes-ei": f"{_AT}.annealing:BAYES_EI",
+        "bayes-ucb": f"{_AT}.annealing:BAYES_UCB",
+        "beam": f"{_AT}.beam:Beam",
+        "droplet": f"{_AT}.droplet:Droplet",
+        "droplet-faithful": f"{_AT}.droplet_faithful:DropletFaithful",
+        "etc-mutation": f"{_AT}.evolutionary:ETC_MUTATION",
+        "etc-sketch": f"{_AT}.evolutionary:ETC_SKETCH",
+        "evolutionary": f"{_AT}.evolutionary:Evolutionary",
+        "explore-then-droplet": f"{_AT}.droplet:ExploreThenDroplet",
+        "genetic": f"{_AT}.genetic:Genetic",
+        "grid": f"{_AT}.unguided:GridSearch",
+        "model-ranked": f"{_AT}.model_ranked:ModelRanked",
+        "mutation-guided": f"{_AT}.evolutionary:MUTATION_GUIDED",
+        "random": f"{_AT}.unguided:RandomSearch",
+        "transfer": f"{_AT}.transfer:Transfer",
+        "transfer-evolved": f"{_AT}.transfer:TRANSFER_EVOLVED",
     },
 )
 

@@ -48,7 +48,10 @@ class Space(Protocol):
     def mutate(
         self, candidate: Candidate, direction: Direction, rng: np.random.Generator
     ) -> Candidate | None:
-        """Change one decision in that direction; ``None`` when nothing lies there."""
+        """Change one decision in that direction; ``None`` when nothing lies there.
+
+        A direction without a way stands for either of them.
+        """
         ...
 
     def features(self, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
@@ -58,10 +61,9 @@ class Space(Protocol):
 
 @runtime_checkable
 class Composes(Protocol):
-    """A space that builds a candidate from decisions: crossover, droplet and beam use it.
+    """A space that builds a candidate from decisions: crossover and grids use it.
 
-    The only way out of a record: what ``compose`` returns need not have been recorded, and the
-    oracle then reports a miss (honesty rule 2).
+    The only way out of a record: what was not recorded is a miss of the oracle (honesty rule 2).
     """
 
     def compose(self, sketch_id: str, decisions: Sequence[int]) -> Candidate | None:
@@ -76,9 +78,7 @@ class Composes(Protocol):
 class Indexed(Protocol):
     """A finite space whose candidates are numbered 0 to size - 1 in the order of ``candidates``.
 
-    Strategies that would ask for thousands of neighbours work on these arrays instead of objects;
-    they see decisions and neighbours, never a measurement.
-
+    Strategies then move in arrays; they see decisions and neighbours, never a measurement.
     ``complete`` says that the whole space is listed: what is not listed is no valid candidate.
     """
 

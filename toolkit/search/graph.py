@@ -15,24 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.records import Direction, Knob, Sketch, iter_ways
+from toolkit.search.moves.knobs import IntArray, Kernel, can_become, knob_order
 
-IntArray = NDArray[np.int64]
-
-
-def knob_order(knob: Knob, decisions: IntArray) -> IntArray:
-    """Sort keys ``(n, 1 + parts)`` that order candidates by one knob's value.
-
-    A tile comes by the product of its free parts (the inner extent), then by the parts themselves,
-    outermost first; any other knob by its value, or by its place among the choices that are known.
-    """
-    parts = decisions[:, knob.free]
-    if knob.kind == "tile":
-        return np.column_stack([parts.prod(axis=1), parts])
-    if knob.choices is not None and knob.width == 1:
-        place = {value: i for i, value in enumerate(knob.choices)}
-        ranks = [place.get(v, len(place)) for v in parts[:, 0].tolist()]
-        return np.column_stack([np.array(ranks, dtype=np.int64), parts])
-    return np.column_stack([parts[:, 0], parts])
+__all__ = ["IntArray", "NeighbourGraph", "knob_hash", "knob_order"]
 
 
 def _mix(values: NDArray[np.uint64], column: int) -> NDArray[np.uint64]:
@@ -65,74 +50,94 @@ class NeighbourGraph:
         Number of each candidate's sketch, ``(n,)``.
     decisions
         For each sketch the decisions of its candidates in order, ``(n_sketch, width)``.
+    kernel
+        What counts as one step (``search.moves.knobs``).
 
     Attributes
     ----------
     knobs
         Largest number of knobs of a sketch; arrays have that many rows, and a knob that a
         candidate's sketch does not have is a group of one.
-    members, place, start, count
-        ``(knobs, n)``: the candidates in group order, each one's position in ``members``, where
-        its group begins, and how many are in it (itself included).
+    members
+        Candidates, group after group. A candidate's group of a knob is what it can become there
+        and itself, by value. With ``any-value`` all that differ in that knob share one group.
+    start, count, here
+        ``(knobs, n)``: where in ``members`` the group begins, how many are in it, and the
+        candidate's own place in it.
     rank
         ``(knobs, n)``: place of the candidate's value among those that occur in its sketch.
     values
         For each sketch and knob those values, ``(distinct, free parts)``, in the order of rank.
+    ordered
+        ``(sketches, knobs)``: whether a knob has an up and a down.
     degree
         Number of neighbours of each candidate, ``(n,)``.
+    kept
+        What strategies derive from the space alone, for all runs on it.
     """
 
     def __init__(
-        self, sketches: Sequence[Sketch], sketch_of: IntArray, decisions: Sequence[IntArray]
+        self,
+        sketches: Sequence[Sketch],
+        sketch_of: IntArray,
+        decisions: Sequence[IntArray],
+        kernel: Kernel = "any-value",
     ) -> None:
         self.sketches = tuple(sketches)
         self.sketch_of = np.asarray(sketch_of, dtype=np.int64)
+        self.kernel = kernel
+        self.kept: dict[Any, Any] = {}
         n = len(self.sketch_of)
         self.knobs = max((len(s.knobs) for s in self.sketches), default=0)
-        by_sketch = np.argsort(self.sketch_of, kind="stable")
-        position = np.empty(n, dtype=np.int64)
-        position[by_sketch] = np.arange(n)
-        self.members = np.tile(by_sketch, (self.knobs, 1))
-        self.place = np.tile(position, (self.knobs, 1))
-        self.start = self.place.copy()
-        self.count = np.ones((self.knobs, n), dtype=np.int64)
-        self.rank = np.zeros((self.knobs, n), dtype=np.int64)
-        self.values: list[list[IntArray]] = []
-        # What strategies derive from the space alone is kept here, for all runs on it.
-        self.kept: dict[Any, Any] = {}
-        # Whether a knob has an up and a down.
+        shape = (self.knobs, n)
+        self.start = np.tile(np.arange(n), (self.knobs, 1))
+        self.count = np.ones(shape, dtype=np.int64)
+        self.here, self.rank = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
         self.ordered = np.zeros((len(self.sketches), self.knobs), dtype=bool)
-        base = 0
+        self.values: list[list[IntArray]] = []
+        # Every candidate is a group of its own where its sketch has no such knob.
+        self._segments, self._filled = [np.arange(n)], n
         for s, sketch in enumerate(self.sketches):
+            rows = np.flatnonzero(self.sketch_of == s)
+            vectors = np.asarray(decisions[s], dtype=np.int64)
+            hashes = [knob_hash(knob, vectors) for knob in sketch.knobs]
+            total = sum(hashes, np.zeros(len(rows), dtype=np.uint64))
+            self.values.append([])
             for k, knob in enumerate(sketch.knobs):
-                self.ordered[s, k] = bool(list(iter_ways(knob)))
-            rows = by_sketch[base : base + int((self.sketch_of == s).sum())]
-            self._add_sketch(sketch, rows, base, np.asarray(decisions[s], dtype=np.int64))
-            base += len(rows)
+                self.ordered[s, k] = any(True for _ in iter_ways(knob))
+                self._add_knob(k, knob, rows, vectors, total - hashes[k])
+        self.members = np.concatenate(self._segments)
         self.degree = (self.count - 1).sum(axis=0)
 
-    def _add_sketch(self, sketch: Sketch, rows: IntArray, base: int, decisions: IntArray) -> None:
-        hashes = [knob_hash(knob, decisions) for knob in sketch.knobs]
-        values: list[IntArray] = []
-        for k, knob in enumerate(sketch.knobs):
-            distinct, rank = np.unique(knob_order(knob, decisions), axis=0, return_inverse=True)
-            values.append(distinct[:, 1:])
-            rank = rank.reshape(-1)
-            self.rank[k, rows] = rank
-            rest = np.zeros(len(rows), dtype=np.uint64)
-            for other, part in enumerate(hashes):
-                if other != k:
-                    rest += part
-            order = np.lexsort((rank, rest))
-            grouped = rest[order]
-            first = np.flatnonzero(np.r_[True, grouped[1:] != grouped[:-1]][: len(rows)])
-            sizes = np.diff(np.r_[first, len(rows)])
-            ordered = rows[order]
-            self.members[k, base : base + len(rows)] = ordered
-            self.place[k, ordered] = base + np.arange(len(rows))
-            self.start[k, ordered] = np.repeat(base + first, sizes)
-            self.count[k, ordered] = np.repeat(sizes, sizes)
-        self.values.append(values)
+    def _add_knob(
+        self, k: int, knob: Knob, rows: IntArray, decisions: IntArray, rest: NDArray[np.uint64]
+    ) -> None:
+        """Group the candidates that agree in ``rest``, all decisions but this knob's."""
+        distinct, rank = np.unique(knob_order(knob, decisions), axis=0, return_inverse=True)
+        rank = rank.reshape(-1)
+        self.values[-1].append(distinct[:, 1:])
+        self.rank[k, rows] = rank
+        order = np.lexsort((rank, rest))
+        grouped = rest[order]
+        first = np.flatnonzero(np.r_[True, grouped[1:] != grouped[:-1]][: len(rows)])
+        sizes = np.diff(np.r_[first, len(rows)])
+        start, count = np.repeat(first, sizes), np.repeat(sizes, sizes)
+        here, members = np.arange(len(rows)) - start, order
+        if self.kernel != "any-value" and knob.kind == "tile":
+            # Each has a group of its own: those of the common one that it can become.
+            owner = np.repeat(np.arange(len(rows)), count)
+            other = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count - start, count)
+            parts = decisions[order, knob.free]
+            near = can_become(knob, parts[owner], parts[other], self.kernel) | (owner == other)
+            owner, other = owner[near], other[near]
+            count = np.bincount(owner, minlength=len(rows))
+            start = np.cumsum(count) - count
+            here, members = np.flatnonzero(owner == other) - start, order[other]
+        ordered = rows[order]
+        self.start[k, ordered] = self._filled + start
+        self.count[k, ordered], self.here[k, ordered] = count, here
+        self._segments.append(rows[members])
+        self._filled += len(members)
 
     def knob_number(self, candidate: int, name: str) -> int:
         """Row of a knob in the candidate's sketch; raise ``KeyError`` when it has none such."""
@@ -142,23 +147,21 @@ class NeighbourGraph:
         raise KeyError(name)
 
     def group(self, candidate: int, knob: int) -> IntArray:
-        """Candidates that differ in that knob alone, the candidate itself among them."""
+        """Candidates that are one step away in that knob, and the candidate itself, by value."""
         start = self.start[knob, candidate]
-        members: IntArray = self.members[knob, start : start + self.count[knob, candidate]]
+        members: IntArray = self.members[start : start + self.count[knob, candidate]]
         return members
 
     def neighbours(self, candidate: int, knob: int | None = None) -> IntArray:
-        """Candidates that differ in exactly one decision: that knob's, or any."""
+        """Candidates that are one step away: in that knob, or in any."""
         knobs = range(len(self.sketches[self.sketch_of[candidate]].knobs))
-        groups = [self.group(candidate, k) for k in (knobs if knob is None else (knob,))]
-        everything: IntArray = np.concatenate([np.empty(0, dtype=np.int64), *groups])
-        others: IntArray = everything[everything != candidate]
-        return others
+        found = [self.one_way(candidate, k, None) for k in (knobs if knob is None else (knob,))]
+        everything: IntArray = np.concatenate([np.empty(0, dtype=np.int64), *found])
+        return everything
 
     def one_way(self, candidate: int, knob: int, way: Literal["up", "down"] | None) -> IntArray:
         """Neighbours in a knob with a higher value (nearest first), a lower one, or any."""
-        group = self.group(candidate, knob)
-        here = int(self.place[knob, candidate] - self.start[knob, candidate])
+        group, here = self.group(candidate, knob), int(self.here[knob, candidate])
         if way == "up":
             return group[here + 1 :]
         if way == "down":
@@ -167,19 +170,21 @@ class NeighbourGraph:
 
     def directions(self, candidate: int) -> list[Direction]:
         """Directions in which at least one neighbour lies, in the order of the knobs."""
+        return [direction for _, direction in self.slots(candidate)]
+
+    def slots(self, candidate: int) -> list[tuple[int, Direction]]:
+        """Directions of a candidate with their slots (see ``step_way``)."""
         found = []
-        for k, knob in enumerate(self.sketches[self.sketch_of[candidate]].knobs):
-            count = int(self.count[k, candidate])
-            if count < 2:
-                continue
-            here = int(self.place[k, candidate] - self.start[k, candidate])
-            ways = list(iter_ways(knob))
-            if not ways:
-                found.append(Direction(knob.kind, knob.name))
-            if "up" in ways and here + 1 < count:
-                found.append(Direction(knob.kind, knob.name, "up"))
-            if "down" in ways and here > 0:
-                found.append(Direction(knob.kind, knob.name, "down"))
+        s = self.sketch_of[candidate]
+        for k, knob in enumerate(self.sketches[s].knobs):
+            above = int(self.count[k, candidate] - 1 - self.here[k, candidate])
+            below = int(self.here[k, candidate])
+            if not self.ordered[s, k] and above + below:
+                found.append((2 * k, Direction(knob.kind, knob.name)))
+            if self.ordered[s, k] and above:
+                found.append((2 * k, Direction(knob.kind, knob.name, "up")))
+            if self.ordered[s, k] and below:
+                found.append((2 * k + 1, Direction(knob.kind, knob.name, "down")))
         return found
 
     def step(self, rng: np.random.Generator, candidates: IntArray, knobs: IntArray) -> IntArray:
@@ -187,13 +192,11 @@ class NeighbourGraph:
 
         Candidates that are alone in their group stay where they are.
         """
-        start = self.start[knobs, candidates]
-        count = self.count[knobs, candidates]
-        here = self.place[knobs, candidates] - start
+        count, here = self.count[knobs, candidates], self.here[knobs, candidates]
         # Draw among the other count - 1 members: a draw at or past oneself is one further on.
         drawn = (rng.random(len(candidates)) * (count - 1)).astype(np.int64)
         drawn += (drawn >= here) & (count > 1)
-        moved: IntArray = self.members[knobs, start + drawn]
+        moved: IntArray = self.members[self.start[knobs, candidates] + drawn]
         return moved
 
     def random_step(self, rng: np.random.Generator, candidates: IntArray) -> IntArray:
@@ -221,20 +224,12 @@ class NeighbourGraph:
         Unordered knobs have one direction, slot 2 k. Where nothing lies there a candidate stays.
         """
         knobs, down = slots // 2, slots % 2 == 1
-        start, count = self.start[knobs, candidates], self.count[knobs, candidates]
-        here = self.place[knobs, candidates] - start
+        count, here = self.count[knobs, candidates], self.here[knobs, candidates]
         up = self.ordered[self.sketch_of[candidates], knobs] & ~down
         low = np.where(up, here + 1, 0)
         high = np.where(up, count, np.where(down, here, count - 1))
         drawn = low + (rng.random(len(candidates)) * np.maximum(high - low, 0)).astype(np.int64)
         drawn = np.where(~up & ~down & (drawn >= here), drawn + 1, drawn)
-        moved: IntArray = self.members[knobs, start + np.where(high > low, drawn, here)]
+        place = self.start[knobs, candidates] + np.where(high > low, drawn, here)
+        moved: IntArray = self.members[place]
         return moved
-
-    def slots(self, candidate: int) -> list[tuple[int, Direction]]:
-        """Directions of a candidate with their slots (see ``step_way``)."""
-        found = []
-        for direction in self.directions(candidate):
-            k = self.knob_number(candidate, str(direction.knob))
-            found.append((2 * k + (direction.way == "down"), direction))
-        return found

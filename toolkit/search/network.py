@@ -71,8 +71,7 @@ def run_network(
             break
         if budget.seconds is not None and clock.now() >= budget.seconds:
             break
-        before = clock.now()
-        begun = time.perf_counter()
+        before, begun = clock.now(), time.perf_counter()
         i = scheduler.choose(progress)
         thought = time.perf_counter() - begun
         size = round_size if first_round is None or progress[i].rounds else first_round

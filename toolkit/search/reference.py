@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 
 from toolkit.search import STRATEGIES
 from toolkit.search.schedulers import SCHEDULERS
@@ -45,8 +45,8 @@ def strategy_pages() -> dict[str, str]:
     plugins = {name: STRATEGIES.get(name) for name in STRATEGIES.names()}
     lines = ["| strategy | what it does | needs |", "|---|---|---|"]
     for name, plugin in plugins.items():
-        link = f"[`{name}`](strategies/{name}.md)"
-        lines.append(f"| {link} | {_first_line(plugin)} | {_needs(plugin)} |")
+        first = str(plugin.__doc__).strip().splitlines()[0].rstrip(".")
+        lines.append(f"| [`{name}`](strategies/{name}.md) | {first} | {_needs(plugin)} |")
     schedulers = {name: SCHEDULERS.get(name) for name in SCHEDULERS.names()}
     return {
         "strategies.md": INTRODUCTION + "\n".join(lines) + "\n",
@@ -59,67 +59,40 @@ def strategy_pages() -> dict[str, str]:
     }
 
 
-def _first_line(plugin: Any) -> str:
-    return str(plugin.__doc__).strip().splitlines()[0].rstrip(".")
-
-
 def _needs(plugin: Any) -> str:
-    found = [
-        text
-        for needed, text in (
-            (plugin.needs_finite, "a finite space"),
-            (plugin.needs_scorer, "a throughput model"),
-            (plugin.needs_direction_scorer, "a mutation model"),
-        )
-        if needed
-    ]
-    return ", ".join(found)
+    found = {
+        "a finite space": plugin.needs_finite,
+        "a throughput model": plugin.needs_scorer,
+        "a mutation model": plugin.needs_direction_scorer,
+    }
+    return ", ".join(text for text, needed in found.items() if needed)
 
 
 def _section(heading: str, plugin: Any) -> str:
-    paragraphs = [
-        " ".join(line.strip() for line in block.splitlines())
-        for block in str(plugin.__doc__).strip().split("\n\n")
-    ]
-    text = f"{heading}\n\n" + "\n\n".join(paragraphs).replace("``", "`")
-    text += f"\n\nSource: {plugin.source}.\n"
-    rows = _rows(plugin.Options)
+    blocks = str(plugin.__doc__).strip().split("\n\n")
+    text = "\n\n".join(" ".join(block.split()) for block in blocks).replace("``", "`")
+    rows = list(_rows(plugin.Options))
     if rows:
-        table = ["| option | type | default | meaning |", "|---|---|---|---|", *rows]
-        text += "\n" + "\n".join(table) + "\n"
-    return text
+        rows = ["", "| option | type | default | meaning |", "|---|---|---|---|", *rows]
+    return "\n".join([f"{heading}\n\n{text}\n\nSource: {plugin.source}.", *rows, ""])
 
 
-def _rows(model: type[BaseModel], prefix: str = "") -> list[str]:
-    rows = []
-    for name, field in model.model_fields.items():
-        kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, StrategyOptions):
-            default = field.get_default(call_default_factory=True)
-            rows += _nested_rows(kind, default, f"{prefix}{name}.")
-        elif isinstance(parts := field.get_default(call_default_factory=True), tuple) and parts:
-            rows.append(f"| `{prefix}{name}` | list of parts | below | {field.description or ''} |")
-            for i, part in enumerate(parts):
-                rows += _nested_rows(type(part), part, f"{prefix}{name}[{i}].")
+def _rows(
+    model: type[BaseModel], prefix: str = "", given: BaseModel | None = None
+) -> Iterator[str]:
+    """A row an option; parts come with the defaults that their strategy gives them."""
+    for key, field in model.model_fields.items():
+        name, kind = f"{prefix}{key}", field.annotation
+        default = getattr(given, key, field.get_default(call_default_factory=True))
+        if isinstance(default, StrategyOptions):
+            yield from _rows(type(default), f"{name}.", default)
+        elif isinstance(default, tuple) and default:
+            yield f"| `{name}` | list of parts | below | {field.description or ''} |"
+            for i, part in enumerate(default):
+                yield from _rows(type(part), f"{name}[{i}].", part)
         else:
-            rows.append(
-                _row(f"{prefix}{name}", field, field.get_default(call_default_factory=True))
-            )
-    return rows
-
-
-def _nested_rows(model: type[BaseModel], default: Any, prefix: str) -> list[str]:
-    """Options of a part, with the defaults that its strategy gives it."""
-    return [
-        _row(f"{prefix}{name}", field, getattr(default, name))
-        for name, field in model.model_fields.items()
-    ]
-
-
-def _row(name: str, field: FieldInfo, default: Any) -> str:
-    kind = getattr(field.annotation, "__name__", None)
-    if kind is None or kind == "Literal":
-        choices = getattr(field.annotation, "__args__", ())
-        kind = " or ".join(f"`{choice}`" for choice in choices)
-    shown = f"`{default}`" if not isinstance(default, dict) or default else "`{}`"
-    return f"| `{name}` | {kind} | {shown} | {field.description or ''} |"
+            text = getattr(kind, "__name__", "Literal")
+            if text == "Literal":
+                choices = getattr(kind, "__args__", ())
+                text = " or ".join(f"`{choice}`" for choice in choices)
+            yield f"| `{name}` | {text} | `{default}` | {field.description or ''} |"

@@ -1,4 +1,4 @@
-"""Drives any strategy over any oracle: budget, clock, cache, best so far, trace.
+"""Drives any strategy over any oracle: budget, clock, best so far.
 
 The runner knows neither what a candidate is nor how it is measured, so that the same loop runs a
 replay and a device.
@@ -11,12 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import attrgetter
-from typing import Literal, Protocol
+from typing import Literal
 
 from toolkit.errors import SearchError
-from toolkit.records import Candidate, Trial, TrialState
+from toolkit.records import Trial, TrialState
 from toolkit.search.base import Oracle, Strategy
-from toolkit.search.trace import Trace
 
 _elapsed_s: Callable[[Trial], float] = attrgetter("elapsed_s")
 
@@ -45,22 +44,6 @@ class Budget:
             )
         if self.seconds is not None and self.seconds <= 0:
             raise SearchError(f"a budget of {self.seconds} s", cure="give more than 0, or none")
-
-
-class Clock(Protocol):
-    """Time since the run began, in seconds."""
-
-    def now(self) -> float:
-        """Seconds since the run began."""
-        ...
-
-    def charge(self, trials: Sequence[Trial]) -> list[float]:
-        """Account for measured trials; return the time at which each of them ended."""
-        ...
-
-    def resume(self, now: float) -> None:
-        """Go on from a time that an interrupted run had reached."""
-        ...
 
 
 class WallClock:
@@ -102,10 +85,6 @@ class SimulatedClock:
         """Simulated seconds since the run began."""
         return self._now
 
-    def resume(self, now: float) -> None:
-        """Go on from a time that an interrupted run had reached."""
-        self._now = now
-
     def advance(self, seconds: float) -> None:
         """Let time pass that no trial accounts for (a strategy's own computing)."""
         self._now += seconds
@@ -126,6 +105,9 @@ class SimulatedClock:
             ends.append(free[worker])
         self._now = max(free)
         return ends
+
+
+Clock = WallClock | SimulatedClock
 
 
 @dataclass
@@ -154,19 +136,17 @@ class Run:
     missed: int = 0
     strategy_s: float = 0.0
     stopped: StopReason = "exhausted"
-    _best: Trial | None = field(default=None, repr=False)
-    _looked_at: int = field(default=0, repr=False)
 
     @property
     def best(self) -> Trial | None:
         """Trial of the lowest latency so far, ``None`` when nothing succeeded."""
-        lowest = float("inf") if self._best is None else self._best.latency_s or float("inf")
-        for trial in self.trials[self._looked_at :]:
-            latency = trial.latency_s
-            if latency is not None and latency < lowest:
-                lowest, self._best = latency, trial
-        self._looked_at = len(self.trials)
-        return self._best
+        ranked = [(t.latency_s, i) for i, t in enumerate(self.trials) if t.latency_s is not None]
+        return self.trials[min(ranked)[1]] if ranked else None
+
+    @property
+    def best_latency_s(self) -> float | None:
+        """Lowest latency measured, ``None`` when nothing succeeded."""
+        return None if self.best is None else self.best.latency_s
 
     @property
     def evaluations(self) -> int:
@@ -179,31 +159,14 @@ class Run:
         return max(self.clock_s, default=0.0)
 
     @property
-    def best_latency_s(self) -> float | None:
-        """Lowest latency measured, ``None`` when nothing succeeded."""
-        best = self.best
-        return None if best is None else best.latency_s
+    def coverage(self) -> float:
+        """Share of the proposals that the oracle could measure (1 on a device)."""
+        return 1.0 - self.missed / self.proposals if self.proposals else 1.0
 
     @property
     def failures(self) -> int:
         """Number of trials that were not ok."""
         return sum(trial.state is not TrialState.OK for trial in self.trials)
-
-    @property
-    def coverage(self) -> float:
-        """Share of the proposals that the oracle could measure (1 on a device)."""
-        return 1.0 if not self.proposals else 1.0 - self.missed / self.proposals
-
-    def best_so_far_s(self) -> list[float | None]:
-        """Lowest latency after each evaluation, ``None`` before the first success."""
-        best: float | None = None
-        curve: list[float | None] = []
-        for trial in self.trials:
-            latency = trial.latency_s
-            if latency is not None and (best is None or latency < best):
-                best = latency
-            curve.append(best)
-        return curve
 
 
 def run(
@@ -214,8 +177,6 @@ def run(
     batch_size: int = 64,
     clock: Clock | None = None,
     seed: int | None = None,
-    cache: bool = False,
-    trace: Trace | None = None,
     count_strategy_time: bool = False,
     on_batch: Callable[[Run, Sequence[Trial]], object] | None = None,
     stop: Callable[[Run, Sequence[Trial]], bool] | None = None,
@@ -230,13 +191,6 @@ def run(
         ``SimulatedClock`` for a record, ``WallClock`` (default) for a device.
     seed
         Written into the run; the strategy's generator is the caller's.
-    cache
-        Answer a candidate that is proposed again from memory, at no cost and without counting it.
-        Without it every proposal is measured (what TVM's own tuners do).
-    trace
-        Where every batch is written as soon as it is measured. When it already holds batches of
-        an interrupted run, these are told to the strategy first and nothing of them is measured
-        again: strategies are deterministic, so they ask for the same candidates.
     count_strategy_time
         Let the strategy's own computing advance a simulated clock. Such runs are not
         reproducible to the byte.
@@ -247,7 +201,6 @@ def run(
     """
     clock = clock if clock is not None else WallClock()
     result = Run(strategy=strategy.name, seed=seed)
-    memory: dict[str, Trial] = {}
     misses_in_a_row = 0
     while True:
         remaining = None if budget.evaluations is None else budget.evaluations - len(result.trials)
@@ -263,21 +216,17 @@ def run(
         if not asked:
             result.stopped = "exhausted"
             break
+        trials = oracle.measure(asked)
+        ends = clock.charge(trials)
         result.proposals += len(asked)
-        fresh = [c for c in asked if c.candidate_id not in memory] if cache else asked
-        trials, ends = _measure(fresh, oracle, clock, trace)
-        result.missed += len(fresh) - len(trials)
-        misses_in_a_row = 0 if trials else misses_in_a_row + len(fresh)
+        result.missed += len(asked) - len(trials)
+        misses_in_a_row = 0 if trials else misses_in_a_row + len(asked)
         result.trials += trials
         result.clock_s += ends
         if trials:
             result.batches.append(len(trials))
-        told = trials
-        if cache:
-            memory.update((trial.candidate.candidate_id, trial) for trial in trials)
-            told = [memory[c.candidate_id] for c in asked if c.candidate_id in memory]
         started = time.perf_counter()
-        strategy.tell(told)
+        strategy.tell(trials)
         spent += time.perf_counter() - started
         result.strategy_s += spent
         if count_strategy_time and isinstance(clock, SimulatedClock):
@@ -291,19 +240,3 @@ def run(
             result.stopped = "misses"
             break
     return result
-
-
-def _measure(
-    candidates: Sequence[Candidate], oracle: Oracle, clock: Clock, trace: Trace | None
-) -> tuple[list[Trial], list[float]]:
-    """Measure, or take what an interrupted run measured; return trials and their end times."""
-    if trace is not None:
-        known = trace.replay(candidates)
-        if known is not None:
-            clock.resume(max(known[1], default=clock.now()))
-            return known
-    trials = oracle.measure(candidates) if candidates else []
-    ends = clock.charge(trials)
-    if trace is not None:
-        trace.append(candidates, trials, ends)
-    return trials, ends

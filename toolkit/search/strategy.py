@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from toolkit.errors import SearchError, did_you_mean
 from toolkit.records import Candidate, Trial
@@ -19,10 +20,38 @@ from toolkit.search.base import DirectionScorer, Scorer, Space
 candidate_id: Callable[[Candidate], str] = attrgetter("candidate_id")
 
 
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
 class StrategyOptions(BaseModel):
     """Options of a strategy: the one table behind validation, scenarios and documentation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+OptionsT = TypeVar("OptionsT", bound=StrategyOptions)
+T = TypeVar("T")
+
+
+def parse_options(
+    plugin: str, model: type[OptionsT], given: StrategyOptions | Mapping[str, Any] | None
+) -> OptionsT:
+    """Check options of a plug-in (``"strategy 'beam'"``); raise ``SearchError`` with the cure."""
+    if isinstance(given, model):
+        return given
+    if isinstance(given, StrategyOptions):
+        given = given.model_dump(exclude_unset=True)
+    try:
+        return model.model_validate(dict(given or {}))
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        cure = (
+            did_you_mean(field, model.model_fields)
+            if first["type"] == "extra_forbidden"
+            else f"given: {first.get('input')!r}"
+        )
+        raise SearchError(f"option {field!r} of {plugin}: {first['msg']}", cure=cure) from None
 
 
 class BaseStrategy(ABC):
@@ -70,7 +99,7 @@ class BaseStrategy(ABC):
         direction_scorer: DirectionScorer | None = None,
     ) -> None:
         self.space = space
-        self.options = self._parse(options)
+        self.options = parse_options(f"strategy {self.name!r}", self.Options, options)
         self.rng = rng if rng is not None else np.random.default_rng(0)
         self.scorer = scorer
         self.direction_scorer = direction_scorer
@@ -80,36 +109,27 @@ class BaseStrategy(ABC):
                 f"{self.name!r} lists all candidates, and this space cannot be listed",
                 cure="take a strategy that samples, such as 'random' or 'evolutionary'",
             )
-        if self.needs_scorer and scorer is None:
-            raise SearchError(
-                f"{self.name!r} needs a throughput model trained on other tasks",
-                cure="run 'toolkit train throughput' first, or name one with --model",
-            )
-        if self.needs_direction_scorer and direction_scorer is None:
-            raise SearchError(
-                f"{self.name!r} needs a mutation model trained on other tasks",
-                cure="run 'toolkit train mutation' first, or name one with --model",
-            )
+        if self.needs_scorer:
+            self.require(scorer, "throughput")
+        if self.needs_direction_scorer:
+            self.require(direction_scorer, "mutation")
         self.setup()
 
-    @classmethod
-    def _parse(cls, options: StrategyOptions | Mapping[str, Any] | None) -> StrategyOptions:
-        if isinstance(options, cls.Options):
-            return options
-        given = options.model_dump() if isinstance(options, StrategyOptions) else options or {}
-        try:
-            return cls.Options.model_validate(dict(given))
-        except ValidationError as error:
-            first = error.errors()[0]
-            field = ".".join(str(part) for part in first["loc"])
-            cure = (
-                did_you_mean(field, cls.Options.model_fields)
-                if first["type"] == "extra_forbidden"
-                else f"given: {first.get('input')!r}"
-            )
+    def require(self, model: T | None, kind: str) -> T:
+        """Return a model that the strategy cannot do without; raise ``SearchError`` for none."""
+        if model is None:
             raise SearchError(
-                f"option {field!r} of strategy {cls.name!r}: {first['msg']}", cure=cure
-            ) from None
+                f"{self.name!r} needs a {kind} model trained on other tasks",
+                cure=f"run 'toolkit train {kind}' first, or name one with --model",
+            )
+        return model
+
+    def listed(self) -> Sequence[Candidate] | None:
+        """All candidates of the space, ``None`` where it cannot be listed."""
+        try:
+            return None if self.space.size is None else self.space.candidates()
+        except SearchError:
+            return None
 
     def setup(self) -> None:
         """Prepare; called once at the end of construction."""
@@ -142,6 +162,45 @@ class BaseStrategy(ABC):
         self.learn(trials)
 
 
+def preset(
+    base: type[BaseStrategy],
+    name: str,
+    text: str,
+    source: str,
+    *,
+    needs_direction_scorer: bool = False,
+    **defaults: Any,
+) -> type[BaseStrategy]:
+    """Make a strategy of another one: its own name, text, source and defaults, no code."""
+    fields: dict[str, Any] = {}
+    for key, value in defaults.items():
+        field = copy(base.Options.model_fields[key])
+        field.default = value
+        fields[key] = (field.annotation, field)
+    title = "".join(word.title() for word in name.split("-"))
+    members = {
+        "__doc__": text,
+        "__module__": base.__module__,
+        "name": name,
+        "source": source,
+        "Options": create_model(f"{title}Options", __base__=base.Options, **fields),
+        "needs_direction_scorer": needs_direction_scorer,
+    }
+    return type(title, (base,), members)
+
+
+def take(plan: list[T], n: int) -> list[T]:
+    """Remove the first n of a plan and return them."""
+    batch = plan[:n]
+    del plan[:n]
+    return batch
+
+
+def shuffled(rng: np.random.Generator, items: Sequence[T]) -> list[T]:
+    """Items in random order: that of a record knows more than a model, and must not help."""
+    return [items[i] for i in rng.permutation(len(items)).tolist()]
+
+
 def sample_unseen(
     space: Space,
     rng: np.random.Generator,
@@ -171,8 +230,7 @@ def sample_unseen(
 
 def throughput(trial: Trial) -> float:
     """Return 1 / latency of a trial in 1/s; 0 for a failure (higher is better)."""
-    latency = trial.latency_s
-    return 1.0 / latency if latency is not None and latency > 0 else 0.0
+    return 1.0 / trial.latency_s if trial.latency_s and trial.latency_s > 0 else 0.0
 
 
 def throughputs(latencies_s: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -93,11 +93,13 @@ class OpenSpace:
     def mutate(
         self, candidate: Candidate, direction: Direction, rng: np.random.Generator
     ) -> Candidate | None:
-        """Change one knob to a value further up or down."""
+        """Change one knob to a value further up or down, or to any other."""
         assert direction.knob is not None
         k = SKETCH.knob(direction.knob)
-        old, up = candidate.decisions[k.free.start], direction.way == "up"
-        pool = [value for value in k.choices or TILES if (value > old if up else value < old)]
+        values = list(k.choices or TILES)
+        place = values.index(candidate.decisions[k.free.start])
+        up, down = values[place + 1 :], values[:place]
+        pool = {"up": up, "down": down, None: down + up}[direction.way]
         return _moved(candidate, k, pool[int(rng.integers(len(pool)))]) if pool else None
 
     def features(self, candidates: Sequence[Candidate]) -> NDArray[np.float32]:

@@ -3,8 +3,8 @@
 Works on traces as JSON (``[instructions, decisions]``). Tile sizes and categories are listed
 here; compute locations and parallel extents depend on the loops that exist when they are
 decided, so TVM's own mutators propose those (``mutate_compute_location.cc``,
-``mutate_parallel.cc``). As in ``mutate_tile_size.cc``, a tile is mutated by moving a factor from
-one level to another; the whole list of factorisations serves enumeration.
+``mutate_parallel.cc``). What a decision may become is said in ``toolkit.search.moves.knobs``; the
+whole list of factorisations serves enumeration.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from toolkit.records import KnobKind
+from toolkit.search.moves.knobs import Kernel, divisor_moves, divisors
 
 Trace = list[Any]
 
@@ -71,7 +72,7 @@ def factorisations(extent: int, levels: int, max_innermost: int) -> tuple[tuple[
     if levels == 1:
         return ((extent,),) if extent <= max_innermost else ()
     found: list[tuple[int, ...]] = []
-    for first in _divisors(extent):
+    for first in divisors(extent):
         if levels == 2:
             if extent // first <= max_innermost:
                 found.append((first, extent // first))
@@ -79,12 +80,6 @@ def factorisations(extent: int, levels: int, max_innermost: int) -> tuple[tuple[
             rest = factorisations(extent // first, levels - 1, max_innermost)
             found.extend((first, *tail) for tail in rest)
     return tuple(found)
-
-
-@lru_cache(maxsize=4096)
-def _divisors(number: int) -> tuple[int, ...]:
-    small = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
-    return tuple(sorted({*small, *(number // d for d in small)}))
 
 
 def all_values(choice: Choice) -> Iterator[Any]:
@@ -100,20 +95,11 @@ def all_values(choice: Choice) -> Iterator[Any]:
         yield from range(len(choice.limits))
 
 
-def moved_factors(choice: Choice) -> list[list[int]]:
-    """Tile values one move away: a divisor of one level multiplied onto another level."""
-    found = []
-    for source, factor in enumerate(choice.value):
-        for divisor in _divisors(factor)[1:]:
-            for target in range(len(choice.value)):
-                if target == source:
-                    continue
-                moved = list(choice.value)
-                moved[source] //= divisor
-                moved[target] *= divisor
-                if moved[-1] <= choice.limits[1]:
-                    found.append(moved)
-    return found
+def other_values(choice: Choice, kernel: Kernel = "one-divisor") -> list[Any]:
+    """Values that a mutation may give, by the rules of ``toolkit.search.moves.knobs``."""
+    if choice.kind == "tile" and kernel == "one-divisor":
+        return divisor_moves(choice.value, choice.limits[1])
+    return [value for value in all_values(choice) if value != choice.value]
 
 
 def with_value(trace: Trace, choice: Choice, value: Any) -> Trace:

@@ -26,7 +26,7 @@ from toolkit.live.space.choices import (
     Choice,
     all_values,
     choices,
-    moved_factors,
+    other_values,
     with_value,
     without_postprocessors,
 )
@@ -35,6 +35,7 @@ from toolkit.live.space.locations import Locations, learn_locations
 from toolkit.live.space.programs import count_inputs, trace_json
 from toolkit.live.space.quiet import quiet
 from toolkit.records import KnobKind
+from toolkit.search.moves.knobs import Kernel
 
 _MUTATORS: dict[KnobKind, str] = {
     "compute_location": "MutateComputeLocation",
@@ -72,10 +73,20 @@ class DesignSpace:
         The workload (entry ``main``) and TVM's target.
     seed
         Of TVM's own generator, in [1, 2**31 - 1].
+    kernel
+        What a mutation may do to a tile (``toolkit.search.moves.knobs``).
     """
 
-    def __init__(self, module: tvm.IRModule, target: str, *, seed: int = 1) -> None:
+    def __init__(
+        self,
+        module: tvm.IRModule,
+        target: str,
+        *,
+        seed: int = 1,
+        kernel: Kernel = "one-divisor",
+    ) -> None:
         self.module = module
+        self.kernel = kernel
         self.target = tvm.target.Target(
             orjson.loads(target) if target.lstrip()[:1] == "{" else target
         )
@@ -158,8 +169,8 @@ class DesignSpace:
     ) -> Design | None:
         """Change the decision at an instruction to another value; ``None`` when none is found.
 
-        Tile sizes move one factor between two levels, categories take another value, compute
-        locations and parallel extents are what TVM's mutators propose.
+        Tiles and categories change as the kernel says, compute locations and parallel extents are
+        what TVM's mutators propose.
         """
         for proposal in self.proposals(sketch, chosen, position, rng):
             design = self.realise(sketch, proposal)
@@ -192,10 +203,8 @@ class DesignSpace:
     ) -> Iterator[Any]:
         if choice.kind in _MUTATORS:
             values = self._proposed(choice, sketch, chosen, rng)
-        elif choice.kind == "tile":
-            values = moved_factors(choice)
         else:
-            values = list(all_values(choice))
+            values = other_values(choice, self.kernel)
         values = [value for value in values if value != choice.value]
         for index in rng.permutation(len(values))[:tries]:
             yield values[index]

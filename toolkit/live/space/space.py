@@ -14,7 +14,7 @@ from toolkit.features import best_extractor_for
 from toolkit.features.base import CandidateGroup
 from toolkit.live.space.choices import (
     choices,
-    moved_factors,
+    other_values,
     redrawn,
     with_value,
     without_postprocessors,
@@ -25,7 +25,8 @@ from toolkit.live.space.programs import entry_arguments
 from toolkit.logs.formats.metaschedule.reader import Database, MetaScheduleReader
 from toolkit.logs.formats.metaschedule.trace import Skeleton, read_skeleton
 from toolkit.logs.formats.metaschedule.workload import read_workload
-from toolkit.records import Candidate, Direction, Sketch, Task, candidate_id
+from toolkit.records import Candidate, Direction, Sketch, Task, candidate_id, iter_ways
+from toolkit.search.moves.knobs import way_between
 from toolkit.training.trained.scorer import candidate_features
 
 # Kinds that TVM's mutators or this module can change; limits of vectorisation are not decided.
@@ -51,6 +52,8 @@ class MetaScheduleSpace:
         The workload's design spaces.
     machine
         As in the dataset whose records are of this machine.
+    ways
+        Tell up from down where a knob has an order, as a record does; else a direction is a knob.
     """
 
     def __init__(
@@ -58,8 +61,10 @@ class MetaScheduleSpace:
         design: DesignSpace,
         *,
         machine: str | None = None,
+        ways: bool = False,
     ) -> None:
         self.design = design
+        self.ways = ways
         self.size: int | None = None
         self._arguments = entry_arguments(design.module, as_timed=False)
         workload = read_workload(workload_line(design.module).encode())
@@ -165,15 +170,16 @@ class MetaScheduleSpace:
         return [listed[i] for i in rng.permutation(len(listed))[:n].tolist()]
 
     def directions(self, candidate: Candidate) -> list[Direction]:
-        """One direction a knob that can be changed."""
+        """One direction a knob that can be changed, or two where it has an up and a down."""
         sketch = self.sketches[self._index[candidate.sketch_id]]
         sketch_index, chosen = self._known(candidate)
         decided = {choice.position for choice in choices(chosen)}
         positions = self._positions[sketch_index]
         return [
-            Direction(knob.kind, knob.name)
+            Direction(knob.kind, knob.name, way)
             for knob in sketch.knobs
             if knob.kind in _MUTABLE and positions[knob.name] in decided
+            for way in (tuple(iter_ways(knob)) if self.ways else ()) or (None,)
         ]
 
     def _known(self, candidate: Candidate) -> tuple[int, list[Any]]:
@@ -188,18 +194,22 @@ class MetaScheduleSpace:
     def mutate(
         self, candidate: Candidate, direction: Direction, rng: np.random.Generator
     ) -> Candidate | None:
-        """Change the direction's knob (or any of its rule); ``None`` when it has no other value."""
+        """Change the direction's knob (or any of its rule); ``None`` when nothing lies there."""
         sketch, chosen = self._known(candidate)
         knob = direction.knob
         if knob is None:
-            names = [d.knob for d in self.directions(candidate) if d.rule == direction.rule]
+            ours = [d for d in self.directions(candidate) if d.rule == direction.rule]
+            names = list(dict.fromkeys(d.knob for d in ours))
             if not names:
                 return None
             knob = names[int(rng.integers(len(names)))]
         assert knob is not None
         position = self._positions[sketch][knob]
+        of = self.sketches[sketch].knob(knob)
         for proposal in self.design.proposals(sketch, chosen, position, rng):
-            return self._candidate(sketch, proposal)
+            moved = self._candidate(sketch, proposal)
+            if direction.way in (None, way_between(of, candidate.decisions, moved.decisions)):
+                return moved
         return None
 
     def neighbours(self, candidate: Candidate, knob: str | None = None) -> list[Candidate]:
@@ -215,7 +225,7 @@ class MetaScheduleSpace:
             if wanted is not None and choice.position != wanted:
                 continue
             if choice.kind == "tile":
-                values: list[Any] = moved_factors(choice)
+                values: list[Any] = other_values(choice, self.design.kernel)
             elif choice.kind in ("unroll", "vectorize", "categorical"):
                 values = [v for v in (choice.value - 1, choice.value + 1) if v >= 0]
                 values = [v for v in values if v < len(choice.limits)]

@@ -19,6 +19,7 @@ from toolkit.replay.record.table import RecordedTable, load_tables
 from toolkit.search.base import Space
 from toolkit.search.graph import IntArray, NeighbourGraph
 from toolkit.search.models.encoding import encode_all
+from toolkit.search.moves.knobs import Kernel
 from toolkit.search.strategy import candidate_id
 
 Features = Callable[[Space, Sequence[Candidate]], NDArray[np.float32]]
@@ -35,11 +36,18 @@ class RecordedSpace:
         Which task of the dataset.
     features
         Function from (space, candidates) to a matrix for online cost models; the knobs
-        themselves (``KnobEncoder``) by default.
+        themselves (``encode_all``) by default.
+    kernel
+        What a mutation may do to a tile (``toolkit.search.moves.knobs``).
     """
 
     def __init__(
-        self, source: Any, task_id: str | None = None, *, features: Features | None = None
+        self,
+        source: Any,
+        task_id: str | None = None,
+        *,
+        features: Features | None = None,
+        kernel: Kernel = "any-value",
     ) -> None:
         if not isinstance(source, RecordedTable):
             source = load_tables(source, None if task_id is None else [task_id])[str(task_id)]
@@ -49,7 +57,7 @@ class RecordedSpace:
         self.sketches: Sequence[Sketch] = table.sketches
         self.size: int | None = len(table)
         self.complete = table.enumerated
-        self.graph = NeighbourGraph(table.sketches, table.sketch_of, table.decisions)
+        self.graph = NeighbourGraph(table.sketches, table.sketch_of, table.decisions, kernel)
         self._candidates = table.candidates
         self._number = {candidate_id: i for i, candidate_id in enumerate(table.candidate_ids)}
         self._by_sketch = {
@@ -95,12 +103,9 @@ class RecordedSpace:
             picks = rng.permutation(pool)[:n]
         return [self._candidates[i] for i in picks.tolist()]
 
-    def _require(self, candidate: Candidate) -> int | None:
-        return self._number.get(candidate.candidate_id)
-
     def neighbours(self, candidate: Candidate, knob: str | None = None) -> list[Candidate]:
         """Recorded candidates that differ in one decision (of that knob, or of any)."""
-        i = self._require(candidate)
+        i = self._number.get(candidate.candidate_id)
         if i is None:
             return []
         k = None if knob is None else self.graph.knob_number(i, knob)
@@ -108,7 +113,7 @@ class RecordedSpace:
 
     def directions(self, candidate: Candidate) -> list[Direction]:
         """Directions in which a recorded neighbour lies."""
-        i = self._require(candidate)
+        i = self._number.get(candidate.candidate_id)
         return [] if i is None else self.graph.directions(i)
 
     def mutate(
@@ -118,7 +123,7 @@ class RecordedSpace:
 
         A direction that names no knob stands for any knob of its rule.
         """
-        i = self._require(candidate)
+        i = self._number.get(candidate.candidate_id)
         if i is None:
             return None
         sketch = self.graph.sketches[self.graph.sketch_of[i]]

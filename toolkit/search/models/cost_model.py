@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
-from toolkit.search.strategy import StrategyOptions
-
-FloatArray = NDArray[np.float64]
+from toolkit.records import Candidate, Trial
+from toolkit.search.base import Space
+from toolkit.search.moves.knobs import FloatArray
+from toolkit.search.strategy import StrategyOptions, throughput
 
 
 class CostModelOptions(StrategyOptions):
@@ -24,15 +26,55 @@ class CostModelOptions(StrategyOptions):
     loss: Literal["rank", "squared"] = Field(
         default="rank", description="pairwise rank loss, or squared error of relative throughput"
     )
-    pairs: int = Field(
-        default=8, ge=1, description="pairs drawn for each measurement in XGBoost's rank loss"
+    pairs: PositiveInt = Field(
+        default=8, description="pairs drawn for each measurement in XGBoost's rank loss"
     )
-    trees: int = Field(default=40, ge=1)
-    depth: int = Field(default=3, ge=1)
-    learning_rate: float = Field(default=0.3, gt=0)
-    gamma: float = Field(default=1e-4, ge=0, description="least gain of a split")
-    min_child_weight: float = Field(default=1.0, ge=0)
-    reg_lambda: float = Field(default=1.0, ge=0)
+    trees: PositiveInt = 40
+    depth: PositiveInt = 3
+    learning_rate: PositiveFloat = 0.3
+    gamma: NonNegativeFloat = Field(default=1e-4, description="least gain of a split")
+    min_child_weight: NonNegativeFloat = 1.0
+    reg_lambda: NonNegativeFloat = 1.0
+
+
+class History:
+    """Measured candidates with features and throughput (1/s; 0 for a failure).
+
+    A candidate that is measured again keeps both measurements.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self.candidates: list[Candidate] = []
+        self._throughput: list[float] = []
+        self._features: list[NDArray[np.float32]] = []
+
+    def __len__(self) -> int:
+        """Number of measurements."""
+        return len(self.candidates)
+
+    def add(self, trials: Sequence[Trial]) -> None:
+        """Keep a batch."""
+        if not trials:
+            return
+        batch = [trial.candidate for trial in trials]
+        self.candidates += batch
+        self._throughput += [throughput(trial) for trial in trials]
+        self._features.append(self._space.features(batch))
+
+    def features(self) -> NDArray[np.float32]:
+        """Features of all measurements, ``(n, d)``."""
+        return np.concatenate(self._features)
+
+    def throughput(self) -> FloatArray:
+        """Throughput of all measurements, ``(n,)``, in 1/s; 0 for failures."""
+        return np.array(self._throughput)
+
+    def best(self, n: int) -> list[Candidate]:
+        """Return the n fastest measured candidates, best first; failures never."""
+        order = np.argsort(-np.array(self._throughput), kind="stable").tolist()
+        ranked = (self.candidates[i] for i in order if self._throughput[i] > 0)
+        return list({c.candidate_id: c for c in ranked}.values())[:n]
 
 
 class OnlineCostModel:

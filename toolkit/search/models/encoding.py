@@ -36,42 +36,32 @@ def _knob_matrix(knob: Knob, decisions: NDArray[np.int64]) -> NDArray[np.float64
     return parts
 
 
-class KnobEncoder:
-    """Maps decisions of any of a space's sketches to one set of columns.
+def encode_all(sketches: Sequence[Sketch], candidates: Sequence[Candidate]) -> NDArray[np.float32]:
+    """Encode candidates of any of the sketches: ``(n, columns)``, at least one column.
 
     Knobs of the same name share columns across sketches; a knob that a sketch does not have is
     NaN, which boosted trees take as missing. With several sketches the first column is the
     sketch's number.
     """
-
-    def __init__(self, sketches: Sequence[Sketch]) -> None:
-        self.sketches = {sketch.sketch_id: (s, sketch) for s, sketch in enumerate(sketches)}
-        columns: dict[tuple[str, int], int] = {}
+    columns: dict[tuple[str, int], int] = {("sketch", 0): 0} if len(sketches) > 1 else {}
+    for knob in (knob for sketch in sketches for knob in sketch.knobs):
+        for column in _knob_columns(knob):
+            columns.setdefault(column, len(columns))
+    shape = len(candidates), max(1, len(columns))
+    out = np.full(shape, np.nan if columns else 0.0, dtype=np.float32)
+    rows: dict[str, list[int]] = {}
+    for i, candidate in enumerate(candidates):
+        rows.setdefault(candidate.sketch_id, []).append(i)
+    known = {sketch.sketch_id: (s, sketch) for s, sketch in enumerate(sketches)}
+    for sketch_id, members in rows.items():
+        number, sketch = known[sketch_id]
+        vectors = np.array([candidates[i].decisions for i in members], dtype=np.int64)
         if len(sketches) > 1:
-            columns["sketch", 0] = 0
-        for sketch in sketches:
-            for knob in sketch.knobs:
-                for column in _knob_columns(knob):
-                    columns.setdefault(column, len(columns))
-        self._columns = columns
-
-    @property
-    def width(self) -> int:
-        """Number of columns (at least 1)."""
-        return max(1, len(self._columns))
-
-    def encode(self, sketch_id: str, decisions: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Encode candidates of one sketch: ``(n, width)`` float32."""
-        number, sketch = self.sketches[sketch_id]
-        out = np.full((len(decisions), self.width), np.nan, dtype=np.float32)
-        if not self._columns:
-            out[:] = 0.0
-        if ("sketch", 0) in self._columns:
-            out[:, 0] = number
+            out[members, 0] = number
         for knob in sketch.knobs:
-            places = [self._columns[column] for column in _knob_columns(knob)]
-            out[:, places] = _knob_matrix(knob, decisions)
-        return out
+            places = [columns[column] for column in _knob_columns(knob)]
+            out[np.ix_(members, places)] = _knob_matrix(knob, vectors)
+    return out
 
 
 def value_codes(sketches: Sequence[Sketch], candidates: Sequence[Candidate]) -> NDArray[np.int64]:
@@ -100,17 +90,4 @@ def number_codes(columns: NDArray[np.float32]) -> NDArray[np.int64]:
         values, codes = np.unique(column[there], return_inverse=True)
         out[there, k] = begin + codes
         begin += len(values)
-    return out
-
-
-def encode_all(sketches: Sequence[Sketch], candidates: Sequence[Candidate]) -> NDArray[np.float32]:
-    """Encode candidates of any of the sketches with one ``KnobEncoder``, in their order."""
-    encoder = KnobEncoder(sketches)
-    out = np.empty((len(candidates), encoder.width), dtype=np.float32)
-    rows: dict[str, list[int]] = {}
-    for i, candidate in enumerate(candidates):
-        rows.setdefault(candidate.sketch_id, []).append(i)
-    for sketch_id, members in rows.items():
-        vectors = np.array([candidates[i].decisions for i in members], dtype=np.int64)
-        out[members] = encoder.encode(sketch_id, vectors.reshape(len(members), -1))
     return out

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, PositiveFloat
 
+from toolkit.search.moves.knobs import FloatArray
 from toolkit.search.strategy import StrategyOptions
-
-FloatArray = NDArray[np.float64]
 
 LEVEL = 2.0  # prior standard deviation of c: the task's level, which no model of others knows
 
@@ -26,15 +25,17 @@ LEVEL = 2.0  # prior standard deviation of c: the task's level, which no model o
 class ResidualOptions(StrategyOptions):
     """Standard deviations are of log throughput; lengths are in units of the columns (log2)."""
 
-    main: float = Field(default=0.15, gt=0, description="prior deviation of the main effects")
-    interaction: float = Field(default=0.15, ge=0, description="prior deviation of interactions")
-    main_length: float = Field(default=2.0, gt=0)
-    interaction_length: float = Field(default=3.0, gt=0)
-    slope: float = Field(
-        default=0.6, ge=0, description="prior deviation of b: how far the scale may be trusted"
+    main: PositiveFloat = Field(default=0.15, description="prior deviation of the main effects")
+    interaction: NonNegativeFloat = Field(
+        default=0.15, description="prior deviation of interactions"
     )
-    noise: float = Field(default=0.03, gt=0, description="deviation of a measurement")
-    clip: float = Field(default=0.3, gt=0, description="largest residual that is believed")
+    main_length: PositiveFloat = 2.0
+    interaction_length: PositiveFloat = 3.0
+    slope: NonNegativeFloat = Field(
+        default=0.6, description="prior deviation of b: how far the scale may be trusted"
+    )
+    noise: PositiveFloat = Field(default=0.03, description="deviation of a measurement")
+    clip: PositiveFloat = Field(default=0.3, description="largest residual that is believed")
 
 
 def matern(squared: FloatArray) -> FloatArray:
@@ -112,23 +113,20 @@ class ResidualProcess:
     def posterior(self) -> tuple[FloatArray, FloatArray]:
         """Mean and standard deviation of every candidate's log throughput."""
         if self._known is None:
-            self._known = self._posterior()
+            self._known = self._mean(), np.sqrt(self._left)
         return self._known
 
-    def _posterior(self) -> tuple[FloatArray, FloatArray]:
+    def _mean(self) -> FloatArray:
+        from scipy.linalg import solve_triangular
+
         t = len(self.measured)
         if t == 0:
-            return self.prior, np.sqrt(self._left)
+            return self.prior
         residuals = np.array(self._residuals)
         known = residuals[np.isfinite(residuals)]
         middle = float(np.median(known)) if len(known) else 0.0
         clip = self._options.clip
         believed = np.clip(residuals, middle - clip, middle + clip)
-        weights = _solve_lower(self._factor[:t, :t], believed)
-        return self.prior + weights @ self._rows[:t], np.sqrt(self._left)
-
-
-def _solve_lower(factor: FloatArray, values: FloatArray) -> FloatArray:
-    from scipy.linalg import solve_triangular
-
-    return np.asarray(solve_triangular(factor, values, lower=True, check_finite=False))
+        factor = self._factor[:t, :t]
+        weights = solve_triangular(factor, believed, lower=True, check_finite=False)
+        return np.asarray(self.prior + weights @ self._rows[:t])

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from toolkit.records import Candidate
+from toolkit.records import Candidate, Direction
 from toolkit.search.base import Composes, Space
-from toolkit.search.graph import IntArray
+from toolkit.search.moves.knobs import BoolArray, FloatArray, IntArray, crossed, second_parent
 from toolkit.search.moves.lattice import Lattice
 from toolkit.search.strategy import sample_unseen
 
-FloatArray = NDArray[np.float64]
 ATTEMPTS = 50
 
 
@@ -34,30 +30,29 @@ def draw_pairs(rng: np.random.Generator, weights: FloatArray, n: int) -> tuple[I
     return first, np.where(first == second, (first + 1) % len(weights), second)
 
 
-class Genes(ABC):
-    """A representation of genes; a generation is an opaque collection of them."""
+class Genes:
+    """Genes are candidates: crossover where the space composes, mutation by the space's kernel.
 
-    @abstractmethod
+    A generation is an array of genes along its first axis.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self._sketches = {sketch.sketch_id: sketch for sketch in space.sketches}
+
     def random(self, rng: np.random.Generator, n: int, visited: set[str]) -> Any:
         """Return up to n distinct random genes outside ``visited``."""
+        return np.array(sample_unseen(self._space, rng, n, visited), dtype=object)
 
-    @abstractmethod
     def rest(self, visited: set[str]) -> Any:
         """Return all genes of a finite space outside ``visited``."""
+        left = [c for c in self._space.candidates() if c.candidate_id not in visited]
+        return np.array(left, dtype=object)
 
-    @abstractmethod
     def candidates(self, genes: Any) -> list[Candidate]:
-        """Candidates of genes."""
+        """Candidates of genes, without points that are none."""
+        return list(genes)
 
-    @abstractmethod
-    def take(self, genes: Any, i: int) -> Any:
-        """One gene."""
-
-    @abstractmethod
-    def join(self, genes: Any, keep: IntArray, others: Sequence[Any]) -> Any:
-        """Some genes of a generation and single ones."""
-
-    @abstractmethod
     def breed(
         self,
         rng: np.random.Generator,
@@ -67,19 +62,50 @@ class Genes(ABC):
         mutation: float,
         visited: set[str] | None,
     ) -> Any:
-        """Return n children; outside ``visited`` where it is given."""
+        """Return n children by crossover and mutation; outside ``visited`` where it is given."""
+        children: list[Candidate] = []
+        taken = set() if visited is None else set(visited)
+        for _ in range(ATTEMPTS):
+            first, second = draw_pairs(rng, weights, n - len(children))
+            for a, b in zip(first.tolist(), second.tolist(), strict=True):
+                child = self._mutated(rng, self._crossed(rng, parents[a], parents[b]), mutation)
+                if visited is None or child.candidate_id not in taken:
+                    taken.add(child.candidate_id)
+                    children.append(child)
+            if len(children) >= n:
+                break
+        return np.array(children, dtype=object)
+
+    def _crossed(self, rng: np.random.Generator, a: Candidate, b: Candidate) -> Candidate:
+        knobs = self._sketches[a.sketch_id].knobs
+        if a.sketch_id != b.sketch_id or not knobs or not isinstance(self._space, Composes):
+            return a
+        vector = crossed(knobs, a.decisions, b.decisions, int(rng.integers(len(knobs))))
+        return self._space.compose(a.sketch_id, vector) or a
+
+    def _mutated(self, rng: np.random.Generator, child: Candidate, mutation: float) -> Candidate:
+        for knob in self._sketches[child.sketch_id].knobs:
+            if rng.random() >= mutation:
+                continue
+            if any(d.knob == knob.name for d in self._space.directions(child)):
+                child = self._space.mutate(child, Direction(knob.kind, knob.name), rng) or child
+        return child
 
 
 class LatticeGenes(Genes):
-    """Genes are rows (sketch, point): all children of a generation are bred in arrays."""
+    """The same on a grid: genes are rows (sketch, point), and are bred all at once.
+
+    A knob that mutates takes any of its values, its own among them, as in AutoTVM.
+    """
+
+    _space: Any
 
     def __init__(self, space: Any) -> None:
-        self._space = space
-        self._all: Sequence[Candidate] = space.candidates()
+        super().__init__(space)
+        self._all: list[Candidate] = space.candidates()
         self._lattices = [Lattice.of(space, s) for s in range(len(space.sketches))]
         self._knobs = max((len(lattice.dims) for lattice in self._lattices), default=0)
         self._rows = np.zeros((len(self._all), 1 + self._knobs), dtype=np.int64)
-        self._places = np.arange(self._knobs)
         # One value for the knobs that a sketch does not have, so that mutation leaves them alone.
         self._dims = np.ones((len(self._lattices), self._knobs), dtype=np.int64)
         for s, lattice in enumerate(self._lattices):
@@ -97,39 +123,30 @@ class LatticeGenes(Genes):
         return genes
 
     def random(self, rng: np.random.Generator, n: int, visited: set[str]) -> IntArray:
-        """Return up to n distinct random rows outside ``visited``."""
         picks = rng.permutation(len(self._all))
         if visited:
-            picks = np.array(
-                [i for i in picks.tolist() if self._all[i].candidate_id not in visited], dtype=int
-            )
+            picks = picks[[self._all[i].candidate_id not in visited for i in picks.tolist()]]
         rows: IntArray = self._rows[picks[:n]]
         return rows
 
     def rest(self, visited: set[str]) -> IntArray:
-        """Return the rows of all candidates outside ``visited``."""
-        left = [i for i, c in enumerate(self._all) if c.candidate_id not in visited]
-        rows: IntArray = self._rows[left]
+        rows: IntArray = self._rows[[c.candidate_id not in visited for c in self._all]]
         return rows
 
-    def _numbers(self, genes: IntArray) -> IntArray:
+    def _are_candidates(self, genes: IntArray) -> BoolArray:
         numbers = np.full(len(genes), -1, dtype=np.int64)
         for s, lattice in enumerate(self._lattices):
             rows = slice(None) if len(self._lattices) == 1 else genes[:, 0] == s
             numbers[rows] = lattice.find(genes[rows, 1 : 1 + len(lattice.dims)])
-        return numbers
+        return np.asarray(numbers >= 0)
 
     def candidates(self, genes: IntArray) -> list[Candidate]:
-        """Candidates of rows; unrecorded ones are composed."""
-        if len(self._lattices) == 1:
-            lattice = self._lattices[0]
-            found = lattice.candidates(genes[:, 1 : 1 + len(lattice.dims)])
-        else:
-            found = self._each(genes)
-        return [c for c in found if c is not None]
+        return [c for c in self._each(genes) if c is not None]
 
     def _each(self, genes: IntArray) -> list[Candidate | None]:
-        """Candidate of each row, ``None`` at an invalid hole."""
+        """Candidate of each row, composed where unrecorded, ``None`` at an invalid hole."""
+        if len(self._lattices) == 1:
+            return self._lattices[0].candidates(genes[:, 1:])
         out: list[Candidate | None] = [None] * len(genes)
         for s, lattice in enumerate(self._lattices):
             rows = np.flatnonzero(genes[:, 0] == s)
@@ -137,15 +154,6 @@ class LatticeGenes(Genes):
             for row, candidate in zip(rows.tolist(), found, strict=True):
                 out[row] = candidate
         return out
-
-    def take(self, genes: IntArray, i: int) -> IntArray:
-        """One row."""
-        row: IntArray = genes[i]
-        return row
-
-    def join(self, genes: IntArray, keep: IntArray, others: Sequence[IntArray]) -> IntArray:
-        """Stack rows."""
-        return np.concatenate([genes[keep], *(other[None, :] for other in others)])
 
     def breed(
         self,
@@ -156,7 +164,6 @@ class LatticeGenes(Genes):
         mutation: float,
         visited: set[str] | None,
     ) -> IntArray:
-        """One-point crossover and mutation; points that are no candidates are drawn again."""
         kept: list[IntArray] = []
         missing = n
         for _ in range(ATTEMPTS):
@@ -164,7 +171,8 @@ class LatticeGenes(Genes):
             if visited is not None:
                 children = self._renew(rng, children, visited)
             if self._space.complete:
-                children = children[self._numbers(children) >= 0]
+                # Points that are no candidates are drawn again.
+                children = children[self._are_candidates(children)]
             kept.append(children)
             missing -= len(children)
             if missing <= 0:
@@ -183,15 +191,13 @@ class LatticeGenes(Genes):
         children, other = parents[first], parents[second]
         sketch = children[:, 0]
         if len(self._lattices) == 1:
-            knobs = len(self._lattices[0].dims)
-            point = rng.integers(max(knobs, 1), size=n)
-            tail = self._places >= point[:, None]
+            tail = second_parent(self._knobs, rng.integers(max(self._knobs, 1), size=n))
             dims: Any = self._dims[0]
         else:
             counts = np.array([len(lattice.dims) for lattice in self._lattices])
             point = (rng.random(n) * np.maximum(counts[sketch], 1)).astype(np.int64)
             # Parents of different sketches have no knobs in common: such a child is the first.
-            tail = (self._places >= point[:, None]) & (sketch == other[:, 0])[:, None]
+            tail = second_parent(self._knobs, point) & (sketch == other[:, 0])[:, None]
             dims = self._dims[sketch]
         genes = children[:, 1:]
         np.copyto(genes, other[:, 1:], where=tail)
@@ -218,76 +224,3 @@ class LatticeGenes(Genes):
                 k = int(rng.integers(max(knobs, 1)))
                 child[1 + k] = rng.integers(lattice.dims[k])
         return np.array(out, dtype=np.int64).reshape(len(out), children.shape[1])
-
-
-class ObjectGenes(Genes):
-    """Genes are candidates: crossover by knob where the space composes, mutation by its rules."""
-
-    def __init__(self, space: Space) -> None:
-        self._space = space
-        self._sketches = {sketch.sketch_id: sketch for sketch in space.sketches}
-
-    def random(self, rng: np.random.Generator, n: int, visited: set[str]) -> list[Candidate]:
-        """Sample up to n candidates outside ``visited``."""
-        return sample_unseen(self._space, rng, n, visited)
-
-    def rest(self, visited: set[str]) -> list[Candidate]:
-        """List what is left."""
-        return [c for c in self._space.candidates() if c.candidate_id not in visited]
-
-    def candidates(self, genes: list[Candidate]) -> list[Candidate]:
-        """Genes are candidates."""
-        return genes
-
-    def take(self, genes: list[Candidate], i: int) -> Candidate:
-        """One candidate."""
-        return genes[i]
-
-    def join(
-        self, genes: list[Candidate], keep: IntArray, others: Sequence[Candidate]
-    ) -> list[Candidate]:
-        """Concatenate."""
-        return [*(genes[i] for i in keep.tolist()), *others]
-
-    def breed(
-        self,
-        rng: np.random.Generator,
-        parents: list[Candidate],
-        weights: FloatArray,
-        n: int,
-        mutation: float,
-        visited: set[str] | None,
-    ) -> list[Candidate]:
-        """Cross, then mutate each knob with its probability; what is not new is drawn again."""
-        children: list[Candidate] = []
-        taken = set() if visited is None else set(visited)
-        for _ in range(ATTEMPTS):
-            first, second = draw_pairs(rng, weights, n - len(children))
-            for a, b in zip(first.tolist(), second.tolist(), strict=True):
-                child = self._mutated(rng, self._crossed(rng, parents[a], parents[b]), mutation)
-                if visited is None or child.candidate_id not in taken:
-                    taken.add(child.candidate_id)
-                    children.append(child)
-            if len(children) >= n:
-                break
-        return children
-
-    def _crossed(self, rng: np.random.Generator, a: Candidate, b: Candidate) -> Candidate:
-        knobs = self._sketches[a.sketch_id].knobs
-        if a.sketch_id != b.sketch_id or not knobs or not isinstance(self._space, Composes):
-            return a
-        vector = list(a.decisions)
-        for knob in knobs[int(rng.integers(len(knobs))) :]:
-            part = slice(knob.offset, knob.offset + knob.width)
-            vector[part] = b.decisions[part]
-        return self._space.compose(a.sketch_id, vector) or a
-
-    def _mutated(self, rng: np.random.Generator, child: Candidate, mutation: float) -> Candidate:
-        for knob in self._sketches[child.sketch_id].knobs:
-            if rng.random() >= mutation:
-                continue
-            ways = [d for d in self._space.directions(child) if d.knob == knob.name]
-            if ways:
-                way = ways[int(rng.integers(len(ways)))]
-                child = self._space.mutate(child, way, rng) or child
-        return child

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolkit.records import Candidate
 from toolkit.search.base import Composes, Indexed, Space
-from toolkit.search.graph import IntArray
+from toolkit.search.moves.knobs import IntArray
 
 # Candidates at holes are kept, since tuners come back to them; so many at most, for the memory.
 MOST_HOLES = 200_000
@@ -61,22 +60,18 @@ class Lattice:
             place[by_appearance] = np.arange(len(by_appearance))
             self.points[:, k] = place[graph.rank[k, self.numbers]]
             self._values.append(graph.values[sketch][k][by_appearance].tolist())
-        size = math.prod(self.dims.tolist())
-        self._table: IntArray | None = None
-        if size <= MOST_POINTS:
-            self._strides = np.r_[1, np.cumprod(self.dims)[:-1]][:knobs].astype(np.int64)
-            self._table = np.full(size, -1, dtype=np.int64)
-            self._table[self.keys(self.points)] = self.numbers
-        else:
-            # A sum of random numbers, one for each knob and value; no grid is too large for it,
-            # and equal sums of different points do not happen (64 bits).
-            rng = np.random.default_rng(0x1A77)
-            self._codes = [
-                rng.integers(0, 2**64, size=int(d), dtype=np.uint64) for d in self.dims.tolist()
-            ]
-            keys = self.keys(self.points)
-            by_key = np.argsort(keys)
-            self._keys, self._keyed = keys[by_key], self.numbers[by_key]
+        # The key of a point is its place in the grid where that is small enough for a table, else
+        # a hash: a sum of random multiples (64 bits), equal for different points never.
+        small = math.prod(self.dims.tolist()) <= MOST_POINTS
+        rng = np.random.default_rng(0x1A77)
+        strides = np.r_[1, np.cumprod(self.dims)[:-1]][:knobs].astype(np.int64)
+        self._factors = strides if small else rng.integers(-(2**63), 2**63 - 1, size=knobs)
+        self._table = np.full(self.dims.prod() if small else 0, -1, dtype=np.int64)
+        keys = self.keys(self.points)
+        if small:
+            self._table[keys] = self.numbers
+        by_key = np.argsort(keys)
+        self._keys, self._keyed = keys[by_key], self.numbers[by_key]
         self._composes = not space.complete and isinstance(space, Composes)
         self._holes: dict[int, Candidate | None] = {}
 
@@ -90,22 +85,17 @@ class Lattice:
         lattice: Lattice = kept["lattice", sketch]
         return lattice
 
-    def keys(self, points: IntArray) -> NDArray[np.uint64] | IntArray:
-        """One number a point, ``(n, knobs)`` to ``(n,)``: its place in the grid, or a hash."""
-        if self._table is not None:
-            places: IntArray = points @ self._strides
-            return places
-        total = np.zeros(len(points), dtype=np.uint64)
-        for k, codes in enumerate(self._codes):
-            total += codes[points[:, k]]
-        return total
+    def keys(self, points: IntArray) -> IntArray:
+        """One number a point, ``(n, knobs)`` to ``(n,)``."""
+        keys: IntArray = points @ self._factors
+        return keys
 
     def find(self, points: IntArray) -> IntArray:
         """Number of the candidate at each point, -1 at a hole."""
         return self._find(self.keys(points))
 
-    def _find(self, keys: NDArray[np.uint64] | IntArray) -> IntArray:
-        if self._table is not None:
+    def _find(self, keys: IntArray) -> IntArray:
+        if len(self._table):
             return self._table[keys]
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         return np.where(self._keys[at] == keys, self._keyed[at], -1)
@@ -124,18 +114,14 @@ class Lattice:
         found: list[Candidate | None] = list(map(self._all.__getitem__, numbers.tolist()))
         holes = (numbers < 0).nonzero()[0]
         known = self._holes
+        space: Any = self._space
         for i, key in zip(holes.tolist(), keys[holes].tolist(), strict=True):
             if key not in known:
-                self._fill(key, points[i])
+                if len(known) >= MOST_HOLES:
+                    known.clear()
+                vector = self.decisions(points[i].tolist())
+                known[key] = (
+                    space.compose(self.sketch.sketch_id, vector) if self._composes else None
+                )
             found[i] = known[key]
         return found
-
-    def _fill(self, key: int, point: IntArray) -> None:
-        if len(self._holes) >= MOST_HOLES:
-            self._holes.clear()
-        space: Any = self._space
-        self._holes[key] = (
-            space.compose(self.sketch.sketch_id, self.decisions(point.tolist()))
-            if self._composes
-            else None
-        )

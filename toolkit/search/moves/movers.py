@@ -1,19 +1,16 @@
-"""Which decision of a program is mutated: by fixed weights of the rules, or as a model says."""
+"""Which decision of a program is mutated: any, by weights of the rules, or as a model says."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
-from toolkit.records import Candidate, Direction
+from toolkit.records import Candidate, Direction, Trial
 from toolkit.search.base import DirectionScorer, Indexed, Space
-from toolkit.search.graph import IntArray
-
-FloatArray = NDArray[np.float64]
+from toolkit.search.moves.knobs import FloatArray, IntArray
+from toolkit.search.strategy import throughput
 
 # Ansor's weights on a CPU (TVM 0.16, auto_scheduler/search_policy/sketch_policy.cc). Kinds that
 # Ansor does not mutate have the weight of its rarest rule, so that no knob is out of reach.
@@ -37,51 +34,73 @@ def rule_shares(kinds: Sequence[str], weights: Mapping[str, float]) -> FloatArra
     return np.array([weights.get(kind, 0.0) / counts[kind] for kind in kinds], dtype=np.float64)
 
 
-class Mover(ABC):
-    """Mutates the states of a walk, each once."""
+def either_way(directions: Sequence[Direction]) -> list[Direction]:
+    """Knobs of directions, in their order: up and down of one knob are one, without a way."""
+    return list({(d.rule, d.knob): Direction(d.rule, d.knob) for d in directions}.values())
 
-    @abstractmethod
+
+class Mover:
+    """Mutates candidates, each once: of a listed space by number, of any other one by one.
+
+    This one takes each knob that can move alike, whichever way.
+    """
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        if isinstance(space, Indexed):
+            self._graph = space.graph
+
     def numbers(self, rng: np.random.Generator, states: IntArray) -> IntArray:
-        """Mutate numbered candidates."""
+        """Mutate numbered candidates; what cannot move stays."""
+        return self._graph.random_step(rng, states)
 
-    @abstractmethod
     def direction(
         self, rng: np.random.Generator, candidate: Candidate, directions: Sequence[Direction]
     ) -> Direction:
-        """Choose one of a candidate's directions (there is at least one)."""
+        """Choose one of a candidate's directions (there is at least one), or a knob of them."""
+        knobs = either_way(directions)
+        return knobs[int(rng.integers(len(knobs)))]
+
+    def moved(self, rng: np.random.Generator, candidate: Candidate) -> Candidate | None:
+        """Mutate one candidate; ``None`` where it cannot move."""
+        directions = self._space.directions(candidate)
+        if not directions:
+            return None
+        return self._space.mutate(candidate, self.direction(rng, candidate, directions), rng)
 
 
 class WeightedMover(Mover):
-    """Rules drawn with fixed weights, then one of the rule's knobs."""
+    """Rules drawn with fixed weights, then one of the rule's knobs, whichever way."""
 
     def __init__(self, space: Space, weights: Mapping[str, float]) -> None:
-        self._weights = weights
-        if isinstance(space, Indexed):
-            self._graph = space.graph
-            self._table = np.zeros((len(self._graph.sketches), self._graph.knobs))
-            for s, sketch in enumerate(self._graph.sketches):
-                kinds = [knob.kind for knob in sketch.knobs]
-                self._table[s, : len(kinds)] = rule_shares(kinds, weights)
+        super().__init__(space)
+        kinds = [[knob.kind for knob in sketch.knobs] for sketch in space.sketches]
+        self._table = np.zeros((len(kinds), max(map(len, kinds), default=0)))
+        self._shares: dict[tuple[str, str | None], float] = {}
+        for s, sketch in enumerate(space.sketches):
+            shares = rule_shares(kinds[s], weights)
+            self._table[s, : len(shares)] = shares
+            for knob, share in zip(sketch.knobs, shares.tolist(), strict=True):
+                self._shares[sketch.sketch_id, knob.name] = share
 
     def numbers(self, rng: np.random.Generator, states: IntArray) -> IntArray:
-        """Mutate numbered candidates."""
         return self._graph.weighted_step(rng, states, self._table)
 
     def direction(
         self, rng: np.random.Generator, candidate: Candidate, directions: Sequence[Direction]
     ) -> Direction:
-        """Choose by the rules' weights."""
-        chances = rule_shares([d.rule for d in directions], self._weights)
-        total = chances.sum()
-        if total <= 0:
-            return directions[int(rng.integers(len(directions)))]
-        return directions[int(rng.choice(len(directions), p=chances / total))]
+        knobs = either_way(directions)
+        shares = [self._shares.get((candidate.sketch_id, d.knob), 0.0) for d in knobs]
+        chances = np.array(shares)
+        if chances.sum() <= 0:
+            return super().direction(rng, candidate, directions)
+        return knobs[int(rng.choice(len(knobs), p=chances / chances.sum()))]
 
 
 class GuidedMover(Mover):
     """The direction that a trained model expects most of, or one drawn from its softmax.
 
-    Han et al. 2025, section 3, algorithm 1. Gains of a candidate are computed once.
+    Han et al. 2025, section 3, algorithm 1. Gains of a numbered candidate are computed once.
 
     Parameters
     ----------
@@ -98,32 +117,30 @@ class GuidedMover(Mover):
         mode: Literal["best", "sampled"],
         temperature: float | None,
     ) -> None:
-        self._space, self._scorer = space, scorer
+        super().__init__(space)
+        self._scorer, self._mode = scorer, mode
         own = getattr(scorer, "temperature", UNCALIBRATED)
-        self._mode, self._temperature = mode, own if temperature is None else temperature
+        self._temperature = own if temperature is None else temperature
         if isinstance(space, Indexed):
-            self._graph = space.graph
             self._all = space.candidates()
             self._gains = np.full((len(self._all), max(2 * self._graph.knobs, 1)), -np.inf)
             self._known = np.zeros(len(self._all), dtype=bool)
 
-    def _learn(self, states: IntArray) -> None:
-        new = np.unique(states[~self._known[states]])
-        self._known[new] = True
-        slots = [self._graph.slots(i) for i in new.tolist()]
-        asked = [[direction for _, direction in found] for found in slots]
-        candidates = [self._all[i] for i in new.tolist()]
-        for i, found, gains in zip(
-            new.tolist(), slots, gains_of(self._scorer, self._space, candidates, asked), strict=True
-        ):
-            self._gains[i, [slot for slot, _ in found]] = gains
+    def _drawn(self, rng: np.random.Generator, gains: FloatArray) -> FloatArray:
+        """Gains whose largest is the one to take."""
+        if self._mode == "sampled":
+            return gains / self._temperature - np.log(-np.log(rng.random(gains.shape)))
+        return gains
 
     def numbers(self, rng: np.random.Generator, states: IntArray) -> IntArray:
-        """Mutate numbered candidates."""
-        self._learn(states)
-        gains = self._gains[states]
-        if self._mode == "sampled":
-            gains = gains / self._temperature - np.log(-np.log(rng.random(gains.shape)))
+        for i in np.unique(states[~self._known[states]]).tolist():
+            self._known[i] = True
+            slots = self._graph.slots(i)
+            if slots:
+                asked = [direction for _, direction in slots]
+                gains = self._scorer.gains(self._space, self._all[i], asked)
+                self._gains[i, [slot for slot, _ in slots]] = gains
+        gains = self._drawn(rng, self._gains[states])
         slots = gains.argmax(axis=1)
         stuck = np.isinf(gains[np.arange(len(states)), slots])
         return np.where(stuck, states, self._graph.step_way(rng, states, slots))
@@ -131,21 +148,23 @@ class GuidedMover(Mover):
     def direction(
         self, rng: np.random.Generator, candidate: Candidate, directions: Sequence[Direction]
     ) -> Direction:
-        """Choose by expected gain."""
         gains = np.asarray(self._scorer.gains(self._space, candidate, directions))
-        if self._mode == "sampled":
-            gains = gains / self._temperature - np.log(-np.log(rng.random(len(gains))))
-        return directions[int(gains.argmax())]
+        return directions[int(self._drawn(rng, gains).argmax())]
 
 
-def gains_of(
-    scorer: DirectionScorer,
-    space: Space,
-    candidates: Sequence[Candidate],
-    directions: Sequence[Sequence[Direction]],
-) -> list[FloatArray]:
-    """Gains of many candidates, by the directions that were asked of each."""
-    return [
-        np.asarray(scorer.gains(space, candidate, asked)) if asked else np.empty(0)
-        for candidate, asked in zip(candidates, directions, strict=True)
-    ]
+def sampled_pool(
+    space: Space, rng: np.random.Generator, n: int, trials: Sequence[Trial]
+) -> list[Candidate]:
+    """Sample about n candidates of a space; half of them mutants of the fastest measured."""
+    good = sorted((t for t in trials if throughput(t) > 0), key=throughput, reverse=True)
+    mutants = n // 2 if good else 0
+    found = {c.candidate_id: c for c in space.sample(rng, n - mutants)}
+    parents = [trial.candidate for trial in good[: max(1, len(good) // 5)]]
+    mover = Mover(space)
+    for _ in range(mutants):
+        # The faster a parent, the more mutants: ranks are drawn by a triangular distribution.
+        parent = parents[int(len(parents) * rng.random() * rng.random())]
+        moved = mover.moved(rng, parent)
+        if moved is not None:
+            found.setdefault(moved.candidate_id, moved)
+    return list(found.values())

@@ -45,10 +45,6 @@ class Stepper:
         self._sketches = {sketch.sketch_id: sketch for sketch in space.sketches}
         self._known: dict[tuple[str, str], tuple[list[Candidate], list[Candidate]]] = {}
 
-    def knobs(self, candidate: Candidate) -> list[str]:
-        """Names of the candidate's knobs."""
-        return [knob.name for knob in self._sketches[candidate.sketch_id].knobs]
-
     def sides(self, candidate: Candidate, knob: str) -> tuple[list[Candidate], list[Candidate]]:
         """Neighbours in a knob with lower and with higher values, nearest first."""
         key = (candidate.candidate_id, knob)
@@ -72,25 +68,28 @@ class Stepper:
         here = order.index(0)
         return [group[i] for i in order[:here]][::-1], [group[i] for i in order[here + 1 :]]
 
-    def shift(self, candidate: Candidate, knob: str, by: int) -> Candidate | None:
+    def _knobs(self, candidate: Candidate) -> list[str]:
+        return [knob.name for knob in self._sketches[candidate.sketch_id].knobs]
+
+    def _shift(self, candidate: Candidate, knob: str, by: int) -> Candidate | None:
         """Candidate ``by`` values up (or down, when negative) in one knob; ``None`` at the end."""
         down, up = self.sides(candidate, knob)
         side = up if by > 0 else down
-        return side[abs(by) - 1] if 0 < abs(by) <= len(side) else None
+        return side[abs(by) - 1] if abs(by) <= len(side) else None
 
     def around(self, candidate: Candidate, step: int, together: int) -> Iterator[Candidate]:
         """Candidates ``step`` values up or down in each of 1 to ``together`` knobs, few first."""
-        knobs = self.knobs(candidate)
+        knobs = self._knobs(candidate)
         for size in range(1, min(together, len(knobs)) + 1):
             for chosen in combinations(knobs, size):
                 for signs in product((step, -step), repeat=size):
                     moved: Candidate | None = candidate
                     for knob, by in zip(chosen, signs, strict=True):
-                        moved = None if moved is None else self.shift(moved, knob, by)
+                        moved = None if moved is None else self._shift(moved, knob, by)
                     if moved is not None:
                         yield moved
 
     def longest(self, candidate: Candidate) -> int:
         """Number of values on the longer side of any knob: beyond it no step leads anywhere."""
-        sides = [self.sides(candidate, knob) for knob in self.knobs(candidate)]
-        return max((max(len(down), len(up)) for down, up in sides), default=0)
+        sides = [side for knob in self._knobs(candidate) for side in self.sides(candidate, knob)]
+        return max(map(len, sides), default=0)

@@ -7,9 +7,9 @@ from toolkit.registry import Registry
 SCHEDULERS = Registry(
     "scheduler",
     {
-        "bandit": "toolkit.search.schedulers.bandit:Bandit",
-        "gradient": "toolkit.search.schedulers.gradient:Gradient",
-        "round-robin": "toolkit.search.schedulers.round_robin:RoundRobin",
+        "bandit": "toolkit.search.schedulers.policies:Bandit",
+        "gradient": "toolkit.search.schedulers.policies:Gradient",
+        "round-robin": "toolkit.search.schedulers.policies:RoundRobin",
     },
 )
 

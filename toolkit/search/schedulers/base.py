@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
-from pydantic import ValidationError
 
-from toolkit.errors import SearchError
-from toolkit.search.strategy import StrategyOptions
+from toolkit.search.strategy import StrategyOptions, parse_options
 
 
 @dataclass
@@ -75,18 +73,7 @@ class BaseScheduler:
         options: StrategyOptions | Mapping[str, Any] | None = None,
         rng: np.random.Generator | None = None,
     ) -> None:
-        given = (
-            options.model_dump() if isinstance(options, StrategyOptions) else dict(options or {})
-        )
-        try:
-            self.options = self.Options.model_validate(given)
-        except ValidationError as error:
-            first = error.errors()[0]
-            name = ".".join(str(part) for part in first["loc"])
-            raise SearchError(
-                f"option {name!r} of scheduler {self.name!r}: {first['msg']}",
-                cure="known: " + ", ".join(self.Options.model_fields),
-            ) from None
+        self.options = parse_options(f"scheduler {self.name!r}", self.Options, options)
         self.rng = rng if rng is not None else np.random.default_rng(0)
 
     def choose(self, tasks: Sequence[TaskProgress]) -> int:

@@ -1,47 +1,58 @@
 """AutoTVM's model-based tuner: simulated annealing over an online cost model.
 
-Chen et al. 2018, "Learning to Optimize Tensor Programs", sections 3.2 and 3.3; constants from TVM
-0.16 (``autotvm/tuner/sa_model_optimizer.py``, ``xgboost_tuner.py``, ``model_based_tuner.py``).
+Chen et al. 2018, "Learning to Optimize Tensor Programs", sections 3.2, 3.3 and 5.1; constants from
+TVM 0.16 (``autotvm/tuner/sa_model_optimizer.py``, ``xgboost_tuner.py``, ``model_based_tuner.py``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from toolkit.records import Candidate, Trial
-from toolkit.search.models.cost_model import CostModelOptions, OnlineCostModel
+from toolkit.search.models.cost_model import CostModelOptions, History, OnlineCostModel
 from toolkit.search.models.encoding import value_codes
-from toolkit.search.models.history import History
+from toolkit.search.models.ensemble import BootstrapEnsemble
+from toolkit.search.moves.knobs import FloatArray, IntArray
+from toolkit.search.moves.movers import Mover
 from toolkit.search.moves.walk import make_walk
-from toolkit.search.strategy import BaseStrategy, StrategyOptions, sample_unseen
+from toolkit.search.strategy import BaseStrategy, Share, StrategyOptions, preset, sample_unseen
 
 
 class AnnealingOptions(StrategyOptions):
     """Options of simulated annealing; the defaults are AutoTVM's."""
 
-    plan_size: int = Field(
-        default=64, ge=1, description="measurements between two trainings, and size of a plan"
+    plan_size: PositiveInt = Field(
+        default=64, description="measurements between two trainings, and size of a plan"
     )
-    epsilon: float = Field(default=0.05, ge=0, le=1, description="share of random candidates")
-    chains: int = Field(default=128, ge=1, description="parallel annealing chains")
-    steps: int = Field(default=500, ge=1, description="steps of a chain at most")
-    patience: int = Field(default=50, ge=1, description="steps without a new candidate")
-    start_temperature: float = Field(default=1.0, gt=0, description="cooled linearly to 0")
-    diversity_ratio: int = Field(
-        default=2, ge=1, description="the plan is chosen from so many times as many proposals"
+    epsilon: Share = Field(default=0.05, description="share of random candidates")
+    chains: PositiveInt = Field(default=128, description="parallel annealing chains")
+    steps: PositiveInt = Field(default=500, description="steps of a chain at most")
+    patience: PositiveInt = Field(default=50, description="steps without a new candidate")
+    start_temperature: PositiveFloat = Field(default=1.0, description="cooled linearly to 0")
+    diversity_ratio: PositiveInt = Field(
+        default=2, description="the plan is chosen from so many times as many proposals"
     )
-    diversity: float = Field(
+    diversity: NonNegativeFloat = Field(
         default=0.02,
-        ge=0,
         description="alpha: what a knob value that the plan does not have yet is worth, as a "
         "share of the range of scores",
     )
     model: CostModelOptions = CostModelOptions()
+    acquisition: Literal["mean", "ei", "ucb"] = Field(
+        default="mean",
+        description="what chains climb: one model's prediction, or the expected improvement or "
+        "upper confidence bound of a bootstrap ensemble",
+    )
+    members: int = Field(
+        default=5, ge=2, description="models of the ensemble, each on a bootstrap sample"
+    )
+    exploration: NonNegativeFloat = Field(
+        default=1.0, description="deviations above the mean (upper confidence bound)"
+    )
 
 
 class Annealing(BaseStrategy):
@@ -57,12 +68,16 @@ class Annealing(BaseStrategy):
     options: AnnealingOptions
 
     def setup(self) -> None:
-        """Start without a model."""
+        o = self.options
         self._history = History(self.space)
-        self._walk = make_walk(self.space)
-        self._model = OnlineCostModel(self.options.model, int(self.rng.integers(2**31)))
+        self._walk, self._mover = make_walk(self.space), Mover(self.space)
+        self._model = OnlineCostModel(o.model, int(self.rng.integers(2**31)))
+        if o.acquisition != "mean":
+            self._model = BootstrapEnsemble(
+                o.model, self.rng, o.members, o.acquisition, o.exploration
+            )
         self._plan: list[Candidate] = []
-        self._states: Any = None
+        self._states: IntArray | None = None
         self._trained = 0
 
     def propose(self, n: int) -> Iterable[Candidate]:
@@ -70,18 +85,16 @@ class Annealing(BaseStrategy):
         batch: list[Candidate] = []
         while self._plan and len(batch) < n:
             if self.rng.random() < self.options.epsilon:
-                batch += sample_unseen(self.space, self.rng, 1, self._taken(batch))
+                batch += self._random(1, batch)
             else:
                 candidate = self._plan.pop(0)
                 if candidate.candidate_id not in self.seen:
                     batch.append(candidate)
-        if len(batch) < n:
-            missing = n - len(batch)
-            batch += sample_unseen(self.space, self.rng, missing, self._taken(batch))
-        return batch
+        return batch + self._random(n - len(batch), batch) if len(batch) < n else batch
 
-    def _taken(self, batch: Sequence[Candidate]) -> set[str]:
-        return self.seen | {c.candidate_id for c in batch} if batch else self.seen
+    def _random(self, n: int, batch: Sequence[Candidate]) -> list[Candidate]:
+        taken = self.seen | {c.candidate_id for c in batch} if batch else self.seen
+        return sample_unseen(self.space, self.rng, n, taken)
 
     def learn(self, trials: Sequence[Trial]) -> None:
         """Train and plan anew after every ``plan_size`` measurements."""
@@ -111,10 +124,10 @@ class Annealing(BaseStrategy):
         scores = walk.scores(states)
         last, found = 0, walk.visited()
         for step, t in enumerate(np.linspace(o.start_temperature, 0.0, o.steps, endpoint=False)):
-            moved = walk.step(rng, states)
+            moved = walk.mutate(rng, states, self._mover)
             new = walk.scores(moved)
             accept = rng.random(len(new)) < np.exp(np.minimum((new - scores) / (t + 1e-5), 0.0))
-            states = walk.choose(accept, moved, states)
+            states = np.where(accept, moved, states)
             scores = np.where(accept, new, scores)
             if walk.visited() > found:
                 last, found = step, walk.visited()
@@ -123,12 +136,25 @@ class Annealing(BaseStrategy):
         self._states = states
 
 
-def diverse(
-    scores: NDArray[np.float64],
-    codes: NDArray[np.int64],
-    n: int,
-    alpha: float,
-) -> list[int]:
+BAYES_EI = preset(
+    Annealing,
+    "bayes-ei",
+    "Annealing over the expected improvement that a bootstrap ensemble predicts.",
+    "Chen et al. 2018 (AutoTVM), section 5.1; expected improvement (Mockus 1978)",
+    acquisition="ei",
+    model=CostModelOptions(loss="squared"),
+)
+BAYES_UCB = preset(
+    Annealing,
+    "bayes-ucb",
+    "Annealing over the upper confidence bound of a bootstrap ensemble.",
+    "Chen et al. 2018 (AutoTVM), section 5.1; upper confidence bound (Auer 2002)",
+    acquisition="ucb",
+    model=CostModelOptions(loss="squared"),
+)
+
+
+def diverse(scores: FloatArray, codes: IntArray, n: int, alpha: float) -> list[int]:
     """Choose n that nearly maximise sum of scores + alpha x number of distinct knob values.
 
     Greedy; the objective is submodular (Chen et al. 2018, section 3.3, equation 3). ``codes`` has a

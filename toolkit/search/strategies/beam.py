@@ -13,35 +13,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
-from toolkit.errors import SearchError
 from toolkit.records import Candidate, Trial
-from toolkit.search.models.cost_model import CostModelOptions, OnlineCostModel
+from toolkit.search.models.cost_model import CostModelOptions, History, OnlineCostModel
 from toolkit.search.models.encoding import value_codes
-from toolkit.search.models.history import History
-from toolkit.search.moves.pool import sampled_pool
-from toolkit.search.strategy import BaseStrategy, StrategyOptions, sample_unseen
-
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from toolkit.search.moves.knobs import FloatArray, IntArray
+from toolkit.search.moves.movers import sampled_pool
+from toolkit.search.strategy import BaseStrategy, Share, StrategyOptions, sample_unseen, take
 
 
 class BeamOptions(StrategyOptions):
     """Options of beam search."""
 
-    round_size: int = Field(default=32, ge=1, description="measurements between two trainings")
-    width: int = Field(default=32, ge=1, description="states kept at each decision")
-    passes: int = Field(default=5, ge=1, description="coarse-to-fine passes (Halide: 5)")
+    round_size: PositiveInt = Field(default=32, description="measurements between two trainings")
+    width: PositiveInt = Field(default=32, description="states kept at each decision")
+    passes: PositiveInt = Field(default=5, description="coarse-to-fine passes (Halide: 5)")
     keep: float = Field(
         default=0.7, gt=0, le=1, description="probability of keeping a state while autotuning"
     )
-    quantile: float = Field(
-        default=1.0, ge=0, le=1, description="of predicted completions; 1 is the best of them"
+    quantile: Share = Field(
+        default=1.0, description="of predicted completions; 1 is the best of them"
     )
-    samples: int = Field(
-        default=1000, ge=1, description="candidates looked at where a space cannot be listed"
+    samples: PositiveInt = Field(
+        default=1000, description="candidates looked at where a space cannot be listed"
     )
     model: CostModelOptions = CostModelOptions()
 
@@ -59,36 +54,28 @@ class Beam(BaseStrategy):
     options: BeamOptions
 
     def setup(self) -> None:
-        """Take the whole of a finite space as completions."""
         self._history = History(self.space)
         self._trials: list[Trial] = []
         self._model = OnlineCostModel(self.options.model, int(self.rng.integers(2**31)))
         self._plan: list[Candidate] = []
-        self._finite = False
-        if self.space.size is not None:
-            try:
-                self._set_pool(self.space.candidates())
-                self._finite = True
-            except SearchError:
-                pass
+        every = self.listed()
+        self._finite = every is not None
+        if every is not None:
+            self._set_pool(every)
 
     def _set_pool(self, candidates: Sequence[Candidate]) -> None:
         self._pool = list(candidates)
-        self._numbers = {c.candidate_id: i for i, c in enumerate(self._pool)}
         sketch = {s.sketch_id: i for i, s in enumerate(self.space.sketches)}
         first = [sketch[c.sketch_id] for c in self._pool]
         codes = value_codes(self.space.sketches, self._pool)
         self._codes = np.column_stack([np.array(first, dtype=np.int64), codes])
 
     def propose(self, n: int) -> Iterable[Candidate]:
-        """Return the next of the round."""
         if not self._plan:
             self._plan = self._round()
-        batch, self._plan = self._plan[:n], self._plan[n:]
-        return batch
+        return take(self._plan, n)
 
     def learn(self, trials: Sequence[Trial]) -> None:
-        """Keep measurements for the next training."""
         self._history.add(trials)
         self._trials += trials
 
@@ -154,21 +141,16 @@ class Beam(BaseStrategy):
             if keep < 1.0:
                 kept = order[self.rng.random(len(order)) < keep]
                 order = kept if len(kept) else order[:1]
-            if level < depth - 1:
-                # Prefixes above the coarse depth: the hash has not told them apart yet.
-                states = order[: o.width]
-            else:
-                states = self._best_of_each_hash(order, prefix, coarse)[: o.width]
-            inside = np.isin(prefix, states)
+            # Above the coarse depth the hash has not told prefixes apart yet.
+            if level >= depth - 1:
+                # Keep the best state of each coarse hash; the order is best first.
+                of_state = np.empty(int(prefix.max(initial=-1)) + 1, dtype=np.int64)
+                of_state[prefix] = coarse
+                _, first = np.unique(of_state[order], return_index=True)
+                order = order[np.sort(first)]
+            inside = np.isin(prefix, order[: o.width])
             rows, prefix, coarse = rows[inside], prefix[inside], coarse[inside]
         return rows
-
-    def _best_of_each_hash(self, order: IntArray, prefix: IntArray, coarse: IntArray) -> IntArray:
-        """Keep the best state of each coarse hash; ``order`` is best first."""
-        of_state = np.empty(int(prefix.max(initial=-1)) + 1, dtype=np.int64)
-        of_state[prefix] = coarse
-        _, first = np.unique(of_state[order], return_index=True)
-        return order[np.sort(first)]
 
 
 def _hash(codes: IntArray) -> IntArray:

@@ -3,20 +3,22 @@
 Canesche et al., "The Droplet Search Algorithm for Kernel Scheduling" (ACM TACO 2024). What TVM has
 of it is ``droplet-faithful``; this one measures all that it queued, compares only measurements of
 its own, keeps results with their candidates when some fail, does not step off one end of a knob
-onto the other, and ends when no neighbour wins at any step.
+onto the other, and ends when no neighbour wins at any step. Canesche, Verma, Quintão Pereira 2024,
+"Explore as a Storm, Exploit as a Raindrop", let Ansor sample a few hundred kernels first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
-from toolkit.records import Candidate, Trial, TrialState
-from toolkit.search.base import Indexed
+from toolkit.errors import SearchError
+from toolkit.records import Candidate, Trial
+from toolkit.search.base import Indexed, Strategy
 from toolkit.search.moves.steps import Stepper, t_test_p_value
-from toolkit.search.strategy import BaseStrategy, StrategyOptions
+from toolkit.search.strategy import BaseStrategy, StrategyOptions, take
 
 
 class DropletOptions(StrategyOptions):
@@ -28,8 +30,8 @@ class DropletOptions(StrategyOptions):
     start: Literal["first", "random"] = Field(
         default="first", description="the lowest value of every knob (as published), or a sample"
     )
-    together: int = Field(
-        default=2, ge=1, description="knobs that are changed at once at most, each up or down"
+    together: PositiveInt = Field(
+        default=2, description="knobs that are changed at once at most, each up or down"
     )
 
 
@@ -48,25 +50,21 @@ class Droplet(BaseStrategy):
     own_batches = True
 
     def setup(self) -> None:
-        """Begin at the start candidate."""
         self._stepper = Stepper(self.space)
         self._best: Trial | None = None
-        self._queue = self._first()
+        if self.options.start == "first" and isinstance(self.space, Indexed):
+            first = self.space.grid_order()[:1].tolist()
+            self._queue = [self.space.candidates()[i] for i in first]
+        else:
+            self._queue = self.space.sample(self.rng, 1)
         self._left: dict[str, Candidate] = {}
         self._step = 0
-
-    def _first(self) -> list[Candidate]:
-        if self.options.start == "first" and isinstance(self.space, Indexed):
-            order = self.space.grid_order()
-            return [self.space.candidates()[int(order[0])]] if len(order) else []
-        return self.space.sample(self.rng, 1)
 
     def begin(self, trial: Trial) -> None:
         """Begin at a candidate that was measured before, with that measurement."""
         self._best, self._queue, self._left, self._step = trial, [], {}, 0
 
     def propose(self, n: int) -> Iterable[Candidate]:
-        """Return the next neighbours; a larger step when those of this one are used up."""
         while not self._queue:
             if self._best is None:
                 # The start failed or was not recorded: any other candidate will do.
@@ -85,11 +83,9 @@ class Droplet(BaseStrategy):
                 for c in self._stepper.around(here, self._step, self.options.together)
             }
             self._queue = [c for key, c in around.items() if key not in self.seen]
-        batch, self._queue = self._queue[:n], self._queue[n:]
-        return batch
+        return take(self._queue, n)
 
     def learn(self, trials: Sequence[Trial]) -> None:
-        """Move to the fastest neighbour that is significantly better."""
         better = [trial for trial in trials if self._beats(trial)]
         if better:
             self._best = min(better, key=lambda trial: trial.latency_s or float("inf"))
@@ -98,15 +94,71 @@ class Droplet(BaseStrategy):
             self._queue, self._step = [], 0
 
     def _beats(self, trial: Trial) -> bool:
-        latency = trial.latency_s
-        if trial.state is not TrialState.OK or latency is None:
-            return False
-        best = self._best
-        if best is None or best.latency_s is None:
-            return True
+        latency, best = trial.latency_s, self._best
+        if latency is None or best is None or best.latency_s is None:
+            return latency is not None
         if latency >= best.latency_s:
             return False
-        if min(len(trial.run_times_s), len(best.run_times_s)) < 2:
-            return True
-        p = t_test_p_value(best.run_times_s, trial.run_times_s)
-        return p <= self.options.p_value
+        single = min(len(trial.run_times_s), len(best.run_times_s)) < 2
+        p_value = self.options.p_value
+        return single or t_test_p_value(best.run_times_s, trial.run_times_s) <= p_value
+
+
+class ExploreThenDropletOptions(StrategyOptions):
+    """Which strategy explores, for how long, and how droplet goes on."""
+
+    explore: PositiveInt = Field(default=300, description="measurements before droplet begins")
+    strategy: str = Field(default="evolutionary", description="the strategy that explores")
+    options: dict[str, Any] = Field(default_factory=dict, description="its options")
+    droplet: DropletOptions = DropletOptions()
+
+
+class ExploreThenDroplet(BaseStrategy):
+    """Explore, take the fastest, walk downhill from it; then stop.
+
+    Both phases are measured by the same oracle under one protocol.
+    """
+
+    name = "explore-then-droplet"
+    source = "Canesche et al. 2024, Explore as a Storm, Exploit as a Raindrop (arXiv 2406.20037)"
+    Options = ExploreThenDropletOptions
+    options: ExploreThenDropletOptions
+
+    def setup(self) -> None:
+        from toolkit.search import STRATEGIES
+
+        o = self.options
+        if o.strategy == self.name:
+            raise SearchError(f"{self.name!r} cannot explore with itself", cure="name another")
+        self._explorer: Strategy = STRATEGIES.get(o.strategy)(
+            self.space,
+            o.options,
+            self.rng,
+            scorer=self.scorer,
+            direction_scorer=self.direction_scorer,
+        )
+        self._droplet: Droplet | None = None
+        self._measured = 0
+        self._best: Trial | None = None
+
+    def propose(self, n: int) -> Iterable[Candidate]:
+        left = self.options.explore - self._measured
+        if self._droplet is None and left > 0:
+            batch = self._explorer.ask(min(n, left))
+            if batch:
+                return batch
+        if self._droplet is None:
+            self._droplet = Droplet(self.space, self.options.droplet, self.rng)
+            self._droplet.seen = self.seen
+            if self._best is not None:
+                self._droplet.begin(self._best)
+        return self._droplet.propose(n)
+
+    def learn(self, trials: Sequence[Trial]) -> None:
+        if self._droplet is not None:
+            self._droplet.tell(trials)
+            return
+        self._measured += len(trials)
+        self._explorer.tell(trials)
+        known = [t for t in (self._best, *trials) if t is not None and t.latency_s is not None]
+        self._best = min(known, key=lambda trial: trial.latency_s or float("inf"), default=None)

@@ -14,17 +14,16 @@ stop on an all-invalid neighbourhood never happens, because nothing counts the i
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, PositiveInt
 
 from toolkit.records import Candidate, Trial
 from toolkit.search.moves.lattice import Lattice
 from toolkit.search.moves.steps import t_test_p_value
-from toolkit.search.strategy import BaseStrategy, StrategyOptions
+from toolkit.search.strategy import BaseStrategy, StrategyOptions, take
 
 Point = tuple[int, ...]
 Times = tuple[float, ...]
@@ -34,10 +33,10 @@ class DropletFaithfulOptions(StrategyOptions):
     """Options of the published tuners."""
 
     version: Literal["2023", "tvm"] = Field(
-        default="2023", description="the published experiments' code, or TVM 0.13 to 0.16"
+        "2023", description="the published experiments' code, or TVM 0.13 to 0.16"
     )
     p_value: float = Field(default=0.05, gt=0, le=1)
-    first_batch: int = Field(default=16, ge=1, description="TVM: 16, or the number of cores")
+    first_batch: PositiveInt = Field(default=16, description="TVM: 16, or the number of cores")
 
 
 class DropletFaithful(BaseStrategy):
@@ -51,15 +50,10 @@ class DropletFaithful(BaseStrategy):
     needs_finite = True
 
     def setup(self) -> None:
-        """Begin at the lowest value of every knob."""
         o = self.options
         self._lattice = Lattice.of(self.space)
-        dims: list[int] = self._lattice.dims.tolist()
-        self._tuner: _Tuner
-        if o.version == "2023":
-            self._tuner = _Tuner2023(dims, o.p_value)
-        else:
-            self._tuner = _TunerTVM(dims, o.p_value, o.first_batch)
+        tuner = _Tuner2023 if o.version == "2023" else _TunerTVM
+        self._tuner = tuner(self._lattice.dims.tolist(), o.p_value, o.first_batch)
         self._waiting: list[Candidate] = []
         self._asked: list[Candidate] = []
         self._results: dict[str, Trial] = {}
@@ -78,8 +72,7 @@ class DropletFaithful(BaseStrategy):
             self._waiting = list(self._asked)
             if not self._asked:
                 self._tuner.update([])
-        batch, self._waiting = self._waiting[:n], self._waiting[n:]
-        return batch
+        return take(self._waiting, n)
 
     def learn(self, trials: Sequence[Trial]) -> None:
         """Keep results; the tuner sees them when its batch is complete."""
@@ -88,35 +81,23 @@ class DropletFaithful(BaseStrategy):
             self._update()
 
     def _update(self) -> None:
-        results: list[Times | None] = []
-        for candidate in self._asked:
-            trial = self._results.get(candidate.candidate_id)
-            ok = trial is not None and trial.latency_s is not None
-            results.append(trial.run_times_s if ok and trial is not None else None)
+        told = [self._results.get(candidate.candidate_id) for candidate in self._asked]
         self._asked, self._results = [], {}
-        self._tuner.update(results)
+        self._tuner.update([t.run_times_s if t and t.latency_s is not None else None for t in told])
 
 
-class _Tuner(ABC):
-    """One of the published state machines."""
+class _Tuner2023:
+    """The published experiments' code: a batch is the whole queue without what was visited."""
 
-    def __init__(self, dims: Sequence[int], p_value: float) -> None:
-        self.dims, self.p_value = list(dims), p_value
+    def __init__(self, dims: list[int], p_value: float, first_batch: int) -> None:
+        self.dims, self.p_value = dims, p_value
         self.best: Times = (99999.0,)
+        self._here: Point = (-1,) * len(dims)
+        self._next: list[Point] = [(0,) * len(dims)]
+        self._execution, self._executions = 1, int(np.mean(dims)) if dims else 1
+        self._visited: set[Point] = set()
 
-    @abstractmethod
-    def next_batch(self, n: int) -> list[Point]:
-        """Points to measure."""
-
-    @abstractmethod
-    def update(self, results: Sequence[Times | None]) -> None:
-        """Results of the batch; ``None`` for a failure."""
-
-    @abstractmethod
-    def has_next(self) -> bool:
-        """Whether there is another batch."""
-
-    def moves(self, factor: int, bits: Iterable[int]) -> Iterator[Point]:
+    def _moves(self, factor: int, bits: Iterable[int]) -> Iterator[Point]:
         """Sets of coordinates (the binary digits), each up and then down by ``factor``."""
         n = len(self.dims)
         for number in bits:
@@ -124,26 +105,23 @@ class _Tuner(ABC):
             yield up
             yield tuple(-x for x in up)
 
-    def beats(self, times: Times | None) -> bool:
+    def _beats(self, times: Times) -> bool:
         """Whether measured times are lower than the best, significantly where both repeat."""
-        if times is None or sum(self.best) / len(self.best) <= sum(times) / len(times):
+        if sum(self.best) / len(self.best) <= sum(times) / len(times):
             return False
         single = min(len(self.best), len(times)) <= 1
         return single or t_test_p_value(self.best, times) <= self.p_value
 
-
-class _Tuner2023(_Tuner):
-    """The published experiments' code: a batch is the whole queue without what was visited."""
-
-    def __init__(self, dims: Sequence[int], p_value: float) -> None:
-        super().__init__(dims, p_value)
-        self._here: Point = (-1,) * len(self.dims)
-        self._next: list[Point] = [(0,) * len(self.dims)]
-        self._execution, self._executions = 1, int(np.mean(self.dims)) if self.dims else 1
-        self._visited: set[Point] = set()
+    def _move(self, results: Sequence[Times | None]) -> bool:
+        """Move to the queue's i-th place for each i-th result that is better; whether one was."""
+        found = False
+        for place, times in zip(self._next, results, strict=False):
+            if times is not None and self._beats(times):
+                self.best, self._here, found = times, place, True
+        return found
 
     def next_batch(self, n: int) -> list[Point]:
-        """Return all queued points that were not visited; n is ignored, as published."""
+        """Points to measure: all queued ones that were not visited; n is ignored, as published."""
         fresh: list[Point] = []
         for place in self._next:
             point = tuple(x % d for x, d in zip(place, self.dims, strict=True))
@@ -153,16 +131,13 @@ class _Tuner2023(_Tuner):
         return fresh
 
     def update(self, results: Sequence[Times | None]) -> None:
-        """Move to the queue's i-th place for the i-th result (a defect: the queue is longer)."""
-        found = False
-        for place, times in zip(self._next, results, strict=False):
-            if self.beats(times) and times is not None:
-                self.best, self._here, found = times, place, True
+        """Take results of the batch, ``None`` for a failure (a defect: the queue is longer)."""
+        found = self._move(results)
         factor = 1 if found else self._execution
         self._execution += not found
         self._next = []
         if factor < self._executions:
-            for move in self.moves(factor, range(1, 2 ** len(self.dims))):
+            for move in self._moves(factor, range(1, 2 ** len(self.dims))):
                 place = tuple(x + y for x, y in zip(move, self._here, strict=True))
                 if min(place, default=0) >= 0:
                     self._next.append(place)
@@ -172,24 +147,22 @@ class _Tuner2023(_Tuner):
         return self._execution < self._executions or bool(self._next)
 
 
-class _TunerTVM(_Tuner):
+class _TunerTVM(_Tuner2023):
     """TVM's code: a queue that batches are cut from."""
 
-    def __init__(self, dims: Sequence[int], p_value: float, first_batch: int) -> None:
-        super().__init__(dims, p_value)
-        start: Point = (0,) * len(self.dims)
-        self._here, self._visited, self._next = start, {start}, [start]
-        self._execution, self._executions = 1, max(self.dims, default=1)
+    def __init__(self, dims: list[int], p_value: float, first_batch: int) -> None:
+        super().__init__(dims, p_value, first_batch)
+        start: Point = (0,) * len(dims)
+        self._here, self._visited, self._executions = start, {start}, max(dims, default=1)
         self._batch = first_batch
 
     def next_batch(self, n: int) -> list[Point]:
-        """Return the first n of the queue."""
         self._batch = n
         return self._next[:n]
 
     def _positions(self, factor: int) -> list[Point]:
         found: list[Point] = []
-        for move in self.moves(factor, range(2 ** len(self.dims) - 1, 0, -1)):
+        for move in self._moves(factor, range(2 ** len(self.dims) - 1, 0, -1)):
             if len(found) > self._batch:
                 break
             point = tuple(
@@ -203,10 +176,7 @@ class _TunerTVM(_Tuner):
 
     def update(self, results: Sequence[Times | None]) -> None:
         """Move, cut the batch and the last of the rest (a defect) off the queue, fill it up."""
-        found = False
-        for place, times in zip(self._next, results, strict=False):
-            if self.beats(times) and times is not None:
-                self.best, self._here, found = times, place, True
+        found = self._move(results)
         self._next = self._next[self._batch : -1]
         if found:
             self._next += self._positions(1)
@@ -216,5 +186,4 @@ class _TunerTVM(_Tuner):
             self._next += self._positions(self._execution)
 
     def has_next(self) -> bool:
-        """Whether something is queued."""
         return bool(self._next)

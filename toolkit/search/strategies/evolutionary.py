@@ -1,44 +1,94 @@
 """Ansor's evolutionary search: mutate many programs over a model's scores, measure the best.
 
 Zheng et al. 2020, "Ansor", section 5; constants from TVM 0.16
-(``auto_scheduler/search_policy/sketch_policy.cc`` and ``sketch_policy.py``).
+(``auto_scheduler/search_policy/sketch_policy.cc`` and ``sketch_policy.py``). Two options say which
+sketches new programs have and how programs are mutated; the presets below set them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from toolkit.records import Candidate, Trial
-from toolkit.search.models.cost_model import CostModelOptions, OnlineCostModel
-from toolkit.search.models.history import History
-from toolkit.search.moves.movers import ANSOR_WEIGHTS, Mover, WeightedMover
+from toolkit.search.models.cost_model import CostModelOptions, History, OnlineCostModel
+from toolkit.search.moves.knobs import IntArray
+from toolkit.search.moves.movers import ANSOR_WEIGHTS, GuidedMover, Mover, WeightedMover
 from toolkit.search.moves.walk import make_walk
-from toolkit.search.strategy import BaseStrategy, StrategyOptions, sample_unseen
+from toolkit.search.strategies.sketch_choice import ExploreThenCommit, SketchBandit, SketchChoice
+from toolkit.search.strategy import (
+    BaseStrategy,
+    Share,
+    StrategyOptions,
+    preset,
+    sample_unseen,
+    shuffled,
+    take,
+)
 
 
 class EvolutionaryOptions(StrategyOptions):
     """Options of evolutionary search; the defaults are Ansor's."""
 
-    round_size: int = Field(default=64, ge=1, description="measurements of a round")
+    round_size: PositiveInt = Field(default=64, description="measurements of a round")
     population: int = Field(default=2048, ge=2)
-    iterations: int = Field(default=4, ge=0, description="generations in a round")
-    mutation: float = Field(default=0.85, ge=0, le=1, description="probability of mutation")
-    sampled: int = Field(
-        default=50, ge=1, description="programs that are sampled anew in every round, at least"
+    iterations: NonNegativeInt = Field(default=4, description="generations in a round")
+    mutation: Share = Field(default=0.85, description="probability of mutation")
+    sampled: PositiveInt = Field(
+        default=50, description="programs that are sampled anew in every round, at least"
     )
-    measured: float = Field(
-        default=0.2, ge=0, le=1, description="share of the population from the fastest measured"
+    measured: Share = Field(
+        default=0.2, description="share of the population from the fastest measured"
     )
-    epsilon: float = Field(default=0.05, ge=0, le=1, description="share of random measurements")
+    epsilon: Share = Field(default=0.05, description="share of random measurements")
     weights: dict[str, float] = Field(
         default_factory=lambda: dict(ANSOR_WEIGHTS), description="weight of each mutation rule"
     )
     model: CostModelOptions = CostModelOptions(loss="squared", depth=10, learning_rate=0.2)
+    mutations: Literal["weights", "model"] = Field(
+        default="weights",
+        description="a rule is drawn by its weight, or a trained model says which direction pays",
+    )
+    mode: Literal["best", "sampled"] = Field(
+        default="best",
+        description="by model: the direction of the highest expected gain (as published), or one "
+        "drawn from the softmax of expected gains",
+    )
+    temperature: float | None = Field(
+        default=None,
+        gt=0,
+        description="by model: of the softmax, in units of log latency; default: what the model "
+        "was calibrated to, 0.1 where it says none",
+    )
+    sketches: Literal["uniform", "explore-then-commit", "bandit"] = Field(
+        default="uniform", description="how the sketches of sampled programs are drawn"
+    )
+    warm_up: NonNegativeInt = Field(
+        default=3,
+        description="explore-then-commit: rounds as usual, since the cost model is not yet to be "
+        "trusted",
+    )
+    explore: PositiveInt = Field(
+        default=1, description="explore-then-commit: rounds of random sketches after that"
+    )
+    last: Share = Field(
+        default=0.5, description="explore-then-commit: weight of the last round against history"
+    )
+    other: Share = Field(
+        default=0.05,
+        description="explore-then-commit: share of programs of other sketches, afterwards",
+    )
+    policy: Literal["ucb", "thompson"] = Field(
+        default="thompson",
+        description="bandit: upper confidence bound (UCB1), or normal Thompson sampling",
+    )
+    exploration: NonNegativeFloat = Field(
+        default=0.5,
+        description="bandit: factor of UCB1's square root; of the deviation in Thompson",
+    )
 
 
 class Evolutionary(BaseStrategy):
@@ -55,42 +105,31 @@ class Evolutionary(BaseStrategy):
     options: EvolutionaryOptions
 
     def setup(self) -> None:
-        """Start without a model."""
+        o = self.options
         self._history = History(self.space)
         self._walk = make_walk(self.space)
-        self._model = OnlineCostModel(self.options.model, int(self.rng.integers(2**31)))
-        self._mover = self.make_mover()
+        self._model = OnlineCostModel(o.model, int(self.rng.integers(2**31)))
+        self._mover: Mover = WeightedMover(self.space, o.weights)
+        if o.mutations == "model":
+            scorer = self.require(self.direction_scorer, "mutation")
+            self._mover = GuidedMover(self.space, scorer, o.mode, o.temperature)
+        ids = [sketch.sketch_id for sketch in self.space.sketches]
+        self._sketches = SketchChoice(ids)
+        if o.sketches == "explore-then-commit":
+            self._sketches = ExploreThenCommit(ids, o.warm_up, o.explore, o.last, o.other)
+        elif o.sketches == "bandit":
+            self._sketches = SketchBandit(ids, o.policy, o.exploration)
         self._plan: list[Candidate] = []
         self._round = 0
 
-    def make_mover(self) -> Mover:
-        """Say how programs are mutated."""
-        return WeightedMover(self.space, self.options.weights)
-
-    def choose_sketches(self, n: int) -> list[str]:
-        """Draw the sketches of n new programs, uniformly."""
-        ids = [sketch.sketch_id for sketch in self.space.sketches]
-        return [ids[i] for i in self.rng.integers(len(ids), size=n).tolist()] if ids else []
-
-    def scored(self, programs: Sequence[Candidate], scores: NDArray[np.float64]) -> None:
-        """Take note of what the model says of the programs sampled in this round."""
-        return
-
-    def measured(self, trials: Sequence[Trial]) -> None:
-        """Take note of what was measured, before the next round."""
-        return
-
     def propose(self, n: int) -> Iterable[Candidate]:
-        """Return the next of the round's programs."""
         if not self._plan:
             self._plan = self._next_round()
-        batch, self._plan = self._plan[:n], self._plan[n:]
-        return batch
+        return take(self._plan, n)
 
     def learn(self, trials: Sequence[Trial]) -> None:
-        """Keep measurements; the model is trained when the next round begins."""
         self._history.add(trials)
-        self.measured(trials)
+        self._sketches.measured(trials)
 
     def _next_round(self) -> list[Candidate]:
         o, rng = self.options, self.rng
@@ -104,12 +143,9 @@ class Evolutionary(BaseStrategy):
         best = self._evolve(random) if self._model.fitted else []
         count = o.round_size - round(o.epsilon * o.round_size) if best else 0
         plan = {c.candidate_id: c for c in best[:count]}
-        pool = self._walk.candidates(random)
-        for i in rng.permutation(len(pool)).tolist():
-            if len(plan) >= o.round_size:
-                break
-            if pool[i].candidate_id not in self.seen:
-                plan.setdefault(pool[i].candidate_id, pool[i])
+        for candidate in shuffled(rng, self._walk.candidates(random)):
+            if len(plan) < o.round_size and candidate.candidate_id not in self.seen:
+                plan.setdefault(candidate.candidate_id, candidate)
         if len(plan) < o.round_size:
             # Sampling by sketch found nothing new: the rest of the space, whatever the sketch.
             missing = o.round_size - len(plan)
@@ -117,29 +153,67 @@ class Evolutionary(BaseStrategy):
             plan.update((c.candidate_id, c) for c in more)
         return list(plan.values())
 
-    def _sample(self) -> Any:
+    def _sample(self) -> IntArray:
         """Draw the round's new programs."""
-        o = self.options
+        o, walk = self.options, self._walk
         count = o.sampled if self._model.fitted else max(o.sampled, o.round_size)
-        states = self._walk.draw(self.rng, self.choose_sketches(count))
-        scores = self._walk.scores(states)
+        states = walk.draw(self.rng, self._sketches.draw(self.rng, count, self._round))
+        scores = walk.scores(states)
         if self._model.fitted:
-            self.scored(self._walk.candidates(states), scores)
+            self._sketches.scored(walk.candidates(states), scores, self._round)
         return states
 
-    def _evolve(self, states: Any) -> list[Candidate]:
+    def _evolve(self, states: IntArray) -> list[Candidate]:
         """Mutate over the model's scores; return the best programs not measured yet."""
         o, rng, walk = self.options, self.rng, self._walk
         fastest = self._history.best(int(o.measured * o.population))
-        states = walk.concatenate(states, walk.start(rng, len(fastest), fastest))
+        states = np.concatenate([states, walk.start(rng, len(fastest), fastest)])
         for _ in range(o.iterations):
             scores = walk.scores(states)
             # Parents are drawn in proportion to their scores.
             chances = np.cumsum(np.maximum(scores - min(scores.min(), 0.0), 0.0) + 1e-9)
             drawn = np.searchsorted(chances, rng.random(o.population) * chances[-1])
-            states = walk.gather(states, np.minimum(drawn, len(scores) - 1))
+            states = states[np.minimum(drawn, len(scores) - 1)]
             moved = walk.mutate(rng, states, self._mover)
-            states = walk.choose(rng.random(o.population) < o.mutation, moved, states)
+            states = np.where(rng.random(o.population) < o.mutation, moved, states)
         walk.scores(states)
         best, _ = walk.best(rng, o.round_size, self.seen)
         return best
+
+
+MUTATION_GUIDED = preset(
+    Evolutionary,
+    "mutation-guided",
+    "Evolutionary search whose mutations a trained model chooses, one direction a program.",
+    "Han et al. 2025, section 3, algorithm 1",
+    needs_direction_scorer=True,
+    mutations="model",
+)
+ETC_SKETCH = preset(
+    Evolutionary,
+    "etc-sketch",
+    "Warm up, explore all sketches once, then commit to the best and go on learning.",
+    "Han et al. 2025, section 4, algorithm 2",
+    sketches="explore-then-commit",
+)
+ETC_MUTATION = preset(
+    Evolutionary,
+    "etc-mutation",
+    "Sketches by explore-then-commit, mutations by the trained model.",
+    "Han et al. 2025, sections 3 and 4 together",
+    needs_direction_scorer=True,
+    mutations="model",
+    sketches="explore-then-commit",
+)
+BANDIT_SKETCH = preset(
+    Evolutionary,
+    "bandit-sketch",
+    """Sketches drawn by UCB or Thompson sampling, evolutionary search inside them.
+
+    The reward of a sketch is the throughput of its measured programs relative to the best so far,
+    so that rewards are recomputed whenever that improves. A sketch without a measurement is drawn
+    before any other.
+    """,
+    "Auer et al. 2002 (UCB1); Thompson 1933; evolutionary search as in Ansor",
+    sketches="bandit",
+)

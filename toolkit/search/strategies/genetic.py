@@ -8,12 +8,12 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, NonNegativeInt
 
 from toolkit.records import Candidate, Trial
 from toolkit.search.base import Indexed
-from toolkit.search.moves.genes import Genes, LatticeGenes, ObjectGenes
-from toolkit.search.strategy import BaseStrategy, StrategyOptions, candidate_id, throughputs
+from toolkit.search.moves.genes import Genes, LatticeGenes
+from toolkit.search.strategy import BaseStrategy, Share, StrategyOptions, candidate_id, throughputs
 
 _measured_id: Callable[[Trial], str] = attrgetter("candidate.candidate_id")
 # Stands for the latency of what was not measured: no latency is negative, and a failure has none.
@@ -25,8 +25,8 @@ class GeneticOptions(StrategyOptions):
     """Options of the genetic tuner; the defaults are AutoTVM's."""
 
     population: int = Field(default=100, ge=2)
-    elites: int = Field(default=3, ge=0, description="fastest genes that stay parents")
-    mutation: float = Field(default=0.1, ge=0, le=1, description="probability of each knob")
+    elites: NonNegativeInt = Field(default=3, description="fastest genes that stay parents")
+    mutation: Share = Field(default=0.1, description="probability of each knob")
     revisit: bool = Field(
         default=True,
         description="children may have been measured before and are measured again (TVM 0.11 and "
@@ -52,16 +52,15 @@ class Genetic(BaseStrategy):
     options: GeneticOptions
 
     def setup(self) -> None:
-        """Draw the first generation."""
-        o = self.options
+        o, space = self.options, self.space
         self.repeats = o.revisit or o.wrap
-        finite = isinstance(self.space, Indexed)
-        self._genes: Genes = LatticeGenes.of(self.space) if finite else ObjectGenes(self.space)
-        size = self.space.size
-        self._population = o.population if size is None else min(o.population, size)
-        self._elites: list[tuple[Any, float]] = []
+        finite = isinstance(space, Indexed)
+        self._genes = LatticeGenes.of(space) if finite else Genes(space)
+        self._size = float("inf") if space.size is None else space.size
+        self._population = int(min(o.population, self._size))
         self._visited: set[str] = set()
         self._begin(self._genes.random(self.rng, self._population, set()))
+        self._elites, self._elite_values = self._generation[:0], np.zeros(0)
 
     def _begin(self, genes: Any) -> None:
         self._generation = genes
@@ -73,14 +72,12 @@ class Genetic(BaseStrategy):
 
     def _allowed(self) -> float:
         """How many more may be asked for before all was proposed (``has_next`` in AutoTVM)."""
-        size = self.space.size
-        if size is None or len(self._visited) < size:
+        if len(self._visited) < self._size:
             return float("inf")
         left = max(len(self._candidates) - self._asked, 0)
-        return max(left - (len(self._visited) - size), 0)
+        return max(left - (len(self._visited) - self._size), 0)
 
     def propose(self, n: int) -> Iterable[Candidate]:
-        """Return the next genes of the generation; breed the next one when all were asked for."""
         if self._candidates and self._asked >= len(self._candidates):
             self._breed()
         count = len(self._candidates)
@@ -97,7 +94,6 @@ class Genetic(BaseStrategy):
         return batch
 
     def learn(self, trials: Sequence[Trial]) -> None:
-        """Keep what was measured of this generation."""
         self._told += trials
 
     def _latencies(self) -> dict[str, float | None]:
@@ -108,25 +104,24 @@ class Genetic(BaseStrategy):
 
     def _breed(self) -> None:
         o, rng, genes = self.options, self.rng, self._genes
-        size = self.space.size
-        if size is not None and len(self._visited) >= size:
+        left = self._size - len(self._visited)
+        if left <= 0:
             self._candidates = []
             return
-        if size is not None and size - len(self._visited) <= self._population:
+        if left <= self._population:
             self._begin(genes.rest(self._visited))
             return
         # What was not recorded has no score and cannot be a parent.
         known = list(map(self._latencies().get, self._ids, repeat(UNKNOWN)))
         latencies = np.array(known, dtype=np.float64)
         measured = (latencies != UNKNOWN).nonzero()[0]
-        parents = genes.join(self._generation, measured, [gene for gene, _ in self._elites])
-        elites = [score for _, score in self._elites]
-        values = np.concatenate([throughputs(latencies[measured]), elites])
+        parents = np.concatenate([self._generation[measured], self._elites])
+        values = np.concatenate([throughputs(latencies[measured]), self._elite_values])
         if len(values) < 2:
             self._begin(genes.random(rng, self._population, self._visited))
             return
         top = np.argsort(values, kind="stable")[len(values) - min(o.elites, len(values)) :]
-        self._elites = [(genes.take(parents, i), float(values[i])) for i in top.tolist()]
+        self._elites, self._elite_values = parents[top], values[top]
         weights = values + 1e-8 * max(values.max(), 1e-300)
         weights /= weights.sum()
         visited = None if o.revisit else self._visited

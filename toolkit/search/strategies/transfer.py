@@ -3,50 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
-from toolkit.errors import SearchError
 from toolkit.records import Candidate, Trial
-from toolkit.search.models.encoding import encode_all, value_codes
-from toolkit.search.models.residual_process import FloatArray, ResidualOptions, ResidualProcess
-from toolkit.search.moves.pool import sampled_pool
-from toolkit.search.strategy import BaseStrategy, StrategyOptions, throughput
+from toolkit.search.models.encoding import encode_all, number_codes, value_codes
+from toolkit.search.models.residual_process import ResidualOptions, ResidualProcess
+from toolkit.search.moves.knobs import BoolArray, FloatArray
+from toolkit.search.moves.movers import sampled_pool
+from toolkit.search.strategy import BaseStrategy, StrategyOptions, preset, shuffled, throughput
 
-BoolArray = NDArray[np.bool_]
 MEMORY = 2 * 10**7  # numbers that a process may keep: candidates times measurements, 160 MB
 
 
 class TransferOptions(StrategyOptions):
     """Options of transfer."""
 
-    exploration: float = Field(
-        default=0.7, ge=0, description="standard deviations that are added to the mean (UCB)"
+    exploration: NonNegativeFloat = Field(
+        default=0.7, description="standard deviations that are added to the mean (UCB)"
     )
-    explore_every: int = Field(
+    explore_every: NonNegativeInt = Field(
         default=4,
-        ge=0,
         description="every so many-th proposal has a knob value that was never measured; 0: none",
     )
-    neighbour_every: int = Field(
+    neighbour_every: NonNegativeInt = Field(
         default=4,
-        ge=0,
         description="every so many-th proposal is one decision away from the best so far; 0: none",
     )
-    batch: int = Field(default=1, ge=1, description="proposals between two corrections, at first")
-    growth: float = Field(
-        default=0.1, ge=0, description="later this share of what was measured, if that is more"
+    batch: PositiveInt = Field(default=1, description="proposals between two corrections, at first")
+    growth: NonNegativeFloat = Field(
+        default=0.1, description="later this share of what was measured, if that is more"
     )
-    most: int = Field(
+    most: PositiveInt = Field(
         default=400,
-        ge=1,
         description="measurements that are learnt from, fewer among more than 50,000 candidates; "
         "then the order stands",
     )
-    samples: int = Field(
-        default=1000, ge=1, description="candidates looked at where a space cannot be listed"
+    samples: PositiveInt = Field(
+        default=1000, description="candidates looked at where a space cannot be listed"
     )
     residuals: tuple[ResidualOptions, ...] = Field(
         default=(
@@ -57,6 +53,21 @@ class TransferOptions(StrategyOptions):
         strict=False,
         description="the processes on the prediction's error, which propose in turn",
     )
+    pool: Literal["sampled", "bred"] = Field(
+        default="sampled",
+        description="where a space cannot be listed: candidates drawn at random before each "
+        "batch, or bred for the bound from such",
+    )
+    generations: NonNegativeInt = Field(default=2, description="bred: times that a pool is evolved")
+    first: PositiveInt = Field(
+        default=4,
+        description="bred: times as many candidates (and twice the generations) for the first "
+        "proposals",
+    )
+    parents: PositiveInt = Field(
+        default=64, description="bred: candidates that have mutants, best first"
+    )
+    children: PositiveInt = Field(default=4, description="bred: mutants of each of them")
 
 
 class Transfer(BaseStrategy):
@@ -87,24 +98,19 @@ class Transfer(BaseStrategy):
     needs_scorer = True
 
     def setup(self) -> None:
-        """Predict a finite space once."""
         self._pool: list[Candidate] = []
         self._trials: list[Trial] = []
-        self._finite = False
-        if self.space.size is not None:
-            try:
-                every = self.space.candidates()
-            except SearchError:
-                return
-            self._finite = True
+        self._predicted: dict[str, float] = {}
+        every = self.listed()
+        self._finite = every is not None
+        self._bred = self.options.pool == "bred" and not self._finite
+        if every is not None:
             self._set_pool(every)
 
-    def _set_pool(self, candidates: Iterable[Candidate]) -> None:
-        listed = list(candidates)
-        # Equal scores must not come in recorded order: a log's order knows more than a model.
-        self._pool = [listed[i] for i in self.rng.permutation(len(listed)).tolist()]
+    def _set_pool(self, candidates: Sequence[Candidate]) -> None:
+        self._pool = shuffled(self.rng, candidates)
         self._number = {c.candidate_id: i for i, c in enumerate(self._pool)}
-        scores = self.predictions(self._pool)
+        scores = self._predictions()
         known = scores[np.isfinite(scores)]
         scores = np.nan_to_num(scores, nan=known.min(initial=0.0), neginf=known.min(initial=0.0))
         columns = encode_all(self.space.sketches, self._pool)
@@ -115,41 +121,81 @@ class Transfer(BaseStrategy):
         sketches = {sketch.sketch_id: s for s, sketch in enumerate(self.space.sketches)}
         self._sketch = np.array([sketches[c.sketch_id] for c in self._pool], dtype=np.int64)
         self._best: tuple[float, int] | None = None
-        self._values = self.values(columns)
+        # What may never have been measured: values of knobs. Nearly every tile of a large space
+        # is one that never was; there it is single factors.
+        self._values = number_codes(columns) if self._bred else self._codes
         self._tried = np.zeros(int(self._values.max(initial=-1)) + 2, dtype=bool)
         self._tried[-1] = True  # a knob that a sketch does not have (-1) is nothing to try
         self._open = np.array([c.candidate_id not in self.seen for c in self._pool], dtype=bool)
 
-    def values(self, columns: NDArray[np.float32]) -> NDArray[np.int64]:
-        """Numbers of what counts as a value that may never have been measured: ``(n, values)``."""
-        return self._codes
-
-    def predictions(self, candidates: list[Candidate]) -> NDArray[np.float64]:
-        """Log relative throughput of candidates by the model of other tasks."""
+    def _predictions(self) -> FloatArray:
+        """Log relative throughput of the pool by the model of other tasks, asked once for each."""
         assert self.scorer is not None
-        return np.asarray(self.scorer.score(self.space, candidates), dtype=np.float64)
+        new = [c for c in self._pool if c.candidate_id not in self._predicted]
+        if new:
+            scores = np.asarray(self.scorer.score(self.space, new), dtype=np.float64).tolist()
+            self._predicted.update(zip((c.candidate_id for c in new), scores, strict=True))
+        return np.array([self._predicted[c.candidate_id] for c in self._pool], dtype=np.float64)
 
     def _refresh(self) -> None:
-        """Sample a new pool, with everything measured in it, and learn that again."""
-        measured = {trial.candidate.candidate_id: trial.candidate for trial in self._trials}
-        fresh = sampled_pool(self.space, self.rng, self.options.samples, self._trials)
-        self._set_pool({**measured, **{c.candidate_id: c for c in fresh}}.values())
-        self._take_in_all()
+        """Sample a new pool, with everything measured in it; breed it where that is asked for."""
+        o = self.options
+        # The first proposals stand on the prediction alone: it is worth a closer look.
+        more, longer = (o.first, 2) if self._bred and not self._trials else (1, 1)
+        samples, parents = more * o.samples, more * o.parents
+        self._fill(sampled_pool(self.space, self.rng, samples, self._trials))
+        for _ in range(longer * o.generations if self._bred else 0):
+            order = np.argsort(-self._bound(), kind="stable")
+            best = [self._pool[i] for i in order[: max(parents, samples // 2)].tolist()]
+            # Else the turns that look for something new would find nothing but the same again.
+            rest = order[parents:]
+            novel = rest[self._novel()[rest]]
+            new = [self._pool[i] for i in novel[: samples // 4].tolist()]
+            children = self._children([*best[:parents], *new[: parents // 4]])
+            self._fill([*best, *new, *children])
+
+    def _fill(self, candidates: Iterable[Candidate]) -> None:
+        """Take another pool, and learn every measurement again; if too many, the latest."""
+        measured = [trial.candidate for trial in self._trials]
+        self._set_pool(list({c.candidate_id: c for c in [*measured, *candidates]}.values()))
+        for trial in reversed(self._trials):
+            self._take_in(trial)
+
+    def _bound(self) -> FloatArray:
+        """Upper confidence bound of the pool, the mean over the processes."""
+        bounds = [self._bound_of(process) for process in self._processes]
+        return np.asarray(np.where(self._open, np.mean(bounds, axis=0), -np.inf))
+
+    def _bound_of(self, process: ResidualProcess) -> FloatArray:
+        mean, deviation = process.posterior()
+        # Without a measurement the uncertain level is everybody's: the prediction decides.
+        return mean + (self.options.exploration if self._trials else 0.0) * deviation
+
+    def _children(self, parents: Sequence[Candidate]) -> list[Candidate]:
+        found: list[Candidate] = []
+        for parent in parents:
+            directions = self.space.directions(parent)
+            if not directions:
+                continue
+            for i in self.rng.integers(len(directions), size=self.options.children).tolist():
+                moved = self.space.mutate(parent, directions[i], self.rng)
+                if moved is not None:
+                    found.append(moved)
+        return found
 
     def propose(self, n: int) -> Iterable[Candidate]:
         """Return the candidates with the highest upper confidence bound, of each rule in turn."""
         if not self._finite:
             self._refresh()
-        # Without a measurement the uncertain level is everybody's: the prediction decides.
-        exploration = self.options.exploration if self._trials else 0.0
         bounds: dict[int, FloatArray] = {}
         measured = len(self._trials)
+        # So many proposals before the next correction.
+        size = max(self.options.batch, int(self.options.growth * measured))
         chosen: list[int] = []
-        for turn in range(measured, measured + min(n, self._batch())):
+        for turn in range(measured, measured + min(n, size)):
             which = turn % len(self._processes)
             if which not in bounds:
-                mean, deviation = self._processes[which].posterior()
-                bounds[which] = mean + exploration * deviation
+                bounds[which] = self._bound_of(self._processes[which])
             best = int(np.where(self._admitted(turn), bounds[which], -np.inf).argmax())
             if not self._open[best]:
                 break
@@ -170,10 +216,6 @@ class Transfer(BaseStrategy):
         """
         for process in self._processes:
             process.add(number, float(process.posterior()[0][number]))
-
-    def _batch(self) -> int:
-        """Proposals before the next correction."""
-        return max(self.options.batch, int(self.options.growth * len(self._trials)))
 
     def _admitted(self, turn: int) -> BoolArray:
         """Candidates among which this turn chooses: all, or where there are any, some of them."""
@@ -199,11 +241,6 @@ class Transfer(BaseStrategy):
             if self._finite:
                 self._take_in(trial)
 
-    def _take_in_all(self) -> None:
-        """Learn every measurement again in a new pool; where they are too many, the latest."""
-        for trial in reversed(self._trials):
-            self._take_in(trial)
-
     def _take_in(self, trial: Trial) -> None:
         number = self._number.get(trial.candidate.candidate_id)
         if number is None:
@@ -215,3 +252,20 @@ class Transfer(BaseStrategy):
         for process in self._processes:
             if len(process) < self._most:
                 process.add(number, float(np.log(speed)) if speed > 0 else -np.inf)
+
+
+TRANSFER_EVOLVED = preset(
+    Transfer,
+    "transfer-evolved",
+    """Transfer whose pool is bred for its own bound, instead of drawn at random.
+
+    In a space that cannot be listed a random sample rarely holds what either model likes best.
+    Before each batch the pool is mutated where the bound (prediction, correction and uncertainty)
+    is highest, a few generations long; part of what is kept has a factor of a tile that was
+    never measured, for the turns that look for something new. In a finite space it is ``transfer``.
+    """,
+    "transfer; the evolution is that of Zheng et al. 2020 (Ansor), section 5",
+    batch=8,
+    samples=500,
+    pool="bred",
+)
