@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,9 @@ DATASET_FILE = "dataset.json"
 MANIFEST_FILE = "manifest.json"
 SUMMARY_FILE = "summary.json"
 VERDICTS_FILE = "verdicts.json"
+
+Section = Mapping[str, Any]
+"""Part of the summary, or of a file that it is made from."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The report's section on strategies: what a replay of a scenario found."""
+"""Strategies: what a replay of a scenario found."""
 
 from __future__ import annotations
 
@@ -11,11 +11,28 @@ import polars as pl
 
 from toolkit.datasets import task_name
 from toolkit.records import Task
-from toolkit.reports.page.inputs import SUMMARY_FILE, complete, read_json
+from toolkit.reports.page.inputs import SUMMARY_FILE, Section, complete, read_json
 from toolkit.reports.sections.network import network_section
+
+TURNED = {"better": "worse", "worse": "better"}
+"""What a verdict is from the other's side; a tie is one from both."""
 
 RESULTS_FILE = "results.parquet"
 PROFILE_POINTS = 60
+
+# Figures that not every replay has: a score needs a defined random search, S a baseline; results
+# of older versions lack some.
+OPTIONAL = (
+    "score",
+    "median_time_ratio",
+    "median_evaluations_to_5pct",
+    "restricted_mean_evaluations_to_1pct",
+)
+ABSENT: dict[str, Any] = {
+    **dict.fromkeys([*OPTIONAL, *(f"{name}_interval" for name in OPTIONAL)]),
+    "median_evaluations_to_1pct_if_unrecorded": None,
+    "effective_runs": None,
+}
 
 
 def simulation_sections(folders: Sequence[Path]) -> list[dict[str, Any]]:
@@ -28,7 +45,7 @@ def simulation_sections(folders: Sequence[Path]) -> list[dict[str, Any]]:
     return found
 
 
-def simulation_section(folder: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
+def simulation_section(folder: Path, summary: Section) -> dict[str, Any]:
     """Summarise one simulation: strategies best first, tasks by name, what holds and what is tied.
 
     Figures and intervals are the replay's own; new are ``profile`` (the
@@ -52,7 +69,7 @@ def simulation_section(folder: Path, summary: Mapping[str, Any]) -> dict[str, An
         "confidence": scenario.get("confidence", 0.95),
         "strategies": [
             {
-                **_OPTIONAL,
+                **ABSENT,
                 **summary["strategies"][label],
                 "rank": 1 + len(beaten_by[label]),
                 "beaten_by": beaten_by[label],
@@ -80,35 +97,18 @@ def simulation_section(folder: Path, summary: Mapping[str, Any]) -> dict[str, An
     }
 
 
-# Figures that not every replay has: a score needs a defined random search, S a baseline; results
-# of older versions lack some.
-_OPTIONAL: dict[str, Any] = {
-    "score": None,
-    "score_interval": None,
-    "median_time_ratio": None,
-    "median_time_ratio_interval": None,
-    "median_evaluations_to_5pct": None,
-    "median_evaluations_to_5pct_interval": None,
-    "restricted_mean_evaluations_to_1pct": None,
-    "restricted_mean_evaluations_to_1pct_interval": None,
-    "median_evaluations_to_1pct_if_unrecorded": None,
-    "effective_runs": None,
-}
-
-
-def _proven(label: str, pairs: Sequence[Mapping[str, Any]], verdict: str) -> list[str]:
+def _proven(label: str, pairs: Sequence[Section], verdict: str) -> list[str]:
     """Strategies against which the comparison in pairs gives this verdict to ``label``."""
-    turned = {"better": "worse", "worse": "better"}
     found = [p["second"] for p in pairs if p["first"] == label and p["verdict"] == verdict]
-    other = turned.get(verdict, verdict)
+    other = TURNED.get(verdict, verdict)
     return found + [p["first"] for p in pairs if p["second"] == label and p["verdict"] == other]
 
 
-def _name(task_id: str, facts: Mapping[str, Any]) -> str:
+def _name(task_id: str, facts: Section) -> str:
     return task_name(Task(task_id, facts["format"], facts["workload"], facts["arguments"], "", ""))
 
 
-def _seconds_from(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+def _seconds_from(tasks: Mapping[str, Section]) -> dict[str, float]:
     """Shares of the measurements whose seconds were recorded, dated, or follow a cost model."""
     counts: dict[str, int] = {}
     for facts in tasks.values():
@@ -119,9 +119,9 @@ def _seconds_from(tasks: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _per_task(
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Section],
     labels: Sequence[str],
-    tasks: Mapping[str, Mapping[str, Any]],
+    tasks: Mapping[str, Section],
 ) -> list[dict[str, Any]]:
     """One row a task: median evaluations to 1 % for each strategy, hardest task first."""
     cells: dict[str, dict[str, dict[str, Any]]] = {}

@@ -1,0 +1,205 @@
+"""What people ask of a log first: where the time goes, what decides, who got there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import altair as alt
+
+from toolkit import show
+from toolkit.reports.page.charts import (
+    Figure,
+    Layout,
+    chart,
+    curves,
+    legend,
+    log_axis,
+    names,
+    numbers,
+    series,
+    share_axis,
+    short_labels,
+    task_labels,
+    wide_legend,
+)
+from toolkit.reports.page.inputs import Section
+from toolkit.reports.page.theme import light, styles
+
+TASKS_DRAWN = 14
+KNOBS_DRAWN = 3
+SKETCHES_DRAWN = 6
+LEAST = 0.02
+"""Share of what is to be gained in all below which a task is not drawn."""
+
+# Bars of a task: its key, and the role of its colour.
+OF = {
+    "of the summed latency": ("latency_share", "accent"),
+    "of measuring time": ("time_share", "baseline"),
+}
+
+
+def analysis_figures(dataset: Section) -> list[Figure]:
+    """All figures of a dataset's analysis that have something to show."""
+    tasks = [task for task in dataset["tasks"] if task["latency_share"] is not None]
+    tasks.sort(key=lambda task: -task["latency_share"])
+    tuners = dataset["tuners"] or {"tuners": []}
+    found = [
+        _shares(tasks) if len(tasks) > 1 else None,
+        _continuing(tasks) if any(task["gain_to_expect"] for task in tasks) else None,
+        _knobs(dataset["knobs"]) if dataset["knobs"] else None,
+        _tuners(tuners) if any(tuner["profile"] for tuner in tuners["tuners"]) else None,
+    ]
+    return [figure for figure in found if figure is not None]
+
+
+def _shares(tasks: list[Section]) -> Figure:
+    weighted = any(task["weight"] is not None for task in tasks)
+    timed = any(task["time_share"] is not None for task in tasks)
+    drawn = tasks[:TASKS_DRAWN]
+    covered = sum(task["latency_share"] for task in drawn)
+    bars = {of: OF[of] for of in list(OF)[: 2 if timed else 1]}
+
+    def draw(layout: Layout) -> Any:
+        labels = task_labels(drawn, layout)
+        rows = [
+            {"name": label, "series": of, "share": task[key]}
+            for label, task in zip(labels, drawn, strict=True)
+            for of, (key, _) in bars.items()
+            if task[key] is not None
+        ]
+        palette = {of: light(role) for of, (_, role) in bars.items()}
+        mark = chart(rows).mark_bar(cornerRadiusEnd=3, height={"band": 0.9})
+        return mark.encode(
+            x=alt.X("share:Q", axis=alt.Axis(format="%", title="share", tickCount=5)),
+            y=names(labels, layout),
+            yOffset=alt.YOffset("series:N", sort=list(bars)),
+            color=series(alt.Color, palette, legend(columns=1, symbolOpacity=1)),
+        ).properties(height=max(70, 26 * len(drawn)))
+
+    by = "best latency times how often the networks run the task" if weighted else "best latency"
+    unweighted = "How often a network runs each task is not known: all weigh the same. "
+    untimed = "The log does not say how long measurements took. "
+    return Figure(
+        key="dataset-shares",
+        title="Which tasks dominate",
+        reading=f"Share of each task in the sum of {by}, largest first, and in the time that was "
+        "spent on measuring it. A long upper bar with a short lower one is a task that got less "
+        "than its part.",
+        limits=f"{'' if weighted else unweighted}{'' if timed else untimed}"
+        f"{show.plural(len(drawn), 'task')} of {len(tasks):,}, with {show.percent(covered, 0)} "
+        "of the sum.",
+        description=f"{drawn[0]['name']} has {show.percent(drawn[0]['latency_share'], 0)} of the "
+        "summed best latency.",
+        draw=draw,
+    )
+
+
+def _continuing(tasks: list[Section]) -> Figure:
+    total = sum(task["gain_to_expect"] or 0.0 for task in tasks)
+    drawn = [task for task in tasks if (task["gain_to_expect"] or 0.0) > LEAST * total]
+    drawn = sorted(drawn, key=lambda task: -task["gain_to_expect"])[:TASKS_DRAWN]
+
+    def draw(layout: Layout) -> Any:
+        labels = task_labels(drawn, layout)
+        rows = [
+            {"name": label, "gain": task["gain_to_expect"]}
+            for label, task in zip(labels, drawn, strict=True)
+        ]
+        axis = alt.Axis(format="~%", title="of the summed best latency to gain", tickCount=5)
+        mark = chart(rows).mark_bar(cornerRadiusEnd=3, color=light("good"), height={"band": 0.6})
+        found = mark.encode(x=alt.X("gain:Q", axis=axis), y=names(labels, layout))
+        return found.properties(height=max(60, 22 * len(drawn)))
+
+    return Figure(
+        key="dataset-continuing",
+        title="Where continuing would pay",
+        reading="What as many evaluations again are expected to gain, as a share of the summed "
+        "best latency of all tasks: half of what the second half of the leading run gained, "
+        f"times the task's own share. All tasks together: {show.percent(total)}; those with little "
+        "of it are left out.",
+        limits="An extrapolation of each run's own pace, by the tuner that ran it; another tuner "
+        "may do better. The text above says how such expectations fared on this log.",
+        description=f"Most is to be expected of {drawn[0]['name']}: "
+        f"{show.percent(drawn[0]['gain_to_expect'])} of the sum.",
+        draw=draw,
+    )
+
+
+def _knobs(knobs: list[Section]) -> Figure:
+    sketches: dict[str, list[Section]] = {}
+    for row in knobs:
+        sketches.setdefault(row["sketch_id"], []).append(row)
+    groups = list(sketches.values())[:SKETCHES_DRAWN]
+    drawn = [row for rows in groups for row in rows[:KNOBS_DRAWN]]
+
+    def draw(layout: Layout) -> Any:
+        labels = short_labels((f"{row['knob']} · {row['workload']}" for row in drawn), layout)
+        rows = [
+            {
+                "name": label,
+                "effect": row["effect"],
+                "text": f"{show.percent(row['effect'], 0)} · {show.percent(row['gain'], 0)} less",
+            }
+            for label, row in zip(labels, drawn, strict=True)
+        ]
+        title = "variance of log latency explained"
+        x = alt.X(
+            "effect:Q",
+            # Room for the numbers stands right of the longest bar.
+            scale=alt.Scale(domain=[0, 1.6]),
+            axis=alt.Axis(format="%", title=title, values=[0, 0.5, 1]),
+        )
+        base = chart(rows).encode(y=names(labels, layout))
+        bars = base.mark_bar(
+            cornerRadiusEnd=3, color=light("accent"), opacity=0.55, height={"band": 0.75}
+        ).encode(x=x)
+        both = bars + numbers(base, layout)
+        return both.properties(height=max(70, 22 * len(rows)))
+
+    top = max(drawn, key=lambda row: row["effect"])
+    return Figure(
+        key="dataset-knobs",
+        title="Which decision matters most",
+        reading="Share of the variance of log latency that a decision explains by itself (omega "
+        "squared: corrected for chance), median over the tasks of a sketch; and how much less "
+        "time the best of its levels takes than the median level. The strongest three decisions of "
+        f"{show.plural(len(groups), 'sketch', 'sketches')} with most tasks.",
+        limits="A main effect in what was recorded: a search looks more often where it is fast, "
+        "and decisions depend on each other. Tiles with too many values are judged by their "
+        "strongest factor.",
+        description=f"{top['knob']} of {top['workload']} explains "
+        f"{show.percent(top['effect'], 0)} of the variance.",
+        draw=draw,
+    )
+
+
+def _tuners(found: Section) -> Figure:
+    tuners: list[Section] = found["tuners"]
+    last = {t["tuner"]: float(t["profile"][-1][1]) if t["profile"] else 0.0 for t in tuners}
+    longest = max(tuner["evaluations"] for tuner in tuners)
+    longest = max(longest, *(at for tuner in tuners for at, _ in tuner["profile"]))
+    rows: list[Mapping[str, Any]] = [
+        {"series": name, "x": at, "value": share}
+        for tuner in tuners
+        for name in [tuner["tuner"]]
+        for at, share in [(1, 0.0), *tuner["profile"], (longest, last[name])]
+    ]
+
+    def draw(layout: Layout) -> Any:
+        x, y = log_axis(1, longest, "evaluations"), share_axis("runs within 1 %")
+        return curves(rows, styles(list(last), None), x, y, wide_legend(layout))
+
+    told = [f"{name} {show.percent(share, 0)}" for name, share in last.items()]
+    return Figure(
+        key="dataset-tuners",
+        title="What each tuner reached, and when",
+        reading="How many of a tuner's recorded runs had measured a candidate within 1 % of the "
+        "task's best recorded (by any tuner) after so many evaluations. These are the real runs, "
+        f"not replays, on {show.plural(found['tasks'], 'task')}.",
+        limits="Runs end where the tuner ended them: a line that is flat at the right says "
+        "nothing of what more time would have brought. Mostly one run a task and tuner: luck is "
+        "in it.",
+        description=f"In the end: {', '.join(told)}.",
+        draw=draw,
+    )
