@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from toolkit.progress import SILENT, Progress
 from toolkit.reports.page.charts import Figure
 from toolkit.reports.page.drawing import draw_png, draw_svg
+from toolkit.reports.page.inputs import Section
 from toolkit.reports.sections.analysis import analysis_figures
 from toolkit.reports.sections.dataset import dataset_figures
 from toolkit.reports.sections.live import live_figures
 from toolkit.reports.sections.models import importance_figures
 from toolkit.reports.sections.mutation import mutation_figures
 from toolkit.reports.sections.network import network_figures
-from toolkit.reports.sections.strategy_figures import strategy_figures
+from toolkit.reports.sections.strategies import strategy_figures
 from toolkit.reports.sections.throughput import throughput_figures
 from toolkit.reports.sections.validity import FIGURE_TITLE
 
-OF_MODELS = {
+OF_MODELS: dict[str, Callable[[Section], list[Figure]]] = {
     "throughput": throughput_figures,
     "mutation": mutation_figures,
     "validity": lambda model: importance_figures(model, FIGURE_TITLE),

@@ -17,8 +17,7 @@ from toolkit.reports.figures import report_figures
 from toolkit.reports.page.charts import NARROW, WIDE, task_label
 from toolkit.reports.page.drawing import inline_svg, sparkline
 from toolkit.reports.page.theme import FONT, css_variables
-from toolkit.reports.sections.strategies import TURNED
-from toolkit.reports.sections.strategy_figures import strategy_styles
+from toolkit.reports.sections.strategies import TURNED, strategy_styles
 from toolkit.reports.sections.throughput import METRICS
 from toolkit.reports.sections.validity import METRICS as VALIDITY_METRICS
 

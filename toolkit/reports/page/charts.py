@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import altair as alt
 
 from toolkit import show
 from toolkit.reports.page.theme import Style, light
+from toolkit.toml_file import read_toml
+
+CAPTIONS = read_toml(Path(__file__).parent / "captions.toml")
 
 WIDE_LETTER = 0.63
 """Mean width of a letter over the font size, in the widest fonts that a system may use."""
@@ -84,6 +88,13 @@ class Figure:
     def of(self, part: str) -> Figure:
         """Return the figure with the name of one model or replay before its key."""
         return replace(self, key=f"{part}-{self.key}")
+
+
+def figure(caption: str, draw: Callable[[Layout], Any], **values: Any) -> Figure:
+    """Return a figure with its words from ``captions.toml``, in which values are filled in."""
+    texts = {"key": caption, **CAPTIONS[caption]}
+    words = {name: " ".join(text.split()).format(**values) for name, text in texts.items()}
+    return Figure(**words, draw=draw)
 
 
 def chart(rows: Iterable[Mapping[str, Any]]) -> Any:

@@ -34,7 +34,6 @@ ROLES: dict[str, tuple[str, str]] = {
     "s9": ("#54731a", "#a3c65a"),
     "s10": ("#7d4a36", "#cf9c84"),
 }
-TEXT_ROLES = ("ink", "muted", "accent", "good", "bad", "open")
 
 # Beyond ten, colours come again with other dashes. Each has a role of its own all the same, so
 # that the page can fade one without the other: its blue differs by a step that no eye sees.
@@ -77,15 +76,12 @@ def light(role: str) -> str:
 
 def styles(labels: list[str], baseline: str | None) -> dict[str, Style]:
     """Give every label a colour and a dash, in the order given; the baseline is grey."""
-    found: dict[str, Style] = {}
-    number = 0
-    for label in labels:
-        if label == baseline:
-            found[label] = Style("baseline", (4, 3))
-            continue
-        found[label] = Style(SERIES[number % len(SERIES)], DASHES[number // HUES % len(DASHES)])
-        number += 1
-    return found
+    others = [label for label in labels if label != baseline]
+    found = {
+        label: Style(SERIES[i % len(SERIES)], DASHES[i // HUES % len(DASHES)])
+        for i, label in enumerate(others)
+    }
+    return {label: found.get(label, Style("baseline", (4, 3))) for label in labels}
 
 
 def css_variables(dark: bool) -> str:
@@ -107,34 +103,24 @@ def with_variables(svg: str) -> str:
     return _PAINT.sub(variable, svg)
 
 
-def contrast(first: str, second: str) -> float:
-    """Contrast ratio of two colours, 1 to 21 (WCAG 2.1, "relative luminance")."""
-
-    def luminance(colour: str) -> float:
-        channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    bright, dim = sorted((luminance(first), luminance(second)), reverse=True)
-    return (bright + 0.05) / (dim + 0.05)
-
-
 def altair_config(font_size: int) -> dict[str, object]:
     """Vega-Lite configuration shared by all figures."""
-    text = {"font": FONT, "fontSize": font_size}
+    labels = {"labelFont": FONT, "labelFontSize": font_size}
+    titles = {
+        "titleFontSize": font_size,
+        "titleFontWeight": "normal",
+        "titleColor": light("muted"),
+    }
     return {
         "font": FONT,
         "background": "transparent",
         "padding": 4,
         "view": {"stroke": None},
         "axis": {
-            "labelFont": FONT,
-            "labelFontSize": font_size,
+            **labels,
+            **titles,
             "labelColor": light("muted"),
             "titleFont": FONT,
-            "titleFontSize": font_size,
-            "titleFontWeight": "normal",
-            "titleColor": light("muted"),
             "titlePadding": 8,
             "gridColor": light("grid"),
             "domainColor": light("axis"),
@@ -145,12 +131,9 @@ def altair_config(font_size: int) -> dict[str, object]:
         "axisX": {"titleAnchor": "end"},
         "axisY": {"domain": False, "ticks": False},
         "legend": {
-            "labelFont": FONT,
-            "labelFontSize": font_size,
+            **labels,
+            **titles,
             "labelColor": light("ink"),
-            "titleColor": light("muted"),
-            "titleFontWeight": "normal",
-            "titleFontSize": font_size,
             "symbolStrokeWidth": 2.5,
             "symbolSize": 140,
             "orient": "bottom",
@@ -158,7 +141,7 @@ def altair_config(font_size: int) -> dict[str, object]:
             "columnPadding": 26,
             "labelLimit": 220,
         },
-        "text": {**text, "color": light("ink")},
+        "text": {"font": FONT, "fontSize": font_size, "color": light("ink")},
         "title": {
             "font": FONT,
             "fontSize": font_size + 2,

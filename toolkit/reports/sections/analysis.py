@@ -8,21 +8,8 @@ from typing import Any
 import altair as alt
 
 from toolkit import show
-from toolkit.reports.page.charts import (
-    Figure,
-    Layout,
-    chart,
-    curves,
-    legend,
-    log_axis,
-    names,
-    numbers,
-    series,
-    share_axis,
-    short_labels,
-    task_labels,
-    wide_legend,
-)
+from toolkit.reports.page import charts
+from toolkit.reports.page.charts import Figure, Layout, figure
 from toolkit.reports.page.inputs import Section
 from toolkit.reports.page.theme import light, styles
 
@@ -31,6 +18,9 @@ KNOBS_DRAWN = 3
 SKETCHES_DRAWN = 6
 LEAST = 0.02
 """Share of what is to be gained in all below which a task is not drawn."""
+
+UNWEIGHTED = "How often a network runs each task is not known: all weigh the same. "
+UNTIMED = "The log does not say how long measurements took. "
 
 # Bars of a task: its key, and the role of its colour.
 OF = {
@@ -57,11 +47,10 @@ def _shares(tasks: list[Section]) -> Figure:
     weighted = any(task["weight"] is not None for task in tasks)
     timed = any(task["time_share"] is not None for task in tasks)
     drawn = tasks[:TASKS_DRAWN]
-    covered = sum(task["latency_share"] for task in drawn)
     bars = {of: OF[of] for of in list(OF)[: 2 if timed else 1]}
 
     def draw(layout: Layout) -> Any:
-        labels = task_labels(drawn, layout)
+        labels = charts.task_labels(drawn, layout)
         rows = [
             {"name": label, "series": of, "share": task[key]}
             for label, task in zip(labels, drawn, strict=True)
@@ -69,29 +58,25 @@ def _shares(tasks: list[Section]) -> Figure:
             if task[key] is not None
         ]
         palette = {of: light(role) for of, (_, role) in bars.items()}
-        mark = chart(rows).mark_bar(cornerRadiusEnd=3, height={"band": 0.9})
+        mark = charts.chart(rows).mark_bar(cornerRadiusEnd=3, height={"band": 0.9})
         return mark.encode(
             x=alt.X("share:Q", axis=alt.Axis(format="%", title="share", tickCount=5)),
-            y=names(labels, layout),
+            y=charts.names(labels, layout),
             yOffset=alt.YOffset("series:N", sort=list(bars)),
-            color=series(alt.Color, palette, legend(columns=1, symbolOpacity=1)),
+            color=charts.series(alt.Color, palette, charts.legend(columns=1, symbolOpacity=1)),
         ).properties(height=max(70, 26 * len(drawn)))
 
-    by = "best latency times how often the networks run the task" if weighted else "best latency"
-    unweighted = "How often a network runs each task is not known: all weigh the same. "
-    untimed = "The log does not say how long measurements took. "
-    return Figure(
-        key="dataset-shares",
-        title="Which tasks dominate",
-        reading=f"Share of each task in the sum of {by}, largest first, and in the time that was "
-        "spent on measuring it. A long upper bar with a short lower one is a task that got less "
-        "than its part.",
-        limits=f"{'' if weighted else unweighted}{'' if timed else untimed}"
-        f"{show.plural(len(drawn), 'task')} of {len(tasks):,}, with {show.percent(covered, 0)} "
-        "of the sum.",
-        description=f"{drawn[0]['name']} has {show.percent(drawn[0]['latency_share'], 0)} of the "
-        "summed best latency.",
-        draw=draw,
+    covered = sum(task["latency_share"] for task in drawn)
+    return figure(
+        "dataset-shares",
+        draw,
+        by=f"best latency{' times how often the networks run the task' if weighted else ''}",
+        unknown=f"{'' if weighted else UNWEIGHTED}{'' if timed else UNTIMED}",
+        drawn=show.plural(len(drawn), "task"),
+        tasks=len(tasks),
+        covered=show.percent(covered, 0),
+        first=drawn[0]["name"],
+        share=show.percent(drawn[0]["latency_share"], 0),
     )
 
 
@@ -101,28 +86,24 @@ def _continuing(tasks: list[Section]) -> Figure:
     drawn = sorted(drawn, key=lambda task: -task["gain_to_expect"])[:TASKS_DRAWN]
 
     def draw(layout: Layout) -> Any:
-        labels = task_labels(drawn, layout)
+        labels = charts.task_labels(drawn, layout)
         rows = [
             {"name": label, "gain": task["gain_to_expect"]}
             for label, task in zip(labels, drawn, strict=True)
         ]
         axis = alt.Axis(format="~%", title="of the summed best latency to gain", tickCount=5)
-        mark = chart(rows).mark_bar(cornerRadiusEnd=3, color=light("good"), height={"band": 0.6})
-        found = mark.encode(x=alt.X("gain:Q", axis=axis), y=names(labels, layout))
+        mark = charts.chart(rows).mark_bar(
+            cornerRadiusEnd=3, color=light("good"), height={"band": 0.6}
+        )
+        found = mark.encode(x=alt.X("gain:Q", axis=axis), y=charts.names(labels, layout))
         return found.properties(height=max(60, 22 * len(drawn)))
 
-    return Figure(
-        key="dataset-continuing",
-        title="Where continuing would pay",
-        reading="What as many evaluations again are expected to gain, as a share of the summed "
-        "best latency of all tasks: half of what the second half of the leading run gained, "
-        f"times the task's own share. All tasks together: {show.percent(total)}; those with little "
-        "of it are left out.",
-        limits="An extrapolation of each run's own pace, by the tuner that ran it; another tuner "
-        "may do better. The text above says how such expectations fared on this log.",
-        description=f"Most is to be expected of {drawn[0]['name']}: "
-        f"{show.percent(drawn[0]['gain_to_expect'])} of the sum.",
-        draw=draw,
+    return figure(
+        "dataset-continuing",
+        draw,
+        total=show.percent(total),
+        first=drawn[0]["name"],
+        gain=show.percent(drawn[0]["gain_to_expect"]),
     )
 
 
@@ -134,7 +115,9 @@ def _knobs(knobs: list[Section]) -> Figure:
     drawn = [row for rows in groups for row in rows[:KNOBS_DRAWN]]
 
     def draw(layout: Layout) -> Any:
-        labels = short_labels((f"{row['knob']} · {row['workload']}" for row in drawn), layout)
+        labels = charts.short_labels(
+            (f"{row['knob']} · {row['workload']}" for row in drawn), layout
+        )
         rows = [
             {
                 "name": label,
@@ -150,27 +133,21 @@ def _knobs(knobs: list[Section]) -> Figure:
             scale=alt.Scale(domain=[0, 1.6]),
             axis=alt.Axis(format="%", title=title, values=[0, 0.5, 1]),
         )
-        base = chart(rows).encode(y=names(labels, layout))
+        base = charts.chart(rows).encode(y=charts.names(labels, layout))
         bars = base.mark_bar(
             cornerRadiusEnd=3, color=light("accent"), opacity=0.55, height={"band": 0.75}
         ).encode(x=x)
-        both = bars + numbers(base, layout)
+        both = bars + charts.numbers(base, layout)
         return both.properties(height=max(70, 22 * len(rows)))
 
     top = max(drawn, key=lambda row: row["effect"])
-    return Figure(
-        key="dataset-knobs",
-        title="Which decision matters most",
-        reading="Share of the variance of log latency that a decision explains by itself (omega "
-        "squared: corrected for chance), median over the tasks of a sketch; and how much less "
-        "time the best of its levels takes than the median level. The strongest three decisions of "
-        f"{show.plural(len(groups), 'sketch', 'sketches')} with most tasks.",
-        limits="A main effect in what was recorded: a search looks more often where it is fast, "
-        "and decisions depend on each other. Tiles with too many values are judged by their "
-        "strongest factor.",
-        description=f"{top['knob']} of {top['workload']} explains "
-        f"{show.percent(top['effect'], 0)} of the variance.",
-        draw=draw,
+    return figure(
+        "dataset-knobs",
+        draw,
+        sketches=show.plural(len(groups), "sketch", "sketches"),
+        knob=top["knob"],
+        workload=top["workload"],
+        effect=show.percent(top["effect"], 0),
     )
 
 
@@ -187,19 +164,9 @@ def _tuners(found: Section) -> Figure:
     ]
 
     def draw(layout: Layout) -> Any:
-        x, y = log_axis(1, longest, "evaluations"), share_axis("runs within 1 %")
-        return curves(rows, styles(list(last), None), x, y, wide_legend(layout))
+        x, y = charts.log_axis(1, longest, "evaluations"), charts.share_axis("runs within 1 %")
+        return charts.curves(rows, styles(list(last), None), x, y, charts.wide_legend(layout))
 
     told = [f"{name} {show.percent(share, 0)}" for name, share in last.items()]
-    return Figure(
-        key="dataset-tuners",
-        title="What each tuner reached, and when",
-        reading="How many of a tuner's recorded runs had measured a candidate within 1 % of the "
-        "task's best recorded (by any tuner) after so many evaluations. These are the real runs, "
-        f"not replays, on {show.plural(found['tasks'], 'task')}.",
-        limits="Runs end where the tuner ended them: a line that is flat at the right says "
-        "nothing of what more time would have brought. Mostly one run a task and tuner: luck is "
-        "in it.",
-        description=f"In the end: {', '.join(told)}.",
-        draw=draw,
-    )
+    tasks = show.plural(found["tasks"], "task")
+    return figure("dataset-tuners", draw, tasks=tasks, ends=", ".join(told))

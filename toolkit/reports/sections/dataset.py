@@ -14,15 +14,8 @@ from numpy.typing import NDArray
 
 from toolkit import show
 from toolkit.datasets import Dataset, describe, open_dataset
-from toolkit.reports.page.charts import (
-    TIMES,
-    Figure,
-    Layout,
-    chart,
-    log_axis,
-    names,
-    task_labels,
-)
+from toolkit.reports.page import charts
+from toolkit.reports.page.charts import Figure, Layout, figure
 from toolkit.reports.page.inputs import DATASET_FILE, Section
 from toolkit.reports.page.theme import light
 
@@ -142,18 +135,16 @@ def dataset_figures(dataset: Section) -> list[Figure]:
 
 
 def _spread(tasks: list[Section]) -> Figure:
-    middle = statistics.median(task["spread"]["q50"] for task in tasks)
-
     def draw(layout: Layout) -> Any:
         # The most recorded tasks are shown, the hardest of them first.
         shown = sorted(tasks[: layout.rows], key=lambda task: -task["spread"]["q50"])
-        labels = task_labels(shown, layout)
+        labels = charts.task_labels(shown, layout)
         rows = [
             {"name": label, **task["spread"]} for label, task in zip(labels, shown, strict=True)
         ]
         high = max(1.25, *(row["q95"] for row in rows))
-        x = log_axis(1.0, high, "latency over the best recorded of the task", TIMES)
-        base = chart(rows).encode(y=names(labels, layout))
+        x = charts.log_axis(1.0, high, "latency over the best recorded of the task", charts.TIMES)
+        base = charts.chart(rows).encode(y=charts.names(labels, layout))
         thin = base.mark_rule(strokeWidth=1.5, color=light("axis"))
         thick = base.mark_bar(height=8, cornerRadius=4, color=light("accent"), opacity=0.55)
         tick = base.mark_point(
@@ -165,18 +156,9 @@ def _spread(tasks: list[Section]) -> Figure:
             tick.encode(x=alt.X("q50:Q", **x)),
         ).properties(height=max(60, 15 * len(rows)))
 
-    return Figure(
-        key="dataset-spread",
-        title="How far recorded candidates are from the best of their task",
-        reading="One row a task (those with most records), the hardest first. Bar: the middle "
-        "half of the good candidates; thin line: 5 % to 95 %; mark: median. A row that reaches "
-        "far right is a task where a random candidate costs much.",
-        limits="Only candidates that ran and were recorded: a log of a search holds more good "
-        "ones than the space does. Failures are in the table below.",
-        description=f"Over {show.plural(len(tasks), 'task')} the median candidate takes "
-        f"{show.number(middle)} times the best recorded latency.",
-        draw=draw,
-    )
+    middle = statistics.median(task["spread"]["q50"] for task in tasks)
+    count = show.plural(len(tasks), "task")
+    return figure("dataset-spread", draw, tasks=count, middle=show.number(middle))
 
 
 def _rarity(tasks: list[Section], shares: list[float]) -> Figure:
@@ -197,24 +179,12 @@ def _rarity(tasks: list[Section], shares: list[float]) -> Figure:
             if row["share"] * task["candidates"] >= 1
         ]
         title = "share of a task's candidates, fastest first"
-        x = log_axis(shares[0], 1.0, title, "format(datum.value, '~%')")
-        y = log_axis(1.0, high, "latency over the best recorded", TIMES)
-        thin = chart(rows).mark_line(color=light("accent"), strokeWidth=1, opacity=0.25)
-        bold = chart(curve(middle)).mark_line(color=light("ink"), strokeWidth=2.5)
+        x = charts.log_axis(shares[0], 1.0, title, "format(datum.value, '~%')")
+        y = charts.log_axis(1.0, high, "latency over the best recorded", charts.TIMES)
+        thin = charts.chart(rows).mark_line(color=light("accent"), strokeWidth=1, opacity=0.25)
+        bold = charts.chart(curve(middle)).mark_line(color=light("ink"), strokeWidth=2.5)
         channels = {"x": alt.X("share:Q", **x), "y": alt.Y("ratio:Q", **y)}
         both = thin.encode(detail="task:N", **channels) + bold.encode(**channels)
         return both.properties(height=360)
 
-    at_one = middle[shares.index(0.01)]
-    return Figure(
-        key="dataset-rarity",
-        title="How rare good candidates are",
-        reading="One thin line a task; the bold one is their median. Where a line passes 1 %, one "
-        "candidate in a hundred is at least that close to the best. A line that stays low far to "
-        "the right is a task where luck is enough; a steep start is one that needs a search.",
-        limits="Shares are of the good candidates that were recorded, not of the space: a log of "
-        "a search holds more fast ones.",
-        description="In the median task the fastest 1 % of the candidates reach at least "
-        f"{show.number(at_one)} times the best recorded latency.",
-        draw=draw,
-    )
+    return figure("dataset-rarity", draw, at_one=show.number(middle[shares.index(0.01)]))

@@ -10,20 +10,8 @@ import altair as alt
 from toolkit import show
 from toolkit.datasets import task_name
 from toolkit.records import Task
-from toolkit.reports.page.charts import (
-    Figure,
-    Layout,
-    bar_of_interval,
-    chart,
-    legend,
-    log_axis,
-    names,
-    numbers,
-    points,
-    series,
-    task_labels,
-    upright,
-)
+from toolkit.reports.page import charts
+from toolkit.reports.page.charts import Figure, Layout, figure
 from toolkit.reports.page.inputs import VERDICTS_FILE, Section, complete, read_json
 from toolkit.reports.page.theme import light
 
@@ -111,20 +99,20 @@ def _forest(verdicts: list[Section]) -> Figure:
     drawn = {word: look for word, look in VERDICTS.items() if word in present}
 
     def draw(layout: Layout) -> Any:
-        labels = task_labels(verdicts, layout)
+        labels = charts.task_labels(verdicts, layout)
         coarse = high / low > 1.7
         ticks = (0.5, 0.7, 1, 1.5, 2) if coarse else (0.8, 0.9, 1, 1.1, 1.2)
         title = "latency of the winner over the incumbent's (left of 1 is faster)"
         values = [tick for tick in ticks if low <= tick <= high]
         x = {
-            **log_axis(low, high, title),
+            **charts.log_axis(low, high, title),
             "axis": alt.Axis(title=title, values=values, format="~g"),
         }
         palette = {word: light(role) for word, (role, _) in drawn.items()}
         shapes = {word: shape for word, (_, shape) in drawn.items()}
         named = [{**row, "name": label} for label, row in zip(labels, rows, strict=True)]
-        plain = chart(named).encode(y=names(labels, layout))
-        base = plain.encode(color=series(alt.Color, palette, legend(symbolOpacity=1)))
+        plain = charts.chart(named).encode(y=charts.names(labels, layout))
+        base = plain.encode(color=charts.series(alt.Color, palette, charts.legend(symbolOpacity=1)))
         floor = plain.mark_bar(color=light("axis"), opacity=0.28, height=22)
         arrows = [
             base.transform_filter(f"datum.beyond_{end}")
@@ -132,29 +120,17 @@ def _forest(verdicts: list[Section]) -> Figure:
             .encode(x=alt.X(f"{end}:Q", **x))
             for end, side in (("low", "left"), ("high", "right"))
         ]
-        shape = series(alt.Shape, shapes, legend(symbolOpacity=1))
+        shape = charts.series(alt.Shape, shapes, charts.legend(symbolOpacity=1))
         return alt.layer(
             floor.encode(x=alt.X("floor_low:Q", **x), x2="floor_high:Q"),
-            upright(1.0, 0.7, **x),
-            bar_of_interval(base, 0.7, x=alt.X("low:Q", **x), x2="high:Q"),
+            charts.upright(1.0, 0.7, **x),
+            charts.bar_of_interval(base, 0.7, x=alt.X("low:Q", **x), x2="high:Q"),
             *arrows,
-            points(base, 110, x=alt.X("ratio:Q", **x), shape=shape),
-            numbers(plain, layout, dy=-19),
+            charts.points(base, 110, x=alt.X("ratio:Q", **x), shape=shape),
+            charts.numbers(plain, layout, dy=-19),
         ).properties(height=max(90, 52 * len(rows)))
 
     told = [f"{v['name']} {show.ratio(v['ratio'])}, {v['verdict']}" for v in verdicts]
     confidence = verdicts[0]["confidence"]
     level = f"{show.percent(confidence, 2)} " if confidence else ""
-    return Figure(
-        key="live-verdicts",
-        title="Winners against incumbents, measured on this device",
-        reading="The point is the winner's latency over the incumbent's, geometric mean over "
-        f"blocks of fresh processes; the line is its {level}confidence interval, after the "
-        "corrections for several challengers and looks. Grey: what the incumbent shows against "
-        "itself (A/A). “Better” is claimed only when the whole line lies left of the grey; an "
-        "arrow says that the interval goes on.",
-        limits="One machine on one day, this protocol and these inputs. The incumbent is the best "
-        "recorded program that could be rebuilt, not the best there is.",
-        description=f"{'; '.join(told)}.",
-        draw=draw,
-    )
+    return figure("live-verdicts", draw, level=level, told="; ".join(told))

@@ -10,7 +10,8 @@ import altair as alt
 
 from toolkit.datasets import task_name
 from toolkit.records import Task
-from toolkit.reports.page.charts import Figure, Layout, chart, names, points, short_labels
+from toolkit.reports.page import charts
+from toolkit.reports.page.charts import Figure, Layout, figure
 from toolkit.reports.page.inputs import Section
 from toolkit.reports.page.theme import light
 
@@ -75,7 +76,7 @@ def place_axis(tasks: Sequence[Section], title: str) -> Any:
 
 def spots(rows: Sequence[Section], tasks: Sequence[Section], **channels: Any) -> Any:
     """Points that are smaller where there are many tasks."""
-    return points(chart(rows), 70 if len(tasks) <= 40 else 28, 0.9, **channels)
+    return charts.points(charts.chart(rows), 70 if len(tasks) <= 40 else 28, 0.9, **channels)
 
 
 def importance_figures(
@@ -88,19 +89,11 @@ def importance_figures(
 
     def draw(layout: Layout) -> Any:
         shown = rows[: min(layout.rows, FEATURES_DRAWN)]
-        labels = short_labels((row["feature"] for row in shown), layout)
+        labels = charts.short_labels((row["feature"] for row in shown), layout)
         drawn = [{**row, "name": label} for label, row in zip(labels, shown, strict=True)]
         x = alt.X("share:Q", axis=alt.Axis(format="%", title="share of the gain"))
-        bars = chart(drawn).mark_bar(color=light("accent"), cornerRadiusEnd=3, height=12)
-        return bars.encode(x=x, y=names(labels, layout)).properties(height=alt.Step(20))
+        bars = charts.chart(drawn).mark_bar(color=light("accent"), cornerRadiusEnd=3, height=12)
+        return bars.encode(x=x, y=charts.names(labels, layout)).properties(height=alt.Step(20))
 
-    figure = Figure(
-        key="importance",
-        title=title,
-        reading="Share of what splits on a feature gained in training, mean over members.",
-        limits="Says what the model uses, not what causes speed; of features that go together one "
-        "may take the share of the others.",
-        description=f"First: {', '.join(row['feature'] for row in rows[:3])}.",
-        draw=draw,
-    )
-    return [figure]
+    first = ", ".join(row["feature"] for row in rows[:3])
+    return [figure("importance", draw, title=title, first=first)]

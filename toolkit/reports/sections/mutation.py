@@ -9,20 +9,8 @@ from typing import Any
 import altair as alt
 
 from toolkit import show
-from toolkit.reports.page.charts import (
-    Figure,
-    Layout,
-    bar_of_interval,
-    chart,
-    diagonal,
-    legend,
-    numbers,
-    points,
-    series,
-    share_axis,
-    upright,
-    wide_legend,
-)
+from toolkit.reports.page import charts
+from toolkit.reports.page.charts import Figure, Layout, figure
 from toolkit.reports.page.inputs import Section
 from toolkit.reports.page.theme import light
 from toolkit.reports.sections.models import (
@@ -109,8 +97,10 @@ def _told_apart(policies: Iterable[str], legend: Any) -> dict[str, Any]:
     """Colour and shape of policies, by their words."""
     drawn = [POLICIES[policy] for policy in policies]
     return {
-        "color": series(alt.Color, {words: light(role) for _, words, role, _ in drawn}, legend),
-        "shape": series(alt.Shape, {words: shape for _, words, _, shape in drawn}, legend),
+        "color": charts.series(
+            alt.Color, {words: light(role) for _, words, role, _ in drawn}, legend
+        ),
+        "shape": charts.series(alt.Shape, {words: shape for _, words, _, shape in drawn}, legend),
     }
 
 
@@ -138,14 +128,16 @@ def _shares(model: Section) -> Figure:
             "axis": alt.Axis(format="%", title="share of the oracle's gain", values=ticks),
         }
         y = alt.Y("place:Q", scale=alt.Scale(domain=[place - 0.4, -0.6], nice=False), axis=None)
-        apart = _told_apart(present, wide_legend(layout))
-        base = chart(rows).encode(y=y)
-        head = chart(heads).mark_text(align="left", fontWeight=600, fontSize=layout.font_size)
+        apart = _told_apart(present, charts.wide_legend(layout))
+        base = charts.chart(rows).encode(y=y)
+        head = charts.chart(heads).mark_text(
+            align="left", fontWeight=600, fontSize=layout.font_size
+        )
         return alt.layer(
-            upright(0.0, 0.6, **x),
-            bar_of_interval(base, x=alt.X("low:Q", **x), x2="high:Q", color=apart["color"]),
-            points(base, 80, x=alt.X("value:Q", **x), **apart),
-            numbers(base, layout, alt.Text("value:Q", format=".0%")),
+            charts.upright(0.0, 0.6, **x),
+            charts.bar_of_interval(base, x=alt.X("low:Q", **x), x2="high:Q", color=apart["color"]),
+            charts.points(base, 80, x=alt.X("value:Q", **x), **apart),
+            charts.numbers(base, layout, alt.Text("value:Q", format=".0%")),
             head.encode(x=alt.value(0), y=y, text="level:N"),
         ).properties(height=21 * place)
 
@@ -153,19 +145,7 @@ def _shares(model: Section) -> Figure:
     told = [
         f"{WORDS[name]} {show.percent(share['value'])}" for name, share in own["shares"].items()
     ]
-    return Figure(
-        key="shares",
-        title="How much of the possible gain a direction picks up",
-        reading="A candidate has several recorded neighbours, each a direction in which one "
-        "decision is changed. 100 % is an oracle that always picks the direction with the largest "
-        "gain, 0 no gain at all; further right is better. Bars: 95 % intervals, tasks resampled. "
-        "“Best on average” is the direction that gained most on the training tasks; “fixed "
-        "weights” draws rules as TVM's evolutionary search does.",
-        limits="Only directions that were recorded can be picked, and only candidates with two or "
-        "more are judged. A step that does not pay at once may still lead somewhere.",
-        description=f"{own['meaning']}: {'; '.join(told)}.",
-        draw=draw,
-    )
+    return figure("shares", draw, level=own["meaning"], told="; ".join(told))
 
 
 def _reliability(model: Section) -> Figure:
@@ -173,27 +153,18 @@ def _reliability(model: Section) -> Figure:
     most = max(row["picks"] for row in rows)
 
     def draw(layout: Layout) -> Any:
-        x = share_axis("predicted probability of the pick")
-        y = share_axis("picks that were right")
+        x = charts.share_axis("predicted probability of the pick")
+        y = charts.share_axis("picks that were right")
         size = alt.Scale(domain=[0, most], range=[20, 300])
-        picks = chart(rows).mark_point(filled=True, color=light("s1"), opacity=0.9)
+        picks = charts.chart(rows).mark_point(filled=True, color=light("s1"), opacity=0.9)
         picks = picks.encode(
             x=alt.X("probability:Q", **x),
             y=alt.Y("right:Q", **y),
             size=alt.Size("picks:Q", scale=size, legend=None),
         )
-        return (diagonal(0.0, x, y) + picks).properties(height=260)
+        return (charts.diagonal(0.0, x, y) + picks).properties(height=260)
 
-    return Figure(
-        key="reliability",
-        title="Is the model as sure as it should be?",
-        reading="Picks by their predicted probability, in tenths: above the dashed line the model "
-        "was right more often than it said, below it less often. Larger points hold more picks.",
-        limits="A pick is right when its gain is the largest recorded one up to the tie; what was "
-        "not recorded might have been better.",
-        description=f"The calibration error is {show.percent(model['calibration_error'])}.",
-        draw=draw,
-    )
+    return figure("reliability", draw, error=show.percent(model["calibration_error"]))
 
 
 def _tasks(model: Section) -> Figure:
@@ -214,20 +185,9 @@ def _tasks(model: Section) -> Figure:
             rows,
             tasks,
             x=place_axis(tasks, "left-out tasks, least share to the left"),
-            y=alt.Y("value:Q", **share_axis("share of the oracle's gain", low)),
-            **_told_apart(drawn, legend()),
+            y=alt.Y("value:Q", **charts.share_axis("share of the oracle's gain", low)),
+            **_told_apart(drawn, charts.legend()),
         ).properties(height=260)
 
     ahead = sum(task["gain_model"] > task["gain_base_rate"] for task in tasks)
-    return Figure(
-        key="tasks",
-        title="Directions task by task",
-        reading="One column a left-out task: the share of the oracle's gain that the model's "
-        "directions picked up, and that of the direction that is best on average. Below 0 the "
-        "picks made candidates slower.",
-        limits="Shares below −100 % are drawn there. A task with few judged candidates moves "
-        "much by chance: the table has their numbers.",
-        description=f"The model is ahead of the best direction on average in {ahead} of "
-        f"{len(tasks)} tasks.",
-        draw=draw,
-    )
+    return figure("directions", draw, ahead=ahead, tasks=len(tasks))

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from toolkit import show
-from toolkit.reports.page.charts import Figure, Layout, curves, log_axis, share_axis, wide_legend
+from toolkit.reports.page import charts
+from toolkit.reports.page.charts import Figure, Layout, figure
 from toolkit.reports.page.inputs import Section
 from toolkit.reports.page.theme import styles
 
@@ -82,22 +83,10 @@ def network_figures(network: Section | None) -> list[Figure]:
     ]
 
     def draw(layout: Layout) -> Any:
-        x = log_axis(grid[0], grid[-1], "evaluations for each task")
-        y = share_axis("whole network, relative to best recorded")
+        x = charts.log_axis(grid[0], grid[-1], "evaluations for each task")
+        y = charts.share_axis("whole network, relative to best recorded")
         drawn = styles(list(lines), baseline=None)
-        return curves(rows, drawn, x, y, wide_legend(layout), dashed=False)
+        return charts.curves(rows, drawn, x, y, charts.wide_legend(layout), dashed=False)
 
     ends = [f"{name} {show.percent(line['mean'][-1])}" for name, line in lines.items()]
-    figure = Figure(
-        key="schedulers",
-        title="Whole networks by task scheduler",
-        reading="Every task of a network needs a program before the network has a latency, so "
-        "lines begin at 0. 100 % is a network in which every task has its best recorded program. "
-        "Lines: means over all networks and seeds; bands: eight of ten runs lie inside.",
-        limits="Bands show the spread of runs, they are no intervals of the mean. Inside, every "
-        f"task is searched by {network['strategy']}: another strategy may profit from another "
-        "scheduler.",
-        description=f"At the end of the budget: {', '.join(ends)}.",
-        draw=draw,
-    )
-    return [figure]
+    return [figure("schedulers", draw, strategy=network["strategy"], ends=", ".join(ends))]

@@ -1,4 +1,4 @@
-"""Strategies: what a replay of a scenario found."""
+"""Strategies: what a replay of a scenario found, and how soon each gets how far."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import numpy as np
 import polars as pl
 
+from toolkit import show
 from toolkit.datasets import task_name
 from toolkit.records import Task
+from toolkit.reports.page import charts
+from toolkit.reports.page.charts import Figure, Layout, figure
 from toolkit.reports.page.inputs import SUMMARY_FILE, Section, complete, read_json
+from toolkit.reports.page.theme import Style, styles
 from toolkit.reports.sections.network import network_section
 
 TURNED = {"better": "worse", "worse": "better"}
@@ -19,6 +24,15 @@ TURNED = {"better": "worse", "worse": "better"}
 
 RESULTS_FILE = "results.parquet"
 PROFILE_POINTS = 60
+
+UNITS = {"evaluations": "evaluations", "seconds": "recorded seconds of measuring"}
+TICKS = {"evaluations": charts.COUNT, "seconds": charts.CLOCK}
+CURVE_LIMITS = {
+    "evaluations": "A mean hides single tasks (see the table), and how good what was never "
+    "recorded would be. An evaluation counts the same whether it failed or not.",
+    "seconds": "Seconds are those of the machine that was recorded, without the strategy's own "
+    "computing. A mean hides single tasks (see the table).",
+}
 
 # Figures that not every replay has: a score needs a defined random search, S a baseline; results
 # of older versions lack some.
@@ -172,3 +186,125 @@ def _profile(path: Path, labels: Sequence[str]) -> dict[str, Any]:
             shares[label] = [float(n) / max(len(own), 1) for n in at]
         found[unit] = {"grid": grid.tolist(), "strategies": shares}
     return found
+
+
+def strategy_styles(simulation: Section) -> dict[str, Style]:
+    """Colours and dashes of a replay's strategies, in the order of their ranks."""
+    return styles([row["strategy"] for row in simulation["strategies"]], simulation["baseline"])
+
+
+def strategy_figures(simulation: Section) -> list[Figure]:
+    """All figures of one replay."""
+    return [
+        *(_best_so_far(simulation, unit) for unit in UNITS),
+        *(_reached(simulation, unit) for unit in UNITS if unit in simulation["profile"]),
+        *(_effort(simulation, unit) for unit in UNITS),
+    ]
+
+
+def _best_so_far(simulation: Section, unit: str) -> Figure:
+    found = simulation["curves"][unit]
+    lines = {
+        label: {"value": line["mean"], "low": line["low"], "high": line["high"]}
+        for label, line in found["strategies"].items()
+    }
+    # One run alone has no band.
+    lowest = [
+        value if low is None else low
+        for line in lines.values()
+        for value, low in zip(line["value"], line["low"], strict=True)
+    ]
+    floor = charts.tenth_below(lowest) if min(lowest) > 0.15 else 0.0
+    y = charts.share_axis("best so far, relative to best recorded", floor)
+    return _lines("best-so-far", simulation, unit, found["grid"], lines, y)
+
+
+def _reached(simulation: Section, unit: str) -> Figure:
+    found = simulation["profile"][unit]
+    lines = {label: {"value": shares} for label, shares in found["strategies"].items()}
+    y = charts.share_axis("runs within 1 %")
+    return _lines("reached", simulation, unit, found["grid"], lines, y)
+
+
+def _lines(
+    caption: str, simulation: Section, unit: str, grid: list[float], lines: Section, y: Section
+) -> Figure:
+    """Return the figure of all strategies' curves against what was spent."""
+    labels = [row["strategy"] for row in simulation["strategies"]]
+    rows = [
+        {"series": label, "x": x, **{key: values[i] for key, values in lines[label].items()}}
+        # The worst strategy first, so that the best lies on top.
+        for label in reversed(labels)
+        for i, x in enumerate(grid)
+    ]
+    x = charts.log_axis(grid[0], grid[-1], UNITS[unit], TICKS[unit])
+    ends = [f"{label} {show.percent(lines[label]['value'][-1])}" for label in labels]
+
+    def draw(layout: Layout) -> Any:
+        legend = alt.Legend(title=None) if layout.legend else None
+        return charts.curves(rows, strategy_styles(simulation), x, y, legend)
+
+    return figure(
+        caption,
+        draw,
+        unit=unit,
+        tasks=show.plural(len(simulation["tasks"]), "task"),
+        seeds=show.plural(simulation["seeds"], "seed"),
+        confidence=show.percent(simulation["confidence"], 0),
+        limits=CURVE_LIMITS[unit],
+        ends=", ".join(ends),
+    )
+
+
+def _effort(simulation: Section, unit: str) -> Figure:
+    key = f"median_{unit}_to_1pct"
+    form = "seconds" if unit == "seconds" else "number"
+    write = show.seconds if unit == "seconds" else show.number
+    strategies = simulation["strategies"]
+    bounds = [bound for row in strategies for bound in (row[key], *row[f"{key}_interval"]) if bound]
+    low = min([*bounds, simulation["curves"][unit]["grid"][-1]]) / 1.6
+    high = max([*bounds, low * 10]) * 1.8
+    rows = []
+    for row in strategies:
+        left, right = row[f"{key}_interval"]
+        value = row[key]
+        # Both ends open, but the median known: a single run, of which no interval is known.
+        alone = value is not None and left is None and right is None
+        told = f"{write(value)} {show.interval([left, right], form)}"
+        rows.append(
+            {
+                "series": row["strategy"],
+                "value": value,
+                "low": value if alone else left if left is not None else high,
+                "high": value if alone else right if right is not None else high,
+                "open": right is None and not alone,
+                "edge": high,
+                "text": told if value is not None else "fewer than half of the runs",
+            }
+        )
+
+    def draw(layout: Layout) -> Any:
+        labels = charts.short_labels((row["series"] for row in rows), layout)
+        drawn = [{**row, "name": label} for label, row in zip(labels, rows, strict=True)]
+        x = charts.log_axis(low, high, f"{unit} to within 1 %, median over runs", TICKS[unit])
+        plain = charts.chart(drawn).encode(y=charts.names(labels, layout))
+        base = plain.encode(color=charts.colours(strategy_styles(simulation)))
+        known = base.transform_filter("datum.value !== null")
+        arrow = base.transform_filter("datum.open").mark_point(
+            shape="triangle-right", filled=True, size=80, opacity=0.7
+        )
+        return alt.layer(
+            charts.bar_of_interval(base, x=alt.X("low:Q", **x), x2="high:Q"),
+            arrow.encode(x=alt.X("edge:Q", **x)),
+            charts.points(known, x=alt.X("value:Q", **x)),
+            charts.numbers(plain, layout, dy=-12),
+        ).properties(height=max(90, 40 * len(rows)))
+
+    return figure(
+        "effort",
+        draw,
+        unit=unit,
+        Unit=unit.capitalize(),
+        confidence=show.percent(simulation["confidence"], 0),
+        told="; ".join(f"{row['series']} {row['text']}" for row in rows),
+    )

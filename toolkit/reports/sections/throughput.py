@@ -11,20 +11,8 @@ import altair as alt
 import numpy as np
 
 from toolkit import show
-from toolkit.reports.page.charts import (
-    Figure,
-    Layout,
-    bar_of_interval,
-    chart,
-    diagonal,
-    legend,
-    log_axis,
-    points,
-    series,
-    share_axis,
-    tenth_below,
-    wide_legend,
-)
+from toolkit.reports.page import charts
+from toolkit.reports.page.charts import Figure, Layout, figure
 from toolkit.reports.page.inputs import Section
 from toolkit.reports.page.theme import light
 from toolkit.reports.sections.models import (
@@ -152,7 +140,7 @@ def _density(model: Section) -> Figure:
 
     def draw(layout: Layout) -> Any:
         x, y = (
-            log_axis(
+            charts.log_axis(
                 found["slowest"],
                 1.0,
                 f"{how} speed, relative to the best",
@@ -161,7 +149,7 @@ def _density(model: Section) -> Figure:
             for how in ("predicted", "measured")
         )
         scale = alt.Scale(type="sqrt", domain=[0, most], range=[0.08, 1])
-        cells = chart(rows).mark_rect(color=light("accent"), clip=True)
+        cells = charts.chart(rows).mark_rect(color=light("accent"), clip=True)
         cells = cells.encode(
             x=alt.X("x:Q", **x),
             x2="x2",
@@ -169,26 +157,14 @@ def _density(model: Section) -> Figure:
             y2="y2",
             opacity=alt.Opacity("candidates:Q", scale=scale, legend=None),
         )
-        both = cells + diagonal(found["slowest"], x, y)
+        both = cells + charts.diagonal(found["slowest"], x, y)
         return both.properties(height=min(380, layout.width - 40))
 
     correlation = model["metrics"].get("spearman")
-    return Figure(
-        key="predicted",
-        title="Predicted against measured speed",
-        reading="Each candidate was predicted by a member that never saw its task; darker means "
-        "more candidates. On the dashed line prediction and measurement agree; 100 % is the "
-        "task's best recorded. What matters most is the upper right corner: fast programs that "
-        "are predicted fast.",
-        limits=f"A sample of {found['candidates']:,} candidates that ran; failures are not "
-        "predicted. Candidates outside the frame are counted at its edge. Tasks are pooled: a "
-        "shift of a whole task does not harm the ranking inside it.",
-        description=f"The rank correlation is {show.number(correlation['value'])} (mean over "
-        "tasks)."
-        if correlation
-        else "Density of predicted against measured relative speed.",
-        draw=draw,
-    )
+    told = "Density of predicted against measured relative speed"
+    if correlation:
+        told = f"The rank correlation is {show.number(correlation['value'])} (mean over tasks)"
+    return figure("predicted", draw, candidates=found["candidates"], told=told)
 
 
 def _top_k(model: Section) -> Figure:
@@ -203,35 +179,23 @@ def _top_k(model: Section) -> Figure:
     bounds = [row[end] for row in rows for end in ("low", "value") if row[end] is not None]
 
     def draw(layout: Layout) -> Any:
-        y = share_axis("speed of the best of the k picks", tenth_below(bounds))
-        base = chart(rows).encode(
+        y = charts.share_axis("speed of the best of the k picks", charts.tenth_below(bounds))
+        base = charts.chart(rows).encode(
             x=alt.X(
                 "k:O",
                 axis=alt.Axis(title="picks k, in predicted order", labelAngle=0),
                 scale=alt.Scale(type="point", padding=0.6),
             ),
             xOffset=alt.XOffset("series:N", sort=list(palette), scale=alt.Scale(range=[-22, 22])),
-            color=series(alt.Color, palette, wide_legend(layout)),
+            color=charts.series(alt.Color, palette, charts.wide_legend(layout)),
         )
-        bars = bar_of_interval(base, y=alt.Y("low:Q", **y), y2="high:Q")
-        return (bars + points(base, y=alt.Y("value:Q", **y))).properties(height=300)
+        bars = charts.bar_of_interval(base, y=alt.Y("low:Q", **y), y2="high:Q")
+        return (bars + charts.points(base, y=alt.Y("value:Q", **y))).properties(height=300)
 
     told = [
         f"k = {r['k']}: {show.percent(r['model']['value'])}" for r in model["top_k"] if r["model"]
     ]
-    return Figure(
-        key="top-k",
-        title="What the best of k picks is worth",
-        reading="The best recorded latency over the best latency among the k candidates that are "
-        "predicted fastest; 100 % is perfect. Points are means over tasks, bars 95 % intervals "
-        "(tasks resampled). “Knows nothing” picks at random; “told one measurement” is a "
-        "predictor that is given one of several measurements of each candidate: what noise leaves "
-        "to be had (only where candidates were measured on several occasions).",
-        limits="Means over tasks of equal weight, not over a network's time. Tasks were left out "
-        "one fold at a time: another kind of operator or machine may go worse.",
-        description=f"{'; '.join(told)}.",
-        draw=draw,
-    )
+    return figure("top-k", draw, told="; ".join(told))
 
 
 def _tasks(model: Section) -> Figure:
@@ -248,29 +212,26 @@ def _tasks(model: Section) -> Figure:
 
     def draw(layout: Layout) -> Any:
         x = place_axis(ordered, "left-out tasks, worst first pick to the left")
-        y = share_axis("relative speed", tenth_below(row["value"] for row in rows))
+        y = charts.share_axis("relative speed", charts.tenth_below(row["value"] for row in rows))
         palette = {name: light(role) for name, (_, role, _) in PICKS.items()}
         shapes = {name: shape for name, (_, _, shape) in PICKS.items()}
-        gap = chart(gaps).mark_rule(color=light("axis"), opacity=0.6)
+        gap = charts.chart(gaps).mark_rule(color=light("axis"), opacity=0.6)
         picks = spots(
             rows,
             ordered,
             x=x,
             y=alt.Y("value:Q", **y),
-            color=series(alt.Color, palette, legend(symbolType="circle")),
-            shape=series(alt.Shape, shapes),
+            color=charts.series(alt.Color, palette, charts.legend(symbolType="circle")),
+            shape=charts.series(alt.Shape, shapes),
         )
         gap = gap.encode(x=x, y=alt.Y("low:Q", **y), y2="high:Q")
         return (gap + picks).properties(height=260)
 
-    good = sum(task["top1"] >= 0.95 for task in ordered)
-    return Figure(
-        key="tasks",
-        title="Task by task",
-        reading="One column a left-out task: relative speed of the first pick and of the best of "
-        "the first five. Columns at 100 % picked the best recorded candidate.",
-        limits="A task with few candidates is easier: see the table for how many each has.",
-        description=f"{good} of {len(ordered)} tasks have a first pick of at least 95 %; the "
-        f"worst is {show.percent(ordered[0]['top1'])} ({ordered[0]['name']}).",
-        draw=draw,
+    return figure(
+        "tasks",
+        draw,
+        good=sum(task["top1"] >= 0.95 for task in ordered),
+        tasks=len(ordered),
+        worst=show.percent(ordered[0]["top1"]),
+        name=ordered[0]["name"],
     )
