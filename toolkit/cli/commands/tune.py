@@ -2,55 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from typer import Option
 
-from toolkit.cli.commands.live import Cores, Target, parse_cores
+from toolkit.cli.commands.live import device as device_of
 from toolkit.cli.common import (
     PROCESSES_MAX,
-    THREADS_MAX,
     BarProgress,
+    Cores,
     Json,
+    Machine,
+    Models,
     Seed,
+    Target,
+    Threads,
     command,
-    out,
     print_json,
-    print_warnings,
 )
+from toolkit.cli.tables import microseconds, print_table, print_warnings, say
 from toolkit.workspace import Workspace
 
 Workloads = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         help="NAME:ARGUMENTS of TVM's te_workload (matmul:128,128,128), SET:INDEX (GMM:0), "
         "a Python file that defines WORKLOADS (Relax too), an .onnx or .pt2 file; repeatable."
     ),
 ]
-Models = Annotated[
-    list[Path] | None, typer.Option(help="Model folder; repeatable (default: tuning/models).")
-]
 DropAbove = Annotated[
     float,
-    typer.Option(
+    Option(
         min=0.0,
         help="Programs whose first short reading is so many times the best so far get no full "
         "one; 0: all are read in full.",
     ),
 ]
-Device = Annotated[
-    str | None,
-    typer.Option(help="Where to measure: 'rpc HOST:PORT KEY' (default: this machine)."),
-]
 Builders = Annotated[
     int | None,
-    typer.Option(min=1, max=PROCESSES_MAX, help="Processes that build (default: one a core)."),
-]
-Threads = Annotated[
-    int | None,
-    typer.Option(min=1, max=THREADS_MAX, help="Threads of the programs (default: all cores)."),
+    Option(min=1, max=PROCESSES_MAX, help="Processes that build (default: one a core)."),
 ]
 
 
@@ -64,42 +58,40 @@ def tune(
     workload: Workloads = None,
     target: Target = None,
     trials: Annotated[
-        int | None, typer.Option(min=1, help="Trials in all (default: 256 a task).")
+        int | None, Option(min=1, help="Trials in all (default: 256 a task).")
     ] = None,
-    seconds: Annotated[float | None, typer.Option(min=1.0, help="Seconds in all.")] = None,
+    seconds: Annotated[float | None, Option(min=1.0, help="Seconds in all.")] = None,
     strategy: Annotated[
-        str | None, typer.Option(help="Search strategy (default: what the models allow).")
+        str | None, Option(help="Search strategy (default: what the models allow).")
     ] = None,
     scheduler: Annotated[
-        str, typer.Option(help="Task scheduler: gradient, bandit or round-robin.")
+        str, Option(help="Task scheduler: gradient, bandit or round-robin.")
     ] = "gradient",
-    round_size: Annotated[
-        int, typer.Option(min=1, max=100_000, help="Trials of a task's turn.")
-    ] = 64,
+    round_size: Annotated[int, Option(min=1, max=100_000, help="Trials of a task's turn.")] = 64,
     model: Models = None,
     threads: Threads = None,
     cores: Cores = None,
-    repeat: Annotated[int, typer.Option(min=1, max=10_000, help="Repeats of a reading.")] = 1,
+    repeat: Annotated[int, Option(min=1, max=10_000, help="Repeats of a reading.")] = 1,
     min_repeat_ms: Annotated[
-        int, typer.Option(min=0, max=5000, help="Least milliseconds of a repeat, as in TVM.")
+        int, Option(min=0, max=5000, help="Least milliseconds of a repeat, as in TVM.")
     ] = 100,
     drop_above: DropAbove = 1.3,
     finalists: Annotated[
         int,
-        typer.Option(
+        Option(
             min=0,
             help="So many of a task's best programs are read again, in turns, before one "
             "is named; 0: what read lowest is.",
         ),
     ] = 12,
-    device: Device = None,
+    device: Annotated[
+        str | None, Option(help="Where to measure: 'rpc HOST:PORT KEY' (default: this machine).")
+    ] = None,
     builders: Builders = None,
     seed: Seed = 0,
-    machine: Annotated[
-        str | None, typer.Option(help="Name of this machine in the logs (default: its CPU).")
-    ] = None,
+    machine: Machine = None,
     folder: Annotated[
-        Path | None, typer.Option("--out", help="Database folder (default: tuning/tuned).")
+        Path | None, Option("--out", help="Database folder (default: tuning/tuned).")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -118,9 +110,7 @@ def tune(
     from toolkit.live.tune.tune import TuneSettings
     from toolkit.live.tune.tune import tune as run
 
-    pinned = parse_cores(cores)
-    count = threads or len(pinned) or here.physical_cores()
-    chosen = here.parse_target(target or here.default_target(count))
+    chosen, count, pinned = device_of(target, threads, cores)
     tasks = tasks_of(workload or ["matmul:128,128,128"], chosen)
     guides = load_guides(model)
     warnings = [*here.noise_warnings(count), *guides.warnings(chosen)]
@@ -157,30 +147,30 @@ def tune(
     if json:
         print_json({**result, "warnings": [*warnings, *result["warnings"]]})
     else:
-        print_warnings(result["warnings"])
-        _print_tuned(result)
+        _show(result)
 
 
-def _print_tuned(result: dict[str, Any]) -> None:
-    table = Table("task", "weight", "trials", "failed", "best latency")
-    for row in result["tasks"]:
-        best = row["best_latency_s"]
-        failed = ", ".join(f"{count} {state}" for state, count in row["failed"].items())
-        table.add_row(
-            row["name"],
-            f"{row['weight']:g}",
-            str(row["trials"]),
-            failed or "0",
-            "-" if best is None else f"{best * 1e6:.1f} us",
-        )
-        if row.get("unchecked"):
-            print_warnings(
-                [f"not checked: the unscheduled program of {row['name']}: {row['unchecked']}"]
-            )
-    out.print(table)
-    out.print(
-        f"{result['trials']} trials in {result['seconds']:.0f} s "
-        f"({result['trials_per_minute']:.0f} a minute); database: {result['out']}",
-        highlight=False,
+def _show(result: Mapping[str, Any]) -> None:
+    print_warnings(result["warnings"])
+    print_warnings(
+        f"not checked: the unscheduled program of {row['name']}: {row['unchecked']}"
+        for row in result["tasks"]
+        if row.get("unchecked")
     )
-    out.print(f"run it with TVM_NUM_THREADS={result['threads']}", highlight=False)
+    print_table(
+        {
+            "task": itemgetter("name"),
+            "weight": lambda row: f"{row['weight']:g}",
+            "trials": itemgetter("trials"),
+            "failed": lambda row: (
+                ", ".join(f"{count} {state}" for state, count in row["failed"].items()) or "0"
+            ),
+            "best latency": lambda row: microseconds(row["best_latency_s"]),
+        },
+        result["tasks"],
+    )
+    say(
+        f"{result['trials']} trials in {result['seconds']:.0f} s "
+        f"({result['trials_per_minute']:.0f} a minute); database: {result['out']}"
+    )
+    say(f"run it with TVM_NUM_THREADS={result['threads']}")

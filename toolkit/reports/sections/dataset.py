@@ -18,6 +18,7 @@ from toolkit.reports.page import charts
 from toolkit.reports.page.charts import Figure, Layout, figure
 from toolkit.reports.page.inputs import DATASET_FILE, Section
 from toolkit.reports.page.theme import light
+from toolkit.results import plain
 
 SOURCES_LISTED = 200
 LOGS_DRAWN = 8
@@ -38,7 +39,7 @@ def dataset_section(folder: Path | None) -> dict[str, Any]:
     if folder is None:
         return {"missing": "toolkit ingest LOGS"}
     dataset = open_dataset(folder)
-    found = describe(dataset)
+    found: dict[str, Any] = plain(describe(dataset))
     spread = _spreads(dataset)
     curves = _curves(dataset, {task["task_id"]: task["best_s"] for task in found["tasks"]})
     tasks = [
