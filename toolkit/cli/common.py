@@ -107,7 +107,7 @@ def answer(result: Any, json: bool, show: Callable[[Any], None]) -> None:
         show(result)
 
 
-def command(function: F) -> F:
+def told(function: F) -> F:
     """Turn named errors into one line on standard error and exit code 1, never a traceback."""
 
     @wraps(function)
@@ -117,10 +117,10 @@ def command(function: F) -> F:
         except BrokenPipeError:
             raise  # whoever read has enough: typer ends quietly
         except Exception as error:
-            told = error if isinstance(error, ToolkitError) else _foreign_error(error)
-            if told is None:
+            known = error if isinstance(error, ToolkitError) else _foreign_error(error)
+            if known is None:
                 raise
-            say_error(str(told))
+            say_error(str(known))
             raise typer.Exit(EXIT_ERROR) from None
         except KeyboardInterrupt:
             err.print("interrupted: what was finished is kept", highlight=False)

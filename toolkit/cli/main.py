@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from io import TextIOWrapper
 
 import typer
 
 from toolkit.children import CALM
-from toolkit.cli.commands import (
-    demo,
-    features,
-    ingest,
-    live,
-    predict,
-    race,
-    report,
-    simulate,
-    train,
-    tune,
+from toolkit.cli.commands import train
+from toolkit.cli.commands.demo import demo
+from toolkit.cli.commands.describe import describe
+from toolkit.cli.commands.evaluate import evaluate
+from toolkit.cli.commands.export import export, query
+from toolkit.cli.commands.features import features
+from toolkit.cli.commands.ingest import check, ingest
+from toolkit.cli.commands.live import collect, validate
+from toolkit.cli.commands.predict import predict
+from toolkit.cli.commands.race import race
+from toolkit.cli.commands.report import report
+from toolkit.cli.commands.simulate import simulate
+from toolkit.cli.commands.tune import tune
+from toolkit.cli.common import EXIT_ERROR, EXIT_INTERRUPTED, say_error, told
+
+COMMANDS: tuple[Callable[..., None], ...] = (
+    *(ingest, describe, check, export, query, features, evaluate, predict, simulate),
+    *(collect, validate, tune, race, report, demo),
 )
-from toolkit.cli.common import EXIT_ERROR, EXIT_INTERRUPTED, say_error
+KINDS: tuple[Callable[..., None], ...] = (train.throughput, train.mutation, train.validity)
 
 app = typer.Typer(
     name="toolkit",
@@ -30,8 +38,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for group in (ingest, features, train, predict, simulate, live, tune, race, report, demo):
-    group.register(app)
+training = typer.Typer(help="Train a model on the dataset's tasks.", no_args_is_help=True)
+for function in COMMANDS:
+    app.command()(told(function))
+for kind in KINDS:
+    training.command()(told(kind))
+app.add_typer(training, name="train")
 
 
 def main() -> None:

@@ -76,8 +76,8 @@ def microseconds(value: float | None) -> str:
 
 
 def decimals(value: Any) -> str:
-    """Three decimals; nothing for what is unknown."""
-    return f"{value:.3f}" if isinstance(value, float) else ""
+    """Three decimals of a number, a text as it is; nothing for what is unknown."""
+    return f"{value:.3f}" if isinstance(value, float) else value if isinstance(value, str) else ""
 
 
 def to(bounds: Sequence[Any] | None, form: str = ".3f") -> str:

@@ -6,20 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from typer import Option
 
 from toolkit.cli.commands.simulate import efforts
-from toolkit.cli.common import BarProgress, Json, Seed, answer, command
+from toolkit.cli.common import BarProgress, Json, Seed, answer
 from toolkit.cli.tables import bracketed, microseconds, note, out, print_table, say
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command()(demo)
-
-
-@command
 def demo(
     folder: Annotated[Path, Option("--out", help="Workspace that is made for it.")] = Path(
         "toolkit-demo"

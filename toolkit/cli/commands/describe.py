@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Annotated, Any
 
-import typer
 from typer import Option
 
 from toolkit import show
-from toolkit.cli.common import DatasetDir, Json, answer, command
+from toolkit.cli.common import DatasetDir, Json, answer
 from toolkit.cli.tables import Columns, counted, out, print_table, say
 from toolkit.workspace import Workspace
 
@@ -22,12 +21,6 @@ SKETCHES_SHOWN = 5
 Row = Mapping[str, Any]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command("describe")(describe)
-
-
-@command
 def describe(
     dataset: DatasetDir = None,
     tasks: Annotated[int, Option(min=0, help="Tasks to list; 0 lists all.")] = 20,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,14 +10,13 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from toolkit.cli.common import BarProgress, DatasetDir, Json, answer, command
+from toolkit.cli.common import BarProgress, DatasetDir, Json, answer
 from toolkit.cli.tables import decimals, print_table, say, to
 from toolkit.workspace import Workspace
 
 Metrics = Mapping[str, Any]
 
 
-@command
 def evaluate(
     model: Annotated[Path, typer.Argument(help="Model folder.")],
     dataset: DatasetDir = None,
@@ -48,17 +47,16 @@ def evaluate(
     data = open_dataset(dataset or Workspace().dataset)
     own = None if machine is None else _tasks_of(data, machine)
     result: Metrics
-    if transfer is not None:
-        result = evaluate_transfer(
-            load_throughput(model),
-            data,
-            records=_numbers(transfer),
-            of=_source(transfer_from),
-            task_ids=own,
-            progress=BarProgress(),
-        )
-    else:
+    if transfer is None:
         result = evaluate_model(model, data, task_ids=own, progress=BarProgress())
+    else:
+        loaded, records = load_throughput(model), _numbers(transfer)
+        if transfer_from not in ("task", "machine"):
+            raise typer.BadParameter(f"{transfer_from!r} is neither task nor machine")
+        of: Any = transfer_from
+        result = evaluate_transfer(
+            loaded, data, records=records, of=of, task_ids=own, progress=BarProgress()
+        )
     answer(result, as_json, SHOWN.get(str(result.get("kind")), show_throughput))
 
 
@@ -84,10 +82,24 @@ def _numbers(text: str) -> list[int]:
         raise typer.BadParameter(f"{text!r} is no list of numbers such as 0,16,64") from None
 
 
-def _source(text: str) -> Any:
-    if text not in ("task", "machine"):
-        raise typer.BadParameter(f"{text!r} is neither task nor machine")
-    return text
+def print_metrics(
+    title: str, names: Sequence[str], found: Metrics, head: str = "model", **others: Metrics
+) -> None:
+    """Print a row a metric: its value, its interval, and its value for each of the others."""
+    print_table(
+        {
+            "metric": str,
+            f">{head}": lambda name: decimals(found.get(name)),
+            ">95 % interval": lambda name: to(found.get(f"{name}_interval")),
+            **{f">{other.replace('_', ' ')}": _of(metrics) for other, metrics in others.items()},
+        },
+        names,
+        title=title,
+    )
+
+
+def _of(metrics: Metrics) -> Callable[[str], str]:
+    return lambda name: decimals(metrics.get(name))
 
 
 def _title(result: Metrics) -> str:
@@ -96,17 +108,12 @@ def _title(result: Metrics) -> str:
 
 def show_throughput(result: Metrics) -> None:
     """Print a short table of metrics beside the constant predictor's and the noise ceiling's."""
-    constant, ceiling = result.get("baseline_constant", {}), result.get("noise_ceiling", {})
-    print_table(
-        {
-            "metric": str,
-            ">model": lambda name: decimals(result.get(name)),
-            ">95 % interval": lambda name: _interval(result, name),
-            ">constant": lambda name: decimals(constant.get(name)),
-            ">noise ceiling": lambda name: decimals(ceiling.get(name)),
-        },
+    print_metrics(
+        _title(result),
         ("top1", "top5", "pairwise", "spearman", "median_to_1pct"),
-        title=_title(result),
+        result,
+        constant=result.get("baseline_constant", {}),
+        noise_ceiling=result.get("noise_ceiling", {}),
     )
 
 
@@ -118,7 +125,7 @@ def show_mutation(result: Metrics) -> None:
             "choice of": itemgetter(0),
             ">accuracy": lambda level: decimals(level[1]["accuracy"]),
             ">gain share": lambda level: decimals(level[1]["gain_share"]),
-            ">95 % interval": lambda level: _interval(level[1], "gain_share"),
+            ">95 % interval": lambda level: to(level[1]["gain_share_interval"]),
             ">base rate": lambda level: decimals(level[1]["gain_share_base_rate"]),
             ">TVM": lambda level: decimals(level[1]["gain_share_fixed_weights"]),
         },
@@ -143,21 +150,9 @@ def show_mutation(result: Metrics) -> None:
 
 def show_validity(result: Metrics) -> None:
     """Print how well failures were foreseen, beside what the base rate alone gives."""
-    known = {
-        "auc": 0.5,
-        "average_precision": result["average_precision_base_rate"],
-        "brier": result["brier_base_rate"],
-    }
-    print_table(
-        {
-            "metric": str,
-            ">model": lambda name: decimals(result[name]),
-            ">95 % interval": lambda name: _interval(result, name),
-            ">base rate": lambda name: decimals(known.get(name)),
-        },
-        ("auc", "average_precision", "brier", "calibration_error", "avoided", "lost"),
-        title=_title(result),
-    )
+    known = {name: result[f"{name}_base_rate"] for name in ("average_precision", "brier")}
+    names = ("auc", "average_precision", "brier", "calibration_error", "avoided", "lost")
+    print_metrics(_title(result), names, result, base_rate={"auc": 0.5, **known})
 
 
 def show_transfer(result: Metrics) -> None:
@@ -169,17 +164,13 @@ def show_transfer(result: Metrics) -> None:
             ">records": lambda row: row[0] if row[1] == "top1" else "",
             "metric": itemgetter(1),
             ">adapted": lambda row: decimals(result["adapted"][row[0]][row[1]]),
-            ">95 % interval": lambda row: _interval(result["adapted"][row[0]], row[1]),
+            ">95 % interval": lambda row: to(result["adapted"][row[0]][f"{row[1]}_interval"]),
             ">from scratch": lambda row: decimals(alone.get(row[0], {}).get(row[1])),
             ">gain": lambda row: to(gain.get(row[0], {}).get(f"{row[1]}_interval"), "+.3f"),
         },
         [(number, name) for number in result["adapted"] for name in ("top1", "top5", "pairwise")],
         title=f"{_title(result)}; records {whose}",
     )
-
-
-def _interval(metrics: Metrics, name: str) -> str:
-    return to(metrics.get(f"{name}_interval"))
 
 
 SHOWN: dict[str, Callable[[Metrics], None]] = {

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from toolkit.cli.common import DatasetDir, Force, Json, Rows, answer, command, print_json
+from toolkit.cli.common import DatasetDir, Force, Json, Rows, answer, print_json
 from toolkit.cli.tables import out, print_table, say
 from toolkit.workspace import Workspace
 
@@ -16,13 +16,6 @@ ROWS_SHOWN = 50
 FILES_SHOWN = 10
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command("export")(export)
-    app.command("query")(query)
-
-
-@command
 def export(
     to: Annotated[Path, typer.Argument(help="File, or folder for databases and T4, to write.")],
     format: Annotated[
@@ -76,7 +69,6 @@ def _show_export(report: Any) -> None:
         out.print(f"  and {len(files) - FILES_SHOWN:,} more files")
 
 
-@command
 def query(
     sql: Annotated[str, typer.Argument(help="One SELECT statement.")],
     dataset: DatasetDir = None,

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from typer import Option
 
-from toolkit.cli.common import BarProgress, DatasetDir, Json, answer, command
+from toolkit.cli.common import BarProgress, DatasetDir, Json, answer
 from toolkit.cli.tables import err, note, say
 from toolkit.errors import ToolkitError
 from toolkit.workspace import Workspace
@@ -20,12 +19,6 @@ if TYPE_CHECKING:
 ANSOR_STORE = "ansor-per-store"
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command("features")(features)
-
-
-@command
 def features(
     dataset: DatasetDir = None,
     extractor: Annotated[

@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer import Option
 
-from toolkit.cli.commands import describe, export
-from toolkit.cli.common import (
-    EXIT_ERROR,
-    PROCESSES_MAX,
-    BarProgress,
-    DatasetDir,
-    Json,
-    answer,
-    command,
-    print_json,
-)
+from toolkit.cli import common
 from toolkit.cli.tables import counted, note, out, print_table, say
 from toolkit.errors import LogError
 from toolkit.show import plural
@@ -32,25 +22,18 @@ TASKS_FOLLOWED = 5
 SKIPPED_SHOWN = 5
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command("ingest")(ingest)
-    describe.register(app)
-    app.command("check")(check)
-    export.register(app)
-
-
-@command
 def ingest(
     logs: Annotated[list[Path], typer.Argument(help="Log files, or folders that hold them.")],
-    dataset: DatasetDir = None,
+    dataset: common.DatasetDir = None,
     machine: Annotated[str | None, Option(help="Name of the machine that was measured.")] = None,
     path_rule: Annotated[
         str | None, Option(help="Regular expression on paths; named groups become labels.")
     ] = None,
     workers: Annotated[
         int | None,
-        Option(min=0, max=PROCESSES_MAX, help="Reading processes (default: by size and cores)."),
+        Option(
+            min=0, max=common.PROCESSES_MAX, help="Reading processes (default: by size and cores)."
+        ),
     ] = None,
     follow: Annotated[
         bool, Option("--follow", help="Keep reading what is added, until interrupted.")
@@ -58,7 +41,7 @@ def ingest(
     interval: Annotated[
         float, Option(min=0.1, help="Seconds between two looks, with --follow.")
     ] = 2.0,
-    json: Json = False,
+    json: common.Json = False,
 ) -> None:
     """Read tuning logs into the dataset.
 
@@ -75,9 +58,9 @@ def ingest(
     if follow:
         _follow(logs, folder, labels, interval, json)
         return
-    report = run(logs, folder, **labels, workers=workers, progress=BarProgress())
+    report = run(logs, folder, **labels, workers=workers, progress=common.BarProgress())
     if json:
-        print_json(report.to_dict())
+        common.print_json(report.to_dict())
     else:
         _show_ingest(report)
     if report.lines and not report.total_records:
@@ -131,7 +114,7 @@ def _follow(
     for report in follow(logs, folder, **labels, interval_s=interval):
         best = best_so_far(open_dataset(folder))
         if json:
-            print_json({**report.to_dict(), "best": best}, indent=False)
+            common.print_json({**report.to_dict(), "best": best}, indent=False)
             continue
         out.print(
             f"{report.records:,} new records, {report.duplicates:,} duplicates, "
@@ -146,8 +129,7 @@ def _follow(
             )
 
 
-@command
-def check(dataset: DatasetDir = None, json: Json = False) -> None:
+def check(dataset: common.DatasetDir = None, json: common.Json = False) -> None:
     """Compare every file of the dataset with the checksum that was kept when it was written.
 
     Exit code 1 says that a file is damaged or missing.
@@ -157,9 +139,9 @@ def check(dataset: DatasetDir = None, json: Json = False) -> None:
     from toolkit.datasets.read.integrity import check as run
 
     report = run(dataset or Workspace().dataset)
-    answer(report, json, _show_check)
+    common.answer(report, json, _show_check)
     if report["damaged"]:
-        raise typer.Exit(EXIT_ERROR)
+        raise typer.Exit(common.EXIT_ERROR)
 
 
 def _show_check(report: Any) -> None:

@@ -11,30 +11,9 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from toolkit.cli.common import (
-    EXIT_NOT_BETTER,
-    EXIT_UNDECIDED,
-    BarProgress,
-    Cores,
-    DatasetDir,
-    Json,
-    Machine,
-    Models,
-    Seed,
-    Target,
-    Tasks,
-    Threads,
-    answer,
-    command,
-)
+from toolkit.cli import common
 from toolkit.cli.tables import bracketed, microseconds, print_table, print_warnings, say
 from toolkit.workspace import Workspace
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command()(collect)
-    app.command()(validate)
 
 
 def parse_cores(text: str | None) -> tuple[int, ...]:
@@ -60,7 +39,6 @@ def device(target: str | None, threads: int | None, cores: str | None) -> tuple[
     return here.parse_target(target or here.default_target(count)), count, pinned
 
 
-@command
 def collect(
     workload: Annotated[
         list[str] | None,
@@ -69,7 +47,7 @@ def collect(
             "or a Python file that defines WORKLOADS; repeatable."
         ),
     ] = None,
-    target: Target = None,
+    target: common.Target = None,
     trials: Annotated[
         int, Option(min=0, max=100_000, help="Distinct random programs a workload.")
     ] = 64,
@@ -87,14 +65,14 @@ def collect(
         int,
         Option(min=1, max=10_000, help="Measure each program so often, in separate passes."),
     ] = 1,
-    threads: Threads = None,
-    cores: Cores = None,
-    seed: Seed = 0,
-    machine: Machine = None,
+    threads: common.Threads = None,
+    cores: common.Cores = None,
+    seed: common.Seed = 0,
+    machine: common.Machine = None,
     folder: Annotated[
         Path | None, Option("--out", help="Folder (default: tuning/collected).")
     ] = None,
-    json: Json = False,
+    json: common.Json = False,
 ) -> None:
     """Measure new tuning logs on this machine, as MetaSchedule databases.
 
@@ -117,9 +95,9 @@ def collect(
         protocol=Protocol(threads=count, cores=pinned),
         plan=Plan(trials, mutate, enumerate_up_to, occasions, seed),
         machine=machine,
-        progress=BarProgress(),
+        progress=common.BarProgress(),
     )
-    answer(result, json, _show_collected)
+    common.answer(result, json, _show_collected)
 
 
 def _show_collected(result: Mapping[str, Any]) -> None:
@@ -129,19 +107,18 @@ def _show_collected(result: Mapping[str, Any]) -> None:
     say(f"next: toolkit ingest {result['out']}")
 
 
-@command
 def validate(
-    dataset: DatasetDir = None,
-    task: Tasks = None,
+    dataset: common.DatasetDir = None,
+    task: common.Tasks = None,
     top: Annotated[
         int, Option(min=1, max=10_000, help="Recorded candidates to rebuild a task.")
     ] = 5,
-    target: Target = None,
+    target: common.Target = None,
     seconds: Annotated[float, Option(min=5.0, help="Time for each task.")] = 60.0,
     strategy: Annotated[
         str | None, Option(help="Strategy of the refinement (default: what models allow).")
     ] = None,
-    model: Models = None,
+    model: common.Models = None,
     tasks: Annotated[int, Option(min=1, help="How many tasks, where none is named.")] = 2,
     tvm_python: Annotated[
         Path | None,
@@ -151,12 +128,12 @@ def validate(
         list[Path] | None,
         Option(help="Python file that registers their workloads; repeatable."),
     ] = None,
-    cores: Cores = None,
-    seed: Seed = 0,
+    cores: common.Cores = None,
+    seed: common.Seed = 0,
     folder: Annotated[
         Path | None, Option("--out", help="Folder (default: tuning/validation).")
     ] = None,
-    json: Json = False,
+    json: common.Json = False,
 ) -> None:
     """Rebuild the fastest recorded programs, refine them on this device, prove the winner.
 
@@ -181,12 +158,12 @@ def validate(
         out=folder or Workspace().validation,
         tvm_python=tvm_python,
         workloads=workloads or [],
-        progress=BarProgress(),
+        progress=common.BarProgress(),
     )
-    answer(result, json, _show_verdicts)
+    common.answer(result, json, _show_verdicts)
     if not result["better"]:
         undecided = any(verdict["reason"] for verdict in result["verdicts"])
-        raise typer.Exit(EXIT_UNDECIDED if undecided else EXIT_NOT_BETTER)
+        raise typer.Exit(common.EXIT_UNDECIDED if undecided else common.EXIT_NOT_BETTER)
 
 
 def _show_verdicts(result: Mapping[str, Any]) -> None:

@@ -10,17 +10,11 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from toolkit.cli.common import BarProgress, Force, Json, Rows, Tasks, command, print_json
+from toolkit.cli.common import BarProgress, Force, Json, Rows, Tasks, print_json
 from toolkit.cli.tables import note, print_table, say
 from toolkit.workspace import Workspace
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command("predict")(predict)
-
-
-@command
 def predict(
     data: Annotated[
         Path | None,

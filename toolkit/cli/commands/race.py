@@ -10,35 +10,18 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
+from toolkit.cli import common
 from toolkit.cli.commands.live import device
 from toolkit.cli.commands.tune import Builders, DropAbove, Workloads
-from toolkit.cli.common import (
-    EXIT_UNDECIDED,
-    BarProgress,
-    Cores,
-    Json,
-    Machine,
-    Models,
-    Target,
-    Threads,
-    answer,
-    command,
-)
 from toolkit.cli.tables import bracketed, microseconds, out, print_table, print_warnings
 from toolkit.workspace import Workspace
 
 AS_IN_TVM = "As in TVM's EvaluatorConfig."
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command()(race)
-
-
-@command
 def race(
     workload: Workloads = None,
-    target: Target = None,
+    target: common.Target = None,
     trials: Annotated[int, Option(min=1, max=1_000_000, help="Trials of every leg.")] = 256,
     seeds: Annotated[int, Option(min=1, max=1000, help="Legs of each arm on each task.")] = 3,
     strategy: Annotated[
@@ -53,9 +36,9 @@ def race(
             "mutation-guided and model-ranked (the warm model alone) as well.",
         ),
     ] = False,
-    model: Models = None,
-    threads: Threads = None,
-    cores: Cores = None,
+    model: common.Models = None,
+    threads: common.Threads = None,
+    cores: common.Cores = None,
     number: Annotated[int, Option(min=1, max=10_000, help=AS_IN_TVM)] = 3,
     repeat: Annotated[int, Option(min=1, max=10_000, help=AS_IN_TVM)] = 1,
     min_repeat_ms: Annotated[int, Option(min=0, max=5000, help=AS_IN_TVM)] = 100,
@@ -67,9 +50,9 @@ def race(
     stock_build_timeout: Annotated[
         float | None, Option(min=1.0, help="Seconds of TVM's own builder (default: its 30).")
     ] = None,
-    machine: Machine = None,
+    machine: common.Machine = None,
     folder: Annotated[Path | None, Option("--out", help="Folder (default: tuning/race).")] = None,
-    json: Json = False,
+    json: common.Json = False,
 ) -> None:
     """Race stock MetaSchedule against strategies of the toolkit, on this device.
 
@@ -110,11 +93,11 @@ def race(
         settings=RaceSettings(tuple(arms), trials, seeds, blocks, engine, stock_build_timeout),
         models=models,
         machine=machine,
-        progress=BarProgress(),
+        progress=common.BarProgress(),
     )
-    answer(result, json, _show)
+    common.answer(result, json, _show)
     if any(one["undecided"] for one in result["confirmed"]):
-        raise typer.Exit(EXIT_UNDECIDED)
+        raise typer.Exit(common.EXIT_UNDECIDED)
 
 
 def _show(result: Mapping[str, Any]) -> None:

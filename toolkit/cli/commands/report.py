@@ -6,20 +6,13 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from typer import Option
 
-from toolkit.cli.common import BarProgress, DatasetDir, Json, command, print_json
+from toolkit.cli.common import BarProgress, DatasetDir, Json, print_json
 from toolkit.cli.tables import say
 from toolkit.workspace import Workspace
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command()(report)
-
-
-@command
 def report(
     out_file: Annotated[
         Path | None, Option("--out", help="HTML file (default: tuning/report.html).")

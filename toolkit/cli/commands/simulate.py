@@ -8,27 +8,16 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from typer import Option
 
 from toolkit import show
-from toolkit.cli.common import PROCESSES_MAX, BarProgress, DatasetDir, Json, command, print_json
+from toolkit.cli.common import PROCESSES_MAX, BarProgress, DatasetDir, Json, print_json
 from toolkit.cli.tables import bracketed, interval_text, note, print_table
 from toolkit.workspace import Workspace
 
-EXAMPLE = """Replay search strategies against recorded measurements.
-
-[dim]Example:[/] toolkit simulate --scenario enumerated --model tuning/models/throughput --seeds 25
-"""
 CAPTION = "median over all runs [95 % interval]; - : not reached, [-] : unknown"
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command(help=EXAMPLE)(simulate)
-
-
-@command
 def simulate(
     dataset: DatasetDir = None,
     scenario: Annotated[str, Option(help="Name of a bundled scenario, or a TOML file.")] = "quick",
@@ -57,7 +46,10 @@ def simulate(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Replay search strategies against recorded measurements."""
+    """Replay search strategies against recorded measurements.
+
+    Example: toolkit simulate --scenario enumerated --model tuning/models/throughput --seeds 25
+    """
     from toolkit.replay import load_scenario
     from toolkit.replay import simulate as replay
 

@@ -6,17 +6,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from typer import Option
 
 from toolkit.cli.commands.evaluate import (
-    evaluate,
+    print_metrics,
     show_mutation,
     show_throughput,
     show_validity,
 )
-from toolkit.cli.common import THREADS_MAX, BarProgress, DatasetDir, Json, answer, command
-from toolkit.cli.tables import decimals, out, print_table, say, to
+from toolkit.cli.common import THREADS_MAX, BarProgress, DatasetDir, Json, answer
+from toolkit.cli.tables import out, say, to
 from toolkit.workspace import Workspace
 
 Recipe = Annotated[
@@ -30,17 +29,6 @@ Processors = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    group = typer.Typer(help="Train a model on the dataset's tasks.", no_args_is_help=True)
-    group.command("throughput")(throughput)
-    group.command("mutation")(mutation)
-    group.command("validity")(validity)
-    app.add_typer(group, name="train")
-    app.command("evaluate")(evaluate)
-
-
-@command
 def throughput(
     dataset: DatasetDir = None,
     recipe: Recipe = None,
@@ -64,7 +52,6 @@ def throughput(
     _train("throughput", train_throughput, dataset, recipe, out_dir, threads, as_json, search)
 
 
-@command
 def mutation(
     dataset: DatasetDir = None,
     recipe: Recipe = None,
@@ -81,7 +68,6 @@ def mutation(
     _train("mutation", train_mutation, dataset, recipe, out_dir, threads, as_json)
 
 
-@command
 def validity(
     dataset: DatasetDir = None,
     recipe: Recipe = None,
@@ -145,17 +131,14 @@ SHOWN = {"throughput": show_throughput, "mutation": show_mutation, "validity": s
 
 def _show_search(result: Mapping[str, Any]) -> None:
     """Print what the search found, judged by tasks it never saw, beside the recipe as it was."""
-    nested = result["nested"]
-    print_table(
-        {
-            "metric": str,
-            ">searched": lambda name: decimals(nested[name]),
-            ">95 % interval": lambda name: to(nested[f"{name}_interval"]),
-            ">recipe as it was": lambda name: decimals(result["as_it_stands"][name]),
-            ">ahead": lambda name: to(result["ahead"][f"{name}_interval"], "+.3f"),
-        },
-        ("top1", "top5", "pairwise"),
-        title=f"the search, judged by tasks that it never saw ({result['fits']} fits)",
+    names = ("top1", "top5", "pairwise")
+    print_metrics(
+        f"the search, judged by tasks that it never saw ({result['fits']} fits)",
+        names,
+        result["nested"],
+        "searched",
+        recipe_as_it_was=result["as_it_stands"],
+        ahead={name: to(result["ahead"][f"{name}_interval"], "+.3f") for name in names},
     )
     out.print(f"found: {result['picked']['changes'] or 'nothing better than the recipe as it was'}")
     say(f"recipe: {result['recipe']}")

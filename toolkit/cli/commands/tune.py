@@ -7,23 +7,10 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
 from typer import Option
 
+from toolkit.cli import common
 from toolkit.cli.commands.live import device as device_of
-from toolkit.cli.common import (
-    PROCESSES_MAX,
-    BarProgress,
-    Cores,
-    Json,
-    Machine,
-    Models,
-    Seed,
-    Target,
-    Threads,
-    command,
-    print_json,
-)
 from toolkit.cli.tables import microseconds, print_table, print_warnings, say
 from toolkit.workspace import Workspace
 
@@ -44,19 +31,13 @@ DropAbove = Annotated[
 ]
 Builders = Annotated[
     int | None,
-    Option(min=1, max=PROCESSES_MAX, help="Processes that build (default: one a core)."),
+    Option(min=1, max=common.PROCESSES_MAX, help="Processes that build (default: one a core)."),
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command()(tune)
-
-
-@command
 def tune(
     workload: Workloads = None,
-    target: Target = None,
+    target: common.Target = None,
     trials: Annotated[
         int | None, Option(min=1, help="Trials in all (default: 256 a task).")
     ] = None,
@@ -68,9 +49,9 @@ def tune(
         str, Option(help="Task scheduler: gradient, bandit or round-robin.")
     ] = "gradient",
     round_size: Annotated[int, Option(min=1, max=100_000, help="Trials of a task's turn.")] = 64,
-    model: Models = None,
-    threads: Threads = None,
-    cores: Cores = None,
+    model: common.Models = None,
+    threads: common.Threads = None,
+    cores: common.Cores = None,
     repeat: Annotated[int, Option(min=1, max=10_000, help="Repeats of a reading.")] = 1,
     min_repeat_ms: Annotated[
         int, Option(min=0, max=5000, help="Least milliseconds of a repeat, as in TVM.")
@@ -88,12 +69,12 @@ def tune(
         str | None, Option(help="Where to measure: 'rpc HOST:PORT KEY' (default: this machine).")
     ] = None,
     builders: Builders = None,
-    seed: Seed = 0,
-    machine: Machine = None,
+    seed: common.Seed = 0,
+    machine: common.Machine = None,
     folder: Annotated[
         Path | None, Option("--out", help="Database folder (default: tuning/tuned).")
     ] = None,
-    json: Json = False,
+    json: common.Json = False,
 ) -> None:
     """Tune workloads or a network on this machine into a MetaSchedule database.
 
@@ -142,10 +123,10 @@ def tune(
         guides=guides,
         engine=lambda: open_engine(chosen, protocol, **engine_options(device, builders)),
         machine=machine,
-        progress=BarProgress(),
+        progress=common.BarProgress(),
     )
     if json:
-        print_json({**result, "warnings": [*warnings, *result["warnings"]]})
+        common.print_json({**result, "warnings": [*warnings, *result["warnings"]]})
     else:
         _show(result)
 
