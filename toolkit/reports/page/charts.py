@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,6 +14,8 @@ import altair as alt
 from toolkit import show
 from toolkit.reports.page.theme import Style, light
 from toolkit.toml_file import read_toml
+
+Shorten = Callable[[str, int], str]
 
 CAPTIONS = read_toml(Path(__file__).parent / "captions.toml")
 
@@ -240,28 +243,29 @@ def task_label(name: str, chars: int) -> str:
     return show.cut(text, chars)
 
 
-def task_labels(tasks: Iterable[Mapping[str, Any]], layout: Layout) -> list[str]:
-    """Distinct short labels of tasks."""
-    return _unique([task_label(task["name"], layout.label_chars) for task in tasks])
+def short_name(name: str, chars: int) -> str:
+    """Cut a long name in its middle: both ends tell names apart."""
+    if len(name) <= chars:
+        return name
+    head = (chars - 1) * 2 // 3
+    return f"{name[:head]}…{name[len(name) - (chars - 1 - head) :]}"
 
 
-def short_labels(texts: Iterable[str], layout: Layout) -> list[str]:
-    """Distinct labels, cut in the middle where they are long: both ends tell names apart."""
-    head = (layout.label_chars - 1) * 2 // 3
-    tail = layout.label_chars - 1 - head
-    return _unique(
-        [
-            text if len(text) <= layout.label_chars else f"{text[:head]}…{text[-tail:]}"
-            for text in texts
-        ]
-    )
+def labels_of(
+    rows: Iterable[Mapping[str, Any]], layout: Layout, shorten: Shorten = task_label
+) -> list[str]:
+    """Distinct short labels of rows by their ``name``: what is there twice is numbered."""
+    seen: Counter[str] = Counter()
+    labels = []
+    for row in rows:
+        label = shorten(row["name"], layout.label_chars)
+        seen[label] += 1
+        labels.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
+    return labels
 
 
-def _unique(labels: Sequence[str]) -> list[str]:
-    """Number what is there twice."""
-    seen: dict[str, int] = {}
-    found = []
-    for label in labels:
-        seen[label] = seen.get(label, 0) + 1
-        found.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
-    return found
+def named(rows: Sequence[Mapping[str, Any]], layout: Layout, shorten: Shorten = task_label) -> Any:
+    """Chart of rows, one above the other in their order, by their ``name`` in short."""
+    labels = labels_of(rows, layout, shorten)
+    drawn = [{**row, "name": label} for label, row in zip(labels, rows, strict=True)]
+    return chart(drawn).encode(y=names(labels, layout))

@@ -50,7 +50,7 @@ def _shares(tasks: list[Section]) -> Figure:
     bars = {of: OF[of] for of in list(OF)[: 2 if timed else 1]}
 
     def draw(layout: Layout) -> Any:
-        labels = charts.task_labels(drawn, layout)
+        labels = charts.labels_of(drawn, layout)
         rows = [
             {"name": label, "series": of, "share": task[key]}
             for label, task in zip(labels, drawn, strict=True)
@@ -86,17 +86,12 @@ def _continuing(tasks: list[Section]) -> Figure:
     drawn = sorted(drawn, key=lambda task: -task["gain_to_expect"])[:TASKS_DRAWN]
 
     def draw(layout: Layout) -> Any:
-        labels = charts.task_labels(drawn, layout)
-        rows = [
-            {"name": label, "gain": task["gain_to_expect"]}
-            for label, task in zip(labels, drawn, strict=True)
-        ]
+        rows = [{"name": task["name"], "gain": task["gain_to_expect"]} for task in drawn]
         axis = alt.Axis(format="~%", title="of the summed best latency to gain", tickCount=5)
-        mark = charts.chart(rows).mark_bar(
+        mark = charts.named(rows, layout).mark_bar(
             cornerRadiusEnd=3, color=light("good"), height={"band": 0.6}
         )
-        found = mark.encode(x=alt.X("gain:Q", axis=axis), y=charts.names(labels, layout))
-        return found.properties(height=max(60, 22 * len(drawn)))
+        return mark.encode(x=alt.X("gain:Q", axis=axis)).properties(height=max(60, 22 * len(drawn)))
 
     return figure(
         "dataset-continuing",
@@ -114,18 +109,16 @@ def _knobs(knobs: list[Section]) -> Figure:
     groups = list(sketches.values())[:SKETCHES_DRAWN]
     drawn = [row for rows in groups for row in rows[:KNOBS_DRAWN]]
 
+    rows = [
+        {
+            "name": f"{row['knob']} · {row['workload']}",
+            "effect": row["effect"],
+            "text": f"{show.percent(row['effect'], 0)} · {show.percent(row['gain'], 0)} less",
+        }
+        for row in drawn
+    ]
+
     def draw(layout: Layout) -> Any:
-        labels = charts.short_labels(
-            (f"{row['knob']} · {row['workload']}" for row in drawn), layout
-        )
-        rows = [
-            {
-                "name": label,
-                "effect": row["effect"],
-                "text": f"{show.percent(row['effect'], 0)} · {show.percent(row['gain'], 0)} less",
-            }
-            for label, row in zip(labels, drawn, strict=True)
-        ]
         title = "variance of log latency explained"
         x = alt.X(
             "effect:Q",
@@ -133,7 +126,7 @@ def _knobs(knobs: list[Section]) -> Figure:
             scale=alt.Scale(domain=[0, 1.6]),
             axis=alt.Axis(format="%", title=title, values=[0, 0.5, 1]),
         )
-        base = charts.chart(rows).encode(y=charts.names(labels, layout))
+        base = charts.named(rows, layout, charts.short_name)
         bars = base.mark_bar(
             cornerRadiusEnd=3, color=light("accent"), opacity=0.55, height={"band": 0.75}
         ).encode(x=x)

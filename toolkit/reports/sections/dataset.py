@@ -139,13 +139,10 @@ def _spread(tasks: list[Section]) -> Figure:
     def draw(layout: Layout) -> Any:
         # The most recorded tasks are shown, the hardest of them first.
         shown = sorted(tasks[: layout.rows], key=lambda task: -task["spread"]["q50"])
-        labels = charts.task_labels(shown, layout)
-        rows = [
-            {"name": label, **task["spread"]} for label, task in zip(labels, shown, strict=True)
-        ]
+        rows = [{"name": task["name"], **task["spread"]} for task in shown]
         high = max(1.25, *(row["q95"] for row in rows))
         x = charts.log_axis(1.0, high, "latency over the best recorded of the task", charts.TIMES)
-        base = charts.chart(rows).encode(y=charts.names(labels, layout))
+        base = charts.named(rows, layout)
         thin = base.mark_rule(strokeWidth=1.5, color=light("axis"))
         thick = base.mark_bar(height=8, cornerRadius=4, color=light("accent"), opacity=0.55)
         tick = base.mark_point(

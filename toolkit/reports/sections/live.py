@@ -83,6 +83,7 @@ def _forest(verdicts: list[Section]) -> Figure:
     high = min(MOST, max([*ends, 1.1]) * 1.03)
     rows = [
         {
+            "name": verdict["name"],
             "series": verdict["verdict"],
             "ratio": verdict["ratio"],
             "low": max(low, verdict["interval"][0]),
@@ -99,7 +100,6 @@ def _forest(verdicts: list[Section]) -> Figure:
     drawn = {word: look for word, look in VERDICTS.items() if word in present}
 
     def draw(layout: Layout) -> Any:
-        labels = charts.task_labels(verdicts, layout)
         coarse = high / low > 1.7
         ticks = (0.5, 0.7, 1, 1.5, 2) if coarse else (0.8, 0.9, 1, 1.1, 1.2)
         title = "latency of the winner over the incumbent's (left of 1 is faster)"
@@ -110,8 +110,7 @@ def _forest(verdicts: list[Section]) -> Figure:
         }
         palette = {word: light(role) for word, (role, _) in drawn.items()}
         shapes = {word: shape for word, (_, shape) in drawn.items()}
-        named = [{**row, "name": label} for label, row in zip(labels, rows, strict=True)]
-        plain = charts.chart(named).encode(y=charts.names(labels, layout))
+        plain = charts.named(rows, layout)
         base = plain.encode(color=charts.series(alt.Color, palette, charts.legend(symbolOpacity=1)))
         floor = plain.mark_bar(color=light("axis"), opacity=0.28, height=22)
         arrows = [

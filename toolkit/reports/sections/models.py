@@ -88,12 +88,12 @@ def importance_figures(
         return []
 
     def draw(layout: Layout) -> Any:
-        shown = rows[: min(layout.rows, FEATURES_DRAWN)]
-        labels = charts.short_labels((row["feature"] for row in shown), layout)
-        drawn = [{**row, "name": label} for label, row in zip(labels, shown, strict=True)]
+        shown = [{**row, "name": row["feature"]} for row in rows[:FEATURES_DRAWN]]
         x = alt.X("share:Q", axis=alt.Axis(format="%", title="share of the gain"))
-        bars = charts.chart(drawn).mark_bar(color=light("accent"), cornerRadiusEnd=3, height=12)
-        return bars.encode(x=x, y=charts.names(labels, layout)).properties(height=alt.Step(20))
+        bars = charts.named(shown, layout, charts.short_name).mark_bar(
+            color=light("accent"), cornerRadiusEnd=3, height=12
+        )
+        return bars.encode(x=x).properties(height=alt.Step(20))
 
     first = ", ".join(row["feature"] for row in rows[:3])
     return [figure("importance", draw, title=title, first=first)]

@@ -273,6 +273,7 @@ def _effort(simulation: Section, unit: str) -> Figure:
         told = f"{write(value)} {show.interval([left, right], form)}"
         rows.append(
             {
+                "name": row["strategy"],
                 "series": row["strategy"],
                 "value": value,
                 "low": value if alone else left if left is not None else high,
@@ -284,10 +285,8 @@ def _effort(simulation: Section, unit: str) -> Figure:
         )
 
     def draw(layout: Layout) -> Any:
-        labels = charts.short_labels((row["series"] for row in rows), layout)
-        drawn = [{**row, "name": label} for label, row in zip(labels, rows, strict=True)]
         x = charts.log_axis(low, high, f"{unit} to within 1 %, median over runs", TICKS[unit])
-        plain = charts.chart(drawn).encode(y=charts.names(labels, layout))
+        plain = charts.named(rows, layout, charts.short_name)
         base = plain.encode(color=charts.colours(strategy_styles(simulation)))
         known = base.transform_filter("datum.value !== null")
         arrow = base.transform_filter("datum.open").mark_point(
