@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import inspect
 import io
-import re
 import sys
 import tokenize
 from collections.abc import Callable, Iterator
@@ -73,17 +72,14 @@ def commands() -> list[Command]:
 def _walk(group: typer.Typer, prefix: tuple[str, ...]) -> Iterator[Command]:
     for info in group.registered_commands:
         assert info.callback is not None
-        name = info.name or info.callback.__name__.replace("_", "-")
-        text = inspect.cleandoc(info.help or info.callback.__doc__ or "")
-        yield _command(" ".join([*prefix, name]), text, info.callback)
+        yield _command(" ".join([*prefix, info.callback.__name__]), info.callback)
     for sub in group.registered_groups:
         if sub.typer_instance is not None:
             yield from _walk(sub.typer_instance, (*prefix, str(sub.name)))
 
 
-def _command(name: str, text: str, callback: Callable[..., Any]) -> Command:
-    plain = re.sub(r"\[/?[a-z ]*\]", "", text).strip()
-    body, _, example = plain.partition("Example:")
+def _command(name: str, callback: Callable[..., Any]) -> Command:
+    body, _, example = inspect.cleandoc(callback.__doc__ or "").partition("Example:")
     summary, _, details = body.strip().partition("\n\n")
     hints = get_type_hints(callback, include_extras=True)
     signature = inspect.signature(callback).parameters
@@ -115,13 +111,9 @@ def _parameter(key: str, hint: Any, default: Any) -> Parameter:
     value = "" if plain is bool else info.metavar or WORDS.get(plain.__name__, "VALUE")
     text = info.help or ""
     if default not in (None, False, inspect.Parameter.empty) and "default" not in text:
-        text = f"{text.rstrip('.')} (default: {_shown(default)})."
+        text = f"{text.rstrip('.')} (default: {'on' if default is True else default})."
     required = default is inspect.Parameter.empty
     return Parameter(tuple(names), value, required, repeatable, text)
-
-
-def _shown(default: Any) -> str:
-    return "on" if default is True else str(default)
 
 
 def commands_page() -> str:

@@ -76,6 +76,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
+        counted="{:,}".format,
         number=show.number,
         seconds=show.seconds,
         percent=show.percent,
