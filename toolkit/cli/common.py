@@ -107,7 +107,7 @@ def answer(result: Any, json: bool, show: Callable[[Any], None]) -> None:
         show(result)
 
 
-def told(function: F) -> F:
+def with_exit_codes(function: F) -> F:
     """Turn named errors into one line on standard error and exit code 1, never a traceback."""
 
     @wraps(function)

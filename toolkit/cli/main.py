@@ -23,7 +23,7 @@ from toolkit.cli.commands.race import race
 from toolkit.cli.commands.report import report
 from toolkit.cli.commands.simulate import simulate
 from toolkit.cli.commands.tune import tune
-from toolkit.cli.common import EXIT_ERROR, EXIT_INTERRUPTED, say_error, told
+from toolkit.cli.common import EXIT_ERROR, EXIT_INTERRUPTED, say_error, with_exit_codes
 
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(ingest, describe, check, export, query, features, evaluate, predict, simulate),
@@ -40,9 +40,9 @@ app = typer.Typer(
 )
 training = typer.Typer(help="Train a model on the dataset's tasks.", no_args_is_help=True)
 for function in COMMANDS:
-    app.command()(told(function))
+    app.command()(with_exit_codes(function))
 for kind in KINDS:
-    training.command()(told(kind))
+    training.command()(with_exit_codes(kind))
 app.add_typer(training, name="train")
 
 

@@ -80,7 +80,7 @@ def decimals(value: Any) -> str:
     return f"{value:.3f}" if isinstance(value, float) else value if isinstance(value, str) else ""
 
 
-def to(bounds: Sequence[Any] | None, form: str = ".3f") -> str:
+def low_to_high(bounds: Sequence[Any] | None, form: str = ".3f") -> str:
     """An interval as ``low to high``; nothing for an unknown one."""
     if bounds is None or bounds[0] is None:
         return ""

@@ -11,7 +11,7 @@ import typer
 from typer import Option
 
 from toolkit.cli.common import BarProgress, DatasetDir, Json, answer
-from toolkit.cli.tables import decimals, print_table, say, to
+from toolkit.cli.tables import decimals, low_to_high, print_table, say
 from toolkit.workspace import Workspace
 
 Metrics = Mapping[str, Any]
@@ -90,7 +90,7 @@ def print_metrics(
         {
             "metric": str,
             f">{head}": lambda name: decimals(found.get(name)),
-            ">95 % interval": lambda name: to(found.get(f"{name}_interval")),
+            ">95 % interval": lambda name: low_to_high(found.get(f"{name}_interval")),
             **{f">{other.replace('_', ' ')}": _of(metrics) for other, metrics in others.items()},
         },
         names,
@@ -125,7 +125,7 @@ def show_mutation(result: Metrics) -> None:
             "choice of": itemgetter(0),
             ">accuracy": lambda level: decimals(level[1]["accuracy"]),
             ">gain share": lambda level: decimals(level[1]["gain_share"]),
-            ">95 % interval": lambda level: to(level[1]["gain_share_interval"]),
+            ">95 % interval": lambda level: low_to_high(level[1]["gain_share_interval"]),
             ">base rate": lambda level: decimals(level[1]["gain_share_base_rate"]),
             ">TVM": lambda level: decimals(level[1]["gain_share_fixed_weights"]),
         },
@@ -158,17 +158,21 @@ def show_validity(result: Metrics) -> None:
 def show_transfer(result: Metrics) -> None:
     """Print metrics by number of records, beside a model of these records alone."""
     whose = "of each judged task" if result["of"] == "task" else "of the machine's other tasks"
-    alone, gain = result["from_scratch"], result["gain"]
+    adapted = result["adapted"]
+    alone, gain = (
+        {number: result[key].get(number, {}) for number in adapted}
+        for key in ("from_scratch", "gain")
+    )
     print_table(
         {
             ">records": lambda row: row[0] if row[1] == "top1" else "",
             "metric": itemgetter(1),
-            ">adapted": lambda row: decimals(result["adapted"][row[0]][row[1]]),
-            ">95 % interval": lambda row: to(result["adapted"][row[0]][f"{row[1]}_interval"]),
-            ">from scratch": lambda row: decimals(alone.get(row[0], {}).get(row[1])),
-            ">gain": lambda row: to(gain.get(row[0], {}).get(f"{row[1]}_interval"), "+.3f"),
+            ">adapted": lambda row: decimals(adapted[row[0]][row[1]]),
+            ">95 % interval": lambda row: low_to_high(adapted[row[0]][f"{row[1]}_interval"]),
+            ">from scratch": lambda row: decimals(alone[row[0]].get(row[1])),
+            ">gain": lambda row: low_to_high(gain[row[0]].get(f"{row[1]}_interval"), "+.3f"),
         },
-        [(number, name) for number in result["adapted"] for name in ("top1", "top5", "pairwise")],
+        [(number, name) for number in adapted for name in ("top1", "top5", "pairwise")],
         title=f"{_title(result)}; records {whose}",
     )
 

@@ -45,12 +45,13 @@ def features(
     Example: toolkit features --extractor primitives
     """
     from toolkit.datasets import open_dataset
-    from toolkit.features.extractors.stored import import_features
 
     data = open_dataset(dataset or Workspace().dataset)
     refused: dict[str, str] = {}
     results: list[Mapping[str, Any]]
     if table is not None:
+        from toolkit.features.extractors.stored import import_features
+
         results = [import_features(data, table, name or table.stem, progress=BarProgress())]
     elif extractor == ANSOR_STORE:
         result, refused = _by_older_tvm(data, tvm_python, workloads or [])

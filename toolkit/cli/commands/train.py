@@ -15,7 +15,7 @@ from toolkit.cli.commands.evaluate import (
     show_validity,
 )
 from toolkit.cli.common import THREADS_MAX, BarProgress, DatasetDir, Json, answer
-from toolkit.cli.tables import out, say, to
+from toolkit.cli.tables import low_to_high, out, say
 from toolkit.workspace import Workspace
 
 Recipe = Annotated[
@@ -97,9 +97,7 @@ def _train(
     """Train a model of a kind by its recipe, searched first if asked; print how it was judged."""
     from toolkit.datasets import open_dataset
     from toolkit.training import load_recipe
-    from toolkit.training.recipes.recipe_file import recipe_toml
     from toolkit.training.table.cores import told_cores
-    from toolkit.training.tasks.hyper import parse_budget, search_recipe
 
     chosen = load_recipe(recipe or kind)
     folder = out_dir or Workspace().model(kind)
@@ -107,9 +105,13 @@ def _train(
     steps: dict[str, Any] = {"threads": threads, "progress": BarProgress()}
     found: Mapping[str, Any] = {}
     if search is not None:
+        from toolkit.training.tasks.hyper import parse_budget, search_recipe
+
         chosen, found = search_recipe(data, chosen, parse_budget(search), **steps)
     result = train(data, chosen, folder, **steps)
     if found:
+        from toolkit.training.recipes.recipe_file import recipe_toml
+
         path = folder / "recipe.toml"
         comment = f"Found by: toolkit train throughput --search {search}"
         path.write_text(recipe_toml(chosen, comment), encoding="utf-8")
@@ -138,7 +140,7 @@ def _show_search(result: Mapping[str, Any]) -> None:
         result["nested"],
         "searched",
         recipe_as_it_was=result["as_it_stands"],
-        ahead={name: to(result["ahead"][f"{name}_interval"], "+.3f") for name in names},
+        ahead={name: low_to_high(result["ahead"][f"{name}_interval"], "+.3f") for name in names},
     )
     out.print(f"found: {result['picked']['changes'] or 'nothing better than the recipe as it was'}")
     say(f"recipe: {result['recipe']}")
