@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 LIVE_TASKS = 2
 LIVE_SECONDS = 52.0
 
+# One machine is enough to see the circle; it is the one with enumerated spaces.
 DEMO_LOGS = "xeon-rocketlake-1core"
 DEMO_FOLDS = 3
 
@@ -42,65 +45,56 @@ def run_demo(
     from toolkit.reports import write_report
     from toolkit.training import train_mutation, train_throughput
 
-    started = time.perf_counter()
     workspace = Workspace(out)
-    seconds: dict[str, float] = {}
-
-    def lap(name: str, since: float) -> None:
-        seconds[name] = round(time.perf_counter() - since, 1)
-
-    begun = time.perf_counter()
-    report = ingest(_bundled_logs(), workspace.dataset, progress=progress)
-    dataset = open_dataset(workspace.dataset)
-    lap("ingest", begun)
-
-    begun = time.perf_counter()
-    throughput = train_throughput(
-        dataset, _quick_recipe("throughput"), workspace.model("throughput"), progress=progress
-    )
-    lap("train throughput", begun)
-    begun = time.perf_counter()
-    mutation = train_mutation(
-        dataset, _quick_recipe("mutation"), workspace.model("mutation"), progress=progress
-    )
-    lap("train mutation", begun)
-
-    begun = time.perf_counter()
     models = [workspace.model("throughput"), workspace.model("mutation")]
     scenario = load_scenario("quick")
-    simulation = simulate(
-        workspace.dataset,
-        scenario,
-        models=models,
-        workers=os.cpu_count() or 1,
-        out=workspace.simulation(scenario.name),
-        progress=progress,
-    )
-    lap("simulate", begun)
-
-    begun = time.perf_counter()
-    verdicts: list[dict[str, Any]] = []
+    seconds: dict[str, float] = {}
+    verdicts: Sequence[Any] = []
     live_error = None
-    if live:
-        from toolkit.live.confirm.session import validate_dataset
 
-        try:
-            verdicts = validate_dataset(
+    @contextmanager
+    def timed(name: str) -> Iterator[None]:
+        begun = time.perf_counter()
+        yield
+        seconds[name] = round(time.perf_counter() - begun, 1)
+
+    with timed("all"):
+        with timed("ingest"):
+            report = ingest([bundled("datasets") / DEMO_LOGS], workspace.dataset, progress=progress)
+            dataset = open_dataset(workspace.dataset)
+        with timed("train throughput"):
+            recipe = _quick_recipe("throughput")
+            throughput = train_throughput(dataset, recipe, models[0], progress=progress)
+        with timed("train mutation"):
+            recipe = _quick_recipe("mutation")
+            mutation = train_mutation(dataset, recipe, models[1], progress=progress)
+        with timed("simulate"):
+            simulation = simulate(
                 workspace.dataset,
-                task_names=_live_tasks(list(dataset.tasks().values())),
-                seconds=LIVE_SECONDS,
+                scenario,
                 models=models,
-                seed=seed,
-                out=workspace.validation,
+                workers=os.cpu_count() or 1,
+                out=workspace.simulation(scenario.name),
                 progress=progress,
-            ).to_json()["verdicts"]
-        except ToolkitError as error:
-            live_error = str(error)
-        lap("live", begun)
+            )
+        if live:
+            from toolkit.live.confirm.session import validate_dataset
 
-    begun = time.perf_counter()
-    write_report(workspace, progress=progress)
-    lap("report", begun)
+            with timed("live"):
+                try:
+                    verdicts = validate_dataset(
+                        workspace.dataset,
+                        task_names=_live_tasks(list(dataset.tasks().values())),
+                        seconds=LIVE_SECONDS,
+                        models=models,
+                        seed=seed,
+                        out=workspace.validation,
+                        progress=progress,
+                    )["verdicts"]
+                except ToolkitError as error:
+                    live_error = str(error)
+        with timed("report"):
+            write_report(workspace, progress=progress)
     return {
         "out": str(out),
         "records": report.total_records,
@@ -112,14 +106,9 @@ def run_demo(
         "verdicts": verdicts,
         "live_error": live_error,
         "report": str(workspace.report),
-        "seconds": {**seconds, "all": round(time.perf_counter() - started, 1)},
+        "seconds": seconds,
         "next": list(NEXT_COMMANDS),
     }
-
-
-def _bundled_logs() -> list[Path]:
-    # One machine is enough to see the circle; it is the one with enumerated spaces.
-    return [bundled("datasets") / DEMO_LOGS]
 
 
 def _quick_recipe(kind: str) -> Recipe:
@@ -127,15 +116,12 @@ def _quick_recipe(kind: str) -> Recipe:
     from toolkit.training import load_recipe
 
     recipe = load_recipe(kind)
-    return recipe.model_copy(
-        update={
-            "split": recipe.split.model_copy(update={"folds": DEMO_FOLDS}),
-            "models": tuple(
-                model.model_copy(update={"seeds": 1}) if model.seeds == "auto" else model
-                for model in recipe.models
-            ),
-        }
+    models = tuple(
+        model.model_copy(update={"seeds": 1}) if model.seeds == "auto" else model
+        for model in recipe.models
     )
+    split = recipe.split.model_copy(update={"folds": DEMO_FOLDS})
+    return recipe.model_copy(update={"split": split, "models": models})
 
 
 def _live_tasks(tasks: list[Task]) -> list[str]:

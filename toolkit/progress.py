@@ -32,12 +32,9 @@ class Silent:
     """The default: says nothing."""
 
     @contextmanager
-    def _open(self) -> Iterator[Step]:
-        yield _SilentStep()
-
-    def step(self, label: str, total: float | None = None) -> AbstractContextManager[Step]:
+    def step(self, label: str, total: float | None = None) -> Iterator[Step]:
         """Open a step that draws nothing."""
-        return self._open()
+        yield _SilentStep()
 
 
 SILENT: Progress = Silent()

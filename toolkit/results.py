@@ -38,7 +38,7 @@ class Result(Mapping[str, Any]):
 
     def to_json(self) -> dict[str, Any]:
         """Return plain dicts, lists, numbers and texts, with the keys of ``--json``."""
-        return {key: _plain(self[key]) for key in self}
+        return {key: plain(self[key]) for key in self}
 
     def __repr__(self) -> str:
         lines = (f"  {key}: {_brief(key, self[key])}" for key in self)
@@ -52,13 +52,14 @@ class Result(Mapping[str, Any]):
         return f"<table><caption>{type(self).__name__}</caption>{rows}</table>"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a value in which results, at whatever depth, are dicts and tuples are lists."""
     if isinstance(value, Result):
         return value.to_json()
     if isinstance(value, Mapping):
-        return {key: _plain(inner) for key, inner in value.items()}
+        return {key: plain(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(inner) for inner in value]
+        return [plain(inner) for inner in value]
     return value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 THIN = "\N{NARROW NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
@@ -84,6 +84,11 @@ def interval(bounds: Sequence[float | None] | None, form: str = "number") -> str
         return ""
     low, high = (_FORMS[form](bound, absent="∞") for bound in bounds)
     return f"[{low},{FIXED}{high}]"
+
+
+def bounds(figure: Mapping[str, float | None], form: str = "number") -> str:
+    """Bounds ``low`` and ``high`` of a figure in brackets."""
+    return interval([figure["low"], figure["high"]], form)
 
 
 _FORMS: dict[str, Callable[..., str]] = {

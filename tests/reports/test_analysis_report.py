@@ -12,7 +12,8 @@ from toolkit.datasets import ingest
 from toolkit.reports import ReportInputs, render_html, report_summary
 from toolkit.reports.figures import report_figures
 from toolkit.reports.headline import headline
-from toolkit.reports.page.charts import NARROW, WIDE, specification
+from toolkit.reports.page.charts import NARROW, WIDE
+from toolkit.reports.page.drawing import specification
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def test_figures_of_the_analysis_draw_what_the_summary_says(several: dict[str, A
     assert set(figures) == {"dataset-shares", "dataset-knobs", "dataset-tuners"}
     for layout in (WIDE, NARROW):
         spec = specification(figures["dataset-shares"], layout)
-        drawn = [row for row in spec["data"]["values"] if row["of"] == "of the summed latency"]
+        drawn = [row for row in spec["data"]["values"] if row["series"] == "of the summed latency"]
         shares = [task["latency_share"] for task in several["dataset"]["tasks"]]
         assert sorted(row["share"] for row in drawn) == pytest.approx(sorted(shares))
     effects = {row["effect"] for row in several["dataset"]["knobs"]}

@@ -14,14 +14,8 @@ from toolkit.datasets import open_dataset
 from toolkit.replay import parse_scenario, simulate
 from toolkit.reports import ReportInputs, export_figures, render_html, report_summary
 from toolkit.reports.figures import report_figures
-from toolkit.reports.page.charts import (
-    NARROW,
-    WIDE,
-    inline_svg,
-    specification,
-    task_label,
-    task_labels,
-)
+from toolkit.reports.page.charts import NARROW, WIDE, Layout, labels_of, task_label
+from toolkit.reports.page.drawing import inline_svg, specification
 from toolkit.workspace import Workspace
 
 SECTIONS = ("findings", "dataset", "throughput", "mutation", "strategies", "live", "provenance")
@@ -246,4 +240,5 @@ def test_task_labels_keep_what_tells_tasks_apart() -> None:
     assert task_label(name, 20) == "conv2d 256x56x56 25…"
     assert task_label("softmax", 20) == "softmax"
     assert task_label("matmul:61,127,128(61x128,128x127,61x127)", 20) == "matmul 61,127,128"
-    assert len(set(task_labels([name, name, name], 20))) == 3
+    small = Layout("small", width=300, rows=3, label_chars=20)
+    assert len(set(labels_of([{"name": name}] * 3, small))) == 3

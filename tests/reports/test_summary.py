@@ -14,7 +14,7 @@ from toolkit.datasets import open_dataset
 from toolkit.errors import DatasetError, ModelError, ToolkitError
 from toolkit.reports import ReportInputs, find_inputs, report_summary
 from toolkit.reports.sections.dataset import SHARES
-from toolkit.reports.sections.model import density
+from toolkit.reports.sections.throughput import density
 from toolkit.training.trained.store import seal
 from toolkit.workspace import Workspace
 

@@ -8,17 +8,30 @@ import pytest
 
 from toolkit.reports.page import theme
 
+TEXT_ROLES = ("ink", "muted", "accent", "good", "bad", "open")
 MODES = {"light": 0, "dark": 1}
 SURFACES = ("page", "card")
 MARKS = ("axis", "accent", "good", "bad", "open", "baseline", *theme.SERIES)
 
 
+def contrast(first: str, second: str) -> float:
+    """Contrast ratio of two colours, 1 to 21 (WCAG 2.1, "relative luminance")."""
+
+    def luminance(colour: str) -> float:
+        channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+        linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    bright, dim = sorted((luminance(first), luminance(second)), reverse=True)
+    return (bright + 0.05) / (dim + 0.05)
+
+
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("role", theme.TEXT_ROLES)
+@pytest.mark.parametrize("role", TEXT_ROLES)
 def test_text_can_be_read(mode: str, role: str) -> None:
     for surface in SURFACES:
         pair = theme.ROLES[role][MODES[mode]], theme.ROLES[surface][MODES[mode]]
-        assert theme.contrast(*pair) >= 4.5, (role, surface)
+        assert contrast(*pair) >= 4.5, (role, surface)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -26,12 +39,12 @@ def test_text_can_be_read(mode: str, role: str) -> None:
 def test_marks_can_be_seen(mode: str, role: str) -> None:
     for surface in SURFACES:
         pair = theme.ROLES[role][MODES[mode]], theme.ROLES[surface][MODES[mode]]
-        assert theme.contrast(*pair) >= 3.0, (role, surface)
+        assert contrast(*pair) >= 3.0, (role, surface)
 
 
 def test_contrast_is_that_of_the_standard() -> None:
-    assert theme.contrast("#000000", "#ffffff") == pytest.approx(21)
-    assert theme.contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
 
 
 def test_many_strategies_stay_apart() -> None:

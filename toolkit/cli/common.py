@@ -1,11 +1,11 @@
-"""What every command shares: output, progress, and errors as exit codes."""
+"""What every command shares: options, JSON, progress, and errors as exit codes."""
 
 from __future__ import annotations
 
-import os
+import errno
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Annotated, Any, TypeVar
 
 import orjson
 import typer
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -23,20 +22,14 @@ from rich.progress import (
 )
 from rich.progress import Progress as RichBars
 from rich.text import Text
+from typer import Option
 
-from toolkit.cli.foreign import foreign_error
+from toolkit.cli.tables import err
 from toolkit.errors import ToolkitError
 from toolkit.progress import Step
-from toolkit.results import Result
+from toolkit.results import plain
 from toolkit.show import number, seconds
 from toolkit.toml_file import SEED_MAX
-
-if (_columns := os.environ.get("COLUMNS", "")).isdigit() and int(_columns) < 40:
-    del os.environ["COLUMNS"]  # In none nothing would be printed.
-
-# No text is taken for markup: names come from logs and files.
-out = Console(markup=False)
-err = Console(stderr=True, markup=False)
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -51,59 +44,108 @@ PROCESSES_MAX = 1024
 THREADS_MAX = 4096
 """More than any machine has: a command that is asked for more would start, and never speak."""
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON object on standard output.")]
 DatasetDir = Annotated[
-    Path | None, typer.Option("--dataset", help="Dataset folder (default: tuning/dataset).")
+    Path | None, Option("--dataset", help="Dataset folder (default: tuning/dataset).")
 ]
-
-Seed = Annotated[int, typer.Option(min=0, max=SEED_MAX, help="Of everything that is drawn.")]
-Force = Annotated[bool, typer.Option("--force", help="Write over files that exist.")]
+Seed = Annotated[int, Option(min=0, max=SEED_MAX, help="Of everything that is drawn.")]
+Force = Annotated[bool, Option("--force", help="Write over files that exist.")]
+Rows = Annotated[Path | None, Option("--out", help="File for all rows: .parquet, .csv or .json.")]
+Tasks = Annotated[list[str] | None, Option(help="Task id, or its beginning; repeatable.")]
+Models = Annotated[
+    list[Path] | None, Option(help="Model folder; repeatable (default: tuning/models).")
+]
+# Of the commands that measure.
+Target = Annotated[
+    str | None,
+    Option(help="TVM target (default: LLVM for this very processor, with its features)."),
+]
+Cores = Annotated[
+    str | None,
+    Option(help="Pin measuring to these processors, as in 1 or 2,3 (default: not pinned)."),
+]
+Threads = Annotated[
+    int | None,
+    Option(min=1, max=THREADS_MAX, help="Threads of the programs (default: all cores)."),
+]
+Machine = Annotated[str | None, Option(help="Name of this machine in the logs (default: its CPU).")]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-
-def print_warnings(warnings: Iterable[str]) -> None:
-    """Write each warning on one line of standard error."""
-    for warning in warnings:
-        err.print(Text.assemble(("warning", "yellow"), f": {warning}"), soft_wrap=True)
+_FULL = "free some space and run the same command again: what was finished is kept"
+_DENIED = "check its permissions, or give another place"
+_FILE = "it is a file where a folder is needed: give another place"
+CURES = {
+    errno.ENOSPC: _FULL,
+    errno.EDQUOT: _FULL,
+    errno.EACCES: _DENIED,
+    errno.EPERM: _DENIED,
+    errno.EROFS: "give a place that can be written",
+    errno.EEXIST: _FILE,
+    errno.ENOTDIR: _FILE,
+    errno.EISDIR: "it is a folder where a file is needed: give another place",
+    errno.EMFILE: "allow more open files (ulimit -n), or take fewer --workers",
+}
 
 
 def print_json(value: Any, *, indent: bool = True) -> None:
     """Write one JSON object and a newline to standard output (on one line without indent)."""
-    if isinstance(value, Result):
-        value = value.to_json()
     options = orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY
     if indent:
         options |= orjson.OPT_INDENT_2
     # JSON is UTF-8, whatever the terminal's encoding is.
     sys.stdout.flush()
-    sys.stdout.buffer.write(orjson.dumps(value, default=str, option=options) + b"\n")
+    sys.stdout.buffer.write(orjson.dumps(plain(value), default=str, option=options) + b"\n")
     sys.stdout.flush()
 
 
-def command(function: F) -> F:
+def answer(result: Any, json: bool, show: Callable[[Any], None]) -> None:
+    """Print a result: as JSON, or as ``show`` does for a person."""
+    if json:
+        print_json(result)
+    else:
+        show(result)
+
+
+def with_exit_codes(function: F) -> F:
     """Turn named errors into one line on standard error and exit code 1, never a traceback."""
 
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
-        except ToolkitError as error:
-            say_error(str(error))
-            raise typer.Exit(EXIT_ERROR) from None
         except BrokenPipeError:
             raise  # whoever read has enough: typer ends quietly
         except Exception as error:
-            told = foreign_error(error)
-            if told is None:
+            known = error if isinstance(error, ToolkitError) else _foreign_error(error)
+            if known is None:
                 raise
-            say_error(str(told))
+            say_error(str(known))
             raise typer.Exit(EXIT_ERROR) from None
         except KeyboardInterrupt:
             err.print("interrupted: what was finished is kept", highlight=False)
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
     return run  # type: ignore[return-value]
+
+
+def _foreign_error(error: Exception) -> ToolkitError | None:
+    """Say what went wrong in the system or a library; ``None``: a fault of the toolkit's own.
+
+    Full and read-only disks, missing permissions, damaged Parquet files, too little memory.
+    """
+    said = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    if isinstance(error, OSError):
+        where = error.filename if isinstance(error.filename, str) else None
+        return ToolkitError(error.strerror or said, where=where, cure=CURES.get(error.errno or 0))
+    if isinstance(error, MemoryError):
+        return ToolkitError(f"out of memory: {said}", cure="take less data, or close others")
+    if type(error).__module__.partition(".")[0] in ("pyarrow", "polars"):
+        return ToolkitError(
+            f"a table cannot be read or written: {said}",
+            cure="if a file of the dataset is damaged, ingest the logs anew into another folder",
+        )
+    return None
 
 
 def say_error(text: str) -> None:
@@ -141,18 +183,16 @@ class _LineStep:
             parts.append(f"about {seconds(left)} left")
         if note:
             parts.append(note)
-        err.print(f"{self._label}: {', '.join(parts)}", highlight=False, markup=False)
+        err.print(f"{self._label}: {', '.join(parts)}", highlight=False)
 
 
 class BarProgress:
     """Progress bars on standard error (plain lines where it is no terminal)."""
 
-    def __init__(self) -> None:
-        self._terminal = err.is_terminal
-
     @contextmanager
-    def _open(self, label: str, total: float | None) -> Iterator[Step]:
-        if not self._terminal:
+    def step(self, label: str, total: float | None = None) -> Iterator[Step]:
+        """Open a bar as a context manager."""
+        if not err.is_terminal:
             err.print(f"{label} ...", highlight=False)
             yield _LineStep(label, total)
             return
@@ -166,7 +206,3 @@ class BarProgress:
         )
         with RichBars(*columns, console=err) as bars:
             yield _BarStep(bars, bars.add_task(label, total=total, note=""))
-
-    def step(self, label: str, total: float | None = None) -> Any:
-        """Open a bar as a context manager."""
-        return self._open(label, total)

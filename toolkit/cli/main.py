@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from io import TextIOWrapper
 
 import typer
 
 from toolkit.children import CALM
-from toolkit.cli.commands import (
-    compile,
-    demo,
-    features,
-    ingest,
-    live,
-    predict,
-    race,
-    report,
-    simulate,
-    train,
-    tune,
+from toolkit.cli.commands import train
+from toolkit.cli.commands.compile import compile_network
+from toolkit.cli.commands.demo import demo
+from toolkit.cli.commands.describe import describe
+from toolkit.cli.commands.evaluate import evaluate
+from toolkit.cli.commands.export import export, query
+from toolkit.cli.commands.features import features
+from toolkit.cli.commands.ingest import check, ingest
+from toolkit.cli.commands.live import collect, validate
+from toolkit.cli.commands.predict import predict
+from toolkit.cli.commands.race import race
+from toolkit.cli.commands.report import report
+from toolkit.cli.commands.simulate import simulate
+from toolkit.cli.commands.tune import tune
+from toolkit.cli.common import EXIT_ERROR, EXIT_INTERRUPTED, say_error, with_exit_codes
+
+COMMANDS: tuple[Callable[..., None], ...] = (
+    *(ingest, describe, check, export, query, features, evaluate, predict, simulate),
+    *(collect, validate, tune, race, report, demo),
 )
-from toolkit.cli.common import EXIT_ERROR, EXIT_INTERRUPTED, say_error
+KINDS: tuple[Callable[..., None], ...] = (train.throughput, train.mutation, train.validity)
 
 app = typer.Typer(
     name="toolkit",
@@ -31,8 +39,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-for group in (ingest, features, train, predict, simulate, live, tune, compile, race, report, demo):
-    group.register(app)
+training = typer.Typer(help="Train a model on the dataset's tasks.", no_args_is_help=True)
+for function in COMMANDS:
+    app.command()(with_exit_codes(function))
+app.command("compile")(with_exit_codes(compile_network))
+for kind in KINDS:
+    training.command()(with_exit_codes(kind))
+app.add_typer(training, name="train")
 
 
 def main() -> None:

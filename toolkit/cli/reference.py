@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import inspect
 import io
-import re
 import sys
 import tokenize
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
 import typer
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from typer.models import ArgumentInfo, OptionInfo
 
 from toolkit import schema
@@ -58,6 +58,11 @@ class Command:
     example: str
     parameters: tuple[Parameter, ...]
 
+    @property
+    def file(self) -> str:
+        """Name of its page."""
+        return self.name.replace(" ", "-") + ".md"
+
 
 def commands() -> list[Command]:
     """All commands, in the order in which they were registered."""
@@ -67,17 +72,14 @@ def commands() -> list[Command]:
 def _walk(group: typer.Typer, prefix: tuple[str, ...]) -> Iterator[Command]:
     for info in group.registered_commands:
         assert info.callback is not None
-        name = info.name or info.callback.__name__.replace("_", "-")
-        text = inspect.cleandoc(info.help or info.callback.__doc__ or "")
-        yield _command(" ".join([*prefix, name]), text, info.callback)
+        yield _command(" ".join([*prefix, info.callback.__name__]), info.callback)
     for sub in group.registered_groups:
         if sub.typer_instance is not None:
             yield from _walk(sub.typer_instance, (*prefix, str(sub.name)))
 
 
-def _command(name: str, text: str, callback: Callable[..., Any]) -> Command:
-    plain = re.sub(r"\[/?[a-z ]*\]", "", text).strip()
-    body, _, example = plain.partition("Example:")
+def _command(name: str, callback: Callable[..., Any]) -> Command:
+    body, _, example = inspect.cleandoc(callback.__doc__ or "").partition("Example:")
     summary, _, details = body.strip().partition("\n\n")
     hints = get_type_hints(callback, include_extras=True)
     signature = inspect.signature(callback).parameters
@@ -109,95 +111,41 @@ def _parameter(key: str, hint: Any, default: Any) -> Parameter:
     value = "" if plain is bool else info.metavar or WORDS.get(plain.__name__, "VALUE")
     text = info.help or ""
     if default not in (None, False, inspect.Parameter.empty) and "default" not in text:
-        text = f"{text.rstrip('.')} (default: {_shown(default)})."
+        text = f"{text.rstrip('.')} (default: {'on' if default is True else default})."
     required = default is inspect.Parameter.empty
     return Parameter(tuple(names), value, required, repeatable, text)
 
 
-def _shown(default: Any) -> str:
-    return "on" if default is True else str(default)
-
-
 def commands_page() -> str:
     """Overview of the command line."""
-    lines = [
-        "# Commands",
-        "",
-        "Data go to standard output, progress and errors to standard error. Every command takes",
-        "`--json` and then prints one JSON object with stable keys.",
-        "",
-        "| command | what it does |",
-        "|---|---|",
-        *(f"| [`toolkit {e.name}`](commands/{_file(e)}) | {e.summary} |" for e in commands()),
-        "",
-        "| exit code | meaning |",
-        "|---|---|",
-        "| 0 | done |",
-        "| 1 | an error that is named in one line: what, where, and what cures it |",
-        "| 2 | wrong usage |",
-        "| 3 | validated, and nothing is better (`toolkit validate`) |",
-        "| 4 | undecided: the machine has become slower (`toolkit validate`, `toolkit race`) |",
-        "| 130 | interrupted; what was finished is kept |",
-        "",
-    ]
-    return "\n".join(lines)
-
-
-def _file(command: Command) -> str:
-    return command.name.replace(" ", "-") + ".md"
+    return _render("commands", commands=commands())
 
 
 def command_page(command: Command) -> str:
     """Reference of one command."""
-    lines = [f"# toolkit {command.name}", "", command.summary, ""]
-    if command.details:
-        lines += [command.details, ""]
-    lines += ["```sh", command.example, "```", "", "| option | value | meaning |", "|---|---|---|"]
-    for parameter in command.parameters:
-        names = ", ".join(f"`{name}`" for name in parameter.names)
-        value = f"`{parameter.value}`" if parameter.value else ""
-        must = "Required. " if parameter.is_option and parameter.required else ""
-        repeats = parameter.repeatable and "repeatable" not in parameter.help
-        text = (must + parameter.help + (" Repeatable." if repeats else "")).replace("|", "\\|")
-        lines.append(f"| {names} | {value} | {text} |")
-    return "\n".join([*lines, ""])
+    return _render("command", command=command)
 
 
 def schema_page() -> str:
     """Reference of the Parquet tables."""
-    source = inspect.getsource(schema)
-    meanings = _comments(source)
-    lines = [
-        "# Schema",
-        "",
-        f"Version {schema.SCHEMA_VERSION} of the dataset's Parquet tables. Times are in seconds,",
-        "lower is better. A dataset of another version is refused with a message that says so.",
-        "",
-        "```text",
-        inspect.cleandoc((schema.__doc__ or "").partition("::")[2]),
-        "```",
-        "",
-    ]
-    for name, columns in _tables().items():
-        lines += [f"## {name.lower()}", "", "| column | type | meaning |", "|---|---|---|"]
-        for column, dtype in columns.items():
-            meaning = meanings.get((name, column), "").replace("|", "\\|")
-            lines.append(f"| `{column}` | {_type_name(dtype)} | {meaning} |")
-        lines.append("")
-    return "\n".join(lines)
-
-
-def _tables() -> dict[str, dict[str, Any]]:
-    return {
-        name: value
-        for name, value in vars(schema).items()
-        if name.isupper() and isinstance(value, dict)
+    meanings = _comments(inspect.getsource(schema))
+    tables = {
+        name: [(column, dtype, meanings.get((name, column), "")) for column, dtype in table.items()]
+        for name, table in vars(schema).items()
+        if name.isupper() and isinstance(table, dict)
     }
+    about = inspect.cleandoc((schema.__doc__ or "").partition("::")[2])
+    return _render("schema", version=schema.SCHEMA_VERSION, about=about, tables=tables)
 
 
-def _type_name(dtype: Any) -> str:
-    """Type name as polars writes it: ``String``, ``List(Float64)``."""
-    return str(dtype)
+def _render(page: str, **values: Any) -> str:
+    environment = Environment(
+        loader=PackageLoader("toolkit.cli", "pages"),
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    return environment.get_template(f"{page}.md.j2").render(**values).rstrip() + "\n"
 
 
 def _comments(source: str) -> dict[tuple[str, str], str]:
@@ -223,22 +171,14 @@ def pages() -> dict[str, str]:
         "analysis.md": analysis_page(),
         "commands.md": commands_page(),
         "schema.md": schema_page(),
-        **{f"commands/{_file(command)}": command_page(command) for command in commands()},
+        **{f"commands/{command.file}": command_page(command) for command in commands()},
         **strategy_pages(),
     }
     return {name: f"{GENERATED}\n{text}" for name, text in texts.items()}
 
 
-def write_pages(folder: Path) -> list[Path]:
-    """Write all generated pages into a folder."""
-    written = []
-    for name, text in pages().items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-        written.append(path)
-    return written
-
-
 if __name__ == "__main__":
-    write_pages(Path(sys.argv[1]))
+    for _name, _text in pages().items():
+        _path = Path(sys.argv[1], _name)
+        _path.parent.mkdir(parents=True, exist_ok=True)
+        _path.write_text(_text, encoding="utf-8")

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from toolkit.progress import SILENT, Progress
-from toolkit.reports.page.charts import EXPORT, Figure, draw_png, draw_svg
-from toolkit.reports.sections.figures_analysis import analysis_figures
-from toolkit.reports.sections.figures_dataset import dataset_figures
-from toolkit.reports.sections.figures_live import live_figures
-from toolkit.reports.sections.figures_models import throughput_figures, validity_figures
-from toolkit.reports.sections.figures_mutation import mutation_figures
-from toolkit.reports.sections.figures_networks import network_figures
-from toolkit.reports.sections.figures_strategies import strategy_figures
+from toolkit.reports.page.charts import Figure
+from toolkit.reports.page.drawing import draw_png, draw_svg
+from toolkit.reports.page.inputs import Section
+from toolkit.reports.sections.analysis import analysis_figures
+from toolkit.reports.sections.dataset import dataset_figures
+from toolkit.reports.sections.live import live_figures
+from toolkit.reports.sections.models import importance_figures
+from toolkit.reports.sections.mutation import mutation_figures
+from toolkit.reports.sections.network import network_figures
+from toolkit.reports.sections.strategies import strategy_figures
+from toolkit.reports.sections.throughput import throughput_figures
+from toolkit.reports.sections.validity import FIGURE_TITLE
+
+OF_MODELS: dict[str, Callable[[Section], list[Figure]]] = {
+    "throughput": throughput_figures,
+    "mutation": mutation_figures,
+    "validity": lambda model: importance_figures(model, FIGURE_TITLE),
+}
 
 
 def report_figures(summary: Mapping[str, Any]) -> dict[str, list[Figure]]:
@@ -24,15 +34,14 @@ def report_figures(summary: Mapping[str, Any]) -> dict[str, list[Figure]]:
         "dataset": dataset_figures(summary["dataset"]) if there else [],
         "analysis": analysis_figures(summary["dataset"]) if there else [],
     }
-    for i, model in enumerate(summary["throughput"]):
-        found[f"throughput-{i}"] = throughput_figures(model, f"throughput-{i}")
-    for i, model in enumerate(summary["mutation"]):
-        found[f"mutation-{i}"] = mutation_figures(model, f"mutation-{i}")
-    for i, model in enumerate(summary["validity"]):
-        found[f"validity-{i}"] = validity_figures(model, f"validity-{i}")
-    for i, simulation in enumerate(summary["simulations"]):
-        found[f"replay-{i}"] = strategy_figures(simulation)
-        found[f"network-{i}"] = network_figures(simulation["network"], simulation["name"])
+    for kind, figures_of in OF_MODELS.items():
+        for i, model in enumerate(summary[kind]):
+            part = f"{kind}-{i}"
+            found[part] = [figure.of(part) for figure in figures_of(model)]
+    for i, replay in enumerate(summary["simulations"]):
+        name = replay["name"]
+        found[f"replay-{i}"] = [figure.of(name) for figure in strategy_figures(replay)]
+        found[f"network-{i}"] = [figure.of(name) for figure in network_figures(replay["network"])]
     found["live"] = live_figures(summary["live"])
     return found
 
@@ -54,10 +63,8 @@ def export_figures(
         for figure in figures:
             for form in wanted:
                 path = target / f"{figure.key}.{form}"
-                if form == "svg":
-                    path.write_text(draw_svg(figure, EXPORT), encoding="utf-8")
-                else:
-                    path.write_bytes(draw_png(figure, EXPORT))
+                content = draw_svg(figure).encode() if form == "svg" else draw_png(figure)
+                path.write_bytes(content)
                 written.append(path)
             step.advance(note=figure.key)
     return written

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from toolkit import show
 from toolkit.reports.caveats import find_caveats
+from toolkit.reports.page.inputs import Section
 
-Section = Mapping[str, Any]
+EFFORT = "median_evaluations_to_1pct"
+Tile = dict[str, str]
 
 
 def headline(
@@ -27,19 +29,18 @@ def headline(
     """
     # The comparison of most strategies says most; a replay of one compares nothing.
     simulations = sorted(simulations, key=lambda one: -len(one["strategies"]))
-    main = simulations[0] if simulations else None
     findings = [
         *(finding for one in simulations for finding in _strategy_findings(one)),
         *(_model_finding(one) for one in throughput),
         *(_mutation_finding(one) for one in mutation),
-        *(_live_findings(live)),
-        *(_dataset_finding(dataset)),
+        *_live_findings(live),
+        *_dataset_findings(dataset),
     ]
     tiles = [
-        *(_strategy_tile(main) if main else []),
-        *(_model_tile(throughput[0]) if throughput else []),
-        *_live_tile(live),
-        *_dataset_tile(dataset),
+        *(_strategy_tile(one) for one in simulations[:1]),
+        *(tile for one in throughput[:1] for tile in _model_tiles(one)),
+        *_live_tiles(live),
+        *_dataset_tiles(dataset),
     ]
     return {
         "title": findings[0] if findings else "Nothing was found yet.",
@@ -49,132 +50,100 @@ def headline(
     }
 
 
-def best_of(simulation: Section) -> list[Section]:
-    """Strategies that share the first rank, the one with the highest mean first."""
-    return [row for row in simulation["strategies"] if row["rank"] == 1]
+def _tile(value: str, what: str, detail: str) -> Tile:
+    return {"value": value, "what": what, "detail": detail}
 
 
-def _effort(row: Section) -> str:
-    """Return the median evaluations with their interval; needs a median."""
-    value = row["median_evaluations_to_1pct"]
-    bounds = row["median_evaluations_to_1pct_interval"]
-    return f"{show.number(value)} {show.interval(bounds)}"
+def _reached(row: Section, unreached: str) -> str:
+    """Median evaluations with their interval; without a median the share that got there."""
+    if row[EFFORT] is None:
+        return unreached.format(f"only {show.percent(row['reached_share'])} of its runs")
+    return f"{show.number(row[EFFORT])} {show.interval(row[f'{EFFORT}_interval'])}"
 
 
-def _unreached(row: Section) -> str:
-    return f"only {show.percent(row['reached_share'])} of its runs"
-
-
-def _reference(simulation: Section) -> str:
+def _goal(simulation: Section) -> str:
     """Say "best recorded", or "optimum" only where every task was enumerated."""
     complete = simulation["enumerated_tasks"] == len(simulation["tasks"])
     return "the optimum" if complete else "the best recorded latency"
 
 
-def _strategy_findings(simulation: Section) -> list[str]:
-    first = best_of(simulation)
-    goal = _reference(simulation)
+def _strategy_findings(simulation: Section) -> Iterator[str]:
+    rows = simulation["strategies"]
+    first = [row for row in rows if row["rank"] == 1]
+    goal = _goal(simulation)
     where = f"Replayed on {show.plural(len(simulation['tasks']), 'task')}"
     if len(first) > 1:
         names = show.listed([row["strategy"] for row in first])
-        efforts = show.listed([f"{row['strategy']} {_effort_or_share(row)}" for row in first])
-        return [
-            f"{where}, {names} share the first place: they cannot be told apart.",
-            f"Their median evaluations to within 1 % of {goal}: {efforts}.",
-        ]
-    row = first[0]
-    if row["median_evaluations_to_1pct"] is None:
-        text = (
-            f"{where}, {row['strategy']} came first, but {_unreached(row)} came within 1 % of "
-            f"{goal}"
-        )
-    else:
-        text = (
-            f"{where}, {row['strategy']} came within 1 % of {goal} after a median of "
-            f"{_effort(row)} evaluations"
-        )
+        efforts = [f"{row['strategy']} {_reached(row, '({} got there)')}" for row in first]
+        yield f"{where}, {names} share the first place: they cannot be told apart."
+        yield f"Their median evaluations to within 1 % of {goal}: {show.listed(efforts)}."
+        return
+    best, effort = first[0], _reached(first[0], "{}")
+    text = (
+        f"came first, but {effort} came within 1 % of {goal}"
+        if best[EFFORT] is None
+        else f"came within 1 % of {goal} after a median of {effort} evaluations"
+    )
     baseline = simulation["baseline"]
-    if baseline is not None and baseline != row["strategy"]:
-        other = next(r for r in simulation["strategies"] if r["strategy"] == baseline)
-        if other["median_evaluations_to_1pct"] is None:
-            text += f"; of {baseline} search, {_unreached(other)} got there"
-        else:
-            text += f"; {baseline} search needed {_effort(other)}"
-    return [text + "."]
+    other = next((row for row in rows if row["strategy"] == baseline), best)
+    if other is not best and other[EFFORT] is None:
+        text += f"; of {baseline} search, {_reached(other, '{}')} got there"
+    elif other is not best:
+        text += f"; {baseline} search needed {_reached(other, '')}"
+    yield f"{where}, {best['strategy']} {text}."
 
 
-def _effort_or_share(row: Section) -> str:
-    if row["median_evaluations_to_1pct"] is None:
-        return f"({_unreached(row)} got there)"
-    return _effort(row)
-
-
-def _strategy_tile(simulation: Section) -> list[dict[str, str]]:
-    row = best_of(simulation)[0]
+def _strategy_tile(simulation: Section) -> Tile:
+    row = simulation["strategies"][0]
+    goal = f"within 1 % of {_goal(simulation)}"
     who = f"{row['strategy']}, {row['runs']:,} runs"
-    if row["median_evaluations_to_1pct"] is None:
-        return [
-            {
-                "value": show.percent(row["reached_share"], 0),
-                "what": f"of the runs came within 1 % of {_reference(simulation)}",
-                "detail": f"{who} {show.interval(row['reached_share_interval'], 'percent')}",
-            }
-        ]
-    return [
-        {
-            "value": show.number(row["median_evaluations_to_1pct"]),
-            "what": f"evaluations to within 1 % of {_reference(simulation)}",
-            "detail": f"{who}, median {show.interval(row['median_evaluations_to_1pct_interval'])}",
-        }
-    ]
+    if row[EFFORT] is None:
+        bounds = show.interval(row["reached_share_interval"], "percent")
+        share = show.percent(row["reached_share"], 0)
+        return _tile(share, f"of the runs came {goal}", f"{who} {bounds}")
+    detail = f"{who}, median {show.interval(row[f'{EFFORT}_interval'])}"
+    return _tile(show.number(row[EFFORT]), f"evaluations to {goal}", detail)
 
 
-def _bounds(figure: Section, form: str) -> str:
-    return show.interval([figure["low"], figure["high"]], form)
+def _with_bounds(figure: Section, form: str = "percent") -> str:
+    write = show.gain if form == "gain" else show.percent
+    return f"{write(figure['value'])} {show.bounds(figure, form)}"
 
 
 def _model_finding(model: Section) -> str:
     top1, top5 = model["metrics"].get("top1"), model["metrics"].get("top5")
     if top1 is None or top5 is None:
         return f"The model in {model['path']} was not judged."
-    tasks = show.plural(model["test_tasks"], "task")
     return (
-        f"On {tasks} that it was not trained on, the throughput model's first pick runs at "
-        f"{show.percent(top1['value'])} {_bounds(top1, 'percent')} of the best recorded speed, "
-        f"the best of its first five at {show.percent(top5['value'])} "
-        f"{_bounds(top5, 'percent')} (means over tasks)."
+        f"On {show.plural(model['test_tasks'], 'task')} that it was not trained on, the throughput "
+        f"model's first pick runs at {_with_bounds(top1)} of the best recorded speed, "
+        f"the best of its first five at {_with_bounds(top5)} (means over tasks)."
     )
+
+
+def _model_tiles(model: Section) -> list[Tile]:
+    top1 = model["metrics"].get("top1")
+    if top1 is None:
+        return []
+    what = "of the best recorded speed with the model's first pick"
+    tasks = show.plural(model["test_tasks"], "left-out task")
+    detail = f"mean over {tasks} {show.bounds(top1, 'percent')}"
+    return [_tile(show.percent(top1["value"]), what, detail)]
 
 
 def _mutation_finding(model: Section) -> str:
     shares = model["levels"][0]["shares"]
     if "model" not in shares or "base_rate" not in shares:
         return f"The mutation model in {model['path']} was not judged."
-    own, base = shares["model"], shares["base_rate"]
     ahead = model["metrics"].get("ahead_of_base_rate")
-    text = (
+    unproven = ahead is not None and ahead["low"] is not None and ahead["low"] <= 0
+    return (
         f"On {show.plural(model['test_tasks'], 'task')} that it was not trained on, the mutation "
-        f"model's directions pick up {show.gain(own['value'])} {_bounds(own, 'gain')} of what an "
-        f"oracle would gain; the direction that is best on average {show.gain(base['value'])} "
-        f"{_bounds(base, 'gain')}"
+        f"model's directions pick up {_with_bounds(shares['model'], 'gain')} of what an "
+        "oracle would gain; the direction that is best on average "
+        f"{_with_bounds(shares['base_rate'], 'gain')}"
+        f"{': by task, the difference is not proven' if unproven else ''}."
     )
-    if ahead is not None and ahead["low"] is not None and ahead["low"] <= 0:
-        return text + ": by task, the difference is not proven."
-    return text + "."
-
-
-def _model_tile(model: Section) -> list[dict[str, str]]:
-    top1 = model["metrics"].get("top1")
-    if top1 is None:
-        return []
-    return [
-        {
-            "value": show.percent(top1["value"]),
-            "what": "of the best recorded speed with the model's first pick",
-            "detail": f"mean over {show.plural(model['test_tasks'], 'left-out task')} "
-            f"{_bounds(top1, 'percent')}",
-        }
-    ]
 
 
 def _live_findings(live: Section) -> list[str]:
@@ -182,75 +151,60 @@ def _live_findings(live: Section) -> list[str]:
     if not verdicts:
         return []
     proven = [v for v in verdicts if v["verdict"] == "better"]
-    text = (
+    gains = "; ".join(f"{v['name']} {show.number(1 / v['ratio'])} times" for v in proven)
+    words = {"not_better": "not better", "undecided": "undecided"}
+    rest = show.listed([f"{live[key]} {word}" for key, word in words.items() if live[key]])
+    return [
         f"On the device, {len(proven)} of {show.plural(len(verdicts), 'validated task')} got a "
         "program that is proven faster than the incumbent"
-    )
-    if proven:
-        gains = [f"{v['name']} {show.number(1 / v['ratio'])} times" for v in proven]
-        text += f" ({'; '.join(gains)})"
-    rest = [
-        f"{live[key]} {word}"
-        for key, word in (("not_better", "not better"), ("undecided", "undecided"))
-        if live[key]
+        f"{f' ({gains})' if gains else ''}{f'; {rest}' if rest else ''}."
     ]
-    return [text + (f"; {show.listed(rest)}." if rest else ".")]
 
 
-def _live_tile(live: Section) -> list[dict[str, str]]:
+def _live_tiles(live: Section) -> list[Tile]:
     if not live["verdicts"]:
         return []
-    rest = f"{live['not_better']} not better, {live['undecided']} undecided"
-    return [
-        {
-            "value": f"{live['better']} of {len(live['verdicts'])}",
-            "what": "validated tasks proven better on the device",
-            "detail": rest,
-        }
-    ]
+    value = f"{live['better']} of {len(live['verdicts'])}"
+    detail = f"{live['not_better']} not better, {live['undecided']} undecided"
+    return [_tile(value, "validated tasks proven better on the device", detail)]
 
 
-def _dataset_finding(dataset: Section) -> list[str]:
+def _dataset_findings(dataset: Section) -> Iterator[str]:
     if dataset["missing"]:
-        return []
-    found = [
+        return
+    counts, knobs = dataset["verdicts"], dataset["knobs"]
+    tasks = show.plural(len(dataset["tasks"]), "task")
+    cost = ""
+    if dataset["failing_s"] and dataset["measuring_s"]:
+        share = show.percent(dataset["failing_s"] / dataset["measuring_s"])
+        cost = f" and took {share} of the time"
+    yield (
         f"The record holds {show.plural(dataset['records'], 'measurement')} of "
-        f"{show.plural(dataset['candidates'], 'candidate')} in "
-        f"{show.plural(len(dataset['tasks']), 'task')}; "
-        f"{show.percent(dataset['failed'] / max(dataset['records'], 1))} of them failed"
-        + (
-            f" and took {show.percent(dataset['failing_s'] / dataset['measuring_s'])} of the time."
-            if dataset["failing_s"] and dataset["measuring_s"]
-            else "."
-        )
-    ]
-    return found + _analysis_findings(dataset) if dataset["verdicts"] else found
-
-
-def _analysis_findings(dataset: Section) -> list[str]:
-    counts = dataset["verdicts"]
-    tasks = len(dataset["tasks"])
+        f"{show.plural(dataset['candidates'], 'candidate')} in {tasks}; "
+        f"{show.percent(dataset['failed'] / max(dataset['records'], 1))} of them failed{cost}."
+    )
+    if not counts:
+        return
     to_gain = sum(task["gain_to_expect"] or 0.0 for task in dataset["tasks"])
-    found = [
-        f"Converged: {counts['converged']:,} of {show.plural(tasks, 'task')}; still improving: "
+    yield (
+        f"Converged: {counts['converged']:,} of {tasks}; still improving: "
         f"{counts['still improving']:,}; too short to tell: {counts['too short']:,}. As many "
         f"evaluations again can be expected to take {show.percent(to_gain)} off the summed best "
         "latency."
-    ]
-    if dataset["knobs"]:
-        top = max(dataset["knobs"], key=lambda row: (row["top_in"], row["effect"]))
-        found.append(
+    )
+    if knobs:
+        top = max(knobs, key=lambda row: (row["top_in"], row["effect"]))
+        yield (
             f"{top['knob']} decides most: it explains {show.percent(top['effect'], 0)} of the "
             f"variance of log latency ({top['workload']}, median of "
             f"{show.plural(top['tasks'], 'task')})."
         )
     if dataset["tuners"]:
-        found.append(_tuner_finding(dataset["tuners"]))
-    return found
+        yield _tuner_finding(dataset["tuners"])
 
 
 def _tuner_finding(tuners: Section) -> str:
-    first = tuners["tuners"][0]
+    first, *others = tuners["tuners"]
     nearest = first["reached"][-1]
     where = f"On {show.plural(tuners['tasks'], 'task')}"
     if nearest["evaluations"] is None:
@@ -258,46 +212,35 @@ def _tuner_finding(tuners: Section) -> str:
             f"{where} no recorded tuner came within 1 % of the best recorded in half of its runs."
         )
     bounds = nearest["evaluations_interval"]
-    text = (
+    near = [
+        other["tuner"]
+        for other in others
+        if _overlap(bounds, other["reached"][-1]["evaluations_interval"])
+    ]
+    tie = f"; by these intervals {show.listed(near)} cannot be told apart from it" if near else ""
+    return (
         f"{where} the recorded runs of {first['tuner']} came within 1 % of the best recorded "
         f"soonest: after a median of {show.number(nearest['evaluations'])} "
-        f"{show.interval(bounds)} evaluations"
+        f"{show.interval(bounds)} evaluations{tie}."
     )
-    near = [
-        tuner["tuner"] for tuner in tuners["tuners"][1:] if _overlap(bounds, tuner["reached"][-1])
-    ]
-    if near:
-        return f"{text}; by these intervals {show.listed(near)} cannot be told apart from it."
-    return f"{text}."
 
 
-def _overlap(bounds: Sequence[float | None] | None, other: Section) -> bool:
+def _overlap(bounds: Sequence[float | None] | None, theirs: Sequence[float | None] | None) -> bool:
     """Whether another's interval begins before this one ends; unknown ones and open ends do."""
-    theirs = other["evaluations_interval"]
     if bounds is None or theirs is None:
         return True
     return theirs[0] is not None and (bounds[1] is None or theirs[0] <= bounds[1])
 
 
-def _dataset_tile(dataset: Section) -> list[dict[str, str]]:
+def _dataset_tiles(dataset: Section) -> Iterator[Tile]:
     if dataset["missing"]:
-        return []
-    tiles = [
-        {
-            "value": f"{dataset['records']:,}",
-            "what": "recorded measurements",
-            "detail": f"{show.plural(len(dataset['tasks']), 'task')}, "
-            f"{dataset['enumerated_tasks']:,} of them enumerated",
-        }
-    ]
-    if dataset["verdicts"]:
-        counts = dataset["verdicts"]
-        tiles.append(
-            {
-                "value": f"{counts['converged']:,} of {len(dataset['tasks']):,}",
-                "what": "tasks converged",
-                "detail": f"{counts['still improving']:,} still improving, "
-                f"{counts['too short']:,} too short to tell",
-            }
+        return
+    tasks, counts = len(dataset["tasks"]), dataset["verdicts"]
+    detail = f"{show.plural(tasks, 'task')}, {dataset['enumerated_tasks']:,} of them enumerated"
+    yield _tile(f"{dataset['records']:,}", "recorded measurements", detail)
+    if counts:
+        detail = (
+            f"{counts['still improving']:,} still improving, {counts['too short']:,} too short "
+            "to tell"
         )
-    return tiles
+        yield _tile(f"{counts['converged']:,} of {tasks:,}", "tasks converged", detail)

@@ -7,19 +7,22 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from toolkit import show
 from toolkit.atomic import sweep, write_atomically
 from toolkit.progress import SILENT, Progress
 from toolkit.reports.figures import report_figures
-from toolkit.reports.page.charts import NARROW, WIDE, inline_svg, task_label
-from toolkit.reports.page.sparkline import sparkline
-from toolkit.reports.page.theme import FONT, ROLES, SERIES, css_variables
-from toolkit.reports.sections.figures_strategies import strategy_styles
-from toolkit.reports.sections.model import METRICS
+from toolkit.reports.page.charts import NARROW, WIDE, task_label
+from toolkit.reports.page.drawing import inline_svg, sparkline
+from toolkit.reports.page.theme import FONT, css_variables
+from toolkit.reports.sections.strategies import TURNED, strategy_styles
+from toolkit.reports.sections.throughput import METRICS
 from toolkit.reports.sections.validity import METRICS as VALIDITY_METRICS
+
+TEMPLATES = ("page", "sections")
+"""Folders of templates: each stands beside the rows and figures that it shows."""
 
 TASKS_LISTED = 200
 SHORT_NAME = 46
@@ -46,13 +49,9 @@ def render_html(summary: Mapping[str, Any], *, progress: Progress = SILENT) -> s
             metric_meanings=METRICS,
             validity_meanings=VALIDITY_METRICS,
             tasks_listed=TASKS_LISTED,
-            css=Markup(_text("report.css")),
-            script=Markup(_text("report.js")),
             light_variables=Markup(css_variables(dark=False)),
             dark_variables=Markup(css_variables(dark=True)),
             font=Markup(FONT),
-            roles=list(ROLES),
-            series=SERIES,
         )
     )
     return page
@@ -68,38 +67,29 @@ def write_html(summary: Mapping[str, Any], out: Path | str, *, progress: Progres
     return target
 
 
-def _text(name: str) -> str:
-    loader = _environment().loader
-    assert loader is not None
-    return loader.get_source(_environment(), name)[0]
-
-
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("toolkit.reports"),
+        loader=ChoiceLoader([PackageLoader("toolkit.reports", room) for room in TEMPLATES]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters.update(
+        counted="{:,}".format,
         number=show.number,
         seconds=show.seconds,
         percent=show.percent,
         gain=show.gain,
         ratio=show.ratio,
         interval=show.interval,
-        bounds=_bounds,
+        bounds=show.bounds,
         or_empty=lambda value: "" if value is None else value,
         short_task=lambda name: task_label(name, SHORT_NAME),
         sparkline=lambda logs: Markup(sparkline(logs)),
     )
     environment.globals.update(heat=_heat, pair=_pair, plural=show.plural)
     return environment
-
-
-def _bounds(figure: Mapping[str, Any], form: str = "number") -> str:
-    return show.interval([figure["low"], figure["high"]], form)
 
 
 def _heat(value: float | None, row: list[float | None]) -> float:
@@ -117,11 +107,10 @@ def _pair(pairs: list[dict[str, Any]], first: str, second: str) -> dict[str, Any
             return pair
         if (pair["first"], pair["second"]) == (second, first):
             low, high = pair["difference_interval"]
-            turned = {"better": "worse", "worse": "better"}
             return {
                 **pair,
                 "difference": -pair["difference"],
                 "difference_interval": [None if end is None else -end for end in (high, low)],
-                "verdict": turned.get(pair["verdict"], pair["verdict"]),
+                "verdict": TURNED.get(pair["verdict"], pair["verdict"]),
             }
     return None

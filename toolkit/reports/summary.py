@@ -5,29 +5,32 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from toolkit import __version__
+from toolkit.errors import ModelError
 from toolkit.reports.headline import headline
-from toolkit.reports.page.inputs import ReportInputs
+from toolkit.reports.page.inputs import ReportInputs, Section
 from toolkit.reports.sections.dataset import dataset_section
 from toolkit.reports.sections.live import live_section
-from toolkit.reports.sections.model import model_sections
-from toolkit.reports.sections.simulation import simulation_sections
+from toolkit.reports.sections.mutation import mutation_section
+from toolkit.reports.sections.strategies import simulation_sections
+from toolkit.reports.sections.throughput import throughput_section
+from toolkit.reports.sections.validity import validity_section
 from toolkit.schema import SCHEMA_VERSION
+from toolkit.training.trained.store import read_manifest
 
 SUMMARY_VERSION = 1
 LIBRARIES = (
-    "apache-tvm",
-    "apache-tvm-ffi",
-    "lightgbm",
-    "xgboost",
-    "scikit-learn",
-    "polars",
-    "pyarrow",
-    "numpy",
-    "scipy",
+    *("apache-tvm", "apache-tvm-ffi", "lightgbm", "xgboost", "scikit-learn"),
+    *("polars", "pyarrow", "numpy", "scipy"),
 )
+MODELS = {
+    "throughput": throughput_section,
+    "mutation": mutation_section,
+    "validity": validity_section,
+}
 
 
 def report_summary(
@@ -54,76 +57,72 @@ def report_summary(
         When a folder cannot be read.
     """
     dataset = dataset_section(inputs.dataset)
-    models = model_sections(inputs.models)
+    models = _models(inputs.models)
     simulations = simulation_sections(inputs.simulations)
     live = live_section(inputs.validation)
+    commands = {
+        "dataset": dataset["missing"],
+        "throughput": None if models["throughput"] else "toolkit train throughput",
+        "mutation": None if models["mutation"] else "toolkit train mutation",
+        "simulations": None if simulations else "toolkit simulate",
+        "live": live["missing"],
+    }
     return {
         "summary_version": SUMMARY_VERSION,
         "title": title,
         "generated": generated,
         "headline": headline(dataset, models["throughput"], models["mutation"], simulations, live),
         "dataset": dataset,
-        "throughput": models["throughput"],
-        "mutation": models["mutation"],
-        "validity": models["validity"],
+        **models,
         "simulations": simulations,
         "live": live,
-        "missing": _missing(dataset, models, simulations, live),
-        "provenance": _provenance(dataset, models, simulations, live),
+        "missing": {name: command for name, command in commands.items() if command},
+        "provenance": {
+            "toolkit": __version__,
+            "schema_version": SCHEMA_VERSION,
+            "python": platform.python_version(),
+            "libraries": {name: known for name in LIBRARIES if (known := _version(name))},
+            "parts": _parts(dataset, models, simulations, live),
+        },
     }
 
 
-def _missing(
-    dataset: Mapping[str, Any],
-    models: Mapping[str, Sequence[Any]],
-    simulations: Sequence[Any],
-    live: Mapping[str, Any],
-) -> dict[str, str]:
-    """Return sections that have nothing to show, and the command that would change it."""
-    wanted = {
-        "dataset": (dataset["missing"] is None, "toolkit ingest LOGS"),
-        "throughput": (bool(models["throughput"]), "toolkit train throughput"),
-        "mutation": (bool(models["mutation"]), "toolkit train mutation"),
-        "simulations": (bool(simulations), "toolkit simulate"),
-        "live": (live["missing"] is None, "toolkit validate"),
-    }
-    return {name: command for name, (present, command) in wanted.items() if not present}
-
-
-def _provenance(
-    dataset: Mapping[str, Any],
-    models: Mapping[str, Sequence[Mapping[str, Any]]],
-    simulations: Sequence[Mapping[str, Any]],
-    live: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Versions, hashes and seeds of everything that entered."""
-    parts = []
-    if dataset["missing"] is None:
-        parts.append(_part("dataset", dataset["path"], dataset["fingerprint"]))
-    for kind, found in models.items():
-        for model in found:
-            parts.append(
-                _part(f"{kind} model", model["path"], model["dataset_fingerprint"], model["seed"])
+def _models(folders: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
+    """Summarise models, sorted by kind."""
+    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in MODELS}
+    for folder in folders:
+        manifest = read_manifest(folder)
+        kind = manifest["kind"]
+        if kind not in MODELS:
+            raise ModelError(
+                f"is a model of kind {kind!r}",
+                where=folder,
+                cure=f"a report shows: {', '.join(MODELS)}",
             )
+        found[kind].append(MODELS[kind](folder, manifest))
+    return found
+
+
+def _parts(
+    dataset: Section,
+    models: Mapping[str, Sequence[Section]],
+    simulations: Sequence[Section],
+    live: Section,
+) -> list[dict[str, Any]]:
+    """Paths, hashes and seeds of everything that entered."""
+    parts: list[tuple[Any, ...]] = []
+    if dataset["missing"] is None:
+        parts.append(("dataset", dataset["path"], dataset["fingerprint"], None))
+    for kind, found in models.items():
+        for one in found:
+            parts.append((f"{kind} model", one["path"], one["dataset_fingerprint"], one["seed"]))
     for one in simulations:
         seeds = f"0 to {one['seeds'] - 1}"
-        parts.append(_part(f"replay {one['name']}", one["path"], one["dataset_fingerprint"], seeds))
+        parts.append((f"replay {one['name']}", one["path"], one["dataset_fingerprint"], seeds))
     if live["missing"] is None:
         seed = live["settings"].get("seed")
-        parts.append(_part("live verdicts", live["path"], live["dataset_fingerprint"], seed))
-    return {
-        "toolkit": __version__,
-        "schema_version": SCHEMA_VERSION,
-        "python": platform.python_version(),
-        "libraries": {name: known for name in LIBRARIES if (known := _version(name))},
-        "parts": parts,
-    }
-
-
-def _part(
-    what: str, path: str, dataset_fingerprint: str | None, seed: int | str | None = None
-) -> dict[str, Any]:
-    return {"what": what, "path": path, "dataset": dataset_fingerprint, "seed": seed}
+        parts.append(("live verdicts", live["path"], live["dataset_fingerprint"], seed))
+    return [dict(zip(("what", "path", "dataset", "seed"), part, strict=True)) for part in parts]
 
 
 def _version(name: str) -> str | None:

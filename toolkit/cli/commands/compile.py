@@ -2,58 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
-import typer
-from rich.table import Table
+from typer import Argument, Option
 
-from toolkit.cli.commands.live import Target
+from toolkit.cli import common
 from toolkit.cli.commands.tune import Layout, Shapes, parse_layout, parse_shapes
-from toolkit.cli.common import BarProgress, Json, Seed, command, out, print_json, print_warnings
-from toolkit.show import interval, plural, ratio, seconds
+from toolkit.cli.tables import print_table, print_warnings, say
+from toolkit.show import interval, percent, plural, ratio, seconds
 from toolkit.workspace import Workspace
-
-if TYPE_CHECKING:
-    from toolkit.networks.compile import CompileResult
 
 KERNELS = 8
 """So many of the slowest kernels are printed; all are in ``--json`` and in ``network.json``."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command(name="compile")(compile_)
-
-
-@command
-def compile_(
+def compile_network(
     network: Annotated[
-        str, typer.Argument(help="An .onnx or .pt2 file, or a Python file with a Relax module.")
+        str, Argument(help="An .onnx or .pt2 file, or a Python file with a Relax module.")
     ],
     database: Annotated[
         Path | None,
-        typer.Option(help="Folder that 'toolkit tune' wrote (default: tuning/tuned)."),
+        Option(help="Folder that 'toolkit tune' wrote (default: tuning/tuned)."),
     ] = None,
-    target: Target = None,
+    target: common.Target = None,
     shape: Shapes = None,
     layout: Layout = "auto",
     against: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             help="Compare with: onnxruntime, openvino, or a folder of another compiled network; "
             "repeatable (default: the runtimes that are installed)."
         ),
     ] = None,
     budget: Annotated[
         float,
-        typer.Option("--seconds", min=0.0, help="For the comparison; 0: outputs are checked only."),
+        Option("--seconds", min=0.0, help="For the comparison; 0: outputs are checked only."),
     ] = 60.0,
-    seed: Seed = 0,
+    seed: common.Seed = 0,
     folder: Annotated[
-        Path | None, typer.Option("--out", help="Folder (default: tuning/compiled/NETWORK).")
+        Path | None, Option("--out", help="Folder (default: tuning/compiled/NETWORK).")
     ] = None,
-    json: Json = False,
+    json: common.Json = False,
 ) -> None:
     """Compile a network with a tuned database: a library, checked and timed, and run.py beside it.
 
@@ -63,17 +55,17 @@ def compile_(
     Example: toolkit compile model.onnx --database tuning/tuned
     """
     from toolkit.live.measure import machine as here
-    from toolkit.networks.compile import compile_network, tuned_target
+    from toolkit.networks import compile as networks
     from toolkit.networks.tasks import network_of
 
     workspace = Workspace()
     source = database or workspace.tuned
     chosen = here.parse_target(
-        target or tuned_target(source) or here.default_target(here.physical_cores())
+        target or networks.tuned_target(source) or here.default_target(here.physical_cores())
     )
     shapes = parse_shapes(shape)
     graph = network_of(network, chosen, shapes=shapes, layout=parse_layout(layout))
-    result = compile_network(
+    result = networks.compile_network(
         graph,
         folder or workspace.compiled(graph.name),
         database=source,
@@ -83,38 +75,39 @@ def compile_(
         against=against,
         seconds=budget,
         seed=seed,
-        progress=BarProgress(),
+        progress=common.BarProgress(),
     )
-    if json:
-        print_json(result.to_json())
-        return
-    print_warnings(result.warnings)
-    _print(result)
+    common.answer(result, json, _show)
 
 
-def _print(result: CompileResult) -> None:
-    out.print(
-        f"{result.network}: {result.tuned} of {plural(result.functions, 'function')} use a tuned "
-        f"record; layout {result.layout}; outputs agree with {result.checked_against or 'nothing'}",
-        highlight=False,
+def _show(result: Mapping[str, Any]) -> None:
+    print_warnings(result["warnings"])
+    say(
+        f"{result['network']}: {result['tuned']} of {plural(result['functions'], 'function')} use "
+        f"a tuned record; layout {result['layout']}; outputs agree with "
+        f"{result['checked_against'] or 'nothing'}"
     )
-    if result.latency_s is not None:
-        table = Table("network", "latency", "this one's over it", "95 %", "this one is")
-        table.add_row("this one", seconds(result.latency_s), "1", "", "")
-        for row in result.against:
-            table.add_row(
-                row["against"],
-                seconds(row["latency_s"]),
-                ratio(row["ratio"]),
-                interval(row["interval"], "ratio"),
-                row["verdict"],
-            )
-        out.print(table)
-    if result.kernels:
-        whole = sum(row["seconds"] for row in result.kernels)
-        table = Table("kernel", "calls", "time a run", "share")
-        for row in result.kernels[:KERNELS]:
-            share = f"{row['seconds'] / whole:.1%}"
-            table.add_row(row["kernel"], f"{row['calls']:g}", seconds(row["seconds"]), share)
-        out.print(table)
-    out.print(f"run it: python {result.out}/run.py", highlight=False)
+    if result["latency_s"] is not None:
+        own = {"against": "this one", "latency_s": result["latency_s"], "ratio": 1.0}
+        print_table(
+            {
+                "network": itemgetter("against"),
+                ">latency": lambda row: seconds(row["latency_s"]),
+                ">this one's over it": lambda row: ratio(row["ratio"]),
+                "95 %": lambda row: interval(row.get("interval"), "ratio"),
+                "this one is": lambda row: row.get("verdict", ""),
+            },
+            [own, *result["against"]],
+        )
+    if result["kernels"]:
+        whole = sum(row["seconds"] for row in result["kernels"])
+        print_table(
+            {
+                "kernel": itemgetter("kernel"),
+                ">calls": lambda row: f"{row['calls']:g}",
+                ">time a run": lambda row: seconds(row["seconds"]),
+                ">share": lambda row: percent(row["seconds"] / whole),
+            },
+            result["kernels"][:KERNELS],
+        )
+    say(f"run it: python {result['out']}/run.py")

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-from rich.table import Table
+from typer import Option
 
-from toolkit.cli.common import BarProgress, Json, Seed, command, err, out, print_json
-
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command()(demo)
+from toolkit.cli.commands.simulate import efforts
+from toolkit.cli.common import BarProgress, Json, Seed, answer
+from toolkit.cli.tables import bracketed, microseconds, note, out, print_table, say
 
 
-@command
 def demo(
-    folder: Annotated[Path, typer.Option("--out", help="Workspace that is made for it.")] = Path(
+    folder: Annotated[Path, Option("--out", help="Workspace that is made for it.")] = Path(
         "toolkit-demo"
     ),
     live: Annotated[
-        bool, typer.Option(help="Measure on this machine as well (about two minutes).")
+        bool, Option(help="Measure on this machine as well (about two minutes).")
     ] = True,
     seed: Seed = 0,
     json: Json = False,
@@ -33,53 +29,38 @@ def demo(
     """
     from toolkit.demo import run_demo
 
-    result = run_demo(folder, live=live, seed=seed, progress=BarProgress())
-    if json:
-        print_json(result)
-        return
-    _print(result)
+    answer(run_demo(folder, live=live, seed=seed, progress=BarProgress()), json, _show)
 
 
-def _print(result: dict[str, Any]) -> None:
-    from toolkit.cli.commands.simulate import interval_text
-
-    table = Table(
+def _show(result: Mapping[str, Any]) -> None:
+    ranking = sorted(result["ranking"], key=lambda one: one["rank"])
+    print_table(
+        efforts(),
+        [{**result["strategies"][one["strategy"]], "strategy": one["strategy"]} for one in ranking],
         title=f"{result['records']:,} records of {result['tasks']} tasks; to within 1 % of the "
         "best recorded, on tasks that no model saw",
         caption="median [95 % interval]",
     )
-    table.add_column("strategy")
-    for name in ("evaluations", "seconds", "reached"):
-        table.add_column(name, justify="right")
-    for row in sorted(result["ranking"], key=lambda one: one["rank"]):
-        figures = result["strategies"][row["strategy"]]
-        table.add_row(
-            row["strategy"],
-            interval_text(figures, "median_evaluations_to_1pct"),
-            interval_text(figures, "median_seconds_to_1pct"),
-            f"{figures['reached_share']:.0%}",
-        )
-    out.print(table)
     for verdict in result["verdicts"]:
-        out.print(verdict_line(verdict), highlight=False)
+        say(_told(verdict))
     if result["live_error"]:
-        err.print(f"live phase left out: {result['live_error']}", highlight=False)
+        note(f"live phase left out: {result['live_error']}")
     out.print(f"report: {result['report']} ({result['seconds']['all']:.0f} s in all)")
-    out.print("next, on your own logs:", highlight=False)
+    say("next, on your own logs:")
     for line in result["next"]:
-        out.print(f"  {line}", highlight=False)
+        say(f"  {line}")
 
 
-def verdict_line(verdict: dict[str, Any]) -> str:
+def _told(verdict: Mapping[str, Any]) -> str:
     """One live verdict as a sentence."""
-    before = f"{verdict['incumbent']} {verdict['incumbent_latency_s'] * 1e6:.1f} us"
-    text = f"live, {verdict['name']}: {verdict['verdict']} than {before}"
-    if verdict["verdict"] == "undecided":
-        text = f"live, {verdict['name']}: undecided against {before}"
+    word = verdict["verdict"]
+    text = (
+        f"live, {verdict['name']}: {word} {'against' if word == 'undecided' else 'than'} "
+        f"{verdict['incumbent']} {microseconds(verdict['incumbent_latency_s'])}"
+    )
     if verdict["ratio"] is None:
         return text
     if verdict["interval"] is None:
         return f"{text}; too few blocks"
-    text += f"; {verdict['winner_latency_s'] * 1e6:.1f} us, ratio {verdict['ratio']:.3f}"
-    low, high = verdict["interval"]
-    return f"{text} [{low:.3f}, {high:.3f}]"
+    ratio = bracketed(verdict["ratio"], verdict["interval"])
+    return f"{text}; {microseconds(verdict['winner_latency_s'])}, ratio {ratio}"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Annotated, Any
 
-import typer
+from typer import Option
 
 from toolkit import show
-from toolkit.cli.common import DatasetDir, Json, command, out, print_json
+from toolkit.cli.common import DatasetDir, Json, answer
+from toolkit.cli.tables import Columns, counted, out, print_table, say
 from toolkit.workspace import Workspace
 
 WIDE, MIDDLE = 145, 118
@@ -16,16 +18,12 @@ WIDE, MIDDLE = 145, 118
 KNOBS_SHOWN = 3
 SKETCHES_SHOWN = 5
 
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command("describe")(describe)
+Row = Mapping[str, Any]
 
 
-@command
 def describe(
     dataset: DatasetDir = None,
-    tasks: Annotated[int, typer.Option(min=0, help="Tasks to list; 0 lists all.")] = 20,
+    tasks: Annotated[int, Option(min=0, help="Tasks to list; 0 lists all.")] = 20,
     json: Json = False,
 ) -> None:
     """Say what the dataset holds, and answer what people ask of a log first.
@@ -42,12 +40,13 @@ def describe(
 
     data = open_dataset(dataset or Workspace().dataset)
     summary = {**run(data), "cores": core_counts(data.tasks().values())}
-    if json:
-        print_json(summary)
-        return
+    answer(summary, json, lambda found: _show(found, tasks))
+
+
+def _show(summary: Row, tasks: int) -> None:
     _show_counts(summary)
     if not summary["tasks"]:
-        out.print("next: toolkit ingest LOGS", style="bold")
+        say("next: toolkit ingest LOGS", "bold")
         return
     _show_tasks(summary, tasks)
     _show_verdicts(summary)
@@ -57,128 +56,94 @@ def describe(
     if summary["tuners"] is not None:
         _show_tuners(summary["tuners"])
     if summary["failed"] < summary["records"]:
-        out.print("next: toolkit train throughput", style="bold")
+        say("next: toolkit train throughput", "bold")
 
 
-def _show_table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], elastic: int | None = None
-) -> None:
-    """Print a table without lines; the elastic column is cut to what the terminal leaves it.
-
-    Columns whose name begins with ``<`` are words, the others numbers; the first is always words.
-    """
-    from rich.table import Table
-    from rich.text import Text
-
+def _table(columns: Columns, rows: Iterable[Any], title: str = "", elastic: int = 0) -> None:
+    """Print a table without lines that does not wrap."""
     if title:
-        _print(f"\n{title}", "bold")
-    table = Table(box=None, pad_edge=False)
-    for n, name in enumerate(columns):
-        words = n == 0 or name.startswith("<")
-        table.add_column(name.lstrip("<"), no_wrap=True, justify="left" if words else "right")
-    if elastic is not None:
-        widths = [max(map(len, cells)) for cells in zip(columns, *rows, strict=True)]
-        room = out.width - sum(widths) + widths[elastic] - 2 * (len(widths) - 1)
-        rows = [
-            [show.cut(cell, max(room, 8)) if n == elastic else cell for n, cell in enumerate(row)]
-            for row in rows
-        ]
-    for row in rows:
-        # Names come from logs: nothing in them is markup.
-        table.add_row(*map(Text, row))
-    out.print(table)
+        say(f"\n{title}", "bold")
+    print_table(columns, rows, elastic=elastic, box=None, pad_edge=False)
 
 
-def _print(text: str, style: str | None = None) -> None:
-    out.print(text, highlight=False, markup=False, style=style)
-
-
-def _show_counts(summary: dict[str, Any]) -> None:
+def _show_counts(summary: Row) -> None:
     from toolkit.training.table.cores import told_cores
 
-    _print(
+    say(
         f"{summary['records']:,} records of {summary['candidates']:,} candidates, "
         f"{show.plural(len(summary['tasks']), 'task')}, "
         f"{show.plural(len(summary['sources']), 'file')}; "
         f"{summary['failed']:,} records failed, {summary['duplicates']:,} exact duplicates, "
         f"{summary['rejected']:,} lines rejected"
     )
-    machines = [
-        (entry["machine"] or "unknown", entry["target_kind"], f"{entry['tasks']:,}",
-         f"{entry['records']:,}")
-        for entry in summary["machines"]
-    ]  # fmt: skip
-    _show_table("", ("machine", "<target", "tasks", "records"), machines)
+    _table(
+        {
+            "machine": lambda row: row["machine"] or "unknown",
+            "target": itemgetter("target_kind"),
+            ">tasks": counted("tasks"),
+            ">records": counted("records"),
+        },
+        summary["machines"],
+    )
     for line in told_cores(summary["cores"]):
-        _print(line)
+        say(line)
 
 
-def _show_tasks(summary: dict[str, Any], limit: int) -> None:
+def _show_tasks(summary: Row, limit: int) -> None:
     ordered = sorted(summary["tasks"], key=lambda task: -(task["latency_share"] or 0.0))
     listed = ordered[: limit or None]
-    columns: dict[str, Callable[[dict[str, Any]], str]] = {
+    columns: Columns = {
         "task": lambda task: task["task_id"][:8],
-        "<workload": _name,
-        "records": lambda task: f"{task['records']:,}",
-        "failed": lambda task: show.percent(task["failed"] / task["records"], 0),
-        "best": lambda task: show.seconds(task["best_s"], "none"),
-        "latency": lambda task: show.percent(task["latency_share"], 0),
-        "time": lambda task: show.percent(task["time_share"], 0),
-        "settled at": _settled,
-        "to expect": lambda task: show.percent(task["convergence"]["expected_gain"]),
-        "<verdict": lambda task: (
+        # Names given by 'toolkit collect' hold all numbers already.
+        "workload": lambda task: task["workload" if ":" in task["workload"] else "name"],
+        ">records": counted("records"),
+        ">failed": lambda task: show.percent(task["failed"] / task["records"], 0),
+        ">best": lambda task: show.seconds(task["best_s"], "none"),
+        ">latency": lambda task: show.percent(task["latency_share"], 0),
+        ">time": lambda task: show.percent(task["time_share"], 0),
+        ">settled at": lambda task: _settled(task["convergence"]),
+        ">to expect": lambda task: show.percent(task["convergence"]["expected_gain"]),
+        "verdict": lambda task: (
             "enumerated" if task["enumerated"] else task["convergence"]["verdict"]
         ),
-        "<decides most": _decides,
+        "decides most": lambda task: _decides(task["knobs"]),
     }
-    if out.width < WIDE:
-        del columns["<decides most"]
-    if out.width < MIDDLE:
-        for name in ("failed", "time", "settled at"):
-            del columns[name]
-    _show_table(
+    left_out = [
+        *(("decides most",) if out.width < WIDE else ()),
+        *((">failed", ">time", ">settled at") if out.width < MIDDLE else ()),
+    ]
+    _table(
+        {head: write for head, write in columns.items() if head not in left_out},
+        listed,
         "Tasks, largest share of the summed best latency first",
-        list(columns),
-        [[write(task) for write in columns.values()] for task in listed],
         elastic=1,
     )
     if any(task["enumerated"] for task in listed):
-        _print("enumerated: converged, since the whole space was measured")
-    rest = len(ordered) - len(listed)
-    if rest > 0:
-        _print(f"and {show.plural(rest, 'more task')} (--tasks 0 lists all)")
+        say("enumerated: converged, since the whole space was measured")
+    if rest := len(ordered) - len(listed):
+        say(f"and {show.plural(rest, 'more task')} (--tasks 0 lists all)")
 
 
-def _name(task: dict[str, Any]) -> str:
-    # Names given by 'toolkit collect' hold all numbers already.
-    return str(task["workload"] if ":" in task["workload"] else task["name"])
-
-
-def _settled(task: dict[str, Any]) -> str:
-    state = task["convergence"]
+def _settled(state: Row) -> str:
     settled = state["settled_at"]
     return "–" if settled is None else f"{settled:,}/{state['evaluations']:,}"
 
 
-def _decides(task: dict[str, Any]) -> str:
-    if not task["knobs"]:
-        return "–"
-    return f"{task['knobs'][0]['knob']} {show.percent(task['knobs'][0]['effect'], 0)}"
+def _decides(knobs: Sequence[Row]) -> str:
+    return f"{knobs[0]['knob']} {show.percent(knobs[0]['effect'], 0)}" if knobs else "–"
 
 
-def _show_verdicts(summary: dict[str, Any]) -> None:
-    counts = summary["verdicts"]
-    _print(
-        "\n"
-        + show.listed([f"{count:,} {word}" for word, count in counts.items()])
-        + ". Converged: the second half of the leading run gained less than 1 % (or everything "
-        "was measured)."
+def _show_verdicts(summary: Row) -> None:
+    counts = [f"{count:,} {word}" for word, count in summary["verdicts"].items()]
+    say(
+        f"\n{show.listed(counts)}. Converged: the second half of the leading run gained less than "
+        "1 % (or everything was measured)."
     )
     test = summary["backtest"]
     if not test["runs"]:
-        _print("No run is long enough to tell how right that is.")
+        say("No run is long enough to tell how right that is.")
         return
-    _print(
+    say(
         f"Cut at half, {show.plural(test['runs'], 'run')} would have been called converged "
         f"{show.plural(test['called_converged'], 'time')}, and {test['gained_after']:,} of these "
         f"gained 1 % or more after all; of {test['called_improving']:,} called still improving "
@@ -187,100 +152,90 @@ def _show_verdicts(summary: dict[str, Any]) -> None:
     )
 
 
-def _show_failures(summary: dict[str, Any]) -> None:
+def _show_failures(summary: Row) -> None:
+    known = summary["timed_share"]
     if summary["measuring_s"] is None:
-        _print("\nTime: the log says of no record how long it took.")
+        say("\nTime: the log says of no record how long it took.")
     else:
-        known = summary["timed_share"]
-        _print(
-            f"\nTime: {show.seconds(summary['measuring_s'])} of measuring are known"
-            + ("." if known == 1 else f", of {show.percent(known)} of the records.")
-        )
+        of = "" if known == 1 else f", of {show.percent(known)} of the records"
+        say(f"\nTime: {show.seconds(summary['measuring_s'])} of measuring are known{of}.")
     if not summary["failures"]:
-        _print("No record failed.")
+        say("No record failed.")
         return
-    rows = [
-        (
-            entry["state"].replace("_", " "),
-            f"{entry['records']:,}",
-            show.percent(entry["share"]),
-            show.seconds(entry["seconds"], "unknown"),
-            show.percent(entry["seconds_share"], absent="unknown"),
-        )
-        for entry in summary["failures"]
-    ]
-    _show_table("", ("failed by", "records", "share", "time", "share of time"), rows)
+    _table(
+        {
+            "failed by": lambda row: row["state"].replace("_", " "),
+            ">records": counted("records"),
+            ">share": lambda row: show.percent(row["share"]),
+            ">time": lambda row: show.seconds(row["seconds"], "unknown"),
+            ">share of time": lambda row: show.percent(row["seconds_share"], absent="unknown"),
+        },
+        summary["failures"],
+    )
 
 
-def _show_noise(noise: dict[str, Any]) -> None:
-    kinds = {"within": "within a record", "between": "between records of a candidate"}
-    rows = [
-        (
-            name,
-            f"{noise[key]['groups']:,}",
-            show.percent(noise[key]["median"], 2, "unknown"),
-            show.percent(noise[key]["p90"], 2, "unknown"),
-        )
-        for key, name in kinds.items()
-    ]
-    _show_table("", ("relative spread of repeats", "groups", "median", "90 % are below"), rows)
+def _show_noise(noise: Row) -> None:
+    kinds = {"within a record": "within", "between records of a candidate": "between"}
+    _table(
+        {
+            "relative spread of repeats": lambda row: row[0],
+            ">groups": lambda row: f"{row[1]['groups']:,}",
+            ">median": lambda row: show.percent(row[1]["median"], 2, "unknown"),
+            ">90 % are below": lambda row: show.percent(row[1]["p90"], 2, "unknown"),
+        },
+        [(name, noise[key]) for name, key in kinds.items()],
+    )
 
 
-def _show_knobs(knobs: list[dict[str, Any]]) -> None:
+def _show_knobs(knobs: Sequence[Row]) -> None:
     if not knobs:
-        _print("\nDecisions: no sketch has candidates enough to tell which one matters.")
+        say("\nDecisions: no sketch has candidates enough to tell which one matters.")
         return
-    sketches: dict[str, list[dict[str, Any]]] = {}
+    sketches: dict[str, list[Row]] = {}
     for row in knobs:
         sketches.setdefault(row["sketch_id"], []).append(row)
-    rows = [
-        (
-            sketch_id[:8],
-            row["workload"],
-            row["knob"],
-            f"{row['tasks']:,}",
-            f"{row['top_in']:,}",
-            show.percent(row["effect"], 0),
-            show.percent(row["gain"], 0),
-        )
-        for sketch_id, own in list(sketches.items())[:SKETCHES_SHOWN]
-        for row in own[:KNOBS_SHOWN]
-    ]
-    _show_table(
+    _table(
+        {
+            "sketch": lambda row: row["sketch_id"][:8],
+            "workload": itemgetter("workload"),
+            "decision": itemgetter("knob"),
+            ">tasks": counted("tasks"),
+            ">top in": counted("top_in"),
+            ">explains": lambda row: show.percent(row["effect"], 0),
+            ">best over median": lambda row: show.percent(row["gain"], 0),
+        },
+        [row for own in list(sketches.values())[:SKETCHES_SHOWN] for row in own[:KNOBS_SHOWN]],
         "Which decision matters: share of the variance of log latency, medians over tasks",
-        ("sketch", "<workload", "<decision", "tasks", "top in", "explains", "best over median"),
-        rows,
         elastic=1,
     )
-    rest = len(sketches) - SKETCHES_SHOWN
-    if rest > 0:
-        _print(f"and {show.plural(rest, 'more sketch', 'more sketches')} (--json lists all)")
+    if (rest := len(sketches) - SKETCHES_SHOWN) > 0:
+        say(f"and {show.plural(rest, 'more sketch', 'more sketches')} (--json lists all)")
 
 
-def _show_tuners(tuners: dict[str, Any]) -> None:
+def _show_tuners(tuners: Row) -> None:
     tasks = show.plural(tuners["tasks"], "task")
     which = "that all of them ran" if tuners["common"] else "that two of them ran"
-    title = f"Tuners (told apart by: {tuners['by']}) on {tasks} {which}, medians over tasks"
     percents = [reached["percent"] for reached in tuners["tuners"][0]["reached"]]
-    columns = [f"to {percent} %" for percent in percents]
-    rows = []
-    for tuner in tuners["tuners"]:
-        nearest = tuner["reached"][-1]
-        ends = "–" if tuner["final_ratio"] is None else f"{show.ratio(tuner['final_ratio'])} ×"
-        rows.append(
-            (
-                tuner["tuner"],
-                f"{tuner['runs']:,}",
-                show.number(tuner["evaluations"]),
-                *(show.number(reached["evaluations"], "not") for reached in tuner["reached"]),
-                show.percent(nearest["reached_share"], 0),
-                show.seconds(nearest["seconds"]),
-                ends,
-            )
-        )
-    heads = ("tuner", "runs", "length", *columns, "got there", "seconds", "ends at")
-    _show_table(title, heads, rows, elastic=0)
-    _print(
+
+    def near(n: int) -> Callable[[Row], str]:
+        return lambda row: show.number(row["reached"][n]["evaluations"], "not")
+
+    _table(
+        {
+            "tuner": itemgetter("tuner"),
+            ">runs": counted("runs"),
+            ">length": lambda row: show.number(row["evaluations"]),
+            **{f">to {percent} %": near(n) for n, percent in enumerate(percents)},
+            ">got there": lambda row: show.percent(row["reached"][-1]["reached_share"], 0),
+            ">seconds": lambda row: show.seconds(row["reached"][-1]["seconds"]),
+            ">ends at": lambda row: (
+                "–" if row["final_ratio"] is None else f"{show.ratio(row['final_ratio'])} ×"
+            ),
+        },
+        tuners["tuners"],
+        f"Tuners (told apart by: {tuners['by']}) on {tasks} {which}, medians over tasks",
+    )
+    say(
         f"Evaluations to within so many per cent of the best recorded by any tuner; runs that got "
         f"there and seconds are for {percents[-1]} %; “not”: in fewer than half."
     )

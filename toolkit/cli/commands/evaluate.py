@@ -2,33 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
-from toolkit.cli.common import BarProgress, DatasetDir, Json, command, out, print_json
+from toolkit.cli.common import BarProgress, DatasetDir, Json, answer
+from toolkit.cli.tables import decimals, low_to_high, print_table, say
 from toolkit.workspace import Workspace
 
+Metrics = Mapping[str, Any]
 
-@command
+
 def evaluate(
     model: Annotated[Path, typer.Argument(help="Model folder.")],
     dataset: DatasetDir = None,
     transfer: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="NUMBERS",
             help="Judge a throughput model before and after adapting it with so many records of "
             "each judged task, as in 0,16,64.",
         ),
     ] = None,
     transfer_from: Annotated[
-        str, typer.Option(help="Whose records: task (the judged one), or machine (its others).")
+        str, Option(help="Whose records: task (the judged one), or machine (its others).")
     ] = "task",
     machine: Annotated[
-        str | None, typer.Option(help="Judge only tasks of the machine of this name.")
+        str | None, Option(help="Judge only tasks of the machine of this name.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -41,31 +45,24 @@ def evaluate(
     from toolkit.training.tasks.transfer import evaluate_transfer
 
     data = open_dataset(dataset or Workspace().dataset)
-    own = _tasks_of(data, machine)
-    result: Mapping[str, Any]
-    if transfer is not None:
-        result = evaluate_transfer(
-            load_throughput(model),
-            data,
-            records=_numbers(transfer),
-            of=_source(transfer_from),
-            task_ids=own,
-            progress=BarProgress(),
-        )
-    else:
+    own = None if machine is None else _tasks_of(data, machine)
+    result: Metrics
+    if transfer is None:
         result = evaluate_model(model, data, task_ids=own, progress=BarProgress())
-    if as_json:
-        print_json(result)
-        return
-    shows = {"mutation": show_mutation, "validity": show_validity, "transfer": show_transfer}
-    shows.get(str(result.get("kind")), show_throughput)(result)
+    else:
+        loaded, records = load_throughput(model), _numbers(transfer)
+        if transfer_from not in ("task", "machine"):
+            raise typer.BadParameter(f"{transfer_from!r} is neither task nor machine")
+        of: Any = transfer_from
+        result = evaluate_transfer(
+            loaded, data, records=records, of=of, task_ids=own, progress=BarProgress()
+        )
+    answer(result, as_json, SHOWN.get(str(result.get("kind")), show_throughput))
 
 
-def _tasks_of(data: Any, machine: str | None) -> list[str] | None:
+def _tasks_of(data: Any, machine: str) -> list[str]:
     from toolkit.errors import DatasetError, did_you_mean
 
-    if machine is None:
-        return None
     tasks = data.tasks().values()
     own = [task.task_id for task in tasks if task.machine == machine]
     if not own:
@@ -85,112 +82,103 @@ def _numbers(text: str) -> list[int]:
         raise typer.BadParameter(f"{text!r} is no list of numbers such as 0,16,64") from None
 
 
-def _source(text: str) -> Any:
-    if text not in ("task", "machine"):
-        raise typer.BadParameter(f"{text!r} is neither task nor machine")
-    return text
+def print_metrics(
+    title: str, names: Sequence[str], found: Metrics, head: str = "model", **others: Metrics
+) -> None:
+    """Print a row a metric: its value, its interval, and its value for each of the others."""
+    print_table(
+        {
+            "metric": str,
+            f">{head}": lambda name: decimals(found.get(name)),
+            ">95 % interval": lambda name: low_to_high(found.get(f"{name}_interval")),
+            **{f">{other.replace('_', ' ')}": _of(metrics) for other, metrics in others.items()},
+        },
+        names,
+        title=title,
+    )
 
 
-def show_throughput(result: Mapping[str, Any]) -> None:
+def _of(metrics: Metrics) -> Callable[[str], str]:
+    return lambda name: decimals(metrics.get(name))
+
+
+def _title(result: Metrics) -> str:
+    return f"{result['n_test_tasks']} tasks never seen in training"
+
+
+def show_throughput(result: Metrics) -> None:
     """Print a short table of metrics beside the constant predictor's and the noise ceiling's."""
-    from rich.table import Table
-
-    constant = result.get("baseline_constant", {})
-    ceiling = result.get("noise_ceiling", {})
-    table = Table(title=f"{result['n_test_tasks']} tasks never seen in training")
-    for heading in ("metric", "model", "95 % interval", "constant", "noise ceiling"):
-        table.add_column(heading, justify="left" if heading == "metric" else "right")
-    for name in ("top1", "top5", "pairwise", "spearman", "median_to_1pct"):
-        low, high = result.get(f"{name}_interval", (None, None))
-        table.add_row(
-            name,
-            show_number(result.get(name)),
-            "" if low is None else f"{show_number(low)} to {show_number(high)}",
-            show_number(constant.get(name)),
-            show_number(ceiling.get(name)),
-        )
-    out.print(table)
+    print_metrics(
+        _title(result),
+        ("top1", "top5", "pairwise", "spearman", "median_to_1pct"),
+        result,
+        constant=result.get("baseline_constant", {}),
+        noise_ceiling=result.get("noise_ceiling", {}),
+    )
 
 
-def show_mutation(result: Mapping[str, Any]) -> None:
+def show_mutation(result: Metrics) -> None:
     """Print shares of the oracle's gain at each level, beside the baselines."""
-    from rich.table import Table
-
-    table = Table(title=f"{result['n_test_tasks']} tasks never seen in training")
-    for heading in ("choice of", "accuracy", "gain share", "95 % interval", "base rate", "TVM"):
-        table.add_column(heading, justify="left" if heading == "choice of" else "right")
     levels = {result["level"]: result, **result.get("levels", {})}
-    for level, found in levels.items():
-        if "gain_share" not in found:
-            continue
-        low, high = found["gain_share_interval"]
-        table.add_row(
-            level,
-            show_number(found["accuracy"]),
-            show_number(found["gain_share"]),
-            f"{show_number(low)} to {show_number(high)}",
-            show_number(found["gain_share_base_rate"]),
-            show_number(found["gain_share_fixed_weights"]),
-        )
-    out.print(table)
+    print_table(
+        {
+            "choice of": itemgetter(0),
+            ">accuracy": lambda level: decimals(level[1]["accuracy"]),
+            ">gain share": lambda level: decimals(level[1]["gain_share"]),
+            ">95 % interval": lambda level: low_to_high(level[1]["gain_share_interval"]),
+            ">base rate": lambda level: decimals(level[1]["gain_share_base_rate"]),
+            ">TVM": lambda level: decimals(level[1]["gain_share_fixed_weights"]),
+        },
+        [level for level in levels.items() if "gain_share" in level[1]],
+        title=_title(result),
+    )
     # The ceilings are those of knobs: noise bounds every model, the draw those that are not told
     # which values were recorded.
-    parts = [
-        f"{name} {show_number(result[key])}"
-        for name, key in (
-            ("noise", "gain_share_ceiling"),
-            ("blind", "gain_share_blind_ceiling"),
-            ("told half", "gain_share_told_half"),
-        )
+    ceilings = {
+        "noise": "gain_share_ceiling",
+        "blind": "gain_share_blind_ceiling",
+        "told half": "gain_share_told_half",
+    }
+    known = [
+        f"{name} {decimals(result[key])}"
+        for name, key in ceilings.items()
         if result.get(key) is not None
     ]
-    if parts:
-        out.print("ceilings of the gain share (knob): " + ", ".join(parts), highlight=False)
+    if known:
+        say("ceilings of the gain share (knob): " + ", ".join(known))
 
 
-def show_validity(result: Mapping[str, Any]) -> None:
+def show_validity(result: Metrics) -> None:
     """Print how well failures were foreseen, beside what the base rate alone gives."""
-    from rich.table import Table
-
-    table = Table(title=f"{result['n_test_tasks']} tasks never seen in training")
-    for heading in ("metric", "model", "95 % interval", "base rate"):
-        table.add_column(heading, justify="left" if heading == "metric" else "right")
-    known = {
-        "auc": 0.5,
-        "average_precision": result["average_precision_base_rate"],
-        "brier": result["brier_base_rate"],
-    }
-    for name in ("auc", "average_precision", "brier", "calibration_error", "avoided", "lost"):
-        low, high = result[f"{name}_interval"]
-        interval = f"{show_number(low)} to {show_number(high)}"
-        table.add_row(name, show_number(result[name]), interval, show_number(known.get(name)))
-    out.print(table)
+    known = {name: result[f"{name}_base_rate"] for name in ("average_precision", "brier")}
+    names = ("auc", "average_precision", "brier", "calibration_error", "avoided", "lost")
+    print_metrics(_title(result), names, result, base_rate={"auc": 0.5, **known})
 
 
-def show_transfer(result: Mapping[str, Any]) -> None:
+def show_transfer(result: Metrics) -> None:
     """Print metrics by number of records, beside a model of these records alone."""
-    from rich.table import Table
-
     whose = "of each judged task" if result["of"] == "task" else "of the machine's other tasks"
-    table = Table(title=f"{result['n_test_tasks']} tasks never seen in training; records {whose}")
-    for heading in ("records", "metric", "adapted", "95 % interval", "from scratch", "gain"):
-        table.add_column(heading, justify="left" if heading == "metric" else "right")
-    for number, metrics in result["adapted"].items():
-        for name in ("top1", "top5", "pairwise"):
-            low, high = metrics[f"{name}_interval"]
-            gain = result["gain"].get(number, {})
-            between = gain.get(f"{name}_interval")
-            table.add_row(
-                number if name == "top1" else "",
-                name,
-                show_number(metrics[name]),
-                f"{show_number(low)} to {show_number(high)}",
-                show_number(result["from_scratch"].get(number, {}).get(name)),
-                "" if between is None else f"{between[0]:+.3f} to {between[1]:+.3f}",
-            )
-    out.print(table)
+    adapted = result["adapted"]
+    alone, gain = (
+        {number: result[key].get(number, {}) for number in adapted}
+        for key in ("from_scratch", "gain")
+    )
+    print_table(
+        {
+            ">records": lambda row: row[0] if row[1] == "top1" else "",
+            "metric": itemgetter(1),
+            ">adapted": lambda row: decimals(adapted[row[0]][row[1]]),
+            ">95 % interval": lambda row: low_to_high(adapted[row[0]][f"{row[1]}_interval"]),
+            ">from scratch": lambda row: decimals(alone[row[0]].get(row[1])),
+            ">gain": lambda row: low_to_high(gain[row[0]].get(f"{row[1]}_interval"), "+.3f"),
+        },
+        [(number, name) for number in adapted for name in ("top1", "top5", "pairwise")],
+        title=f"{_title(result)}; records {whose}",
+    )
 
 
-def show_number(value: Any) -> str:
-    """Three decimals; nothing for what is unknown."""
-    return f"{value:.3f}" if isinstance(value, float) else ""
+SHOWN: dict[str, Callable[[Metrics], None]] = {
+    "mutation": show_mutation,
+    "validity": show_validity,
+    "transfer": show_transfer,
+}

@@ -3,42 +3,36 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer import Option
 
-from toolkit.cli.common import DatasetDir, Force, Json, command, out, print_json
+from toolkit.cli.common import DatasetDir, Force, Json, Rows, answer, print_json
+from toolkit.cli.tables import out, print_table, say
 from toolkit.workspace import Workspace
 
 ROWS_SHOWN = 50
+FILES_SHOWN = 10
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command("export")(export)
-    app.command("query")(query)
-
-
-@command
 def export(
     to: Annotated[Path, typer.Argument(help="File, or folder for databases and T4, to write.")],
     format: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="autotvm, ansor, metaschedule, t4 or kernel-tuner (default: the records' own)."
         ),
     ] = None,
     dataset: DatasetDir = None,
     task: Annotated[
-        list[str] | None, typer.Option(help="Task id (or its beginning); repeat for more.")
+        list[str] | None, Option(help="Task id (or its beginning); repeat for more.")
     ] = None,
-    best: Annotated[bool, typer.Option("--best", help="Only the best record of a task.")] = False,
+    best: Annotated[bool, Option("--best", help="Only the best record of a task.")] = False,
     top: Annotated[
-        int | None, typer.Option(min=1, help="Only so many best candidates of a task.")
+        int | None, Option(min=1, help="Only so many best candidates of a task.")
     ] = None,
-    where: Annotated[
-        str | None, typer.Option(help="SQL condition on the columns of records.")
-    ] = None,
+    where: Annotated[str | None, Option(help="SQL condition on the columns of records.")] = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -52,9 +46,8 @@ def export(
     from toolkit.datasets import export as run
     from toolkit.datasets import open_dataset
 
-    opened = open_dataset(dataset or Workspace().dataset)
     report = run(
-        opened,
+        open_dataset(dataset or Workspace().dataset),
         to,
         format,
         task_ids=task or None,
@@ -62,27 +55,24 @@ def export(
         where=where,
         force=force,
     )
-    if json:
-        print_json(report)
-        return
-    out.print(
-        f"{report['records']:,} records of {report['tasks']:,} tasks written as {report['format']}"
-    )
+    answer(report, json, _show_export)
+
+
+def _show_export(report: Any) -> None:
+    count, files = report["records"], report["files"]
+    out.print(f"{count:,} records of {report['tasks']:,} tasks written as {report['format']}")
     if report["left_out"]:
         out.print(f"{report['left_out']:,} selected records of other formats were left out")
-    for path in report["files"][:10]:
-        out.print(f"  {path}", highlight=False, markup=False, soft_wrap=True)
-    if len(report["files"]) > 10:
-        out.print(f"  and {len(report['files']) - 10:,} more files")
+    for path in files[:FILES_SHOWN]:
+        out.print(f"  {path}", highlight=False, soft_wrap=True)
+    if len(files) > FILES_SHOWN:
+        out.print(f"  and {len(files) - FILES_SHOWN:,} more files")
 
 
-@command
 def query(
     sql: Annotated[str, typer.Argument(help="One SELECT statement.")],
     dataset: DatasetDir = None,
-    to: Annotated[
-        Path | None, typer.Option("--out", help="File for all rows: .parquet, .csv or .json.")
-    ] = None,
+    to: Rows = None,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -90,9 +80,6 @@ def query(
 
     Example: toolkit query "SELECT state, COUNT(*) AS n FROM records GROUP BY state"
     """
-    from rich.table import Table
-    from rich.text import Text
-
     from toolkit.datasets import open_dataset
     from toolkit.datasets import query as run
     from toolkit.datasets.read.rows_out import check_rows_target, write_rows
@@ -108,14 +95,13 @@ def query(
         written = None if to is None else str(to)
         found = {"columns": frame.columns, "rows": rows, "count": frame.height, "out": written}
         print_json(found)
-        return
-    if to is not None:
-        out.print(f"{frame.height:,} rows written to {to}", highlight=False, markup=False)
-        return
-    table = Table(*frame.columns, box=None)
-    for row in frame.head(ROWS_SHOWN).iter_rows():
-        # Logs' own words are no markup.
-        table.add_row(*(Text("" if value is None else str(value)[:80]) for value in row))
-    out.print(table)
-    if frame.height > ROWS_SHOWN:
-        out.print(f"and {frame.height - ROWS_SHOWN:,} more rows (--out or --json gives all)")
+    elif to is not None:
+        say(f"{frame.height:,} rows written to {to}")
+    else:
+        cells = {
+            name: lambda row, n=n: "" if row[n] is None else str(row[n])[:80]
+            for n, name in enumerate(frame.columns)
+        }
+        print_table(cells, frame.head(ROWS_SHOWN).iter_rows(), box=None)
+        if frame.height > ROWS_SHOWN:
+            out.print(f"and {frame.height - ROWS_SHOWN:,} more rows (--out or --json gives all)")

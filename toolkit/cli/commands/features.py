@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
-from toolkit.cli.common import BarProgress, DatasetDir, Json, command, err, out, print_json
+from toolkit.cli.common import BarProgress, DatasetDir, Json, answer
+from toolkit.cli.tables import err, note, say
 from toolkit.errors import ToolkitError
 from toolkit.workspace import Workspace
 
@@ -17,35 +19,24 @@ if TYPE_CHECKING:
 ANSOR_STORE = "ansor-per-store"
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command("features")(features)
-
-
-@command
 def features(
     dataset: DatasetDir = None,
     extractor: Annotated[
         str,
-        typer.Option(
-            "--extractor",
-            help="knobs, primitives, per-store, ansor-per-store, or auto: each format's best.",
-        ),
+        Option(help="knobs, primitives, per-store, ansor-per-store, or auto: each format's best."),
     ] = "auto",
     tvm_python: Annotated[
-        str | None,
-        typer.Option(help="Interpreter that has a TVM with Ansor, for ansor-per-store."),
+        str | None, Option(help="Interpreter that has a TVM with Ansor, for ansor-per-store.")
     ] = None,
     workloads: Annotated[
-        list[Path] | None,
-        typer.Option(help="Python file that registers Ansor workloads; repeatable."),
+        list[Path] | None, Option(help="Python file that registers Ansor workloads; repeatable.")
     ] = None,
     table: Annotated[
         Path | None,
-        typer.Option("--from", help="Parquet or .npz of features made elsewhere, keyed by id."),
+        Option("--from", help="Parquet or .npz of features made elsewhere, keyed by id."),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="Name of what --from brings in: recipes say stored:NAME.")
+        str | None, Option(help="Name of what --from brings in: recipes say stored:NAME.")
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -57,36 +48,38 @@ def features(
 
     data = open_dataset(dataset or Workspace().dataset)
     refused: dict[str, str] = {}
+    results: list[Mapping[str, Any]]
     if table is not None:
-        results = [_imported(data, table, name)]
+        from toolkit.features.extractors.stored import import_features
+
+        results = [import_features(data, table, name or table.stem, progress=BarProgress())]
     elif extractor == ANSOR_STORE:
         result, refused = _by_older_tvm(data, tvm_python, workloads or [])
         results = [result]
     else:
         results = _computed(data, extractor)
-    if as_json:
-        print_json({"extractors": results, "refused_workloads": refused})
-        return
-    for result in results:
-        out.print(
+    answer({"extractors": results, "refused_workloads": refused}, as_json, _show)
+
+
+def _show(found: Mapping[str, Any]) -> None:
+    for result in found["extractors"]:
+        say(
             f"{result['extractor']} v{result['version']}: {result['candidates']} candidates of "
-            f"{result['tasks']} tasks, {len(result['columns'])} columns",
-            highlight=False,
+            f"{result['tasks']} tasks, {len(result['columns'])} columns"
         )
         for key, what in (("unknown", "rows name nothing"), ("without", "candidates have no row")):
             if result.get(key):
-                err.print(f"{result[key]:,} {what} in this dataset", style="yellow")
-    if refused:
-        first = next(iter(refused.items()))
+                note(f"{result[key]:,} {what} in this dataset", "yellow")
+    refused = found["refused_workloads"]
+    for workload, why in list(refused.items())[:1]:
         err.print(
-            f"{len(refused)} workloads could not be rebuilt, {first[0]} for one: {first[1]}",
+            f"{len(refused)} workloads could not be rebuilt, {workload} for one: {why}",
             style="yellow",
             highlight=False,
-            markup=False,
         )
 
 
-def _computed(data: Dataset, extractor: str) -> list[dict[str, Any]]:
+def _computed(data: Dataset, extractor: str) -> list[Mapping[str, Any]]:
     from toolkit.features import best_extractor_for, extract, extractor_named
 
     tasks = data.tasks()
@@ -105,7 +98,7 @@ def _computed(data: Dataset, extractor: str) -> list[dict[str, Any]]:
 
 def _by_older_tvm(
     data: Dataset, tvm_python: str | None, workloads: list[Path]
-) -> tuple[dict[str, Any], dict[str, str]]:
+) -> tuple[Mapping[str, Any], dict[str, str]]:
     from toolkit.features import extract
     from toolkit.features.extractors.ansor_store import AnsorStoreExtractor
 
@@ -124,11 +117,5 @@ def _by_older_tvm(
                 cure="register them in a Python file: --workloads FILE",
             )
         result = extract(data, extractor, own, progress=BarProgress())
-        result.update(tvm_version=extractor.tvm_version, crashes=extractor.crashes)
-        return result, extractor.refused
-
-
-def _imported(data: Dataset, table: Path, name: str | None) -> dict[str, Any]:
-    from toolkit.features.extractors.stored import import_features
-
-    return import_features(data, table, name or table.stem, progress=BarProgress())
+        about = {"tvm_version": extractor.tvm_version, "crashes": extractor.crashes}
+        return {**result, **about}, extractor.refused

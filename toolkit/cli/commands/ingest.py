@@ -1,23 +1,16 @@
-"""``toolkit ingest``."""
+"""``toolkit ingest`` and ``toolkit check``."""
 
 from __future__ import annotations
 
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Option
 
-from toolkit.cli.commands import check, describe, export
-from toolkit.cli.common import (
-    PROCESSES_MAX,
-    BarProgress,
-    DatasetDir,
-    Json,
-    command,
-    err,
-    out,
-    print_json,
-)
+from toolkit.cli import common
+from toolkit.cli.tables import counted, note, out, print_table, say
 from toolkit.errors import LogError
 from toolkit.show import plural
 from toolkit.workspace import Workspace
@@ -26,40 +19,29 @@ if TYPE_CHECKING:
     from toolkit.datasets import IngestReport
 
 TASKS_FOLLOWED = 5
+SKIPPED_SHOWN = 5
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command("ingest")(ingest)
-    describe.register(app)
-    check.register(app)
-    export.register(app)
-
-
-@command
 def ingest(
     logs: Annotated[list[Path], typer.Argument(help="Log files, or folders that hold them.")],
-    dataset: DatasetDir = None,
-    machine: Annotated[
-        str | None, typer.Option(help="Name of the machine that was measured.")
-    ] = None,
+    dataset: common.DatasetDir = None,
+    machine: Annotated[str | None, Option(help="Name of the machine that was measured.")] = None,
     path_rule: Annotated[
-        str | None,
-        typer.Option(help="Regular expression on paths; named groups become labels."),
+        str | None, Option(help="Regular expression on paths; named groups become labels.")
     ] = None,
     workers: Annotated[
         int | None,
-        typer.Option(
-            min=0, max=PROCESSES_MAX, help="Reading processes (default: by size and cores)."
+        Option(
+            min=0, max=common.PROCESSES_MAX, help="Reading processes (default: by size and cores)."
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Keep reading what is added, until interrupted.")
+        bool, Option("--follow", help="Keep reading what is added, until interrupted.")
     ] = False,
     interval: Annotated[
-        float, typer.Option(min=0.1, help="Seconds between two looks, with --follow.")
+        float, Option(min=0.1, help="Seconds between two looks, with --follow.")
     ] = 2.0,
-    json: Json = False,
+    json: common.Json = False,
 ) -> None:
     """Read tuning logs into the dataset.
 
@@ -72,19 +54,13 @@ def ingest(
     from toolkit.datasets import ingest as run
 
     folder = dataset or Workspace().dataset
+    labels: dict[str, Any] = {"machine": machine, "path_rule": path_rule}
     if follow:
-        _follow(logs, folder, machine, path_rule, interval, json)
+        _follow(logs, folder, labels, interval, json)
         return
-    report = run(
-        logs,
-        folder,
-        machine=machine,
-        path_rule=path_rule,
-        workers=workers,
-        progress=BarProgress(),
-    )
+    report = run(logs, folder, **labels, workers=workers, progress=common.BarProgress())
     if json:
-        print_json(report)
+        common.print_json(report)
     else:
         _show_ingest(report)
     if report.lines and not report.total_records:
@@ -95,32 +71,26 @@ def ingest(
 
 
 def _show_ingest(report: IngestReport) -> None:
-    from rich.table import Table
-
-    table = Table("format", "files", "lines", "records", "duplicates", "rejected", box=None)
-    for column in table.columns[1:]:
-        column.justify = "right"
     read = [source for source in report.per_source if source.outcome != "skipped"]
-    for name in sorted({source.format for source in read}):
-        group = [source for source in read if source.format == name]
-        numbers = [
-            sum(getattr(source, key) for source in group)
-            for key in ("lines", "records", "duplicates", "rejected")
-        ]
-        table.add_row(name, f"{len(group):,}", *(f"{number:,}" for number in numbers))
-    out.print(table)
+    kinds = ("lines", "records", "duplicates", "rejected")
+    counts = [
+        (name, len(own), *(sum(getattr(source, kind) for source in own) for kind in kinds))
+        for name in sorted({source.format for source in read})
+        for own in [[source for source in read if source.format == name]]
+    ]
+    heads = {f">{head}": counted(n) for n, head in enumerate(("files", *kinds), start=1)}
+    print_table({"format": itemgetter(0), **heads}, counts, box=None)
     if report.unchanged:
         out.print(f"{report.unchanged:,} files were ingested before and have not changed")
     for reason, count in report.reasons.items():
-        out.print(f"rejected {count:,}: {reason}", highlight=False, markup=False, soft_wrap=True)
+        out.print(f"rejected {count:,}: {reason}", highlight=False, soft_wrap=True)
     for source in report.per_source:
         if source.outcome == "damaged":
-            _warn(f"{source.path}: {source.message}; what stands before it was kept")
-    skipped = report.skipped
-    for file in skipped[:5]:
-        _warn(f"not read: {file.path}: {file.reason}")
-    if len(skipped) > 5:
-        _warn(f"not read: {len(skipped) - 5:,} more files (--json lists them)")
+            note(f"{source.path}: {source.message}; what stands before it was kept", "yellow")
+    for file in report.skipped[:SKIPPED_SHOWN]:
+        note(f"not read: {file.path}: {file.reason}", "yellow")
+    if (more := len(report.skipped) - SKIPPED_SHOWN) > 0:
+        note(f"not read: {more:,} more files (--json lists them)", "yellow")
     out.print(
         f"{report.records:,} records added in {report.seconds:.1f} s; the dataset "
         f"{report.dataset} holds {report.total_records:,} records of {report.total_tasks:,} tasks"
@@ -131,25 +101,20 @@ def _show_ingest(report: IngestReport) -> None:
             "name it with --machine or --path-rule"
         )
     if report.total_records:
-        out.print("next: toolkit describe", style="bold")
+        say("next: toolkit describe", "bold")
 
 
 def _follow(
-    logs: list[Path],
-    folder: Path,
-    machine: str | None,
-    path_rule: str | None,
-    interval: float,
-    json: bool,
+    logs: list[Path], folder: Path, labels: dict[str, Any], interval: float, json: bool
 ) -> None:
     """Print what each look added and the best so far; with --json one object a line."""
     from toolkit.datasets import follow, open_dataset
     from toolkit.datasets.describe import best_so_far
 
-    for report in follow(logs, folder, machine=machine, path_rule=path_rule, interval_s=interval):
+    for report in follow(logs, folder, **labels, interval_s=interval):
         best = best_so_far(open_dataset(folder))
         if json:
-            print_json({**report, "best": best}, indent=False)
+            common.print_json({**report, "best": best}, indent=False)
             continue
         out.print(
             f"{report.records:,} new records, {report.duplicates:,} duplicates, "
@@ -158,13 +123,30 @@ def _follow(
         for task in best[:TASKS_FOLLOWED]:
             latency = task["best_latency_s"]
             value = "none" if latency is None else f"{latency * 1e6:,.1f} µs"
-            out.print(
+            say(
                 f"  {task['task_id'][:8]} {task['name'][:50]}: best {value} "
-                f"after {task['records']:,} records",
-                highlight=False,
-                markup=False,
+                f"after {task['records']:,} records"
             )
 
 
-def _warn(text: str) -> None:
-    err.print(text, style="yellow", highlight=False, markup=False, soft_wrap=True)
+def check(dataset: common.DatasetDir = None, json: common.Json = False) -> None:
+    """Compare every file of the dataset with the checksum that was kept when it was written.
+
+    Exit code 1 says that a file is damaged or missing.
+
+    Example: toolkit check
+    """
+    from toolkit.datasets.read.integrity import check as run
+
+    report = run(dataset or Workspace().dataset)
+    common.answer(report, json, _show_check)
+    if report["damaged"]:
+        raise typer.Exit(common.EXIT_ERROR)
+
+
+def _show_check(report: Any) -> None:
+    say(f"{report['files']:,} files of {report['size_bytes'] / 2**20:,.1f} MiB compared")
+    for entry in report["damaged"]:
+        note(f"{entry['file']}: {entry['why']}")
+    if not report["damaged"]:
+        say(f"all {report['records']:,} records are as they were written")

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
-from toolkit.cli.common import BarProgress, Force, Json, command, err, out, print_json
+from toolkit.cli.common import BarProgress, Force, Json, Rows, Tasks, print_json
+from toolkit.cli.tables import note, print_table, say
 from toolkit.workspace import Workspace
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command("predict")(predict)
-
-
-@command
 def predict(
     data: Annotated[
         Path | None,
@@ -24,29 +22,25 @@ def predict(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="Model folder, or its name under tuning/models (default: the latest)."),
+        Option(help="Model folder, or its name under tuning/models (default: the latest)."),
     ] = None,
     validity: Annotated[
         str | None,
-        typer.Option(help="Validity model that adds each candidate's probability of failure."),
+        Option(help="Validity model that adds each candidate's probability of failure."),
     ] = None,
-    task: Annotated[
-        list[str] | None, typer.Option(help="Task id, or its beginning; repeatable.")
-    ] = None,
-    machine: Annotated[
-        str | None, typer.Option(help="Name of the machine that the logs are of.")
-    ] = None,
-    to: Annotated[
-        Path | None, typer.Option("--out", help="File for all rows: .parquet, .csv or .json.")
-    ] = None,
+    task: Tasks = None,
+    machine: Annotated[str | None, Option(help="Name of the machine that the logs are of.")] = None,
+    to: Rows = None,
     force: Force = False,
-    top: Annotated[int, typer.Option(min=1, help="Rows shown of each task.")] = 5,
+    top: Annotated[int, Option(min=1, help="Rows shown of each task.")] = 5,
     json: Json = False,
 ) -> None:
     """Score the candidates of a dataset, log or database with a trained model.
 
     Example: toolkit predict database/ --model tuning/models/throughput --out scores.parquet
     """
+    import polars as pl
+
     from toolkit.datasets.opening import opened
     from toolkit.datasets.read.rows_out import check_rows_target, write_rows
     from toolkit.training import load_throughput, load_validity
@@ -60,15 +54,22 @@ def predict(
         if to is not None:
             check_rows_target(to, dataset, force=force)
         found = library.predict(
-            loaded,
-            dataset,
-            validity=guard,
-            task_ids=task or None,
-            progress=BarProgress(),
+            loaded, dataset, validity=guard, task_ids=task or None, progress=BarProgress()
         )
     if to is not None:
         write_rows(found.rows, to)
-    tasks = [{**entry, "top": _top(found, entry, top)} for entry in found.tasks]
+    rows = found.rows.drop("trained_on", "member")
+    tasks = [
+        {
+            **entry,
+            "top": rows.filter(pl.col("task_id") == entry["task_id"])
+            .head(top)
+            .drop("task_id")
+            .to_dicts(),
+        }
+        for entry in found.tasks
+    ]
+    notes = _notes(found, library.LOW_COVERAGE)
     if json:
         print_json(
             {
@@ -76,67 +77,61 @@ def predict(
                 "rows": found.rows.height,
                 "out": None if to is None else str(to),
                 "unreadable_tasks": found.unreadable,
-                "warnings": _notes(found, library.LOW_COVERAGE),
+                "warnings": notes,
                 "tasks": tasks,
             }
         )
         return
     _show(tasks)
-    for note in _notes(found, library.LOW_COVERAGE):
-        err.print(note, style="yellow", highlight=False, markup=False, soft_wrap=True)
+    for text in notes:
+        note(text, "yellow")
     if to is not None:
-        out.print(f"{found.rows.height:,} rows: {to}", highlight=False)
-
-
-def _top(found: Any, entry: dict[str, Any], top: int) -> list[dict[str, Any]]:
-    import polars as pl
-
-    own = found.rows.filter(pl.col("task_id") == entry["task_id"]).head(top)
-    rows: list[dict[str, Any]] = own.drop("task_id", "trained_on", "member").to_dicts()
-    return rows
+        say(f"{found.rows.height:,} rows: {to}")
 
 
 def _show(tasks: list[dict[str, Any]]) -> None:
-    from rich.table import Table
+    def name(row: Mapping[str, Any]) -> str:
+        seen = " (trained on)" if row["trained_on"] else ""
+        return f"{row['task_id'][:8]} {row['name'][:40]}{seen}" if row["rank"] == 1 else ""
 
-    table = Table(
-        "task", "rank", "candidate", "predicted", "failure", "measured", box=None,
+    def measured(row: Mapping[str, Any]) -> str:
+        latency = row["latency_s"]
+        return str(row["state"]) if latency is None else f"{latency * 1e6:,.1f} µs"
+
+    print_table(
+        {
+            "task": name,
+            "rank": itemgetter("rank"),
+            "candidate": itemgetter("candidate_id"),
+            ">predicted": lambda row: f"{row['relative_throughput']:.3f}",
+            ">failure": lambda row: (
+                ""
+                if row.get("failure_probability") is None
+                else f"{row['failure_probability']:.2f}"
+            ),
+            ">measured": measured,
+        },
+        [{**entry, **row} for entry in tasks for row in entry["top"]],
+        box=None,
         title="relative throughput: 1 is the task's best",
-    )  # fmt: skip
-    for column in table.columns[3:]:
-        column.justify = "right"
-    for entry in tasks:
-        name = f"{entry['task_id'][:8]} {entry['name'][:40]}"
-        name += " (trained on)" if entry["trained_on"] else ""
-        for row in entry["top"]:
-            failure, latency = row.get("failure_probability"), row["latency_s"]
-            table.add_row(
-                name,
-                str(row["rank"]),
-                row["candidate_id"],
-                f"{row['relative_throughput']:.3f}",
-                "" if failure is None else f"{failure:.2f}",
-                row["state"] if latency is None else f"{latency * 1e6:,.1f} µs",
-            )
-            name = ""
-    out.print(table)
+    )
 
 
 def _notes(found: Any, low: float) -> list[str]:
     """What a reader of the scores must know."""
     seen = [entry for entry in found.tasks if entry["trained_on"]]
     leaked = sum(entry["leaked"] for entry in seen)
+    poor = [entry for entry in found.tasks if entry["coverage"] < low]
     notes = []
     if seen:
-        notes.append(
-            f"{len(seen)} of {len(found.tasks)} tasks were trained on (or their workloads); "
-            + (
-                f"{leaked} of them are scored by a member that saw them"
-                if leaked
-                else "each is scored by a member that left it out"
-            )
+        how = (
+            f"{leaked} of them are scored by a member that saw them"
+            if leaked
+            else "each is scored by a member that left it out"
         )
-    poor = [entry for entry in found.tasks if entry["coverage"] < low]
+        notes.append(
+            f"{len(seen)} of {len(found.tasks)} tasks were trained on (or their workloads); {how}"
+        )
     if poor:
         notes.append(
             f"{len(poor)} tasks have columns for less than {low:.0%} of what the model goes by: "

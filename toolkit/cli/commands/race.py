@@ -3,76 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from typer import Option
 
-from toolkit.cli.commands.live import Cores, Target, parse_cores
-from toolkit.cli.commands.tune import Builders, DropAbove, Models, Threads, Workloads
-from toolkit.cli.common import (
-    EXIT_UNDECIDED,
-    BarProgress,
-    Json,
-    command,
-    out,
-    print_json,
-    print_warnings,
-)
+from toolkit.cli import common
+from toolkit.cli.commands.live import device
+from toolkit.cli.commands.tune import Builders, DropAbove, Workloads
+from toolkit.cli.tables import bracketed, microseconds, out, print_table, print_warnings
 from toolkit.workspace import Workspace
 
-
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command()(race)
+AS_IN_TVM = "As in TVM's EvaluatorConfig."
 
 
-@command
 def race(
     workload: Workloads = None,
-    target: Target = None,
-    trials: Annotated[int, typer.Option(min=1, max=1_000_000, help="Trials of every leg.")] = 256,
-    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Legs of each arm on each task.")] = 3,
+    target: common.Target = None,
+    trials: Annotated[int, Option(min=1, max=1_000_000, help="Trials of every leg.")] = 256,
+    seeds: Annotated[int, Option(min=1, max=1000, help="Legs of each arm on each task.")] = 3,
     strategy: Annotated[
         list[str] | None,
-        typer.Option(help="Our arm; repeatable (default: what the models allow)."),
+        Option(help="Our arm; repeatable (default: what the models allow)."),
     ] = None,
     ablation: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--ablation",
             help="Race random, evolutionary (the engine alone), etc-sketch, "
             "mutation-guided and model-ranked (the warm model alone) as well.",
         ),
     ] = False,
-    model: Models = None,
-    threads: Threads = None,
-    cores: Cores = None,
-    number: Annotated[
-        int, typer.Option(min=1, max=10_000, help="As in TVM's EvaluatorConfig.")
-    ] = 3,
-    repeat: Annotated[
-        int, typer.Option(min=1, max=10_000, help="As in TVM's EvaluatorConfig.")
-    ] = 1,
-    min_repeat_ms: Annotated[
-        int, typer.Option(min=0, max=5000, help="As in TVM's EvaluatorConfig.")
-    ] = 100,
+    model: common.Models = None,
+    threads: common.Threads = None,
+    cores: common.Cores = None,
+    number: Annotated[int, Option(min=1, max=10_000, help=AS_IN_TVM)] = 3,
+    repeat: Annotated[int, Option(min=1, max=10_000, help=AS_IN_TVM)] = 1,
+    min_repeat_ms: Annotated[int, Option(min=0, max=5000, help=AS_IN_TVM)] = 100,
     drop_above: DropAbove = 1.3,
     builders: Builders = None,
     blocks: Annotated[
-        int, typer.Option(min=0, max=10_000, help="Fresh readings of each final program; 0: none.")
+        int, Option(min=0, max=10_000, help="Fresh readings of each final program; 0: none.")
     ] = 9,
     stock_build_timeout: Annotated[
-        float | None, typer.Option(min=1.0, help="Seconds of TVM's own builder (default: its 30).")
+        float | None, Option(min=1.0, help="Seconds of TVM's own builder (default: its 30).")
     ] = None,
-    machine: Annotated[
-        str | None, typer.Option(help="Name of this machine in the logs (default: its CPU).")
-    ] = None,
-    folder: Annotated[
-        Path | None, typer.Option("--out", help="Folder (default: tuning/race).")
-    ] = None,
-    json: Json = False,
+    machine: common.Machine = None,
+    folder: Annotated[Path | None, Option("--out", help="Folder (default: tuning/race).")] = None,
+    json: common.Json = False,
 ) -> None:
     """Race stock MetaSchedule against strategies of the toolkit, on this device.
 
@@ -82,7 +62,6 @@ def race(
 
     Example: toolkit race --workload GMM:0 --trials 64 --seeds 1 --strategy evolutionary
     """
-    from toolkit.live.measure import machine as here
     from toolkit.live.measure.engines import engine_options
     from toolkit.live.measure.protocol import Protocol
     from toolkit.live.race.race import RaceSettings
@@ -92,9 +71,7 @@ def race(
     from toolkit.networks.tasks import tasks_of
     from toolkit.training.trained.loading import default_folders
 
-    pinned = parse_cores(cores)
-    count = threads or len(pinned) or here.physical_cores()
-    chosen = here.parse_target(target or here.default_target(count))
+    chosen, count, pinned = device(target, threads, cores)
     models = default_folders() if model is None else model
     arms = list(strategy or [load_guides(models).best_strategy()])
     arms += [name for name in (ABLATION if ablation else ()) if name not in arms]
@@ -116,78 +93,66 @@ def race(
         settings=RaceSettings(tuple(arms), trials, seeds, blocks, engine, stock_build_timeout),
         models=models,
         machine=machine,
-        progress=BarProgress(),
+        progress=common.BarProgress(),
     )
-    if json:
-        print_json(result.to_json())
-    else:
-        _print_race(result)
+    common.answer(result, json, _show)
     if any(one["undecided"] for one in result["confirmed"]):
-        raise typer.Exit(EXIT_UNDECIDED)
+        raise typer.Exit(common.EXIT_UNDECIDED)
 
 
-def _print_race(result: Mapping[str, Any]) -> None:
+def _show(result: Mapping[str, Any]) -> None:
     print_warnings(result["warnings"])
-    table = Table(
-        "task",
-        "seed",
-        "arm",
-        "stock's best",
-        "ours",
-        "S time",
-        "S trials",
-        "as read",
-        "final ratio",
-    )
-    confirmed = {(c["task"], c["seed"]): c for c in result["confirmed"]}
-    for row in result["rows"]:
+    confirmed = {(one["task"], one["seed"]): one for one in result["confirmed"]}
+
+    def final(row: Mapping[str, Any]) -> str:
         again = confirmed.get((row["task"], row["seed"]), {"undecided": None, "finals": {}})
-        final = again["finals"].get(row["arm"])
-        ratio = "-" if final is None else _interval(final["ratio"], final["interval"])
-        table.add_row(
-            row["task"],
-            str(row["seed"]),
-            row["arm"],
-            _microseconds(row["stock_final_s"]),
-            _microseconds(row["final_s"]),
-            _share(row, "quality_seconds", "quality_at_least_seconds"),
-            _share(row, "quality_trials", "quality_at_least_trials"),
-            _share(row, "s_seconds", "at_least_seconds"),
-            "undecided" if again["undecided"] else ratio,
-        )
-    out.print(table)
+        found = again["finals"].get(row["arm"])
+        if again["undecided"]:
+            return "undecided"
+        return "-" if found is None else bracketed(found["ratio"], found["interval"])
+
+    print_table(
+        {
+            "task": itemgetter("task"),
+            "seed": itemgetter("seed"),
+            "arm": itemgetter("arm"),
+            "stock's best": lambda row: microseconds(row["stock_final_s"]),
+            "ours": lambda row: microseconds(row["final_s"]),
+            "S time": lambda row: _ratio(row, "quality_seconds", "quality_at_least_seconds"),
+            "S trials": lambda row: _ratio(row, "quality_trials", "quality_at_least_trials"),
+            "as read": lambda row: _ratio(row, "s_seconds", "at_least_seconds"),
+            "final ratio": final,
+        },
+        result["rows"],
+    )
     for arm, summary in result["summary"].items():
-        said = [
-            f"{label} {_interval(mean['value'], mean['interval'])}"
-            for label, mean in (
-                ("S time", summary["quality_seconds"]),
-                ("S trials", summary["quality_trials"]),
-                ("S time as read", summary["s_seconds"]),
-                ("final latency", summary["final_ratio"]),
-            )
-            if mean is not None
-        ]
-        missed = summary["quality_not_reached"]
-        notes = [
-            f" ({count} of {summary['legs']} legs {what})"
-            for count, what in (
-                (missed, "did not reach stock's quality"),
-                (summary["undecided"], "undecided: see the warnings"),
-            )
-            if count
-        ]
-        out.print(f"{arm}: " + ", ".join(said) + "".join(notes))
+        out.print(f"{arm}: {_means(summary)}")
 
 
-def _microseconds(seconds: float | None) -> str:
-    return "-" if seconds is None else f"{seconds * 1e6:.1f} us"
+def _means(summary: Mapping[str, Any]) -> str:
+    """Say what an arm reached on average, and on how many legs that is not known."""
+    means = {
+        "S time": summary["quality_seconds"],
+        "S trials": summary["quality_trials"],
+        "S time as read": summary["s_seconds"],
+        "final latency": summary["final_ratio"],
+    }
+    missing = {
+        "did not reach stock's quality": summary["quality_not_reached"],
+        "undecided: see the warnings": summary["undecided"],
+    }
+    said = [
+        f"{label} {bracketed(mean['value'], mean['interval'])}"
+        for label, mean in means.items()
+        if mean is not None
+    ]
+    notes = [
+        f" ({count} of {summary['legs']} legs {what})" for what, count in missing.items() if count
+    ]
+    return ", ".join(said) + "".join(notes)
 
 
-def _share(row: dict[str, Any], what: str, least: str) -> str:
+def _ratio(row: Mapping[str, Any], what: str, least: str) -> str:
     if row.get(what) is not None:
         return f"{row[what]:.3f}"
     return "-" if row.get(least) is None else f"> {row[least]:.3f}"
-
-
-def _interval(value: float, interval: list[float] | None) -> str:
-    return f"{value:.3f}" + (f" [{interval[0]:.3f}, {interval[1]:.3f}]" if interval else "")

@@ -6,42 +6,36 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
-from toolkit.cli.common import BarProgress, DatasetDir, Json, command, out, print_json
+from toolkit.cli.common import BarProgress, DatasetDir, Json, print_json
+from toolkit.cli.tables import say
 from toolkit.workspace import Workspace
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command()(report)
-
-
-@command
 def report(
     out_file: Annotated[
-        Path | None, typer.Option("--out", help="HTML file (default: tuning/report.html).")
+        Path | None, Option("--out", help="HTML file (default: tuning/report.html).")
     ] = None,
     workspace: Annotated[
-        Path, typer.Option(help="Folder in which everything below is looked for.")
+        Path, Option(help="Folder in which everything below is looked for.")
     ] = Path("tuning"),
     dataset: DatasetDir = None,
     model: Annotated[
         list[Path] | None,
-        typer.Option(help="Folder of a trained model; repeatable (default: tuning/models/*)."),
+        Option(help="Folder of a trained model; repeatable (default: tuning/models/*)."),
     ] = None,
     simulation: Annotated[
         list[Path] | None,
-        typer.Option(help="Results of a replay; repeatable (default: tuning/simulations/*)."),
+        Option(help="Results of a replay; repeatable (default: tuning/simulations/*)."),
     ] = None,
     validation: Annotated[
-        Path | None, typer.Option(help="Live verdicts (default: tuning/validation).")
+        Path | None, Option(help="Live verdicts (default: tuning/validation).")
     ] = None,
     figures: Annotated[
-        Path | None,
-        typer.Option(help="Write every figure into this folder as well, as SVG and PNG."),
+        Path | None, Option(help="Write every figure into this folder as well, as SVG and PNG.")
     ] = None,
-    title: Annotated[str, typer.Option(help="Name of the report.")] = "Tuning report",
+    title: Annotated[str, Option(help="Name of the report.")] = "Tuning report",
     json: Json = False,
 ) -> None:
     """Put everything that was found into one HTML file that needs no network.
@@ -64,7 +58,7 @@ def report(
     if json:
         print_json({**summary, "out": str(written), "figures": [str(path) for path in exported]})
         return
-    out.print(summary["headline"]["title"], highlight=False, markup=False)
+    say(summary["headline"]["title"])
     for section, made_by in summary["missing"].items():
-        out.print(f"no {section} yet: {made_by}", highlight=False, style="dim")
-    out.print(f"open {written}", style="bold", highlight=False)
+        say(f"no {section} yet: {made_by}", "dim")
+    say(f"open {written}", "bold")

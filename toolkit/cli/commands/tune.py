@@ -2,69 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-from rich.table import Table
+from typer import Option
 
-from toolkit.cli.commands.live import Cores, Target, parse_cores
-from toolkit.cli.common import (
-    PROCESSES_MAX,
-    THREADS_MAX,
-    BarProgress,
-    Json,
-    Seed,
-    command,
-    out,
-    print_json,
-    print_warnings,
-)
+from toolkit.cli import common
+from toolkit.cli.commands.live import device as device_of
+from toolkit.cli.tables import microseconds, print_table, print_warnings, say
 from toolkit.errors import LiveError
 from toolkit.workspace import Workspace
 
 Workloads = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         help="NAME:ARGUMENTS of TVM's te_workload (matmul:128,128,128), SET:INDEX (GMM:0), "
         "a Python file that defines WORKLOADS (Relax too), an .onnx or .pt2 file; repeatable."
     ),
 ]
-Models = Annotated[
-    list[Path] | None, typer.Option(help="Model folder; repeatable (default: tuning/models).")
-]
 DropAbove = Annotated[
     float,
-    typer.Option(
+    Option(
         min=0.0,
         help="Programs whose first short reading is so many times the best so far get no full "
         "one; 0: all are read in full.",
     ),
 ]
-Device = Annotated[
-    str | None,
-    typer.Option(help="Where to measure: 'rpc HOST:PORT KEY' (default: this machine)."),
-]
 Builders = Annotated[
     int | None,
-    typer.Option(min=1, max=PROCESSES_MAX, help="Processes that build (default: one a core)."),
+    Option(min=1, max=common.PROCESSES_MAX, help="Processes that build (default: one a core)."),
 ]
-Threads = Annotated[
-    int | None,
-    typer.Option(min=1, max=THREADS_MAX, help="Threads of the programs (default: all cores)."),
-]
-
 Shapes = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--shape",
         help="Shape of an input that a model file leaves open: NAME=1,3,224,224; repeatable.",
     ),
 ]
-Layout = Annotated[
-    str, typer.Option(help="Layout of a network's convolutions: auto, NCHW or NHWC.")
-]
+Layout = Annotated[str, Option(help="Layout of a network's convolutions: auto, NCHW or NHWC.")]
 
 
 def parse_shapes(texts: list[str] | None) -> dict[str, list[int]]:
@@ -87,66 +65,60 @@ def parse_layout(text: str) -> Any:
     return known[text.lower()]
 
 
-def register(app: typer.Typer) -> None:
-    """Add this group's commands."""
-    app.command()(tune)
-
-
-@command
 def tune(
     workload: Workloads = None,
-    target: Target = None,
+    target: common.Target = None,
     trials: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=1,
             help="Trials in all (default: 256 a task; a network stops when little is gained).",
         ),
     ] = None,
     seconds: Annotated[
         float | None,
-        typer.Option(min=1.0, help="Seconds in all; a network stops when little is gained."),
+        Option(min=1.0, help="Seconds in all; a network stops when little is gained."),
     ] = None,
     strategy: Annotated[
-        str | None, typer.Option(help="Search strategy (default: what the models allow).")
+        str | None, Option(help="Search strategy (default: what the models allow).")
     ] = None,
     scheduler: Annotated[
-        str, typer.Option(help="Task scheduler: gradient, bandit or round-robin.")
+        str, Option(help="Task scheduler: gradient, bandit or round-robin.")
     ] = "gradient",
     round_size: Annotated[
         int | None,
-        typer.Option(
+        Option(
             min=1, max=100_000, help="Trials of a task's turn (default: 64; of a network's, 16)."
         ),
     ] = None,
     shape: Shapes = None,
     layout: Layout = "auto",
-    model: Models = None,
-    threads: Threads = None,
-    cores: Cores = None,
-    repeat: Annotated[int, typer.Option(min=1, max=10_000, help="Repeats of a reading.")] = 1,
+    model: common.Models = None,
+    threads: common.Threads = None,
+    cores: common.Cores = None,
+    repeat: Annotated[int, Option(min=1, max=10_000, help="Repeats of a reading.")] = 1,
     min_repeat_ms: Annotated[
-        int, typer.Option(min=0, max=5000, help="Least milliseconds of a repeat, as in TVM.")
+        int, Option(min=0, max=5000, help="Least milliseconds of a repeat, as in TVM.")
     ] = 100,
     drop_above: DropAbove = 1.3,
     finalists: Annotated[
         int,
-        typer.Option(
+        Option(
             min=0,
             help="So many of a task's best programs are read again, in turns, before one "
             "is named; 0: what read lowest is.",
         ),
     ] = 12,
-    device: Device = None,
+    device: Annotated[
+        str | None, Option(help="Where to measure: 'rpc HOST:PORT KEY' (default: this machine).")
+    ] = None,
     builders: Builders = None,
-    seed: Seed = 0,
-    machine: Annotated[
-        str | None, typer.Option(help="Name of this machine in the logs (default: its CPU).")
-    ] = None,
+    seed: common.Seed = 0,
+    machine: common.Machine = None,
     folder: Annotated[
-        Path | None, typer.Option("--out", help="Database folder (default: tuning/tuned).")
+        Path | None, Option("--out", help="Database folder (default: tuning/tuned).")
     ] = None,
-    json: Json = False,
+    json: common.Json = False,
 ) -> None:
     """Tune workloads or a network on this machine into a MetaSchedule database.
 
@@ -165,9 +137,7 @@ def tune(
     from toolkit.search.runner import WallClock
 
     clock = WallClock()
-    pinned = parse_cores(cores)
-    count = threads or len(pinned) or here.physical_cores()
-    chosen = here.parse_target(target or here.default_target(count))
+    chosen, count, pinned = device_of(target, threads, cores)
     tasks = tasks_of(
         workload or ["matmul:128,128,128"],
         chosen,
@@ -207,35 +177,35 @@ def tune(
         engine=lambda: open_engine(chosen, protocol, **engine_options(device, builders)),
         machine=machine,
         clock=clock,
-        progress=BarProgress(),
+        progress=common.BarProgress(),
     )
     if json:
-        print_json({**result, "warnings": [*warnings, *result["warnings"]]})
+        common.print_json({**result, "warnings": [*warnings, *result["warnings"]]})
     else:
-        print_warnings(result["warnings"])
-        _print_tuned(result)
+        _show(result)
 
 
-def _print_tuned(result: dict[str, Any]) -> None:
-    table = Table("task", "weight", "trials", "failed", "best latency")
-    for row in result["tasks"]:
-        best = row["best_latency_s"]
-        failed = ", ".join(f"{count} {state}" for state, count in row["failed"].items())
-        table.add_row(
-            row["name"],
-            f"{row['weight']:g}",
-            str(row["trials"]),
-            failed or "0",
-            "-" if best is None else f"{best * 1e6:.1f} us",
-        )
-        if row.get("unchecked"):
-            print_warnings(
-                [f"not checked: the unscheduled program of {row['name']}: {row['unchecked']}"]
-            )
-    out.print(table)
-    out.print(
-        f"{result['trials']} trials in {result['seconds']:.0f} s "
-        f"({result['trials_per_minute']:.0f} a minute); database: {result['out']}",
-        highlight=False,
+def _show(result: Mapping[str, Any]) -> None:
+    print_warnings(result["warnings"])
+    print_warnings(
+        f"not checked: the unscheduled program of {row['name']}: {row['unchecked']}"
+        for row in result["tasks"]
+        if row.get("unchecked")
     )
-    out.print(f"run it with TVM_NUM_THREADS={result['threads']}", highlight=False)
+    print_table(
+        {
+            "task": itemgetter("name"),
+            "weight": lambda row: f"{row['weight']:g}",
+            "trials": itemgetter("trials"),
+            "failed": lambda row: (
+                ", ".join(f"{count} {state}" for state, count in row["failed"].items()) or "0"
+            ),
+            "best latency": lambda row: microseconds(row["best_latency_s"]),
+        },
+        result["tasks"],
+    )
+    say(
+        f"{result['trials']} trials in {result['seconds']:.0f} s "
+        f"({result['trials_per_minute']:.0f} a minute); database: {result['out']}"
+    )
+    say(f"run it with TVM_NUM_THREADS={result['threads']}")

@@ -1,23 +1,39 @@
-"""What all figures share: sizes, scales that read well, and how a drawing becomes SVG or PNG."""
+"""The vocabulary of all figures: layouts, axes, names of tasks, and the marks that recur."""
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from html import escape
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import altair as alt
-import vl_convert
 
 from toolkit import show
-from toolkit.reports.page.theme import altair_config, light, with_variables
+from toolkit.reports.page.theme import Style, light
+from toolkit.toml_file import read_toml
 
-PNG_SCALE = 2.0
+Shorten = Callable[[str, int], str]
+
+CAPTIONS = read_toml(Path(__file__).parent / "captions.toml")
+
 WIDE_LETTER = 0.63
 """Mean width of a letter over the font size, in the widest fonts that a system may use."""
+
+# How a tick's value is written (Vega expressions).
+COUNT = "format(datum.value, ',')"
+TIMES = "format(datum.value, ',') + '×'"
+CLOCK = (
+    "datum.value >= 3600 ? format(datum.value / 3600, ',') + ' h' : "
+    "datum.value >= 60 ? format(datum.value / 60, ',') + ' min' : "
+    "datum.value >= 1 ? format(datum.value, ',') + ' s' : "
+    "datum.value >= 1e-3 ? format(datum.value * 1e3, '~r') + ' ms' : "
+    "format(datum.value * 1e6, '~r') + ' µs'"
+)
+# Seconds at which a clock's reader expects a tick.
+CLOCK_TICKS = [10.0**power for power in range(-9, 1)] + [10, 60, 600, 3600, 36000, 360000, 3.6e6]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +58,6 @@ class Layout:
     label_chars: int
     font_size: int = 12
     legend: bool = False
-
-    @property
-    def columns(self) -> int:
-        """Columns of a legend that stands above a figure."""
-        return 3 if self.width > 400 else 2
 
 
 WIDE = Layout("wide", 540, 24, 34)
@@ -77,47 +88,140 @@ class Figure:
     description: str
     draw: Callable[[Layout], Any]
 
+    def of(self, part: str) -> Figure:
+        """Return the figure with the name of one model or replay before its key."""
+        return replace(self, key=f"{part}-{self.key}")
 
-def data(rows: Iterable[dict[str, Any]]) -> Any:
-    """Inline data of a chart."""
-    return alt.Data(values=list(rows))
+
+def figure(caption: str, draw: Callable[[Layout], Any], **values: Any) -> Figure:
+    """Return a figure with its words from ``captions.toml``, in which values are filled in."""
+    texts = {"key": caption, **CAPTIONS[caption]}
+    words = {name: " ".join(text.split()).format(**values) for name, text in texts.items()}
+    return Figure(**words, draw=draw)
 
 
-def log_ticks(low: float, high: float) -> list[float]:
-    """Tick values of a logarithmic axis: 1, 2, 5 in each decade, fewer where there are many."""
+def chart(rows: Iterable[Mapping[str, Any]]) -> Any:
+    """Chart of inline data."""
+    return alt.Chart(alt.Data(values=list(rows)))
+
+
+def log_axis(low: float, high: float, title: str, label: str = COUNT) -> dict[str, Any]:
+    """Logarithmic scale that ends where the data do, and its axis with readable ticks."""
+    ticks = [value for value in CLOCK_TICKS if low * 0.999 <= value <= high * 1.001]
+    if label != CLOCK or len(ticks) < 2:
+        ticks = _log_ticks(low, high)
+    return {
+        "scale": alt.Scale(type="log", domain=[low, high], nice=False, clamp=True),
+        "axis": alt.Axis(title=title, values=ticks, labelExpr=label, grid=True),
+    }
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Return 1, 2, 5 in each decade, fewer where there are many."""
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     steps = (1, 2, 5) if last - first <= 2 else (1, 3) if last - first <= 4 else (1,)
     values = [step * 10.0**power for power in range(first, last + 1) for step in steps]
     return [value for value in values if low * 0.999 <= value <= high * 1.001]
 
 
-def log_axis(low: float, high: float, title: str, label: str = "format(datum.value, '~s')") -> Any:
-    """Horizontal logarithmic axis with readable ticks; ``label`` is a Vega expression."""
-    return alt.Axis(title=title, values=log_ticks(low, high), labelExpr=label, grid=True)
+def share_axis(title: str, low: float = 0.0) -> dict[str, Any]:
+    """Scale of a share up to 100 %, and its axis."""
+    return {
+        "scale": alt.Scale(domain=[low, 1.0], nice=False),
+        "axis": alt.Axis(format="%", title=title, tickCount=6),
+    }
 
 
-def log_scale(low: float, high: float) -> Any:
-    """Logarithmic scale that ends where the data do."""
-    return alt.Scale(type="log", domain=[low, high], nice=False, clamp=True)
+def tenth_below(values: Iterable[float]) -> float:
+    """Where an axis of shares may begin: the tenth below the least of them."""
+    return max(0.0, int(min(values, default=0.0) * 10) / 10)
 
 
-# Seconds at which a clock's reader expects a tick.
-_CLOCK = [10.0**power for power in range(-9, 1)] + [10, 60, 600, 3600, 36000, 360000, 3.6e6]
-_CLOCK_LABEL = (
-    "datum.value >= 3600 ? format(datum.value / 3600, ',') + ' h' : "
-    "datum.value >= 60 ? format(datum.value / 60, ',') + ' min' : "
-    "datum.value >= 1 ? format(datum.value, ',') + ' s' : "
-    "datum.value >= 1e-3 ? format(datum.value * 1e3, '~r') + ' ms' : "
-    "format(datum.value * 1e6, '~r') + ' µs'"
-)
+def names(labels: Sequence[str], layout: Layout) -> Any:
+    """Vertical axis of the field ``name``; keeps the room that the names need in any font."""
+    longest = max((len(label) for label in labels), default=0)
+    axis = alt.Axis(
+        title=None,
+        labelLimit=1000,
+        minExtent=math.ceil(longest * layout.font_size * WIDE_LETTER),
+        labelColor=light("ink"),
+        grid=False,
+    )
+    return alt.Y("name:N", sort=list(labels), axis=axis)
 
 
-def clock_axis(low: float, high: float, title: str) -> Any:
-    """Horizontal logarithmic axis of seconds: 1 s, 10 s, 1 min, 10 min, 1 h."""
-    values = [value for value in _CLOCK if low * 0.999 <= value <= high * 1.001]
-    if len(values) < 2:
-        values = log_ticks(low, high)
-    return alt.Axis(title=title, values=values, labelExpr=_CLOCK_LABEL, grid=True)
+def legend(**options: Any) -> Any:
+    """Legend above a figure."""
+    return alt.Legend(title=None, orient="top", **options)
+
+
+def wide_legend(layout: Layout) -> Any:
+    """Legend above a figure, in as many columns as fit."""
+    return legend(columns=3 if layout.width > 400 else 2, symbolOpacity=1)
+
+
+def series(channel: Any, values: Mapping[str, Any], legend: Any = None) -> Any:
+    """Channel (``alt.Color``, ``alt.Shape``, ...) that tells the field ``series`` apart."""
+    scale = alt.Scale(domain=list(values), range=list(values.values()))
+    return channel("series:N", scale=scale, legend=legend)
+
+
+def colours(styles: Mapping[str, Style], legend: Any = None) -> Any:
+    """Colour of the field ``series``."""
+    return series(alt.Color, {name: style.colour for name, style in styles.items()}, legend)
+
+
+def curves(
+    rows: Sequence[Mapping[str, Any]],
+    styles: Mapping[str, Style],
+    x: Mapping[str, Any],
+    y: Mapping[str, Any],
+    legend: Any,
+    *,
+    dashed: bool = True,
+) -> Any:
+    """Steps of ``value`` against ``x``, one line a series, with a band from ``low`` to ``high``."""
+    shape = {"clip": True, "interpolate": "step-after"}
+    base = chart(rows).encode(x=alt.X("x:Q", **x), color=colours(styles, legend))
+    line = base.mark_line(**shape).encode(y=alt.Y("value:Q", **y))
+    if dashed:
+        dashes = {name: list(style.dash) for name, style in styles.items()}
+        line = line.encode(strokeDash=series(alt.StrokeDash, dashes, legend))
+    if "low" in rows[0]:
+        band = base.mark_area(opacity=0.13, **shape).encode(y=alt.Y("low:Q", **y), y2="high:Q")
+        line = band + line
+    return line.properties(height=300)
+
+
+def bar_of_interval(base: Any, opacity: float = 0.45, **channels: Any) -> Any:
+    """Thick line from one bound to the other."""
+    mark = base.mark_rule(strokeWidth=3, opacity=opacity, strokeCap="round")
+    return mark.encode(**channels)
+
+
+def points(base: Any, size: float = 90, opacity: float = 1, **channels: Any) -> Any:
+    """Filled points."""
+    return base.mark_point(filled=True, size=size, opacity=opacity).encode(**channels)
+
+
+def numbers(base: Any, layout: Layout, text: Any = "text:N", **options: Any) -> Any:
+    """Numbers at the right edge of the figure."""
+    mark = base.mark_text(align="right", fontSize=layout.font_size - 1, **options)
+    return mark.encode(x=alt.value("width"), text=text)
+
+
+def upright(at: float, opacity: float, **x: Any) -> Any:
+    """Dashed vertical line at a value."""
+    mark = chart([{"at": at}]).mark_rule(color=light("ink"), strokeDash=[3, 3], opacity=opacity)
+    return mark.encode(x=alt.X("at:Q", **x))
+
+
+def diagonal(low: float, x: Mapping[str, Any], y: Mapping[str, Any]) -> Any:
+    """Dashed line from ``low`` to 1 on which both axes agree."""
+    mark = chart([{"at": low}, {"at": 1.0}]).mark_line(
+        color=light("ink"), strokeDash=[4, 4], strokeWidth=1.2, opacity=0.8
+    )
+    return mark.encode(x=alt.X("at:Q", **x), y=alt.Y("at:Q", **y))
 
 
 def task_label(name: str, chars: int) -> str:
@@ -129,8 +233,7 @@ def task_label(name: str, chars: int) -> str:
     workload, _, rest = name.partition("(")
     if ":" in workload:
         # Names given by 'toolkit collect' hold all numbers that matter.
-        text = workload.replace(":", " ", 1)
-        return show.cut(text, chars)
+        return show.cut(workload.replace(":", " ", 1), chars)
     arguments = [part for part in rest.rstrip(")").split(",") if part[:1].isdigit()]
     shapes = [part.removeprefix("1x") for part in arguments if "x" in part] or arguments
     workload = workload.removesuffix(".x86").removesuffix(".cuda")
@@ -140,91 +243,29 @@ def task_label(name: str, chars: int) -> str:
     return show.cut(text, chars)
 
 
-def short(name: str, chars: int) -> str:
-    """Cut a long name in its middle: both ends tell tasks apart."""
+def short_name(name: str, chars: int) -> str:
+    """Cut a long name in its middle: both ends tell names apart."""
     if len(name) <= chars:
         return name
     head = (chars - 1) * 2 // 3
     return f"{name[:head]}…{name[len(name) - (chars - 1 - head) :]}"
 
 
-def unique_labels(labels: Sequence[str]) -> list[str]:
-    """Labels that are distinct: doubles are numbered."""
-    seen: dict[str, int] = {}
-    found = []
-    for label in labels:
-        seen[label] = seen.get(label, 0) + 1
-        found.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
-    return found
+def labels_of(
+    rows: Iterable[Mapping[str, Any]], layout: Layout, shorten: Shorten = task_label
+) -> list[str]:
+    """Distinct short labels of rows by their ``name``: what is there twice is numbered."""
+    seen: Counter[str] = Counter()
+    labels = []
+    for row in rows:
+        label = shorten(row["name"], layout.label_chars)
+        seen[label] += 1
+        labels.append(label if seen[label] == 1 else f"{label} ({seen[label]})")
+    return labels
 
 
-def names_axis(labels: Sequence[str], layout: Layout) -> Any:
-    """Vertical axis of names; keeps the room that they need in whatever font the page is shown."""
-    longest = max((len(label) for label in labels), default=0)
-    return alt.Axis(
-        title=None,
-        labelLimit=1000,
-        minExtent=math.ceil(longest * layout.font_size * WIDE_LETTER),
-        labelColor=light("ink"),
-        grid=False,
-    )
-
-
-def task_labels(names: Sequence[str], chars: int) -> list[str]:
-    """Distinct short labels of tasks."""
-    return unique_labels([task_label(name, chars) for name in names])
-
-
-def specification(figure: Figure, layout: Layout) -> dict[str, Any]:
-    """Vega-Lite specification of a figure."""
-    chart = figure.draw(layout).properties(
-        width=layout.width,
-        autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
-    )
-    if layout.legend:
-        chart = chart.properties(title=figure.title, background="#ffffff")
-    found: dict[str, Any] = chart.to_dict()
-    found["config"] = {**altair_config(layout.font_size), "aria": False}
-    return found
-
-
-def _grammar() -> str:
-    """Version of Vega-Lite that altair writes, as vl-convert names it (``6.4``)."""
-    return ".".join(str(alt.SCHEMA_VERSION).lstrip("v").split(".")[:2])
-
-
-def draw_svg(figure: Figure, layout: Layout = EXPORT) -> str:
-    """Draw a figure as a standalone SVG document, in light colours."""
-    svg: str = vl_convert.vegalite_to_svg(specification(figure, layout), vl_version=_grammar())
-    return svg
-
-
-def draw_png(figure: Figure, layout: Layout = EXPORT) -> bytes:
-    """Draw a figure as PNG at twice its size, on white."""
-    png: bytes = vl_convert.vegalite_to_png(
-        specification(figure, layout), vl_version=_grammar(), scale=PNG_SCALE
-    )
-    return png
-
-
-def inline_svg(figure: Figure, layout: Layout) -> str:
-    """Draw a figure for the page: in CSS variables, scaling, with a name of its own for all ids."""
-    svg = with_variables(draw_svg(figure, layout))
-    # The engine numbers clips over its whole life: equal figures would differ.
-    for number, name in enumerate(dict.fromkeys(re.findall(r'id="((?:clip|gradient)[^"]*)"', svg))):
-        own = f"{figure.key}-{layout.name}-{number}"
-        svg = svg.replace(f'id="{name}"', f'id="{own}"').replace(f"url(#{name})", f"url(#{own})")
-    svg = re.sub(r' (?:pointer-events|role|aria-[a-z]+)="[^"]*"', "", svg)
-    svg = re.sub(r' class="(?:background|foreground|mark-[a-z]+)[^"]*"', "", svg)
-    svg = re.sub(r'<path(?: d="(?:M0,0h0v0h0Z)?"| display="none")+/>', "", svg)
-    # Coordinates need no more than two decimals; the text between tags keeps all of its own.
-    svg = re.sub(r"<[^>]+>", lambda tag: re.sub(r"(\d+\.\d{2})\d+", r"\1", tag[0]), svg)
-    size = re.search(r'width="([\d.]+)" height="([\d.]+)"', svg)
-    assert size is not None
-    label = escape(f"{figure.title}. {figure.description}", quote=True)
-    head = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="chart {layout.name}" role="img" '
-        f'aria-label="{label}" viewBox="0 0 {size[1]} {size[2]}" '
-        f'style="--natural: {size[1]}px">'
-    )
-    return re.sub(r"^<svg[^>]*>", head, svg, count=1)
+def named(rows: Sequence[Mapping[str, Any]], layout: Layout, shorten: Shorten = task_label) -> Any:
+    """Chart of rows, one above the other in their order, by their ``name`` in short."""
+    labels = labels_of(rows, layout, shorten)
+    drawn = [{**row, "name": label} for label, row in zip(labels, rows, strict=True)]
+    return chart(drawn).encode(y=names(labels, layout))

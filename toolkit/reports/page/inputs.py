@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +17,9 @@ DATASET_FILE = "dataset.json"
 MANIFEST_FILE = "manifest.json"
 SUMMARY_FILE = "summary.json"
 VERDICTS_FILE = "verdicts.json"
+
+Section = Mapping[str, Any]
+"""Part of the summary, or of a file that it is made from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +43,6 @@ class ReportInputs:
     simulations: tuple[Path, ...] = ()
     validation: Path | None = None
 
-    def __bool__(self) -> bool:
-        """Whether there is anything to report."""
-        return bool(self.dataset or self.models or self.simulations or self.validation)
-
 
 def find_inputs(
     root: Path | str = "tuning",
@@ -63,21 +62,31 @@ def find_inputs(
         When there is nothing at all.
     """
     workspace = Workspace(Path(root))
-    if dataset is not None:
-        _require(dataset, DATASET_FILE, "dataset", "toolkit ingest LOGS")
-    if validation is not None:
-        _require(validation, VERDICTS_FILE, "validation", "toolkit validate")
-    for folder in models or ():
-        _require(folder, MANIFEST_FILE, "trained model", "toolkit train throughput")
-    for folder in simulations or ():
-        _require(folder, SUMMARY_FILE, "simulation", "toolkit simulate")
-    found = ReportInputs(
-        dataset=dataset or _present(workspace.dataset, DATASET_FILE),
-        models=_below(workspace.root / "models", MANIFEST_FILE, models),
-        simulations=_below(workspace.root / "simulations", SUMMARY_FILE, simulations),
-        validation=validation or _present(workspace.validation, VERDICTS_FILE),
+    named: tuple[tuple[Sequence[Path | None], str, str, str], ...] = (
+        ([dataset], DATASET_FILE, "dataset", "toolkit ingest LOGS"),
+        ([validation], VERDICTS_FILE, "validation", "toolkit validate"),
+        (models or [], MANIFEST_FILE, "trained model", "toolkit train throughput"),
+        (simulations or [], SUMMARY_FILE, "simulation", "toolkit simulate"),
     )
-    if not found:
+    for folders, name, what, command in named:
+        for folder in folders:
+            if folder is not None and not (folder / name).is_file():
+                raise ToolkitError(
+                    f"there is no {what} ({name})", where=folder, cure=f"made by: {command}"
+                )
+
+    def below(parent: str, name: str) -> tuple[Path, ...]:
+        return tuple(sorted(path.parent for path in workspace.root.glob(f"{parent}/{name}")))
+
+    found = ReportInputs(
+        dataset=dataset or next(iter(below("dataset", DATASET_FILE)), None),
+        models=below("models/*", MANIFEST_FILE) if models is None else tuple(models),
+        simulations=(
+            below("simulations/*", SUMMARY_FILE) if simulations is None else tuple(simulations)
+        ),
+        validation=validation or next(iter(below("validation", VERDICTS_FILE)), None),
+    )
+    if not any((found.dataset, found.models, found.simulations, found.validation)):
         raise DatasetError(
             "there is nothing to report",
             where=workspace.root,
@@ -106,18 +115,3 @@ def complete(path: Path, made_by: str) -> Iterator[None]:
         raise ModelError(
             f"damaged: {type(error).__name__}: {error}", where=path, cure=f"run {made_by} again"
         ) from None
-
-
-def _present(folder: Path, name: str) -> Path | None:
-    return folder if (folder / name).is_file() else None
-
-
-def _below(parent: Path, name: str, named: Sequence[Path] | None) -> tuple[Path, ...]:
-    if named is not None:
-        return tuple(named)
-    return tuple(sorted(path.parent for path in parent.glob(f"*/{name}")))
-
-
-def _require(folder: Path, name: str, what: str, command: str) -> None:
-    if not (folder / name).is_file():
-        raise ToolkitError(f"there is no {what} ({name})", where=folder, cure=f"made by: {command}")

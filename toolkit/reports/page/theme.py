@@ -8,33 +8,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-# Role: (light, dark). Roles that carry meaning have a contrast of at least 3:1 against every
-# surface of their mode, and text roles 4.5:1 (WCAG 2.1, 1.4.3 and 1.4.11); a test computes it.
-ROLES: dict[str, tuple[str, str]] = {
-    "page": ("#f6f7f9", "#12151a"),
-    "card": ("#fffffe", "#1a1e25"),
-    "ink": ("#1a2027", "#e8ebef"),
-    "muted": ("#566170", "#a3aebb"),
-    "axis": ("#8a94a1", "#717c8a"),
-    "grid": ("#e4e8ed", "#2b313b"),
-    "accent": ("#0a5fb4", "#6cb2f7"),
-    "good": ("#0b7a4b", "#4cc38a"),
-    "bad": ("#b3261e", "#f58a80"),
-    "open": ("#8a5a00", "#e0ac4a"),
-    "baseline": ("#5d6875", "#98a4b3"),
-    "s1": ("#0b62b8", "#5aa9f5"),
-    "s2": ("#c2410d", "#f98f5b"),
-    "s3": ("#0a7d58", "#45c597"),
-    "s4": ("#93379b", "#d98ee0"),
-    "s5": ("#86650b", "#d9b544"),
-    "s6": ("#0b7687", "#4fc0d4"),
-    "s7": ("#b81f45", "#fb7f9b"),
-    "s8": ("#5146bd", "#a59cf8"),
-    "s9": ("#54731a", "#a3c65a"),
-    "s10": ("#7d4a36", "#cf9c84"),
-}
-TEXT_ROLES = ("ink", "muted", "accent", "good", "bad", "open")
+from toolkit.toml_file import read_toml
+
+THEME = read_toml(Path(__file__).with_suffix(".toml"))
+ROLES: dict[str, tuple[str, str]] = {role: tuple(pair) for role, pair in THEME["roles"].items()}
 
 # Beyond ten, colours come again with other dashes. Each has a role of its own all the same, so
 # that the page can fade one without the other: its blue differs by a step that no eye sees.
@@ -77,15 +57,12 @@ def light(role: str) -> str:
 
 def styles(labels: list[str], baseline: str | None) -> dict[str, Style]:
     """Give every label a colour and a dash, in the order given; the baseline is grey."""
-    found: dict[str, Style] = {}
-    number = 0
-    for label in labels:
-        if label == baseline:
-            found[label] = Style("baseline", (4, 3))
-            continue
-        found[label] = Style(SERIES[number % len(SERIES)], DASHES[number // HUES % len(DASHES)])
-        number += 1
-    return found
+    others = [label for label in labels if label != baseline]
+    found = {
+        label: Style(SERIES[i % len(SERIES)], DASHES[i // HUES % len(DASHES)])
+        for i, label in enumerate(others)
+    }
+    return {label: found.get(label, Style("baseline", (4, 3))) for label in labels}
 
 
 def css_variables(dark: bool) -> str:
@@ -107,64 +84,18 @@ def with_variables(svg: str) -> str:
     return _PAINT.sub(variable, svg)
 
 
-def contrast(first: str, second: str) -> float:
-    """Contrast ratio of two colours, 1 to 21 (WCAG 2.1, "relative luminance")."""
-
-    def luminance(colour: str) -> float:
-        channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
-        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-    bright, dim = sorted((luminance(first), luminance(second)), reverse=True)
-    return (bright + 0.05) / (dim + 0.05)
-
-
-def altair_config(font_size: int) -> dict[str, object]:
+def altair_config(font_size: int) -> dict[str, Any]:
     """Vega-Lite configuration shared by all figures."""
-    text = {"font": FONT, "fontSize": font_size}
-    return {
-        "font": FONT,
-        "background": "transparent",
-        "padding": 4,
-        "view": {"stroke": None},
-        "axis": {
-            "labelFont": FONT,
-            "labelFontSize": font_size,
-            "labelColor": light("muted"),
-            "titleFont": FONT,
-            "titleFontSize": font_size,
-            "titleFontWeight": "normal",
-            "titleColor": light("muted"),
-            "titlePadding": 8,
-            "gridColor": light("grid"),
-            "domainColor": light("axis"),
-            "tickColor": light("axis"),
-            "tickSize": 4,
-            "labelPadding": 4,
-        },
-        "axisX": {"titleAnchor": "end"},
-        "axisY": {"domain": False, "ticks": False},
-        "legend": {
-            "labelFont": FONT,
-            "labelFontSize": font_size,
-            "labelColor": light("ink"),
-            "titleColor": light("muted"),
-            "titleFontWeight": "normal",
-            "titleFontSize": font_size,
-            "symbolStrokeWidth": 2.5,
-            "symbolSize": 140,
-            "orient": "bottom",
-            "columns": 4,
-            "columnPadding": 26,
-            "labelLimit": 220,
-        },
-        "text": {**text, "color": light("ink")},
-        "title": {
-            "font": FONT,
-            "fontSize": font_size + 2,
-            "fontWeight": 600,
-            "color": light("ink"),
-            "anchor": "start",
-        },
-        "line": {"strokeWidth": 2, "strokeCap": "round"},
+    labels = {"labelFont": FONT, "labelFontSize": font_size, "titleFontSize": font_size}
+    sizes: dict[str, dict[str, Any]] = {
+        "axis": {**labels, "titleFont": FONT},
+        "legend": labels,
+        "text": {"font": FONT, "fontSize": font_size},
+        "title": {"font": FONT, "fontSize": font_size + 2},
     }
+    found: dict[str, Any] = {"font": FONT, "view": {"stroke": None}, **THEME["config"]}
+    for part, options in THEME["config"].items():
+        if isinstance(options, dict):
+            roles = {key: light(role) for key, role in options.items() if str(role) in ROLES}
+            found[part] = {**options, **roles, **sizes.get(part, {})}
+    return found

@@ -1,4 +1,4 @@
-"""Rows and figures of each section.
+"""A section a module: its rows, its figures, and beside it its template.
 
 Imports ``reports.page``.
 """

@@ -1,25 +1,32 @@
-"""The report's section on the dataset: what was recorded, and how hard each task is."""
+"""The dataset: what was recorded, and how hard each task is."""
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from toolkit import show
 from toolkit.datasets import Dataset, describe, open_dataset
-from toolkit.reports.page.inputs import DATASET_FILE
+from toolkit.reports.page import charts
+from toolkit.reports.page.charts import Figure, Layout, figure
+from toolkit.reports.page.inputs import DATASET_FILE, Section
+from toolkit.reports.page.theme import light
+from toolkit.results import plain
 
 SOURCES_LISTED = 200
 LOGS_DRAWN = 8
+TASKS_DRAWN = 60
 CURVE_POINTS = 48
 QUANTILES = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
 SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 """Shares of a task's candidates, fastest first, at which ``rarity`` is given."""
-
-FloatArray = NDArray[np.float64]
 
 
 def dataset_section(folder: Path | None) -> dict[str, Any]:
@@ -32,7 +39,7 @@ def dataset_section(folder: Path | None) -> dict[str, Any]:
     if folder is None:
         return {"missing": "toolkit ingest LOGS"}
     dataset = open_dataset(folder)
-    found = describe(dataset).to_json()
+    found: dict[str, Any] = plain(describe(dataset))
     spread = _spreads(dataset)
     curves = _curves(dataset, {task["task_id"]: task["best_s"] for task in found["tasks"]})
     tasks = [
@@ -81,7 +88,7 @@ def _curves(dataset: Dataset, best: dict[str, float | None]) -> dict[str, list[d
     """Best so far over the task's best, in each log's own order, thinned for drawing."""
     columns = ["task_id", "source_id", "order", "latency_s"]
     frame = dataset.records(columns).sort("task_id", "source_id", "order").collect()
-    labels = dict(dataset.sources().select("source_id", "path").iter_rows())
+    paths = dict(dataset.sources().select("source_id", "path").iter_rows())
     curves: dict[str, list[dict[str, Any]]] = {}
     for (task_id, source_id), part in frame.partition_by(
         "task_id", "source_id", as_dict=True, maintain_order=True
@@ -94,9 +101,11 @@ def _curves(dataset: Dataset, best: dict[str, float | None]) -> dict[str, list[d
         # A single lucky repeat can lie below the median-based best: cut at 1.
         relative = np.minimum(1.0, np.nan_to_num(reference / reached, nan=0.0))
         at = _thin(relative)
+        # File names alone are often the same.
+        name = "/".join(Path(paths.get(str(source_id), str(source_id))).parts[-3:])
         curves.setdefault(str(task_id), []).append(
             {
-                "log": _log_name(labels.get(str(source_id), str(source_id))),
+                "log": name,
                 "records": len(relative),
                 "at": (at + 1).tolist(),
                 "relative": [round(float(v), 4) for v in relative[at]],
@@ -108,12 +117,7 @@ def _curves(dataset: Dataset, best: dict[str, float | None]) -> dict[str, list[d
     }
 
 
-def _log_name(path: str) -> str:
-    """Last parts of a path: file names alone are often the same."""
-    return "/".join(Path(path).parts[-3:])
-
-
-def _thin(curve: FloatArray) -> NDArray[np.int64]:
+def _thin(curve: NDArray[np.float64]) -> NDArray[np.int64]:
     """Indices that keep a curve's shape: where it changes, else evenly in the logarithm."""
     n = len(curve)
     if n <= CURVE_POINTS:
@@ -123,3 +127,62 @@ def _thin(curve: FloatArray) -> NDArray[np.int64]:
         picks = np.unique(np.geomspace(1, len(changes), CURVE_POINTS).astype(np.int64)) - 1
         changes = changes[picks]
     return np.unique(np.r_[0, changes, n - 1])
+
+
+def dataset_figures(dataset: Section) -> list[Figure]:
+    """All figures of a dataset: how far typical candidates are from the best recorded."""
+    tasks = [task for task in dataset["tasks"] if task["spread"] is not None]
+    return [_spread(tasks), _rarity(tasks, dataset["rarity_shares"])] if tasks else []
+
+
+def _spread(tasks: list[Section]) -> Figure:
+    def draw(layout: Layout) -> Any:
+        # The most recorded tasks are shown, the hardest of them first.
+        shown = sorted(tasks[: layout.rows], key=lambda task: -task["spread"]["q50"])
+        rows = [{"name": task["name"], **task["spread"]} for task in shown]
+        high = max(1.25, *(row["q95"] for row in rows))
+        x = charts.log_axis(1.0, high, "latency over the best recorded of the task", charts.TIMES)
+        base = charts.named(rows, layout)
+        thin = base.mark_rule(strokeWidth=1.5, color=light("axis"))
+        thick = base.mark_bar(height=8, cornerRadius=4, color=light("accent"), opacity=0.55)
+        tick = base.mark_point(
+            shape="stroke", angle=90, size=150, strokeWidth=2.5, color=light("ink"), opacity=1
+        )
+        return alt.layer(
+            thin.encode(x=alt.X("q05:Q", **x), x2="q95:Q"),
+            thick.encode(x=alt.X("q25:Q", **x), x2="q75:Q"),
+            tick.encode(x=alt.X("q50:Q", **x)),
+        ).properties(height=max(60, 15 * len(rows)))
+
+    middle = statistics.median(task["spread"]["q50"] for task in tasks)
+    count = show.plural(len(tasks), "task")
+    return figure("dataset-spread", draw, tasks=count, middle=show.number(middle))
+
+
+def _rarity(tasks: list[Section], shares: list[float]) -> Figure:
+    """Latency of the task's fastest candidates, share by share."""
+    middle = [statistics.median(task["rarity"][i] for task in tasks) for i in range(len(shares))]
+    high = max(1.25, *(max(task["rarity"][:-1]) for task in tasks))
+
+    def curve(ratios: Iterable[float], **more: Any) -> list[dict[str, Any]]:
+        pairs = zip(shares, ratios, strict=True)
+        return [{"share": share, "ratio": min(ratio, high), **more} for share, ratio in pairs]
+
+    def draw(layout: Layout) -> Any:
+        # A quantile below one candidate of n is interpolated: it starts at 1 / n.
+        rows = [
+            row
+            for task in tasks[:TASKS_DRAWN]
+            for row in curve(task["rarity"], task=task["task_id"])
+            if row["share"] * task["candidates"] >= 1
+        ]
+        title = "share of a task's candidates, fastest first"
+        x = charts.log_axis(shares[0], 1.0, title, "format(datum.value, '~%')")
+        y = charts.log_axis(1.0, high, "latency over the best recorded", charts.TIMES)
+        thin = charts.chart(rows).mark_line(color=light("accent"), strokeWidth=1, opacity=0.25)
+        bold = charts.chart(curve(middle)).mark_line(color=light("ink"), strokeWidth=2.5)
+        channels = {"x": alt.X("share:Q", **x), "y": alt.Y("ratio:Q", **y)}
+        both = thin.encode(detail="task:N", **channels) + bold.encode(**channels)
+        return both.properties(height=360)
+
+    return figure("dataset-rarity", draw, at_one=show.number(middle[shares.index(0.01)]))

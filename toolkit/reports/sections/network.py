@@ -1,4 +1,4 @@
-"""The report's section on task schedulers: whole networks under one budget."""
+"""Task schedulers: how soon a whole network is fast under one budget."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from toolkit import show
+from toolkit.reports.page import charts
+from toolkit.reports.page.charts import Figure, Layout, figure
+from toolkit.reports.page.inputs import Section
+from toolkit.reports.page.theme import styles
+
 GRID_POINTS = 48
 SPREAD = (0.1, 0.9)
 
 
-def network_section(network: Mapping[str, Any] | None, strategy: str) -> dict[str, Any] | None:
+def network_section(network: Section | None, strategy: str) -> dict[str, Any] | None:
     """Summarise the networks of a replay; ``None`` where it had none.
 
     ``schedulers`` holds the replay's own figures, the soonest first. ``curves`` has, against
@@ -22,7 +28,7 @@ def network_section(network: Mapping[str, Any] | None, strategy: str) -> dict[st
         return None
     sizes = {name: len(entry["tasks"]) for name, entry in network["networks"].items()}
 
-    def soonest(row: Mapping[str, Any]) -> tuple[float, float, str]:
+    def soonest(row: Section) -> tuple[float, float, str]:
         effort = row["median_evaluations_to_1pct"]
         reached = -float(row["reached_share_1pct"])
         return float("inf") if effort is None else effort, reached, str(row["scheduler"])
@@ -38,7 +44,7 @@ def network_section(network: Mapping[str, Any] | None, strategy: str) -> dict[st
 
 
 def _curves(
-    runs: Sequence[Mapping[str, Any]], sizes: Mapping[str, int], schedulers: Sequence[str]
+    runs: Sequence[Section], sizes: Mapping[str, int], schedulers: Sequence[str]
 ) -> dict[str, Any] | None:
     drawn = [run for run in runs if run["curve"]["evaluations"]]
     if not drawn:
@@ -63,3 +69,24 @@ def _curves(
                 "high": high.tolist(),
             }
     return {"grid": grid.tolist(), "schedulers": lines}
+
+
+def network_figures(network: Section | None) -> list[Figure]:
+    """Return the figure of a replay's networks, where it had any."""
+    if network is None or network["curves"] is None:
+        return []
+    grid, lines = network["curves"]["grid"], network["curves"]["schedulers"]
+    rows = [
+        {"series": name, "x": x, "value": mean, "low": low, "high": high}
+        for name, line in lines.items()
+        for x, mean, low, high in zip(grid, line["mean"], line["low"], line["high"], strict=True)
+    ]
+
+    def draw(layout: Layout) -> Any:
+        x = charts.log_axis(grid[0], grid[-1], "evaluations for each task")
+        y = charts.share_axis("whole network, relative to best recorded")
+        drawn = styles(list(lines), baseline=None)
+        return charts.curves(rows, drawn, x, y, charts.wide_legend(layout), dashed=False)
+
+    ends = [f"{name} {show.percent(line['mean'][-1])}" for name, line in lines.items()]
+    return [figure("schedulers", draw, strategy=network["strategy"], ends=", ".join(ends))]

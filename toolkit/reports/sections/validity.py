@@ -1,12 +1,12 @@
-"""The report's section on validity models: which candidates fail, told on tasks never seen."""
+"""Validity models: which candidates fail, told on tasks never seen."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from toolkit.reports.sections.model import importance_rows, task_names, with_intervals
+from toolkit.reports.page.inputs import Section
+from toolkit.reports.sections.models import judged_tasks, model_facts, with_intervals
 
 # What a validity model is judged by: what it means, and the key of what the base rate gives.
 METRICS: dict[str, tuple[str, str | None]] = {
@@ -22,28 +22,18 @@ METRICS: dict[str, tuple[str, str | None]] = {
     "lost": ("share of the good candidates with a probability above 0.5", None),
     "lost_best": ("share of tasks whose best candidate is above it", None),
 }
+FIGURE_TITLE = "What failures are foreseen by"
 
 
-def validity_section(folder: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+def validity_section(folder: Path, manifest: Section) -> dict[str, Any]:
     """Summarise one validity model; every figure is of tasks that the judging member never saw."""
     metrics = manifest["metrics"]
-    names = task_names(manifest.get("tasks", {}))
-    base = [key for _, key in METRICS.values() if key is not None]
     return {
-        "path": str(folder),
-        "extractor": manifest.get("extractor"),
-        "seed": manifest.get("seed"),
-        "dataset_fingerprint": manifest.get("dataset", {}).get("fingerprint"),
-        "test_tasks": metrics.get("n_test_tasks"),
+        **model_facts(folder, manifest),
         "ranked_tasks": metrics.get("n_ranked_tasks"),
-        "train_tasks": metrics.get("n_train_tasks"),
         "candidates": metrics.get("candidates"),
         "failed_share": metrics.get("failed_share"),
-        "metrics": with_intervals(metrics, list(METRICS)),
-        "base_rate": with_intervals(metrics, base),
-        "tasks": [
-            {**row, "name": names.get(row["task_id"], row["task_id"])}
-            for row in sorted(metrics.get("tasks", []), key=lambda row: -row["failed"])
-        ],
-        "importance": importance_rows(manifest),
+        "metrics": with_intervals(metrics, METRICS),
+        "base_rate": with_intervals(metrics, [key for _, key in METRICS.values() if key]),
+        "tasks": judged_tasks(manifest, lambda row: -row["failed"]),
     }

@@ -1,0 +1,106 @@
+"""How rows and figures are printed: tables from short descriptions, lines, intervals."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from toolkit import show
+
+if (_columns := os.environ.get("COLUMNS", "")).isdigit() and int(_columns) < 40:
+    del os.environ["COLUMNS"]  # In none nothing would be printed.
+
+# No text is taken for markup: names come from logs and files.
+out = Console(markup=False)
+err = Console(stderr=True, markup=False)
+
+Columns = Mapping[str, Callable[[Any], Any]]
+"""What a table shows: its headings, and how a row's cell is written.
+
+A heading that begins with ``>`` is one of numbers, which stand to the right.
+"""
+
+
+def print_table(
+    columns: Columns, rows: Iterable[Any], *, elastic: int | None = None, **style: Any
+) -> None:
+    """Print a table on standard output; ``style`` is rich's, such as a title or no box.
+
+    The column of index ``elastic`` is cut to what the terminal leaves it, and no other wraps.
+    """
+    cells = [[str(write(row)) for write in columns.values()] for row in rows]
+    heads = [heading.lstrip(">") for heading in columns]
+    if elastic is not None:
+        widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+        room = out.width - sum(widths) + widths[elastic] - 2 * (len(widths) - 1)
+        for row in cells:
+            row[elastic] = show.cut(row[elastic], max(room, 8))
+    table = Table(**style)
+    for heading, head in zip(columns, heads, strict=True):
+        side = "right" if heading.startswith(">") else "left"
+        table.add_column(head, justify=side, no_wrap=elastic is not None)  # type: ignore[arg-type]
+    for row in cells:
+        table.add_row(*map(Text, row))
+    out.print(table)
+
+
+def say(text: str, style: str | None = None) -> None:
+    """Write a line on standard output."""
+    out.print(text, style=style, highlight=False)
+
+
+def note(text: str, style: str | None = None) -> None:
+    """Write a line on standard error; a coloured one is left to the terminal to wrap."""
+    err.print(text, style=style, highlight=False, soft_wrap=style is not None)
+
+
+def print_warnings(warnings: Iterable[str]) -> None:
+    """Write each warning on one line of standard error."""
+    for warning in warnings:
+        err.print(Text.assemble(("warning", "yellow"), f": {warning}"), soft_wrap=True)
+
+
+def counted(key: Any) -> Callable[[Any], str]:
+    """Column of counts, thousands separated."""
+    return lambda row: f"{row[key]:,}"
+
+
+def microseconds(value: float | None) -> str:
+    """A latency in microseconds; ``-`` where there is none."""
+    return "-" if value is None else f"{value * 1e6:.1f} us"
+
+
+def decimals(value: Any) -> str:
+    """Three decimals of a number, a text as it is; nothing for what is unknown."""
+    return f"{value:.3f}" if isinstance(value, float) else value if isinstance(value, str) else ""
+
+
+def low_to_high(bounds: Sequence[Any] | None, form: str = ".3f") -> str:
+    """An interval as ``low to high``; nothing for an unknown one."""
+    if bounds is None or bounds[0] is None:
+        return ""
+    return " to ".join(format(bound, form) for bound in bounds)
+
+
+def bracketed(value: float, bounds: Sequence[float] | None, digits: int = 3) -> str:
+    """A figure with its interval in brackets, where there is one."""
+    text = f"{value:.{digits}f}"
+    return f"{text} [{', '.join(f'{bound:.{digits}f}' for bound in bounds)}]" if bounds else text
+
+
+def interval_text(row: Mapping[str, Any], key: str) -> str:
+    """A figure of a replay and its interval, as in ``13 [4, 23]``.
+
+    ``-`` where it was not reached, ``[-]`` where nothing is known of the interval (a single run).
+    """
+    low, high = row[f"{key}_interval"]
+    value, left, right = (
+        "-" if number is None else f"{number:.3g}" if number < 100 else f"{number:.0f}"
+        for number in (row[key], low, high)
+    )
+    return f"{value} [-]" if low is None and high is None else f"{value} [{left}, {right}]"
