@@ -14,7 +14,7 @@ from toolkit.datasets.read.outputs import check_targets
 from toolkit.datasets.read.select import select_records
 from toolkit.errors import DatasetError, did_you_mean
 from toolkit.logs.formats import FORMATS, format_named
-from toolkit.logs.rows.written import Selection
+from toolkit.logs.rows.format import Selection
 
 
 def written_formats() -> list[str]:

@@ -32,8 +32,8 @@ from toolkit.datasets.write.parts import (
 from toolkit.datasets.write.record_index import RecordIndex
 from toolkit.datasets.write.settling import LINE, among, exchange, in_use, place
 from toolkit.errors import DatasetError
+from toolkit.logs.rows.columns import id_numbers
 from toolkit.logs.rows.identity import merge_sketches, merge_tasks
-from toolkit.logs.rows.ids import id_numbers
 from toolkit.logs.rows.results import BlockResult
 from toolkit.records import Sketch, Task
 from toolkit.schema import SKETCHES, TASKS

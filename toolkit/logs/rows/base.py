@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 import math
-import struct
+import zlib
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import orjson
 
-from toolkit.records import (
-    ERROR_NUMBER_STATES,
-    Sketch,
-    Task,
-    TrialState,
-    candidate_id,
-    canonical_json,
-)
+from toolkit.records import ERROR_NUMBER_STATES, Sketch, Task, TrialState, canonical_json
 
 INT64_MAX = 2**63 - 1
 
@@ -55,62 +47,12 @@ class Reading(NamedTuple):
         """Arithmetic mean of the repeats in seconds; ``None`` unless ok."""
         return mean(self.run_times_s)
 
-    @property
-    def candidate_id(self) -> str:
-        """Identity of task and free decisions: repeats share it."""
-        return candidate_id(self.task.task_id, self.sketch, self.decisions)
-
-    @property
-    def record_id(self) -> str:
-        """Identity of the measurement: equal for exact duplicates only."""
-        outcome = outcome_bytes(
-            self.state, self.error_number, self.run_times_s, self.elapsed_s, self.timestamp
-        )
-        return record_id(self.task.task_id, self.schedule, outcome)
-
 
 def mean(run_times_s: Sequence[float]) -> float | None:
     """Arithmetic mean of the repeats, correctly rounded; ``None`` where there are none."""
     if len(run_times_s) == 1:
         return run_times_s[0]
     return math.fsum(run_times_s) / len(run_times_s) if run_times_s else None
-
-
-_STATE_CODES = {state: code for code, state in enumerate(TrialState)}
-_OUTCOME = struct.Struct("<qqdd")
-
-
-def outcome_bytes(
-    state: TrialState,
-    error_number: int | None,
-    run_times_s: Sequence[float],
-    elapsed_s: float | None,
-    timestamp: float | None,
-) -> bytes:
-    """What was measured, as the bytes that record ids hash.
-
-    State (its place in ``TrialState``) and error number (-1 where there is none) as int64,
-    elapsed time and timestamp (NaN where there are none) and run times as float64, little-endian.
-    """
-    nan = math.nan
-    head = _OUTCOME.pack(
-        _STATE_CODES[state],
-        -1 if error_number is None else error_number,
-        nan if elapsed_s is None else elapsed_s,
-        nan if timestamp is None else timestamp,
-    )
-    return head + struct.pack(f"<{len(run_times_s)}d", *run_times_s)
-
-
-def record_id(task_id: str, schedule: str, outcome: bytes) -> str:
-    """Hash what was measured, on what, when; format and TVM versions do not enter.
-
-    A record that is exported in another version of its format and read again keeps its id. The
-    schedule's length stands at the end, so that a hash can be begun before all of it is known.
-    """
-    text = schedule.encode()
-    tail = outcome + len(text).to_bytes(8, "little")
-    return blake2b(task_id.encode() + text + tail, digest_size=8).hexdigest()
 
 
 def outcome_of(costs: Any, error_number: Any) -> tuple[TrialState, tuple[float, ...]]:
@@ -129,13 +71,10 @@ def outcome_of(costs: Any, error_number: Any) -> tuple[TrialState, tuple[float, 
     for cost in costs:
         if type(cost) is not float and type(cost) is not int:
             raise BadLine("a measured cost is not a number")
-    if error_number is None:
-        state = TrialState.OK
-    else:
-        found = ERROR_NUMBER_STATES.get(error_number) if type(error_number) is int else None
-        if found is None:
-            raise BadLine("the error number is none of 0 to 8")
-        state = found
+    number = 0 if error_number is None else error_number
+    if type(number) is not int or number not in ERROR_NUMBER_STATES:
+        raise BadLine("the error number is none of 0 to 8")
+    state = ERROR_NUMBER_STATES[number]
     if state is not TrialState.OK:
         return state, ()
     if not costs or not SHORTEST_S <= min(costs) <= max(costs) <= LONGEST_S:
@@ -168,22 +107,18 @@ _NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
 
 def refuse_deep(text: bytes) -> None:
     """Raise ``BadLine`` for JSON that is nested more than ``MAX_NESTING`` deep."""
-    if text.count(b"[") + text.count(b"{") > MAX_NESTING and _is_deep(text):
-        raise BadLine(TOO_DEEP)
-
-
-def _is_deep(text: bytes) -> bool:
-    """Take innermost pairs of brackets away, a level at a time."""
+    if text.count(b"[") + text.count(b"{") <= MAX_NESTING:
+        return
+    # Innermost pairs of brackets are taken away, a level at a time.
     left = text.translate(_BRACKETS, _NO_BRACKETS)
     for _ in range(MAX_NESTING):
         less = left.replace(b"[]", b"")
         if len(less) == len(left):
             break
         left = less
-    if not left or b"[]" in left:
-        return bool(left)
-    # Brackets in texts stand in the way: count those that are none.
-    return _depth(orjson.loads(text)) > MAX_NESTING
+    # What is left without a pair are brackets in texts, which stand in the way.
+    if left and (b"[]" in left or _depth(orjson.loads(text)) > MAX_NESTING):
+        raise BadLine(TOO_DEEP)
 
 
 def _depth(value: Any) -> int:
@@ -230,8 +165,6 @@ def target_kind(target: str) -> str:
 
 def word_code(word: Any) -> int:
     """Stable code of a categorical value: integers as they are, all else by CRC-32."""
-    import zlib
-
     if type(word) is int and -INT64_MAX <= word <= INT64_MAX:
         return word
     if type(word) is bool:

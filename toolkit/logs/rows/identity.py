@@ -27,10 +27,6 @@ class Interner:
             found = self._kept[key] = make()
         return found
 
-    def find(self, key: Any) -> Any:
-        """Return the object of a key, ``None`` where there is none."""
-        return self._kept.get(key)
-
     def replace(self, key: Any, value: Any) -> None:
         """Put another object in the place of a key's."""
         self._kept[key] = value
@@ -64,27 +60,28 @@ def make_task(
     """
     check_extents(extents)
     check_shapes(arguments)
+    hardware = hardware or {}
     task_id = content_id(
         "task",
         format,
         workload if named else "",
         canonical_json(arguments),
         target,
-        canonical_json(hardware or {}),
+        canonical_json(hardware),
         machine or "",
         canonical_json(identity),
     )
     return Task(
-        task_id=task_id,
-        format=format,
-        workload=workload,
-        arguments=arguments,
-        target=target,
-        target_kind=target_kind,
-        hardware=hardware or {},
-        machine=machine,
-        extents=tuple(extents),
-        blob=blob,
+        task_id,
+        format,
+        workload,
+        arguments,
+        target,
+        target_kind,
+        hardware,
+        machine,
+        tuple(extents),
+        blob,
     )
 
 
@@ -111,8 +108,7 @@ class KnobList:
         labels: tuple[tuple[int, str], ...] = (),
     ) -> None:
         """Append a knob; a name that is taken gets ``#2``, ``#3``, ... behind it."""
-        count = self._names.get(name, 0) + 1
-        self._names[name] = count
+        count = self._names[name] = self._names.get(name, 0) + 1
         unique = name if count == 1 else f"{name}#{count}"
         self.knobs.append(Knob(unique, kind, self._width, width, choices, labels))
         self._width += width
@@ -124,19 +120,11 @@ def learn_labels(sketch: Sketch, words: Sequence[tuple[tuple[int, str], ...]]) -
     ``words`` has one tuple of (code, word) a knob. The id stays: labels explain, they do not
     tell sketches apart.
     """
-    if all(new <= set(knob.labels) for knob, new in _new_words(sketch, words)):
+    met = list(zip(sketch.knobs, words, strict=True))
+    if all(label in knob.labels for knob, new in met for label in new):
         return sketch
-    knobs = tuple(
-        replace(knob, labels=tuple(sorted(set(knob.labels) | new)))
-        for knob, new in _new_words(sketch, words)
-    )
-    return replace(sketch, knobs=knobs)
-
-
-def _new_words(
-    sketch: Sketch, words: Sequence[tuple[tuple[int, str], ...]]
-) -> list[tuple[Knob, set[tuple[int, str]]]]:
-    return [(knob, set(new)) for knob, new in zip(sketch.knobs, words, strict=True)]
+    knobs = [replace(knob, labels=tuple(sorted({*knob.labels, *new}))) for knob, new in met]
+    return replace(sketch, knobs=tuple(knobs))
 
 
 def merge_sketches(one: Sketch, other: Sketch) -> Sketch:

@@ -9,9 +9,9 @@ lines, so that nothing is accepted here that it would refuse.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import orjson
@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from toolkit.logs.formats.ansor.reader import FORMAT, AnsorReader
 from toolkit.logs.formats.ansor.shapes import Decided, Shapes, Variant
 from toolkit.logs.rows.base import BadLine, refuse_deep
-from toolkit.logs.rows.chunks import Candidates, Outcomes, Words, make_chunk
-from toolkit.logs.rows.columns import Texts
+from toolkit.logs.rows.chunks import Candidates, Outcomes
+from toolkit.logs.rows.columns import Texts, Words
+from toolkit.logs.rows.json_text import decode, holds_repeated
 from toolkit.logs.rows.number_runs import Runs
-from toolkit.logs.rows.repeated_keys import decode, holds_repeated
-from toolkit.logs.rows.rows import Rows
+from toolkit.logs.rows.rows import Rows, make_chunk
 from toolkit.records import Task
 
 _WRITTEN = (
@@ -53,16 +53,6 @@ class _Prefix:
     tasks: dict[tuple[int, ...], Task | None] = field(default_factory=dict)
 
 
-class _Stretch(NamedTuple):
-    """Consecutive lines with the same prefix and the same bytes from their version on."""
-
-    begin: int
-    end: int
-    prefix: _Prefix
-    version: str
-    tail: int
-
-
 @dataclass
 class _Apart:
     """Lines taken apart: where they stand, numbers of prefixes, versions, steps and results."""
@@ -72,10 +62,6 @@ class _Apart:
     versions: list[str] = field(default_factory=list)
     steps: list[bytes] = field(default_factory=list)
     results: list[bytes] = field(default_factory=list)
-
-    def some(self, rows: list[int]) -> _Apart:
-        """Some of the lines."""
-        return _Apart(*([part[row] for row in rows] for part in vars(self).values()))
 
 
 class AnsorBlocks:
@@ -95,49 +81,42 @@ class AnsorBlocks:
         if len(self._prefixes) >= _KEPT:
             self._prefixes.clear()
             self._known.clear()
-        apart, outcomes = _measured(self._taken_apart(lines))
+        apart = self._taken_apart(lines)
         left = np.ones(len(lines), dtype=np.bool_)
-        if outcomes is not None:
+        if apart.places:
             places = np.array(apart.places, dtype=np.int64)
-            left[places[self._add(apart, places + (number + 1), outcomes, rows)]] = False
-        return [place for place, one in enumerate(left.tolist()) if one]
+            left[places[self._add(apart, places + (number + 1), rows)]] = False
+        found: list[int] = np.flatnonzero(left).tolist()
+        return found
 
     def _taken_apart(self, lines: Sequence[bytes]) -> _Apart:
+        """Take consecutive lines with the same head and the same end from the version on."""
         apart = _Apart()
-        for begin, end, prefix, version, tail in self._stretches(lines):
-            stretch, size = lines[begin:end], prefix.size
-            places: Sequence[int] = range(begin, end)
-            stops = [line.rfind(prefix.mark) for line in stretch]
-            if min(stops) < size:
-                fine = [n for n, stop in enumerate(stops) if stop >= size]
-                stretch, stops = [stretch[n] for n in fine], [stops[n] for n in fine]
-                places = [begin + n for n in fine]
-            # The costs' two brackets, the last of the mark, belong to the result.
-            behind = len(prefix.mark) - 2
-            apart.places += places
-            apart.prefixes += [prefix.number] * len(places)
-            apart.versions += [version] * len(places)
-            apart.steps += [line[size:stop] for line, stop in zip(stretch, stops, strict=True)]
-            apart.results += [
-                line[stop + behind : -tail] for line, stop in zip(stretch, stops, strict=True)
-            ]
-        return apart
-
-    def _stretches(self, lines: Sequence[bytes]) -> Iterator[_Stretch]:
-        """Stretches of lines that belong together, lines that are not understood left out."""
-        begin = 0
-        while begin < len(lines):
-            first = lines[begin]
+        end = 0
+        while end < len(lines):
+            begin, first = end, lines[end]
+            end += 1
             head, prefix = self._prefix(first)
-            found = _VERSION.search(first)
-            if prefix is None or found is None:
-                begin += 1
+            version = _VERSION.search(first)
+            if prefix is None or version is None:
                 continue
-            tail, end = found[0], begin + 1
+            tail, size = version[0], prefix.size
             while end < len(lines) and lines[end].startswith(head) and lines[end].endswith(tail):
                 end += 1
-            yield _Stretch(begin, end, prefix, found[1].decode(), len(tail))
-            begin = end
+            places: Sequence[int] = range(begin, end)
+            stops = [line.rfind(prefix.mark) for line in lines[begin:end]]
+            if min(stops) < size:
+                places = [place for place, stop in zip(places, stops, strict=True) if stop >= size]
+                stops = [stop for stop in stops if stop >= size]
+            cuts = [(lines[place], stop) for place, stop in zip(places, stops, strict=True)]
+            # The costs' two brackets, the last of the mark, belong to the result.
+            behind, until = len(prefix.mark) - 2, -len(tail)
+            apart.places += places
+            apart.prefixes += [prefix.number] * len(places)
+            apart.versions += [version[1].decode()] * len(places)
+            apart.steps += [line[size:stop] for line, stop in cuts]
+            apart.results += [line[stop + behind : until] for line, stop in cuts]
+        return apart
 
     def _prefix(self, line: bytes) -> tuple[bytes, _Prefix | None]:
         """The bytes before a line's steps and what they say; ``None`` where that is not clear."""
@@ -156,50 +135,45 @@ class AnsorBlocks:
             return head, self._known[head]
         return line, None
 
-    def _add(
-        self,
-        apart: _Apart,
-        lines: NDArray[np.int64],
-        outcomes: Outcomes,
-        rows: Rows,
-    ) -> NDArray[np.intp]:
+    def _add(self, apart: _Apart, lines: NDArray[np.int64], rows: Rows) -> NDArray[np.intp]:
         """Add a chunk of rows; return which of the lines taken apart are in it."""
-        count = len(lines)
+        outcomes, good = _measured(apart.results)
         prefixes = np.array(apart.prefixes, dtype=np.int64)
         schedules, decisions = self._decided(apart.steps)
-        tasks: list[Task] = []
-        codes = np.full(count, -1, dtype=np.int64)
-        sizes = np.zeros(count, dtype=np.int64)
+        tasks: list[Task | None] = []
+        codes = np.full(len(lines), -1, dtype=np.int64)
+        sizes = np.zeros(len(lines), dtype=np.int64)
         found: list[tuple[Variant, NDArray[np.intp], Decided]] = []
         for variant, members, one in decisions:
             mine, which = self._tasks(prefixes[members], one.extents)
             known = np.array([task is not None for task in mine], dtype=np.bool_)
-            numbers = np.cumsum(known) - 1 + len(tasks)
-            tasks += [task for task in mine if task is not None]
-            fine = one.small & outcomes.good[members] & known[which]
-            members = members[fine]
-            codes[members], sizes[members] = numbers[which[fine]], one.matrix.shape[1]
-            found.append((variant, members, one.some(fine)))
-        taken = np.flatnonzero(codes >= 0)
+            fine = one.small & good[members] & known[which]
+            if fine.any():
+                members = members[fine]
+                codes[members] = which[fine] + len(tasks)
+                sizes[members] = one.matrix.shape[1]
+                found.append((variant, members, one.some(fine)))
+                tasks += mine
+        understood = codes >= 0
+        taken = np.flatnonzero(understood)
         if not len(taken):
             return taken
-        row_of = np.cumsum(codes >= 0) - 1
-        used = set(codes[taken].tolist())
-        candidates = Candidates(Words([t.task_id for t in tasks], codes[taken]), sizes[taken])
+        row_of = np.cumsum(understood) - 1
+        codes = codes[taken]
+        ids = Words(["" if task is None else task.task_id for task in tasks], codes)
+        candidates = Candidates(ids, sizes[taken])
         for variant, members, one in found:
-            if len(members):
-                candidates.put(row_of[members], variant.sketch, one.matrix)
+            candidates.put(row_of[members], variant.sketch, one.matrix)
         chunk = make_chunk(
-            format=FORMAT,
+            format=Words([FORMAT], np.zeros(len(taken), dtype=np.int64)),
             lines=lines[taken],
             candidates=candidates,
-            schedules=schedules if len(taken) == count else schedules.some(taken),
+            schedules=schedules if understood.all() else schedules.some(taken),
             versions=Words.of([apart.versions[row] for row in taken.tolist()]),
-            outcomes=outcomes,
-            rows=taken,
+            outcomes=outcomes.some(understood),
         )
-        sketches = [variant.sketch for variant, members, _ in found if len(members)]
-        rows.add_chunk(chunk, [task for n, task in enumerate(tasks) if n in used], sketches)
+        used = [tasks[code] for code in sorted(set(codes.tolist()))]
+        rows.add_chunk(chunk, filter(None, used), [variant.sketch for variant, _, _ in found])
         return taken
 
     def _decided(
@@ -213,14 +187,11 @@ class AnsorBlocks:
             texts.append(runs.joined.translate(None, _REMOVED))
             for variant, rows, decided in self._shapes.read(runs):
                 parts.setdefault(variant, []).append((rows + begin, decided))
-        return _schedules(texts), [
-            (
-                variant,
-                np.concatenate([rows for rows, _ in pieces]),
-                Decided.joined([decided for _, decided in pieces]),
-            )
-            for variant, pieces in parts.items()
-        ]
+        joined = []
+        for variant, pieces in parts.items():
+            rows_of, decisions = zip(*pieces, strict=True)
+            joined.append((variant, np.concatenate(rows_of), Decided.joined(decisions)))
+        return _schedules(texts), joined
 
     def _tasks(
         self, prefixes: NDArray[np.int64], extents: NDArray[np.int64]
@@ -274,26 +245,22 @@ def _schedules(texts: Sequence[bytes]) -> Texts:
     return Texts(b"".join(parts), np.concatenate(sizes))
 
 
-def _measured(apart: _Apart) -> tuple[_Apart, Outcomes | None]:
-    """What lines measured; those that do not hold a plain result are left out.
+def _measured(results: Sequence[bytes]) -> tuple[Outcomes, NDArray[np.bool_]]:
+    """What lines measured, and which of them hold a plain result.
 
     A result begins with two brackets. All are decoded as one list: where one of them were not
     closed, the next one's brackets would stand inside it, where no plain result has any, and where
     one were closed twice there would be too many.
     """
     try:
-        decoded = orjson.loads(b"[" + b",".join(apart.results) + b"]")
-        if decoded and len(decoded) == len(apart.results):
-            outcomes = Outcomes.read(decoded)
-            if outcomes.good.all():
-                return apart, outcomes
+        decoded = orjson.loads(b"[" + b",".join(results) + b"]")
+        if len(decoded) == len(results):
+            outcomes, good = Outcomes.of_results(decoded)
+            if good.all():
+                return outcomes, good
     except orjson.JSONDecodeError:
         pass
-    each = [_decoded(result) for result in apart.results]
-    fine = [row for row, result in enumerate(each) if result is not None]
-    if not fine:
-        return _Apart(), None
-    return apart.some(fine), Outcomes.read([each[row] for row in fine])
+    return Outcomes.of_results([_decoded(result) for result in results])
 
 
 def _decoded(text: bytes) -> Any:

@@ -9,8 +9,7 @@ import orjson
 
 from toolkit.logs.formats.ansor.blocks import AnsorBlocks
 from toolkit.logs.formats.ansor.reader import FORMAT, AnsorReader
-from toolkit.logs.rows.format import LineFormat
-from toolkit.logs.rows.written import FAILURE_S, Row, Selection, lines, tvm_result
+from toolkit.logs.rows.format import FAILURE_S, LineFormat, Row, Selection, tvm_result
 from toolkit.records import Task
 
 
@@ -29,16 +28,11 @@ class Ansor(LineFormat):
         if not isinstance(entry, dict) or ("input" in entry and "config" in entry):
             return False
         inputs = entry.get("i")
-        return (
-            isinstance(inputs, list)
-            and "r" in entry
-            and bool(inputs)
-            and isinstance(inputs[0], list)
-        )
+        nested = isinstance(inputs, list) and inputs and isinstance(inputs[0], list)
+        return "r" in entry and bool(nested)
 
     def reader(self, machine: str | None, beside: Any = None) -> AnsorReader:
         """Return a reader of one source."""
-        del beside
         return AnsorReader(machine)
 
     def together(self, reader: AnsorReader) -> AnsorBlocks:
@@ -47,7 +41,7 @@ class Ansor(LineFormat):
 
     def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:
         """One file of Ansor v0.6 lines."""
-        return lines(ansor_line, selection, out)
+        return {out: selection.lines(ansor_line)}
 
 
 def ansor_line(row: Row, task: Task) -> bytes:
@@ -58,10 +52,6 @@ def ansor_line(row: Row, task: Task) -> bytes:
     """
     items = orjson.loads(task.blob or "[]")
     bare = len(items) < 3 or not items[2]
-    return orjson.dumps(
-        {
-            "i": [items[:2] if bare else items, orjson.Fragment(row["schedule"])],
-            "r": tvm_result(row, FAILURE_S),
-            "v": "v0.2" if bare else "v0.6",
-        }
-    )
+    inputs = [items[:2] if bare else items, orjson.Fragment(row["schedule"])]
+    version = "v0.2" if bare else "v0.6"
+    return orjson.dumps({"i": inputs, "r": tvm_result(row, FAILURE_S), "v": version})

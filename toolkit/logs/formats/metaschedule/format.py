@@ -12,17 +12,15 @@ import orjson
 from toolkit.logs.files.places import Place
 from toolkit.logs.formats.metaschedule.blocks import MetaScheduleBlocks
 from toolkit.logs.formats.metaschedule.databases import (
-    Files,
     looks_like_workload,
-    read_files,
+    read_database,
     workload_file,
 )
 from toolkit.logs.formats.metaschedule.reader import Database, MetaScheduleReader
 from toolkit.logs.formats.metaschedule.trace import FORMAT
 from toolkit.logs.formats.metaschedule.workload import WORKLOAD, read_workload
 from toolkit.logs.rows.base import BadLine, Reading
-from toolkit.logs.rows.format import LineFormat
-from toolkit.logs.rows.written import FAILURE_S, Row, Selection
+from toolkit.logs.rows.format import FAILURE_S, LineFormat, Row, Selection
 from toolkit.records import Task
 
 _RECORD = re.compile(rb"\[\s*\d+\s*,\s*\[\s*\[\s*\[")
@@ -39,19 +37,16 @@ class MetaScheduleWorkloads(LineFormat):
 
     def recognises(self, line: bytes, entry: Any) -> bool:
         """Whether it begins with a hash; the line may be cut off."""
-        del entry
         return looks_like_workload(line)
 
     def reader(self, machine: str | None, beside: Any = None) -> _Workloads:
         """Return a reader of one source."""
-        del machine, beside
         return _Workloads()
 
 
 class _Workloads:
     def interpret(self, entry: Any, index: int, line: bytes) -> Reading:
         """Read a workload, and say that it is no record."""
-        del entry, index
         read_workload(line)
         raise BadLine(WORKLOAD)
 
@@ -70,13 +65,11 @@ class MetaSchedule(LineFormat):
 
     def recognises(self, line: bytes, entry: Any) -> bool:
         """Whether it begins like a record; the line may be cut off."""
-        del entry
         return _RECORD.match(line) is not None
 
     def reader(self, machine: str | None, beside: Any = None) -> MetaScheduleReader:
-        """Return a reader of one source; ``beside`` is its ``Database``, or its ``Files``."""
-        database = beside.database if isinstance(beside, Files) else beside
-        return MetaScheduleReader(database or Database(), machine)
+        """Return a reader of one source; ``beside`` is its ``Database``."""
+        return MetaScheduleReader(beside or Database(), machine)
 
     def together(self, reader: MetaScheduleReader) -> MetaScheduleBlocks | None:
         """Pieces that recur are parsed once; not where a sidecar describes each record."""
@@ -87,55 +80,46 @@ class MetaSchedule(LineFormat):
         sizes = reader.database.space_sizes
         return {task: sizes[w] for task, w in reader.workloads.items() if w in sizes}
 
-    def beside(self, place: Place, companions: Sequence[Place]) -> Files:
+    def beside(self, place: Place, companions: Sequence[Place]) -> Database:
         """Read the workloads, and what the collector said of the records."""
-        return read_files(place, workload_file(place, companions))
+        return read_database(place, workload_file(place, companions))
 
-    def reopened(self, description: Any) -> Files:
+    def reopened(self, description: Any) -> Database:
         """Read them anew from their paths."""
         records, workloads = description
         if workloads is None:
-            return Files(Database(), Place(Path(records)), None)
-        return read_files(Place(Path(records)), Place(Path(workloads)))
+            return Database()
+        return read_database(Place(Path(records)), Place(Path(workloads)))
 
     def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:
         """A database, with the collector's sidecar where it has something to say."""
-        return _database(selection, out)
-
-
-def _database(selection: Selection, out: Path) -> dict[Path, bytes]:
-    workloads: dict[str, int] = {}
-    about: dict[int, dict[str, Any]] = {}
-    records: list[bytes] = []
-    trials: list[bytes] = []
-    machines: set[str | None] = set()
-    timed = False
-    for row in selection.rows:
-        task = selection.tasks[row["task_id"]]
-        index = workloads.setdefault(task.blob or "", len(workloads))
-        about[index] = {
-            "workload_index": index,
-            "name": task.workload,
-            "space_size": selection.space_sizes.get(task.task_id),
+        workloads: dict[str, int] = {}
+        about: dict[int, dict[str, Any]] = {}
+        records: list[bytes] = []
+        trials: list[bytes] = []
+        machines: set[str | None] = set()
+        timed = False
+        for row in selection.rows:
+            task = selection.tasks[row["task_id"]]
+            index = workloads.setdefault(task.blob or "", len(workloads))
+            size = selection.space_sizes.get(task.task_id)
+            about[index] = {"workload_index": index, "name": task.workload, "space_size": size}
+            machines.add(task.machine)
+            records.append(metaschedule_line(row, task, index) + b"\n")
+            told = {name: row[name] for name in ("elapsed_s", "timestamp", "state")}
+            trials.append(orjson.dumps(told) + b"\n")
+            timed = timed or row["elapsed_s"] is not None or row["timestamp"] is not None
+        written = {
+            out / "database_workload.json": "".join(f"{w}\n" for w in workloads).encode(),
+            out / "database_tuning_record.json": b"".join(records),
         }
-        machines.add(task.machine)
-        records.append(metaschedule_line(row, task, index) + b"\n")
-        trials.append(_trial_line(row) + b"\n")
-        timed = timed or row["elapsed_s"] is not None or row["timestamp"] is not None
-    written = {
-        out / "database_workload.json": "".join(f"{w}\n" for w in workloads).encode(),
-        out / "database_tuning_record.json": b"".join(records),
-    }
-    if timed:
-        written[out / "database_trials.jsonl"] = b"".join(trials)
-    if machines != {None} and len(machines) == 1:
-        collection: dict[str, Any] = {
-            "machine": machines.pop(),
-            "protocol": {},
-            "tasks": list(about.values()),
-        }
-        written[out / "collection.json"] = orjson.dumps(collection)
-    return written
+        if timed:
+            written[out / "database_trials.jsonl"] = b"".join(trials)
+        if machines != {None} and len(machines) == 1:
+            collection: dict[str, Any]
+            collection = {"machine": machines.pop(), "protocol": {}, "tasks": list(about.values())}
+            written[out / "collection.json"] = orjson.dumps(collection)
+        return written
 
 
 def metaschedule_line(row: Row, task: Task, workload: int) -> bytes:
@@ -146,10 +130,3 @@ def metaschedule_line(row: Row, task: Task, workload: int) -> bytes:
     costs = row["run_times_s"] or [FAILURE_S]
     record = [orjson.Fragment(row["schedule"]), costs, target, task.arguments]
     return orjson.dumps([workload, record])
-
-
-def _trial_line(row: Row) -> bytes:
-    """What the collector's sidecar says of a MetaSchedule record."""
-    return orjson.dumps(
-        {"elapsed_s": row["elapsed_s"], "timestamp": row["timestamp"], "state": row["state"]}
-    )
