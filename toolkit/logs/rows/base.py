@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -18,7 +19,6 @@ SHORTEST_S, LONGEST_S = 1e-10, 1e6
 
 Costs beyond that are no measurements: AutoTVM writes 1e9 for a failure, the others 1e10.
 """
-
 
 TOO_DEEP = "nested too deeply, or with a number beyond 64 bits"
 
@@ -91,45 +91,33 @@ def seconds(value: Any, what: str) -> float | None:
     raise BadLine(f"the {what} is not a number")
 
 
-def integer(value: Any, what: str) -> int:
-    """Return a 64-bit integer; raise ``BadLine`` for anything else."""
-    if type(value) is int and -INT64_MAX <= value <= INT64_MAX:
-        return value
-    raise BadLine(f"{what} is not a 64-bit integer")
-
-
 MAX_NESTING = 100
 """What is nested deeper is refused: what is read must also fit into what is written around it."""
 
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 def refuse_deep(text: bytes) -> None:
     """Raise ``BadLine`` for JSON that is nested more than ``MAX_NESTING`` deep."""
     if text.count(b"[") + text.count(b"{") <= MAX_NESTING:
         return
-    # Innermost pairs of brackets are taken away, a level at a time.
-    left = text.translate(_BRACKETS, _NO_BRACKETS)
-    for _ in range(MAX_NESTING):
-        less = left.replace(b"[]", b"")
-        if len(less) == len(left):
-            break
-        left = less
-    # What is left without a pair are brackets in texts, which stand in the way.
-    if left and (b"[]" in left or _depth(orjson.loads(text)) > MAX_NESTING):
+    left = _unpaired(text)
+    if left and b"[]" not in left:  # brackets in texts stand in the way
+        left = _unpaired(_TEXT.sub(b"", text))
+    if left:
         raise BadLine(TOO_DEEP)
 
 
-def _depth(value: Any) -> int:
-    depth, level = 0, [value]
-    while level:
-        below: list[Any] = []
-        for item in level:
-            if isinstance(item, (dict, list)):
-                below.extend(item.values() if isinstance(item, dict) else item)
-        depth, level = depth + 1, below
-    return depth
+def _unpaired(text: bytes) -> bytes:
+    """Brackets that are left when innermost pairs are taken away, a level at a time."""
+    left = text.translate(_BRACKETS, _NO_BRACKETS)
+    for _ in range(MAX_NESTING):
+        if b"[]" not in left:
+            break
+        left = left.replace(b"[]", b"")
+    return left
 
 
 def check_extents(extents: Sequence[int]) -> None:
@@ -154,18 +142,18 @@ def check_shapes(arguments: Any) -> None:
 def target_kind(target: str) -> str:
     """First word of a target string, or the ``kind`` of a target written as JSON."""
     text = target.strip()
-    if text.startswith("{"):
-        try:
-            kind = orjson.loads(text).get("kind")
-        except (orjson.JSONDecodeError, AttributeError):
-            return "unknown"
-        return kind if isinstance(kind, str) else "unknown"
-    return text.split(" ", 1)[0] or "unknown"
+    if not text.startswith("{"):
+        return text.split(" ", 1)[0] or "unknown"
+    try:
+        kind = orjson.loads(text).get("kind")
+    except orjson.JSONDecodeError:
+        return "unknown"
+    return kind if isinstance(kind, str) else "unknown"
 
 
 def word_code(word: Any) -> int:
     """Stable code of a categorical value: integers as they are, all else by CRC-32."""
-    if type(word) is int and -INT64_MAX <= word <= INT64_MAX:
+    if type(word) is int and abs(word) <= INT64_MAX:
         return word
     if type(word) is bool:
         return int(word)

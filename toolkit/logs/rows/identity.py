@@ -60,28 +60,12 @@ def make_task(
     """
     check_extents(extents)
     check_shapes(arguments)
-    hardware = hardware or {}
-    task_id = content_id(
-        "task",
-        format,
-        workload if named else "",
-        canonical_json(arguments),
-        target,
-        canonical_json(hardware),
-        machine or "",
-        canonical_json(identity),
-    )
+    hardware, extents = hardware or {}, tuple(extents)
+    name = workload if named else ""
+    told = [canonical_json(part) for part in (arguments, hardware, identity)]
+    task_id = content_id("task", format, name, told[0], target, told[1], machine or "", told[2])
     return Task(
-        task_id,
-        format,
-        workload,
-        arguments,
-        target,
-        target_kind,
-        hardware,
-        machine,
-        tuple(extents),
-        blob,
+        task_id, format, workload, arguments, target, target_kind, hardware, machine, extents, blob
     )
 
 

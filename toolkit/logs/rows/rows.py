@@ -11,8 +11,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from toolkit.logs.rows.base import Reading, mean
-from toolkit.logs.rows.chunks import STATES, Candidates, Outcomes
-from toolkit.logs.rows.columns import Texts, Words, hex_ids, numeric, ragged
+from toolkit.logs.rows.columns import (
+    STATES,
+    Candidates,
+    Outcomes,
+    Texts,
+    Words,
+    hex_ids,
+    numeric,
+    ragged,
+)
 from toolkit.logs.rows.identity import merge_tasks
 from toolkit.records import Sketch, Task
 

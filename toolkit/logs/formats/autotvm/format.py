@@ -31,7 +31,6 @@ from toolkit.logs.rows.base import (
     INT64_MAX,
     BadLine,
     Reading,
-    integer,
     outcome_of,
     seconds,
     target_kind,
@@ -126,7 +125,8 @@ class AutoTVMReader:
         number, code_hash, entities, template = (told.get(name) for name in names)
         if not isinstance(result, list) or len(result) != 4:
             raise BadLine("the result has not 4 items")
-        integer(number, "the configuration's index")
+        if type(number) is not int or abs(number) > INT64_MAX:
+            raise BadLine("the configuration's index is not a 64-bit integer")
         state, run_times = outcome_of(result[0], result[1])
         task, extents = self._task(inputs, template or "")
         sketch, decisions = self._decide(task, extents, entities)

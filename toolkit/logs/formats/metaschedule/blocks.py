@@ -23,8 +23,7 @@ from toolkit.logs.formats.metaschedule.trace import (
     read_skeleton,
 )
 from toolkit.logs.rows.base import BadLine, refuse_deep
-from toolkit.logs.rows.chunks import Candidates, Outcomes
-from toolkit.logs.rows.columns import Texts, Words
+from toolkit.logs.rows.columns import Candidates, Outcomes, Texts, Words
 from toolkit.logs.rows.json_text import count_keys, refuse_repeated
 from toolkit.logs.rows.rows import Rows, make_chunk
 from toolkit.records import Task, canonical_json

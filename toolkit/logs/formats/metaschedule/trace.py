@@ -40,7 +40,7 @@ class _Slot:
     instruction: int
     kind: KnobKind
     width: int
-    choices: tuple[Any, ...] | None = None
+    choices: tuple[Any, ...] = ()
     codes: tuple[int, ...] | None = None
     limit: int | None = None
 
@@ -65,8 +65,15 @@ class Skeleton:
         for pair in decisions:
             if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) is not int:
                 raise BadLine("a decision is not [instruction, value]")
-        if [pair[0] for pair in decisions] != self._decided:
-            decisions = self._sorted(decisions)
+        if [pair[0] for pair in decisions] != self._decided:  # in another order, or not these
+            given = {pair[0]: pair for pair in decisions}
+            for instruction in self._decided:
+                if instruction not in given:
+                    raise BadLine(f"instruction {instruction} has no decision")
+            for instruction in given:
+                if instruction not in self._decided:
+                    raise BadLine(f"instruction {instruction} takes no decision")
+            decisions = [given[instruction] for instruction in self._decided]
         values = iter(decisions)
         flat: list[int] = []
         for slot in self._slots:
@@ -92,17 +99,6 @@ class Skeleton:
                 if slot.kind == "tile" and min(factors, default=1) < 1:
                     raise BadLine(f"a factor of instruction {slot.instruction} is not positive")
         return tuple(flat)
-
-    def _sorted(self, decisions: list[Any]) -> list[Any]:
-        """Decisions in the order of the instructions; raise where one lacks or is too much."""
-        given = {pair[0]: pair for pair in decisions}
-        for instruction in self._decided:
-            if instruction not in given:
-                raise BadLine(f"instruction {instruction} has no decision")
-        for instruction in given:
-            if instruction not in self._decided:
-                raise BadLine(f"instruction {instruction} takes no decision")
-        return [given[instruction] for instruction in self._decided]
 
 
 def check_instructions(instructions: Any) -> None:
@@ -230,7 +226,7 @@ class _SkeletonReader:
         """Name the knobs and make the sketch."""
         knobs = KnobList()
         for name, slot in zip(self._names, self._slots, strict=True):
-            words = zip(slot.codes or (), slot.choices or (), strict=True)
+            words = zip(slot.codes or (), slot.choices, strict=True)
             labels = tuple((c, canonical_json(w).decode()) for c, w in words if type(w) is not int)
             knobs.add(name, slot.kind, slot.width, slot.codes, labels)
         return Skeleton(make_sketch(FORMAT, self._skeleton, knobs.knobs), tuple(self._slots))
