@@ -196,7 +196,6 @@ class _Zstandard:
         self._ready = io.BytesIO()
 
     def read1(self, size: int) -> bytes:
-        """At most so many bytes; none at the end."""
         while not (part := self._ready.read(size)):
             # A thousand bytes hold at most 32 MiB.
             packed = self._behind or self._stream.read(1024)

@@ -40,7 +40,6 @@ class InProcess:
         self._reader: BlockReader | None = None
 
     def submit(self, settings: SourceSettings, block: LineBlock, index: int) -> Future[BlockResult]:
-        """Read a block and return its finished future."""
         if self._reader is None or self._settings is not settings:
             self._reader = BlockReader(settings.kind, settings.machine, settings.beside)
             self._settings = settings
@@ -63,7 +62,6 @@ class WorkerPool:
         self._local = InProcess()
 
     def submit(self, settings: SourceSettings, block: LineBlock, index: int) -> Future[BlockResult]:
-        """Hand a block to the next idle worker."""
         if not settings.beside.portable or settings.kind in FORMATS.added:
             return self._local.submit(settings, block, index)
         return self._threads.submit(self._read, settings, block)
@@ -76,7 +74,6 @@ class WorkerPool:
             self._idle.put(process)
 
     def close(self) -> None:
-        """End the workers."""
         for process in self._processes:
             process.kill()
         self._threads.shutdown(wait=True, cancel_futures=True)

@@ -92,7 +92,6 @@ class Worker:
         self._sketches: dict[str, Sketch] = {}
 
     def open(self, source: dict[str, Any]) -> None:
-        """Begin another source."""
         kind, machine = source["kind"], source["machine"]
         found = FORMATS.get(kind)()
         if found.learns:

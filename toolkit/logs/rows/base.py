@@ -35,12 +35,12 @@ class Reading(NamedTuple):
     decisions: tuple[int, ...]
     schedule: str
     format_version: str
-    tvm_version: str | None
     state: TrialState
-    error_number: int | None
-    run_times_s: tuple[float, ...]
-    elapsed_s: float | None
-    timestamp: float | None
+    run_times_s: tuple[float, ...] = ()
+    error_number: int | None = None
+    elapsed_s: float | None = None
+    timestamp: float | None = None
+    tvm_version: str | None = None
 
     @property
     def latency_s(self) -> float | None:

@@ -65,16 +65,13 @@ class Texts(NamedTuple):
 
     @classmethod
     def of(cls, parts: Sequence[bytes]) -> Texts:
-        """Put texts one after the other."""
         sizes = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
         return cls(b"".join(parts), sizes)
 
     def bounds(self) -> list[int]:
-        """Where texts begin, and the last one ends."""
         return [0, *np.cumsum(self.sizes).tolist()]
 
     def some(self, rows: NDArray[np.intp]) -> Texts:
-        """The texts of some of the rows."""
         whole, bounds = memoryview(self.data), self.bounds()
         parts = [whole[bounds[row] : bounds[row + 1]] for row in rows.tolist()]
         return Texts(b"".join(parts), self.sizes[rows])
@@ -93,7 +90,6 @@ class Words(NamedTuple):
 
     @classmethod
     def of(cls, words: Sequence[str]) -> Words:
-        """Words of rows."""
         if words.count(words[0]) == len(words):
             return cls(words[:1], np.zeros(len(words), dtype=np.int64))
         numbers: dict[str, int] = {}
@@ -202,7 +198,6 @@ class Outcomes(NamedTuple):
 
     @classmethod
     def of(cls, readings: Sequence[Reading]) -> Outcomes:
-        """Outcomes of readings."""
         times = [reading.run_times_s for reading in readings]
         return cls(
             np.array([_CODES[reading.state] for reading in readings], dtype=np.int64),
@@ -255,7 +250,6 @@ class Outcomes(NamedTuple):
         ), good
 
     def some(self, rows: NDArray[np.bool_]) -> Outcomes:
-        """What some of the rows measured."""
         if rows.all():
             return self
         return Outcomes(

@@ -58,7 +58,6 @@ class Selection:
             yield name, task, self.sketches[sketch_id], rows
 
     def lines(self, line: Callable[[Row, Task], bytes]) -> bytes:
-        """A line a record."""
         return b"".join(line(row, self.tasks[row["task_id"]]) + b"\n" for row in self.rows)
 
 

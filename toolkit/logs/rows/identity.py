@@ -12,24 +12,17 @@ from toolkit.records import Knob, Sketch, Task, canonical_json, content_id
 _CACHE_LIMIT = 100_000
 
 
-class Interner:
+class Interner(dict[Any, Any]):
     """Keeps one object a key, so that a log of millions of lines holds each task once."""
 
-    def __init__(self) -> None:
-        self._kept: dict[Any, Any] = {}
-
-    def get(self, key: Any, make: Callable[[], Any]) -> Any:
+    def made(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return the object of that key, made on first sight."""
-        found = self._kept.get(key)
+        found = self.get(key)
         if found is None:
-            if len(self._kept) >= _CACHE_LIMIT:
-                self._kept.clear()
-            found = self._kept[key] = make()
+            if len(self) >= _CACHE_LIMIT:
+                self.clear()
+            found = self[key] = make()
         return found
-
-    def replace(self, key: Any, value: Any) -> None:
-        """Put another object in the place of a key's."""
-        self._kept[key] = value
 
 
 def make_task(

@@ -19,14 +19,9 @@ from numpy.typing import NDArray
 RUN = re.compile(rb"[0-9]+")
 MAX_DIGITS = 18
 _WORD = 32
-_JOINTS = np.array(
-    [
-        (10, 8, 0x00FF00FF00FF00FF),
-        (100, 16, 0x0000FFFF0000FFFF),
-        (10_000, 32, 0x00000000FFFFFFFF),
-    ],
-    dtype=np.uint64,
-)
+_FACTORS, _BITS = (10, 100, 10_000), (8, 16, 32)
+_KEPT = (0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0x00000000FFFFFFFF)
+_JOINTS = np.array([_FACTORS, _BITS, _KEPT], dtype=np.uint64).T
 _ZEROS = np.uint64(0x3030303030303030)
 _OVER = np.uint64(0x7676767676767676)
 _ONES = np.uint64(0x0101010101010101)
@@ -71,7 +66,6 @@ class Runs:
 
     @cached_property
     def counts(self) -> NDArray[np.intp]:
-        """Runs of each text."""
         return np.diff(self._first, append=len(self._bounds)) // 2
 
     def places(

@@ -58,7 +58,6 @@ class Rows:
         self.sketches: dict[str, Sketch] = {}
 
     def add(self, reading: Reading, line: int) -> None:
-        """Append one reading."""
         self._readings.append(reading)
         self._lines.append(line)
         self._learn(reading.task)

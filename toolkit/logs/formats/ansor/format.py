@@ -62,7 +62,6 @@ class Ansor(LineFormat):
         return "r" in entry and bool(nested)
 
     def reader(self, machine: str | None, beside: Any = None) -> AnsorReader:
-        """Return a reader of one source."""
         return AnsorReader(machine)
 
     def together(self, reader: AnsorReader) -> AnsorBlocks:
@@ -70,7 +69,6 @@ class Ansor(LineFormat):
         return AnsorBlocks(reader)
 
     def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:
-        """One file of Ansor v0.6 lines."""
         return {out: selection.lines(ansor_line)}
 
 
@@ -179,7 +177,6 @@ class AnsorBlocks:
         return line, None
 
     def _add(self, apart: _Apart, lines: NDArray[np.int64], rows: Rows) -> NDArray[np.intp]:
-        """Add a chunk of rows; return which of the lines taken apart are in it."""
         outcomes, good = _measured(apart.results)
         prefixes = np.array(apart.prefixes, dtype=np.int64)
         schedules, decisions = self._decided(apart.steps)
@@ -258,7 +255,6 @@ class AnsorBlocks:
 
 
 def _items(text: bytes) -> Any:
-    """The task's items; ``None`` where they are none."""
     try:
         items = orjson.loads(text)
         refuse_deep(text)

@@ -67,7 +67,6 @@ class AnsorReader:
             decisions=tuple(steps.decisions),
             schedule=canonical_json(schedule).decode(),
             format_version=str(version),
-            tvm_version=None,
             state=state,
             error_number=result[1],
             run_times_s=run_times,
@@ -76,8 +75,7 @@ class AnsorReader:
         )
 
     def sketch(self, steps: StepReader) -> Sketch:
-        """The sketch of steps that were read."""
-        sketch: Sketch = self._sketches.get(
+        sketch: Sketch = self._sketches.made(
             canonical_json(steps.skeleton),
             lambda: make_sketch(FORMAT, steps.skeleton, steps.knobs.knobs),
         )
@@ -90,7 +88,7 @@ class AnsorReader:
         key, target = items[:2]
         if not isinstance(key, str) or not isinstance(target, str):
             raise BadLine("workload key and target are not strings")
-        workload, bare = self._tasks.get(("key", key), lambda: _workload(key))
+        workload, bare = self._tasks.made(("key", key), lambda: _workload(key))
 
         def make() -> Task:
             # As v0.6 writes it, with TVM's defaults for what older versions do not say.
@@ -116,7 +114,7 @@ class AnsorReader:
                 identity=identity or None,
             )
 
-        task: Task = self._tasks.get((canonical_json(items), extents), make)
+        task: Task = self._tasks.made((canonical_json(items), extents), make)
         return task
 
 

@@ -38,11 +38,9 @@ class Decided(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[Decided]) -> Decided:
-        """Put parts one after the other."""
         return parts[0] if len(parts) == 1 else cls(*map(np.concatenate, zip(*parts, strict=True)))
 
     def some(self, lines: NDArray[np.bool_]) -> Decided:
-        """The decisions of some of the lines."""
         if lines.all():
             return self
         return Decided(self.matrix[lines], self.small[lines], self.extents[lines])
@@ -196,16 +194,15 @@ class Variant:
 
     def read(self, runs: Runs, rows: NDArray[np.intp]) -> tuple[NDArray[np.bool_], Decided]:
         """Which rows of texts, all with as many runs, are of this variant; their decisions."""
-        mask, values, small = self._pattern.read(runs, rows)
-        return mask, self._decide(values, small)
+        return self._decided(*self._pattern.read(runs, rows))
 
     def follow(self, runs: Runs) -> tuple[NDArray[np.bool_], Decided]:
         """As ``read`` of all texts: faster where most are of this variant, may leave some out."""
-        mask, values, small = self._pattern.follow(runs)
-        return mask, self._decide(values, small)
+        return self._decided(*self._pattern.follow(runs))
 
-    def _decide(self, values: NDArray[np.int64], small: NDArray[np.bool_]) -> Decided:
-        """Decisions from the values of free runs."""
+    def _decided(
+        self, mask: NDArray[np.bool_], values: NDArray[np.int64], small: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.bool_], Decided]:
         if len(self._constants):
             shape = len(values), len(self._constants)
             values = np.concatenate([values, np.broadcast_to(self._constants, shape)], axis=1)
@@ -223,7 +220,7 @@ class Variant:
             known = (whole > 0) & (product > 0)
             outer = -(-whole // np.where(known, product, 1))
             matrix[:, outermost] = np.where(known, outer, 0)
-        return Decided(matrix, small, self._extents.of(values))
+        return mask, Decided(matrix, small, self._extents.of(values))
 
 
 def _traced(steps: Any, columns: Any) -> Any:

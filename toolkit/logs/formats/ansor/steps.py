@@ -37,7 +37,6 @@ class DigitRun(int):
     shift: int
 
     def __new__(cls, value: int, column: int, shift: int = 0) -> DigitRun:
-        """Make a number read from that run."""
         run = super().__new__(cls, value)
         run.column, run.shift = column, shift
         return run

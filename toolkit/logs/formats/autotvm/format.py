@@ -63,7 +63,6 @@ class AutoTVM(LineFormat):
         return isinstance(inputs, list) and "r" in entry and not nested
 
     def reader(self, machine: str | None, beside: Any = None) -> AutoTVMReader:
-        """Return a reader of one source."""
         return AutoTVMReader(machine)
 
     def is_whole_space(
@@ -76,7 +75,6 @@ class AutoTVM(LineFormat):
         return math.prod(sizes) == len(numbers)
 
     def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:
-        """One file of AutoTVM 0.2 lines."""
         return {out: selection.lines(autotvm_line)}
 
 
@@ -171,7 +169,7 @@ class AutoTVMReader:
             return task, extents
 
         kept: tuple[Task, dict[str, int]]
-        kept = self._tasks.get(canonical_json([target, workload, arguments, options]), make)
+        kept = self._tasks.made(canonical_json([target, workload, arguments, options]), make)
         return kept
 
     def _decide(
@@ -209,12 +207,9 @@ class AutoTVMReader:
             return make_sketch(FORMAT, [task.workload, *shape], knobs.knobs)
 
         key = canonical_json([task.workload, shape])
-        sketch: Sketch = self._sketches.get(key, make)
+        sketch: Sketch = self._sketches.made(key, make)
         if any(words):
-            named = learn_labels(sketch, words)
-            if named is not sketch:
-                self._sketches.replace(key, named)
-            sketch = named
+            sketch = self._sketches[key] = learn_labels(sketch, words)
         return sketch, tuple(decisions)
 
 

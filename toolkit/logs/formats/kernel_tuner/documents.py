@@ -117,7 +117,6 @@ class _Document:
         self._sketches: dict[tuple[str, ...], Sketch] = {}
 
     def entry(self, raw: Any) -> _Entry:
-        """What one of the entries says; raise ``BadLine`` where it is none."""
         raise NotImplementedError
 
     def read(self) -> BlockResult:
@@ -161,9 +160,7 @@ class _Document:
             decisions=codes,
             schedule=schedule.decode(),
             format_version=self._version,
-            tvm_version=None,
             state=state,
-            error_number=None,
             run_times_s=run_times,
             elapsed_s=seconds(elapsed, "elapsed time"),
             timestamp=_timestamp(timestamp),

@@ -24,11 +24,9 @@ class _Documents(DocumentFormat):
     fields: ClassVar[tuple[bytes, ...]] = ()
 
     def recognises(self, head: bytes) -> bool:
-        """Whether the names of its fields are there."""
         return head.lstrip()[:1] == b"{" and all(field in head for field in self.fields)
 
     def read(self, data: bytes, name: str, machine: str | None) -> BlockResult:
-        """Read all entries of a document."""
         return read_document(data, self.name, name, machine)
 
     def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:

@@ -34,7 +34,6 @@ class MetaScheduleWorkloads(LineFormat):
     name = "metaschedule-workload"
 
     def accepts(self, entry: Any) -> bool:
-        """Whether it is a list."""
         return isinstance(entry, list)
 
     def recognises(self, line: bytes, entry: Any) -> bool:
@@ -42,13 +41,11 @@ class MetaScheduleWorkloads(LineFormat):
         return _WORKLOAD.match(line) is not None
 
     def reader(self, machine: str | None, beside: Any = None) -> _Workloads:
-        """Return a reader of one source."""
         return _Workloads()
 
 
 class _Workloads:
     def interpret(self, entry: Any, index: int, line: bytes) -> Reading:
-        """Read a workload, and say that it is no record."""
         read_workload(line)
         raise BadLine(WORKLOAD)
 
@@ -62,7 +59,6 @@ class MetaSchedule(LineFormat):
     companion = MetaScheduleWorkloads.name
 
     def accepts(self, entry: Any) -> bool:
-        """Whether it is a list."""
         return isinstance(entry, list)
 
     def recognises(self, line: bytes, entry: Any) -> bool:
@@ -70,7 +66,6 @@ class MetaSchedule(LineFormat):
         return _RECORD.match(line) is not None
 
     def reader(self, machine: str | None, beside: Any = None) -> MetaScheduleReader:
-        """Return a reader of one source; ``beside`` is its ``Database``."""
         return MetaScheduleReader(beside or Database(), machine)
 
     def together(self, reader: MetaScheduleReader) -> MetaScheduleBlocks | None:
@@ -83,7 +78,6 @@ class MetaSchedule(LineFormat):
         return {task: sizes[w] for task, w in reader.workloads.items() if w in sizes}
 
     def beside(self, place: Place, companions: Sequence[Place]) -> Database:
-        """Read the workloads, and what the collector said of the records."""
         return read_database(place, workload_file(place, companions))
 
     def reopened(self, description: Any) -> Database:
@@ -192,7 +186,6 @@ def _sidecar(records: Place, name: str) -> Place | None:
 
 
 def _collection(place: Place | None) -> dict[str, Any]:
-    """What the collector said of the tasks and their machine."""
     if place is None:
         return {}
     try:

@@ -70,7 +70,6 @@ class Database(Beside):
         return f"{self.file} {bool(self.trials)}"
 
     def description(self) -> Any:
-        """The paths of both files."""
         return [str(self.records), None if self.file is None else str(self.file)]
 
 
@@ -94,7 +93,6 @@ class MetaScheduleReader:
         return self.interpret(entry, index, line)
 
     def interpret(self, entry: Any, index: int, line: bytes) -> Reading:
-        """Interpret a line that has been decoded."""
         if not (
             isinstance(entry, list)
             and len(entry) == 2
@@ -107,7 +105,7 @@ class MetaScheduleReader:
         if not isinstance(trace, list) or len(trace) != 2:
             raise BadLine("the trace is not [instructions, decisions]")
         check_instructions(trace[0])
-        skeleton: Skeleton = self._skeletons.get(
+        skeleton: Skeleton = self._skeletons.made(
             canonical_json(chosen(trace[0])), lambda: read_skeleton(trace[0])
         )
         decisions = skeleton.decide(trace[1])
@@ -117,7 +115,7 @@ class MetaScheduleReader:
         told = told if isinstance(told, dict) else {}
         if told and not run_times:
             state = _state(told.get("state"))
-        task, tvm_version = self._tasks.get(
+        task, tvm_version = self._tasks.made(
             canonical_json([which, target, arguments]), lambda: self.task(which, target, arguments)
         )
         return Reading(
@@ -128,7 +126,6 @@ class MetaScheduleReader:
             format_version="1",
             tvm_version=tvm_version,
             state=state,
-            error_number=None,
             run_times_s=run_times,
             elapsed_s=seconds(told.get("elapsed_s"), "elapsed time in the sidecar"),
             timestamp=seconds(told.get("timestamp"), "timestamp in the sidecar"),

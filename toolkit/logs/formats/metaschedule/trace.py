@@ -146,7 +146,6 @@ class _SkeletonReader:
     def take(
         self, index: int, kind: str, inputs: list[Any], attrs: list[Any], outputs: list[Any]
     ) -> None:
-        """Read one instruction."""
         # TVM 0.27 renamed blocks; the choice that is made is the same.
         kind = kind.replace("SBlock", "Block")
         told = inputs, attrs
