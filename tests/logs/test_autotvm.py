@@ -115,6 +115,11 @@ def test_repeats_share_a_candidate_and_differ_as_records():
     assert row_of(first)["record_id"] == row_of(read(loglines.autotvm(timestamp=1.0)))["record_id"]
 
 
+def test_an_object_among_the_arguments_of_an_operator_is_not_understood():
+    image, kernel = ["TENSOR", [1, 3, 8, 8], "float32"], ["TENSOR", [4, 3, 3, 3], "float32"]
+    assert axis_extents("conv2d_nchw.x86", [image, kernel, {"stride": 1}, [1, 1], 1]) == {}
+
+
 def test_the_machine_tells_tasks_apart():
     assert read(loglines.autotvm(), "a").task.task_id != read(loglines.autotvm(), "b").task.task_id
     assert read(loglines.autotvm()).task.machine is None

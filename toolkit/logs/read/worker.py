@@ -88,8 +88,7 @@ class Worker:
     def __init__(self) -> None:
         self._reader = BlockReader("", None)
         self._learned: dict[tuple[str, str | None], BlockReader] = {}
-        self._tasks: dict[str, Task] = {}
-        self._sketches: dict[str, Sketch] = {}
+        self._told: dict[str, Task | Sketch] = {}
 
     def open(self, source: dict[str, Any]) -> None:
         kind, machine = source["kind"], source["machine"]
@@ -102,15 +101,15 @@ class Worker:
             self._reader = self._learned[kind, machine] = known or BlockReader(kind, machine)
         else:
             self._reader = BlockReader(kind, machine, found.reopened(source["beside"]))
-        self._tasks, self._sketches = {}, {}
+        self._told = {}
 
     def read(self, place: dict[str, Any], body: bytes) -> BlockResult:
         """Read one block; tasks and sketches are told once a source, unless more is known."""
         result = self._reader.read(LineBlock(body, **place), 0)
-        result.tasks = [t for t in result.tasks if self._tasks.get(t.task_id) != t]
-        self._tasks.update((task.task_id, task) for task in result.tasks)
-        result.sketches = [s for s in result.sketches if self._sketches.get(s.sketch_id) != s]
-        self._sketches.update((sketch.sketch_id, sketch) for sketch in result.sketches)
+        result.tasks = [t for t in result.tasks if self._told.get(t.task_id) != t]
+        result.sketches = [s for s in result.sketches if self._told.get(s.sketch_id) != s]
+        self._told.update((task.task_id, task) for task in result.tasks)
+        self._told.update((sketch.sketch_id, sketch) for sketch in result.sketches)
         return result
 
 
