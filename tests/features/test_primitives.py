@@ -66,7 +66,7 @@ def ansor_group(*all_steps: list[object], task: list[object] | None = None) -> C
         entry = loglines.ansor(steps)
         if task is not None:
             entry["i"][0] = task
-        readings.append(reader.read(orjson.dumps(entry), 0))
+        readings.append(reader.interpret(orjson.loads(orjson.dumps(entry))))
     assert len({r.sketch.sketch_id for r in readings}) == 1
     decisions = np.array([r.decisions for r in readings], dtype=np.int64)
     return CandidateGroup(readings[0].task, readings[0].sketch, decisions)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import loglines
+import orjson
 
 from toolkit.datasets import ingest
 from toolkit.errors import ToolkitError
@@ -26,10 +27,9 @@ from toolkit.logs.formats.kernel_tuner.documents import read_document
 from toolkit.logs.formats.metaschedule.format import metaschedule_line
 from toolkit.logs.formats.metaschedule.reader import Database
 from toolkit.logs.formats.metaschedule.workload import LoggedWorkload, read_workload
-from toolkit.logs.read.block_reader import BlockReader
 from toolkit.logs.read.detect import detect
-from toolkit.logs.read.line_reader import LineReader
-from toolkit.logs.read.transfer import decode_result, encode_result
+from toolkit.logs.read.reader import BlockReader, LineReader
+from toolkit.logs.read.worker import decode_result, encode_result
 from toolkit.logs.rows.base import LONGEST_S, SHORTEST_S, BadLine
 from toolkit.logs.rows.results import BlockResult
 from toolkit.logs.rows.rows import Rows
@@ -114,7 +114,7 @@ def _check_result(result: BlockResult) -> None:
 
 def _sent(result: BlockResult) -> tuple[Any, bytes]:
     head, body = encode_result(result)
-    return json.loads(json.dumps(head)), bytes(body)
+    return orjson.loads(orjson.dumps(head)), bytes(body)
 
 
 def _one_by_one(reader: LineReader, pieces: list[bytes], index: int, number: int) -> Any:
@@ -142,13 +142,12 @@ def _check_way_back(name: str, result: BlockResult, database: Database) -> None:
             line = autotvm_line(row, task)
         else:
             line = ansor_line(row, task)
-        again = reader.read(line, 0)
-        assert again.task.task_id == task.task_id
-        assert again.candidate_id == row["candidate_id"]
-        assert again.schedule == row["schedule"]
+        (again,) = _one_by_one(reader, [line], 0, 0).to_pylist()
+        for column in ("task_id", "candidate_id", "schedule"):
+            assert again[column] == row[column]
         told = row["elapsed_s"] is not None and row["timestamp"] is not None
         if told and row["error_number"] is not None and row["timestamp"] != 0:
-            assert again.record_id == row["record_id"]
+            assert again["record_id"] == row["record_id"]
 
 
 _WORKLOADS = [loglines.workload("1", 64), loglines.workload("2", 128, new=True)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import loglines
 import orjson
 import pytest
+from row_of import row_of
 
 from toolkit.logs.formats.ansor.reader import AnsorReader
 from toolkit.logs.rows.base import BadLine
@@ -12,7 +13,7 @@ from toolkit.records import TrialState
 
 
 def read(entry: object, machine: str | None = None):
-    return AnsorReader(machine).read(loglines.dump(entry), 0)
+    return AnsorReader(machine).interpret(orjson.loads(loglines.dump(entry)))
 
 
 def decision(reading, name):
@@ -63,7 +64,7 @@ def test_each_decision_makes_another_candidate_of_the_same_sketch():
     ):
         other = read(loglines.ansor(steps))
         assert other.sketch == base.sketch
-        assert other.candidate_id != base.candidate_id
+        assert row_of(other)["candidate_id"] != row_of(base)["candidate_id"]
 
 
 def test_a_step_more_makes_another_sketch():

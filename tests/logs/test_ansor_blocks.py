@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit.logs.files.files import LineBlock
-from toolkit.logs.read.block_reader import BlockReader
+from toolkit.logs.read.reader import BlockReader
 from toolkit.logs.rows.number_runs import Pattern, Runs
 
 

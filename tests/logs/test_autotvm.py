@@ -5,15 +5,16 @@ from __future__ import annotations
 import loglines
 import orjson
 import pytest
+from row_of import row_of
 
 from toolkit.logs.formats.autotvm.extents import axis_extents
-from toolkit.logs.formats.autotvm.reader import AutoTVMReader
+from toolkit.logs.formats.autotvm.format import AutoTVMReader
 from toolkit.logs.rows.base import BadLine
 from toolkit.records import TrialState
 
 
 def read(entry: object, machine: str | None = None):
-    return AutoTVMReader(machine).read(loglines.dump(entry), 0)
+    return AutoTVMReader(machine).interpret(orjson.loads(loglines.dump(entry)))
 
 
 def test_a_record_of_version_0_2():
@@ -49,7 +50,7 @@ def test_the_outermost_factor_is_derived_and_does_not_tell_candidates_apart():
     explicit = loglines.autotvm()
     for entity in explicit["config"]["entity"]:
         entity[2][0] = 99
-    assert read(explicit).candidate_id == known.candidate_id
+    assert row_of(read(explicit))["candidate_id"] == row_of(known)["candidate_id"]
 
 
 def test_a_factor_that_does_not_divide_is_rounded_up_as_the_split_does():
@@ -76,7 +77,7 @@ def test_words_are_coded_and_the_sketch_learns_their_labels():
     codes = set()
     for word in (["vec"], ["unroll", "vec"], ["none"]):
         line = loglines.dump(loglines.autotvm(extra=[["ann_c", "an", word], ["re", "re", [1, 0]]]))
-        reading = reader.read(line, 0)
+        reading = reader.interpret(orjson.loads(line))
         codes.add(reading.decisions[-2])
     assert len(codes) == 3
     assert {label for _, label in reading.sketch.knob("ann_c").labels} == {
@@ -109,9 +110,14 @@ def test_a_slow_record_is_a_good_record():
 def test_repeats_share_a_candidate_and_differ_as_records():
     first = read(loglines.autotvm(timestamp=1.0))
     again = read(loglines.autotvm(timestamp=2.0))
-    assert first.candidate_id == again.candidate_id
-    assert first.record_id != again.record_id
-    assert first.record_id == read(loglines.autotvm(timestamp=1.0)).record_id
+    assert row_of(first)["candidate_id"] == row_of(again)["candidate_id"]
+    assert row_of(first)["record_id"] != row_of(again)["record_id"]
+    assert row_of(first)["record_id"] == row_of(read(loglines.autotvm(timestamp=1.0)))["record_id"]
+
+
+def test_an_object_among_the_arguments_of_an_operator_is_not_understood():
+    image, kernel = ["TENSOR", [1, 3, 8, 8], "float32"], ["TENSOR", [4, 3, 3, 3], "float32"]
+    assert axis_extents("conv2d_nchw.x86", [image, kernel, {"stride": 1}, [1, 1], 1]) == {}
 
 
 def test_the_machine_tells_tasks_apart():

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from toolkit.logs.files.files import LineBlock
 from toolkit.logs.files.places import Place
-from toolkit.logs.formats.metaschedule.databases import read_database, workload_file
+from toolkit.logs.formats.metaschedule.format import read_database, workload_file
 from toolkit.logs.formats.metaschedule.reader import Database
 from toolkit.logs.formats.metaschedule.workload import read_workload
-from toolkit.logs.read.block_reader import BlockReader
+from toolkit.logs.read.reader import BlockReader
 
 WORKLOADS = [
     read_workload(loglines.dump(loglines.workload("1", 64))),

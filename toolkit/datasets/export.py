@@ -15,7 +15,7 @@ from toolkit.datasets.read.query import select_records
 from toolkit.datasets.read.rows_out import check_targets
 from toolkit.errors import DatasetError, did_you_mean
 from toolkit.logs.formats import FORMATS, format_named
-from toolkit.logs.rows.written import Selection
+from toolkit.logs.rows.format import Selection
 from toolkit.results import Result
 
 

@@ -24,8 +24,8 @@ from toolkit.datasets.write.parts import LINE, PartWriter, place
 from toolkit.datasets.write.record_index import RecordIndex
 from toolkit.errors import DatasetError
 from toolkit.locks import writing
+from toolkit.logs.rows.columns import id_numbers
 from toolkit.logs.rows.identity import merge_sketches, merge_tasks
-from toolkit.logs.rows.ids import id_numbers
 from toolkit.logs.rows.results import BlockResult
 
 PART_ROWS = 500_000

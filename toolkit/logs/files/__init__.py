@@ -1,4 +1,1 @@
-"""Where the bytes of logs come from: found, decompressed.
-
-Imports the ground alone.
-"""
+"""Where the bytes of logs come from: found, decompressed. Imports the ground alone."""

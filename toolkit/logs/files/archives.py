@@ -14,12 +14,23 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple, cast
 
 from toolkit.errors import LogError
-from toolkit.logs.files.files import BAD_NAME, DecompressionErrors, decompressed, open_log, shown
+from toolkit.logs.files.files import (
+    BAD_NAME,
+    DecompressionErrors,
+    Given,
+    decompressed,
+    open_log,
+    shown,
+)
 
 TAR_MAGIC = slice(257, 262)
 MAX_MEMBERS = 1_000_000
 FREE_BYTES, MAX_RATIO = 2**30, 1000
 """An archive may unpack to a GiB, or to a thousand times its size: more is a trap."""
+
+
+_Member = tuple[str, "IO[bytes] | None", "str | None"]
+"""Name, content (``None`` where it cannot be read), what is wrong with it."""
 
 
 class ArchiveMember(NamedTuple):
@@ -42,7 +53,7 @@ class Archive:
         self.path = path
         with path.open("rb") as stream:
             self._zip = stream.read(4) == b"PK\x03\x04"
-        self._cursor: Iterator[tuple[str, IO[bytes] | None, str | None]] | None = None
+        self._cursor: Iterator[_Member] | None = None
 
     def members(self, read_head: Callable[[IO[bytes]], bytes]) -> Iterator[ArchiveMember]:
         """Give all files with the beginning of their (decompressed) content.
@@ -57,8 +68,7 @@ class Archive:
                 yield ArchiveMember(name, b"", trouble)
                 continue
             try:
-                with decompressed(stream) as content:
-                    head = read_head(content)
+                head = read_head(decompressed(stream))
             except (OSError, *DecompressionErrors) as error:
                 yield ArchiveMember(name, b"", f"cannot be read: {error}")
                 continue
@@ -73,26 +83,45 @@ class Archive:
                 self._cursor = self._walk()
             for found, stream, _ in self._cursor:
                 if found == name and stream is not None:
-                    with decompressed(stream) as content:
-                        yield content
+                    yield decompressed(stream)
                     return
         raise LogError("the member is gone from the archive", where=f"{self.path}::{name}")
 
-    def _walk(self) -> Iterator[tuple[str, IO[bytes] | None, str | None]]:
+    def _walk(self) -> Iterator[_Member]:
         walk = self._walk_zip() if self._zip else self._walk_tar()
         for number, (name, stream, trouble) in enumerate(walk):
             if number >= MAX_MEMBERS:
                 raise LogError(f"more than {MAX_MEMBERS:,} members", where=self.path)
-            if _hidden(name):
+            path = PurePosixPath(name.replace("\\", "/"))
+            hidden = (p for p in path.parts if p.startswith(".") and p not in (".", ".."))
+            if "__MACOSX" in path.parts or any(hidden):
                 continue
-            why = _climbs(name) or (None if shown(name) == name else BAD_NAME)
-            yield name, None if why else stream, why or trouble
+            if path.is_absolute() or ".." in path.parts or ":" in name[:3]:
+                stream, trouble = None, "its path climbs out of the archive"
+            elif shown(name) != name:
+                stream, trouble = None, BAD_NAME
+            yield name, stream, trouble
 
-    def _limit(self) -> int:
-        return max(FREE_BYTES, MAX_RATIO * self.path.stat().st_size)
+    def _watcher(self) -> Callable[[Any], IO[bytes]]:
+        """Watches streams, and ends them where they give more than is in reason."""
+        limit = left = max(FREE_BYTES, MAX_RATIO * self.path.stat().st_size)
 
-    def _walk_zip(self) -> Iterator[tuple[str, IO[bytes] | None, str | None]]:
-        budget = _Budget(self._limit(), self.path)
+        def watched(stream: Any) -> IO[bytes]:
+            def give(size: int) -> bytes:
+                nonlocal left
+                data: bytes = stream.read(size)
+                left -= len(data)
+                if left < 0:
+                    what = f"unpacks to more than {limit >> 20:,} MiB: an archive bomb"
+                    raise LogError(what, where=self.path)
+                return data
+
+            return cast("IO[bytes]", Given(give))
+
+        return watched
+
+    def _walk_zip(self) -> Iterator[_Member]:
+        watched = self._watcher()
         try:
             with zipfile.ZipFile(self.path) as archive:
                 for info in archive.infolist():
@@ -103,18 +132,18 @@ class Archive:
                         continue
                     try:
                         with archive.open(info) as stream:
-                            yield info.filename, budget.watch(stream), None
+                            yield info.filename, watched(stream), None
                     except (zipfile.BadZipFile, NotImplementedError) as error:
                         yield info.filename, None, f"cannot be read: {error}"
         except (zipfile.BadZipFile, EOFError, UnicodeError) as error:
             raise LogError(f"the archive is damaged: {error}", where=self.path) from None
 
-    def _walk_tar(self) -> Iterator[tuple[str, IO[bytes] | None, str | None]]:
-        budget = _Budget(self._limit(), self.path)
+    def _walk_tar(self) -> Iterator[_Member]:
+        watched = self._watcher()
         try:
             with (
                 open_log(self.path) as raw,
-                tarfile.open(fileobj=budget.watch(raw), mode="r|") as archive,
+                tarfile.open(fileobj=watched(raw), mode="r|") as archive,
             ):
                 for info in archive:
                     if info.isdir():
@@ -123,64 +152,3 @@ class Archive:
                     yield info.name, stream, None if stream else "a link or device, not a file"
         except (tarfile.TarError, *DecompressionErrors) as error:
             raise LogError(f"the archive is damaged: {error}", where=self.path) from None
-
-
-class _Budget:
-    """Counts what an archive gives, and ends it where that is beyond all reason."""
-
-    def __init__(self, limit: int, path: Path) -> None:
-        self._left, self._limit, self._path = limit, limit, path
-
-    def watch(self, stream: Any) -> IO[bytes]:
-        return cast("IO[bytes]", _Watched(stream, self))
-
-    def spend(self, size: int) -> None:
-        self._left -= size
-        if self._left < 0:
-            raise LogError(
-                f"unpacks to more than {self._limit >> 20:,} MiB: an archive bomb",
-                where=self._path,
-            )
-
-
-class _Watched:
-    def __init__(self, stream: Any, budget: _Budget) -> None:
-        self._stream, self._budget = stream, budget
-
-    def read(self, size: int = -1) -> bytes:
-        data: bytes = self._stream.read(size)
-        self._budget.spend(len(data))
-        return data
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return False
-
-    @property
-    def closed(self) -> bool:
-        return bool(self._stream.closed)
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def flush(self) -> None:
-        return None
-
-
-def _climbs(name: str) -> str | None:
-    path = PurePosixPath(name.replace("\\", "/"))
-    if path.is_absolute() or ".." in path.parts or ":" in name[:3]:
-        return "its path climbs out of the archive"
-    return None
-
-
-def _hidden(name: str) -> bool:
-    parts = PurePosixPath(name.replace("\\", "/")).parts
-    return any((p.startswith(".") and p not in (".", "..")) or p == "__MACOSX" for p in parts)

@@ -98,9 +98,8 @@ def find_logs(paths: Iterable[str | Path]) -> list[Found]:
             raise LogError("no such file or folder", where=shown(path), cure="check the path")
         if not (path.is_file() or path.is_dir()):
             # Whoever writes into a pipe may never begin, and it is read more than once.
-            raise LogError(
-                "is no regular file", where=path, cure="write what it gives into a file first"
-            )
+            cure = "write what it gives into a file first"
+            raise LogError("is no regular file", where=path, cure=cure)
         for entry in sorted(_walk(path)) if path.is_dir() else [_named(path)]:
             found.setdefault(entry.path, entry)
     return list(found.values())
@@ -142,18 +141,17 @@ def open_log(path: Path) -> Iterator[IO[bytes]]:
         raw = path.open("rb")
     except OSError as error:
         raise LogError(f"cannot be read: {error.strerror or error}", where=path) from None
-    with raw, decompressed(raw, rewinds=raw.seekable()) as stream:
-        yield stream
+    with raw:
+        yield decompressed(raw, rewinds=raw.seekable())
 
 
 def is_compressed(path: Path) -> bool:
     """Whether a file's first bytes are those of a compression that is read as it is."""
     with path.open("rb") as stream:
-        return stream.read(6).startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"BZh", b"\xfd7zXZ"))
+        return stream.read(6).startswith(tuple(_COMPRESSIONS))
 
 
-@contextmanager
-def decompressed(raw: IO[bytes], *, rewinds: bool = False) -> Iterator[IO[bytes]]:
+def decompressed(raw: IO[bytes], *, rewinds: bool = False) -> IO[bytes]:
     """Give a stream's content, decompressed where its first bytes say so.
 
     ``rewinds`` says that the stream can be set back to its beginning.
@@ -163,26 +161,28 @@ def decompressed(raw: IO[bytes], *, rewinds: bool = False) -> Iterator[IO[bytes]
         raw.seek(-len(head), io.SEEK_CUR)
         stream = raw
     else:
-        stream = cast("IO[bytes]", io.BufferedReader(_Prefixed(head, raw), 2**17))
-    if head[:2] == b"\x1f\x8b":
-        with gzip.GzipFile(fileobj=stream) as content:
-            yield _careful(content)
-    elif head[:4] == b"\x28\xb5\x2f\xfd":
-        yield _careful(_Zstandard(stream))
-    elif head[:3] == b"BZh":
-        with bz2.open(stream) as content:
-            yield _careful(content)
-    elif head == b"\xfd7zXZ\x00":
-        with lzma.open(stream) as content:
-            yield _careful(content)
-    elif rewinds:
-        yield stream
-    else:
-        yield _careful(stream)
+        parts = [head]  # put back before the rest
+        given = Given(lambda size: parts.pop() if parts and parts[0] else raw.read(size))
+        stream = cast("IO[bytes]", io.BufferedReader(given, 2**17))
+    for magic, opened in _COMPRESSIONS.items():
+        if head.startswith(magic):
+            return cast("IO[bytes]", _Careful(opened(stream)))
+    return stream if rewinds else cast("IO[bytes]", _Careful(stream))
 
 
-def _careful(stream: Any) -> IO[bytes]:
-    return cast("IO[bytes]", _Careful(stream))
+class Given(io.RawIOBase):
+    """A stream of the bytes that a function gives, at most as many as it is asked for."""
+
+    def __init__(self, give: Callable[[int], bytes]) -> None:
+        self._give = give
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._give(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
 
 
 class _Zstandard:
@@ -196,7 +196,6 @@ class _Zstandard:
         self._ready = io.BytesIO()
 
     def read1(self, size: int) -> bytes:
-        """At most so many bytes; none at the end."""
         while not (part := self._ready.read(size)):
             # A thousand bytes hold at most 32 MiB.
             packed = self._behind or self._stream.read(1024)
@@ -211,6 +210,15 @@ class _Zstandard:
             if self._frame.eof:
                 self._frame = None
         return part
+
+
+_COMPRESSIONS: dict[bytes, Callable[[Any], Any]] = {
+    b"\x1f\x8b": lambda stream: gzip.GzipFile(fileobj=stream),
+    b"\x28\xb5\x2f\xfd": _Zstandard,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
+}
+"""Compressions that are read as they are, by the first bytes of a file."""
 
 
 class _Careful:
@@ -240,24 +248,6 @@ class _Careful:
         return b"".join(parts)
 
 
-class _Prefixed(io.RawIOBase):
-    """A stream with the bytes put back that were read to recognise it."""
-
-    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
-        self._head, self._rest = head, rest
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        if self._head:
-            data, self._head = self._head[: len(buffer)], self._head[len(buffer) :]
-        else:
-            data = self._rest.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-
 def read_blocks(
     stream: IO[bytes],
     *,
@@ -279,7 +269,7 @@ def read_blocks(
     LogError
         Where compressed data is damaged; all lines before were given.
     """
-    rest = head = b""
+    rest = head = b""  # what is left of the last chunk; the beginning of an oversize line
     skipped = 0  # bytes of an oversize line that were given to tap already
     while True:
         damage: Exception | None = None
@@ -289,12 +279,9 @@ def read_blocks(
             damage, chunk = error, b""
         if not chunk:
             tap(rest)
-            if skipped:
-                yield LineBlock(
-                    head, number, offset, offset + skipped, complete=False, oversize=True
-                )
-            elif rest:
-                yield LineBlock(rest, number, offset, offset + len(rest), complete=False)
+            if skipped or rest:
+                end = offset + (skipped or len(rest))
+                yield LineBlock(head if skipped else rest, number, offset, end, False, skipped > 0)
             if damage is not None:
                 raise LogError(f"the data is damaged: {damage}")
             return
@@ -315,7 +302,7 @@ def read_blocks(
         if cut:
             body = b"".join((rest, memoryview(chunk)[:cut]))
             rest = chunk[cut:]
-            for part, lines in _cut(body, count_lines(body)):
+            for part, lines in _cut(body, _lines(body)):
                 tap(part)
                 yield LineBlock(part, number, offset, offset + len(part))
                 number, offset = number + lines, offset + len(part)
@@ -327,7 +314,7 @@ def read_blocks(
             head, skipped, rest = rest[:4096], len(rest), b""
 
 
-def count_lines(body: bytes) -> int:
+def _lines(body: bytes) -> int:
     """Number of newlines (``bytes.count`` takes five times as long)."""
     data = np.frombuffer(body, dtype=np.uint8)
     steps = range(0, len(data), _STEP_BYTES)
@@ -342,6 +329,6 @@ def _cut(body: bytes, lines: int) -> Iterator[tuple[bytes, int]]:
     middle = body.find(b"\n", len(body) // 2) + 1
     if not 0 < middle < len(body):
         middle = body.rfind(b"\n", 0, len(body) - 1) + 1
-    before = count_lines(body[:middle])
+    before = _lines(body[:middle])
     yield from _cut(body[:middle], before)
     yield from _cut(body[middle:], lines - before)

@@ -34,7 +34,6 @@ class Place:
 
     @property
     def name(self) -> str:
-        """File name without folders."""
         return self.path.name if self.member is None else PurePosixPath(self.member).name
 
     @property
@@ -45,7 +44,6 @@ class Place:
         return self.path, str(PurePosixPath(self.member).parent)
 
     def open(self) -> AbstractContextManager[IO[bytes]]:
-        """Open the content for reading."""
         if self.member is None or self.archive is None:
             return open_log(self.path)
         return self.archive.open(self.member)

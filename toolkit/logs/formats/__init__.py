@@ -1,7 +1,4 @@
-"""One folder a format.
-
-Imports ``logs.files`` and ``logs.rows``.
-"""
+"""One folder a format. Imports ``logs.files`` and ``logs.rows``."""
 
 from __future__ import annotations
 

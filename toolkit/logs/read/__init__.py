@@ -1,4 +1,1 @@
-"""Lines to rows, in as many processes as one likes.
-
-Imports ``logs.formats``, and names none of them.
-"""
+"""Lines to rows, in as many processes as one likes. Imports ``logs.formats``, names none."""

@@ -16,7 +16,6 @@ HEAD_BYTES = 2**18
 LONGEST_FIRST = 2 * MAX_LINE_BYTES
 """A first line may have so many bytes: more than any that is read."""
 
-
 SIDECAR, EMPTY, TEXT_LOG = "sidecar", "empty", "metaschedule-text-log"
 PICKLE, FOREIGN = "pickle", "foreign"
 """What a file may be besides a log of a registered format."""
@@ -94,7 +93,10 @@ def detect(head: bytes, name: str = "") -> str:
         text = line.strip()
         if text[:1] not in (b"{", b"["):
             continue
-        entry = _decoded(text)
+        try:
+            entry: Any = orjson.loads(text)
+        except orjson.JSONDecodeError:
+            entry = None
         for found in formats:
             if found.recognises(text, entry):
                 return found.name
@@ -103,10 +105,3 @@ def detect(head: bytes, name: str = "") -> str:
     if _TEXT_LOG.search(head[:8192]):
         return TEXT_LOG
     return SIDECAR if _OWN.fullmatch(name) else FOREIGN
-
-
-def _decoded(text: bytes) -> Any:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None

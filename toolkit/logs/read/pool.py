@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import subprocess
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import IO, Any, Protocol
+from typing import Any
 
 from toolkit import children
 from toolkit.errors import ToolkitError
 from toolkit.logs.files.files import LineBlock
 from toolkit.logs.formats import FORMATS
-from toolkit.logs.read.block_reader import BlockReader
-from toolkit.logs.read.transfer import decode_result, read_frame, write_frame
+from toolkit.logs.read.reader import BlockReader
+from toolkit.logs.read.worker import decode_result, read_frame, write_frame
 from toolkit.logs.rows.format import Beside
 from toolkit.logs.rows.results import BlockResult
 
@@ -29,16 +30,6 @@ class SourceSettings:
     beside: Beside
 
 
-class Blocks(Protocol):
-    """Reads blocks, now or later."""
-
-    window: int
-
-    def submit(self, settings: SourceSettings, block: LineBlock, index: int) -> Future[BlockResult]:
-        """Begin to read a block."""
-        ...
-
-
 class InProcess:
     """Reads every block at once, in this process."""
 
@@ -49,7 +40,6 @@ class InProcess:
         self._reader: BlockReader | None = None
 
     def submit(self, settings: SourceSettings, block: LineBlock, index: int) -> Future[BlockResult]:
-        """Read a block and return its finished future."""
         if self._reader is None or self._settings is not settings:
             self._reader = BlockReader(settings.kind, settings.machine, settings.beside)
             self._settings = settings
@@ -72,7 +62,6 @@ class WorkerPool:
         self._local = InProcess()
 
     def submit(self, settings: SourceSettings, block: LineBlock, index: int) -> Future[BlockResult]:
-        """Hand a block to the next idle worker."""
         if not settings.beside.portable or settings.kind in FORMATS.added:
             return self._local.submit(settings, block, index)
         return self._threads.submit(self._read, settings, block)
@@ -85,12 +74,15 @@ class WorkerPool:
             self._idle.put(process)
 
     def close(self) -> None:
-        """End the workers."""
         for process in self._processes:
             process.kill()
         self._threads.shutdown(wait=True, cancel_futures=True)
         for process in self._processes:
             process.close()
+
+
+Blocks = InProcess | WorkerPool
+"""Reads blocks, now or later: results are futures."""
 
 
 class _Process:
@@ -102,32 +94,31 @@ class _Process:
             "MALLOC_MMAP_THRESHOLD_": str(2**26),
             "MALLOC_TRIM_THRESHOLD_": str(2**27),
         }
-        self._process = children.start(
-            children.python("toolkit.logs.read.worker"),
-            environment=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        for pipe in (self._process.stdin, self._process.stdout):
-            _widen(pipe)
+        command = children.python("toolkit.logs.read.worker")
+        pipe = subprocess.PIPE
+        self._process = children.start(command, environment=environment, stdin=pipe, stdout=pipe)
+        # Pipes hold more than their usual 64 KiB, where the system can: fewer turns for a block.
+        with contextlib.suppress(ImportError, AttributeError, OSError):
+            import fcntl
+
+            for end in filter(None, (self._process.stdin, self._process.stdout)):
+                fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
     def read(self, settings: SourceSettings, block: LineBlock) -> BlockResult:
         stdin, stdout = self._process.stdin, self._process.stdout
         if stdin is None or stdout is None:
             raise ToolkitError("a reading process has no pipes")
         answer: tuple[Any, bytes] | None = None
-        try:
+        with contextlib.suppress(BrokenPipeError, ValueError):
             if settings is not self._settings:
-                description = settings.beside.description()
                 source = {"kind": settings.kind, "machine": settings.machine}
-                write_frame(stdin, {"source": {**source, "beside": description}})
+                source["beside"] = settings.beside.description()
+                write_frame(stdin, {"source": source})
                 self._settings = settings
             place = block._asdict()
             body = place.pop("body")
             write_frame(stdin, {"block": place}, body)
             answer = read_frame(stdout)
-        except (BrokenPipeError, ValueError):
-            pass
         if answer is None:
             raise ToolkitError(
                 f"a reading process ended early (exit code {self._process.poll()})",
@@ -141,14 +132,3 @@ class _Process:
 
     def close(self) -> None:
         children.end(self._process)
-
-
-def _widen(pipe: IO[bytes] | None) -> None:
-    """Let a pipe hold more than its usual 64 KiB, where the system can: fewer turns for a block."""
-    try:
-        import fcntl
-
-        if pipe is not None:
-            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
-    except (ImportError, AttributeError, OSError):  # other systems, or the user's limit
-        pass

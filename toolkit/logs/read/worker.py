@@ -1,23 +1,85 @@
 """A reading process: ``python -m toolkit.logs.read.worker`` reads blocks from its standard input.
 
 It is started as a command, not forked: forking a process whose libraries run threads is unsafe,
-and other ways would import the caller's main module again.
+and other ways would import the caller's main module again. It and its parent speak in frames: an
+8-byte length, a JSON head, another 8-byte length and a body. No pickle: a frame can only hold
+values.
 """
 
 from __future__ import annotations
 
+import base64
 import sys
-from typing import Any
+from typing import IO, Any
+
+import orjson
+import pyarrow as pa
 
 from toolkit.logs.files.files import LineBlock
 from toolkit.logs.formats import FORMATS
-from toolkit.logs.read.block_reader import BlockReader
-from toolkit.logs.read.transfer import encode_result, read_frame, write_frame
-from toolkit.logs.rows.results import BlockResult
-from toolkit.records import Sketch, Task
+from toolkit.logs.read.reader import BlockReader
+from toolkit.logs.rows.results import BlockResult, Rejected
+from toolkit.records import Knob, Sketch, Task
 
 MACHINES = 8
 """Readers of so many machines are kept."""
+
+
+def write_frame(stream: IO[bytes], head: Any, body: bytes | memoryview = b"") -> None:
+    """Write one frame; dataclasses in its head become objects."""
+    for part in (orjson.dumps(head), body):
+        stream.write(len(part).to_bytes(8, "little"))
+        stream.write(part)
+    stream.flush()
+
+
+def read_frame(stream: IO[bytes]) -> tuple[Any, bytes] | None:
+    """Read one frame; ``None`` where the stream has ended."""
+    parts: list[bytes] = []
+    for _ in range(2):
+        if len(length := stream.read(8)) < 8:
+            return None
+        size = int.from_bytes(length, "little")
+        if len(part := stream.read(size)) < size:
+            return None
+        parts.append(part)
+    return orjson.loads(parts[0]), parts[1]
+
+
+def encode_result(result: BlockResult) -> tuple[Any, memoryview]:
+    """A block's result as a frame's head and body."""
+    head = {name: value for name, value in vars(result).items() if name != "rows"}
+    head["rejected"] = [
+        [*rejected[:3], base64.b64encode(rejected.content).decode()] for rejected in result.rejected
+    ]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, result.rows.schema) as writer:
+        writer.write_table(result.rows)
+    return head, memoryview(sink.getvalue())
+
+
+def decode_result(head: Any, body: bytes) -> BlockResult:
+    """The way back from ``encode_result``."""
+    with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
+        rows = reader.read_all()
+    rejected = [
+        Rejected(line, offset, reason, base64.b64decode(content))
+        for line, offset, reason, content in head["rejected"]
+    ]
+    tasks = [Task(**{**entry, "extents": tuple(entry["extents"])}) for entry in head["tasks"]]
+    sketches = [_sketch(entry) for entry in head["sketches"]]
+    return BlockResult(
+        **{**head, "rows": rows, "rejected": rejected, "tasks": tasks, "sketches": sketches}
+    )
+
+
+def _sketch(entry: dict[str, Any]) -> Sketch:
+    knobs = []
+    for knob in entry["knobs"]:
+        choices = None if knob["choices"] is None else tuple(knob["choices"])
+        labels = tuple((code, word) for code, word in knob["labels"])
+        knobs.append(Knob(**{**knob, "choices": choices, "labels": labels}))
+    return Sketch(**{**entry, "knobs": tuple(knobs)})
 
 
 class Worker:
@@ -26,11 +88,9 @@ class Worker:
     def __init__(self) -> None:
         self._reader = BlockReader("", None)
         self._learned: dict[tuple[str, str | None], BlockReader] = {}
-        self._tasks: dict[str, Task] = {}
-        self._sketches: dict[str, Sketch] = {}
+        self._told: dict[str, Task | Sketch] = {}
 
     def open(self, source: dict[str, Any]) -> None:
-        """Begin another source."""
         kind, machine = source["kind"], source["machine"]
         found = FORMATS.get(kind)()
         if found.learns:
@@ -38,19 +98,18 @@ class Worker:
             if len(self._learned) >= MACHINES:
                 self._learned.clear()
             known = self._learned.get((kind, machine))
-            self._reader = known or BlockReader(kind, machine)
-            self._learned[kind, machine] = self._reader
+            self._reader = self._learned[kind, machine] = known or BlockReader(kind, machine)
         else:
             self._reader = BlockReader(kind, machine, found.reopened(source["beside"]))
-        self._tasks, self._sketches = {}, {}
+        self._told = {}
 
     def read(self, place: dict[str, Any], body: bytes) -> BlockResult:
         """Read one block; tasks and sketches are told once a source, unless more is known."""
         result = self._reader.read(LineBlock(body, **place), 0)
-        result.tasks = [t for t in result.tasks if self._tasks.get(t.task_id) != t]
-        self._tasks.update((task.task_id, task) for task in result.tasks)
-        result.sketches = [s for s in result.sketches if self._sketches.get(s.sketch_id) != s]
-        self._sketches.update((sketch.sketch_id, sketch) for sketch in result.sketches)
+        result.tasks = [t for t in result.tasks if self._told.get(t.task_id) != t]
+        result.sketches = [s for s in result.sketches if self._told.get(s.sketch_id) != s]
+        self._told.update((task.task_id, task) for task in result.tasks)
+        self._told.update((sketch.sketch_id, sketch) for sketch in result.sketches)
         return result
 
 

@@ -1,4 +1,1 @@
-"""What every reader shares: identities, columns, many lines at once.
-
-Imports ``logs.files``.
-"""
+"""What every reader shares: identities, columns, many lines at once. Imports ``logs.files``."""

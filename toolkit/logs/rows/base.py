@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import math
-import struct
+import re
+import zlib
 from collections.abc import Sequence
-from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import orjson
 
-from toolkit.records import (
-    ERROR_NUMBER_STATES,
-    Sketch,
-    Task,
-    TrialState,
-    candidate_id,
-    canonical_json,
-)
+from toolkit.records import ERROR_NUMBER_STATES, Sketch, Task, TrialState, canonical_json
 
 INT64_MAX = 2**63 - 1
 
@@ -26,7 +19,6 @@ SHORTEST_S, LONGEST_S = 1e-10, 1e6
 
 Costs beyond that are no measurements: AutoTVM writes 1e9 for a failure, the others 1e10.
 """
-
 
 TOO_DEEP = "nested too deeply, or with a number beyond 64 bits"
 
@@ -43,30 +35,17 @@ class Reading(NamedTuple):
     decisions: tuple[int, ...]
     schedule: str
     format_version: str
-    tvm_version: str | None
     state: TrialState
-    error_number: int | None
-    run_times_s: tuple[float, ...]
-    elapsed_s: float | None
-    timestamp: float | None
+    run_times_s: tuple[float, ...] = ()
+    error_number: int | None = None
+    elapsed_s: float | None = None
+    timestamp: float | None = None
+    tvm_version: str | None = None
 
     @property
     def latency_s(self) -> float | None:
         """Arithmetic mean of the repeats in seconds; ``None`` unless ok."""
         return mean(self.run_times_s)
-
-    @property
-    def candidate_id(self) -> str:
-        """Identity of task and free decisions: repeats share it."""
-        return candidate_id(self.task.task_id, self.sketch, self.decisions)
-
-    @property
-    def record_id(self) -> str:
-        """Identity of the measurement: equal for exact duplicates only."""
-        outcome = outcome_bytes(
-            self.state, self.error_number, self.run_times_s, self.elapsed_s, self.timestamp
-        )
-        return record_id(self.task.task_id, self.schedule, outcome)
 
 
 def mean(run_times_s: Sequence[float]) -> float | None:
@@ -74,43 +53,6 @@ def mean(run_times_s: Sequence[float]) -> float | None:
     if len(run_times_s) == 1:
         return run_times_s[0]
     return math.fsum(run_times_s) / len(run_times_s) if run_times_s else None
-
-
-_STATE_CODES = {state: code for code, state in enumerate(TrialState)}
-_OUTCOME = struct.Struct("<qqdd")
-
-
-def outcome_bytes(
-    state: TrialState,
-    error_number: int | None,
-    run_times_s: Sequence[float],
-    elapsed_s: float | None,
-    timestamp: float | None,
-) -> bytes:
-    """What was measured, as the bytes that record ids hash.
-
-    State (its place in ``TrialState``) and error number (-1 where there is none) as int64,
-    elapsed time and timestamp (NaN where there are none) and run times as float64, little-endian.
-    """
-    nan = math.nan
-    head = _OUTCOME.pack(
-        _STATE_CODES[state],
-        -1 if error_number is None else error_number,
-        nan if elapsed_s is None else elapsed_s,
-        nan if timestamp is None else timestamp,
-    )
-    return head + struct.pack(f"<{len(run_times_s)}d", *run_times_s)
-
-
-def record_id(task_id: str, schedule: str, outcome: bytes) -> str:
-    """Hash what was measured, on what, when; format and TVM versions do not enter.
-
-    A record that is exported in another version of its format and read again keeps its id. The
-    schedule's length stands at the end, so that a hash can be begun before all of it is known.
-    """
-    text = schedule.encode()
-    tail = outcome + len(text).to_bytes(8, "little")
-    return blake2b(task_id.encode() + text + tail, digest_size=8).hexdigest()
 
 
 def outcome_of(costs: Any, error_number: Any) -> tuple[TrialState, tuple[float, ...]]:
@@ -129,13 +71,10 @@ def outcome_of(costs: Any, error_number: Any) -> tuple[TrialState, tuple[float, 
     for cost in costs:
         if type(cost) is not float and type(cost) is not int:
             raise BadLine("a measured cost is not a number")
-    if error_number is None:
-        state = TrialState.OK
-    else:
-        found = ERROR_NUMBER_STATES.get(error_number) if type(error_number) is int else None
-        if found is None:
-            raise BadLine("the error number is none of 0 to 8")
-        state = found
+    number = 0 if error_number is None else error_number
+    if type(number) is not int or number not in ERROR_NUMBER_STATES:
+        raise BadLine("the error number is none of 0 to 8")
+    state = ERROR_NUMBER_STATES[number]
     if state is not TrialState.OK:
         return state, ()
     if not costs or not SHORTEST_S <= min(costs) <= max(costs) <= LONGEST_S:
@@ -152,49 +91,33 @@ def seconds(value: Any, what: str) -> float | None:
     raise BadLine(f"the {what} is not a number")
 
 
-def integer(value: Any, what: str) -> int:
-    """Return a 64-bit integer; raise ``BadLine`` for anything else."""
-    if type(value) is int and -INT64_MAX <= value <= INT64_MAX:
-        return value
-    raise BadLine(f"{what} is not a 64-bit integer")
-
-
 MAX_NESTING = 100
 """What is nested deeper is refused: what is read must also fit into what is written around it."""
 
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 
 def refuse_deep(text: bytes) -> None:
     """Raise ``BadLine`` for JSON that is nested more than ``MAX_NESTING`` deep."""
-    if text.count(b"[") + text.count(b"{") > MAX_NESTING and _is_deep(text):
+    if text.count(b"[") + text.count(b"{") <= MAX_NESTING:
+        return
+    left = _unpaired(text)
+    if left and b"[]" not in left:  # brackets in texts stand in the way
+        left = _unpaired(_TEXT.sub(b"", text))
+    if left:
         raise BadLine(TOO_DEEP)
 
 
-def _is_deep(text: bytes) -> bool:
-    """Take innermost pairs of brackets away, a level at a time."""
+def _unpaired(text: bytes) -> bytes:
+    """Brackets that are left when innermost pairs are taken away, a level at a time."""
     left = text.translate(_BRACKETS, _NO_BRACKETS)
     for _ in range(MAX_NESTING):
-        less = left.replace(b"[]", b"")
-        if len(less) == len(left):
+        if b"[]" not in left:
             break
-        left = less
-    if not left or b"[]" in left:
-        return bool(left)
-    # Brackets in texts stand in the way: count those that are none.
-    return _depth(orjson.loads(text)) > MAX_NESTING
-
-
-def _depth(value: Any) -> int:
-    depth, level = 0, [value]
-    while level:
-        below: list[Any] = []
-        for item in level:
-            if isinstance(item, (dict, list)):
-                below.extend(item.values() if isinstance(item, dict) else item)
-        depth, level = depth + 1, below
-    return depth
+        left = left.replace(b"[]", b"")
+    return left
 
 
 def check_extents(extents: Sequence[int]) -> None:
@@ -219,20 +142,18 @@ def check_shapes(arguments: Any) -> None:
 def target_kind(target: str) -> str:
     """First word of a target string, or the ``kind`` of a target written as JSON."""
     text = target.strip()
-    if text.startswith("{"):
-        try:
-            kind = orjson.loads(text).get("kind")
-        except (orjson.JSONDecodeError, AttributeError):
-            return "unknown"
-        return kind if isinstance(kind, str) else "unknown"
-    return text.split(" ", 1)[0] or "unknown"
+    if not text.startswith("{"):
+        return text.split(" ", 1)[0] or "unknown"
+    try:
+        kind = orjson.loads(text).get("kind")
+    except orjson.JSONDecodeError:
+        return "unknown"
+    return kind if isinstance(kind, str) else "unknown"
 
 
 def word_code(word: Any) -> int:
     """Stable code of a categorical value: integers as they are, all else by CRC-32."""
-    import zlib
-
-    if type(word) is int and -INT64_MAX <= word <= INT64_MAX:
+    if type(word) is int and abs(word) <= INT64_MAX:
         return word
     if type(word) is bool:
         return int(word)

@@ -1,4 +1,4 @@
-"""Arrow columns made from buffers.
+"""Columns of many rows: Arrow arrays made from buffers, what was chosen, what was measured.
 
 ``pyarrow.array`` and ``pyarrow.scalar`` look for pandas at every call, which takes longer than a
 small column.
@@ -7,11 +7,27 @@ small column.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+from toolkit.logs.rows.base import LONGEST_S, SHORTEST_S, Reading
+from toolkit.records import ERROR_NUMBER_STATES, Sketch, TrialState, content_id
+
+_HEX = np.array([f"{byte:02x}".encode() for byte in range(256)]).view(np.uint16)
+_BYTES = np.zeros(2**16, dtype=np.uint8)
+_BYTES[_HEX] = np.arange(256)
+
+STATES = tuple(TrialState)
+"""A state's place is its code, which record ids hash."""
+_CODES = {state: code for code, state in enumerate(STATES)}
+_OF_ERROR = np.array([_CODES[ERROR_NUMBER_STATES[n]] for n in range(len(ERROR_NUMBER_STATES))])
+_NUMBERS = {int, float}
+_NEUTRAL: list[Any] = [[], 8, 0.0, 0.0]
 
 
 def numeric(type: Any, values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> Any:
@@ -19,6 +35,21 @@ def numeric(type: Any, values: NDArray[Any], valid: NDArray[np.bool_] | None = N
     mask = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
     buffers = [mask, pa.py_buffer(np.ascontiguousarray(values))]
     return pa.Array.from_buffers(type, len(values), buffers)
+
+
+def repeated(word: str, count: int) -> Any:
+    """One word as a string column."""
+    coded = word.encode()
+    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(coded))
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(coded * count))
+
+
+def ragged(type: Any, flat: NDArray[Any], sizes: NDArray[np.int64]) -> Any:
+    """Rows of different lengths as a list column."""
+    buffers = [None, _offsets(sizes)]
+    return pa.Array.from_buffers(
+        pa.list_(type), len(sizes), buffers, children=[numeric(type, flat)]
+    )
 
 
 def _offsets(sizes: NDArray[np.int64]) -> Any:
@@ -34,16 +65,13 @@ class Texts(NamedTuple):
 
     @classmethod
     def of(cls, parts: Sequence[bytes]) -> Texts:
-        """Put texts one after the other."""
         sizes = np.fromiter(map(len, parts), dtype=np.int64, count=len(parts))
         return cls(b"".join(parts), sizes)
 
     def bounds(self) -> list[int]:
-        """Where texts begin, and the last one ends."""
         return [0, *np.cumsum(self.sizes).tolist()]
 
     def some(self, rows: NDArray[np.intp]) -> Texts:
-        """The texts of some of the rows."""
         whole, bounds = memoryview(self.data), self.bounds()
         parts = [whole[bounds[row] : bounds[row + 1]] for row in rows.tolist()]
         return Texts(b"".join(parts), self.sizes[rows])
@@ -54,15 +82,198 @@ class Texts(NamedTuple):
         return pa.StringArray.from_buffers(len(self.sizes), *buffers)
 
 
-def repeated(word: str, count: int) -> Any:
-    """One word as a string column."""
-    coded = word.encode()
-    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(coded))
-    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(coded * count))
+class Words(NamedTuple):
+    """A word a row: the different ones, and each row's number among them."""
+
+    different: Sequence[str]
+    codes: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, words: Sequence[str]) -> Words:
+        if words.count(words[0]) == len(words):
+            return cls(words[:1], np.zeros(len(words), dtype=np.int64))
+        numbers: dict[str, int] = {}
+        codes = [numbers.setdefault(word, len(numbers)) for word in words]
+        return cls(list(numbers), np.array(codes, dtype=np.int64))
+
+    def column(self) -> Any:
+        """The rows' words as a string column."""
+        first = self.codes[0]
+        if (self.codes == first).all():
+            return repeated(self.different[first], len(self.codes))
+        coded = [word.encode() for word in self.different]
+        return Texts.of([coded[code] for code in self.codes.tolist()]).column()
 
 
-def ragged(type: Any, flat: NDArray[Any], sizes: NDArray[np.int64]) -> Any:
-    """Rows of different lengths as a list column."""
-    return pa.Array.from_buffers(
-        pa.list_(type), len(sizes), [None, _offsets(sizes)], children=[numeric(type, flat)]
+@lru_cache(2**16)
+def candidate_seed(task_id: str, sketch_id: str) -> int:
+    """Where the hash of a candidate begins."""
+    return int(content_id(task_id, sketch_id), 16)
+
+
+def candidate_numbers(
+    seeds: NDArray[np.uint64], sketch: Sketch, decisions: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """``records.candidate_id`` of every row of a decision matrix, as 64-bit numbers."""
+    state = np.array(seeds, dtype=np.uint64)
+    width = sketch.width
+    free = [column for knob in sketch.knobs for column in range(width)[knob.free]]
+    for column in np.ascontiguousarray(decisions[:, free].T).view(np.uint64):
+        state ^= column
+        state *= np.uint64(0x9E3779B97F4A7C15)
+        state ^= state >> np.uint64(32)
+        state *= np.uint64(0xD6E8FEB86659FD93)
+        state ^= state >> np.uint64(29)
+    return state
+
+
+def hex_ids(numbers: NDArray[np.uint64]) -> Any:
+    """64-bit numbers as an Arrow array of 16 hexadecimal digits each."""
+    count = len(numbers)
+    text = _HEX[numbers.astype(">u8").view(np.uint8)]
+    offsets = np.arange(0, 16 * count + 1, 16, dtype=np.int32)
+    return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text))
+
+
+def id_numbers(ids: Any) -> NDArray[np.uint64]:
+    """An Arrow array of ids as 64-bit numbers; the way back from ``hex_ids``."""
+    if isinstance(ids, pa.ChunkedArray):
+        ids = ids.combine_chunks()
+    if not len(ids):
+        return np.zeros(0, dtype=np.uint64)
+    text = np.frombuffer(ids.buffers()[2], dtype=np.uint16, offset=16 * ids.offset)
+    return _BYTES[text[: 8 * len(ids)]].view(">u8").astype(np.uint64)
+
+
+class Candidates:
+    """What many rows chose: sketches, and decisions one after the other.
+
+    ``tasks`` are those of each row, ``sizes`` say how many decisions each has.
+    """
+
+    def __init__(self, tasks: Words, sizes: NDArray[np.int64]) -> None:
+        self.tasks, self.sizes = tasks, sizes
+        self.flat = np.zeros(int(sizes.sum()), dtype=np.int64)
+        self._begins = np.cumsum(sizes) - sizes
+        self._numbers = np.zeros(len(sizes), dtype=np.uint64)
+        self._sketches: list[str] = []
+        self._codes = np.zeros(len(sizes), dtype=np.int64)
+
+    def put(self, rows: NDArray[np.intp], sketch: Sketch, decisions: NDArray[np.int64]) -> None:
+        """Enter the decisions ``(rows, parts)`` of rows that share a sketch."""
+        places = self._begins[rows][:, None] + np.arange(decisions.shape[1])
+        self.flat[places] = decisions
+        self._codes[rows] = len(self._sketches)
+        self._sketches.append(sketch.sketch_id)
+        codes = self.tasks.codes[rows]
+        seeds = np.zeros(len(self.tasks.different), dtype=np.uint64)
+        for code in np.unique(codes).tolist():
+            seeds[code] = candidate_seed(self.tasks.different[code], sketch.sketch_id)
+        self._numbers[rows] = candidate_numbers(seeds[codes], sketch, decisions)
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of a chunk that say what was chosen."""
+        return {
+            "task_id": self.tasks.column(),
+            "candidate_id": hex_ids(self._numbers),
+            "sketch_id": Words(self._sketches, self._codes).column(),
+            "decisions": ragged(pa.int64(), self.flat, self.sizes),
+        }
+
+
+class Outcomes(NamedTuple):
+    """What many rows measured.
+
+    ``states`` are places in ``STATES``; ``errors`` are -1, elapsed times and timestamps (seconds)
+    NaN where a log tells none. ``flat`` has the run times in seconds of all rows one after the
+    other, ``sizes`` how many each row has: only rows that are ok have any.
+    """
+
+    states: NDArray[np.int64]
+    errors: NDArray[np.int64]
+    elapsed: NDArray[np.float64]
+    timestamps: NDArray[np.float64]
+    flat: NDArray[np.float64]
+    sizes: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, readings: Sequence[Reading]) -> Outcomes:
+        times = [reading.run_times_s for reading in readings]
+        return cls(
+            np.array([_CODES[reading.state] for reading in readings], dtype=np.int64),
+            np.array([-1 if r.error_number is None else r.error_number for r in readings]),
+            np.array([reading.elapsed_s for reading in readings], dtype=np.float64),
+            np.array([reading.timestamp for reading in readings], dtype=np.float64),
+            np.fromiter(chain.from_iterable(times), dtype=np.float64),
+            np.fromiter(map(len, times), dtype=np.int64, count=len(times)),
+        )
+
+    @classmethod
+    def of_costs(cls, costs: Sequence[Any]) -> tuple[Outcomes, NDArray[np.bool_]]:
+        """As ``of_results``, where a format tells costs alone."""
+        outcomes, good = cls.of_results([[cost, 0, 0.0, 0.0] for cost in costs])
+        untold = np.full(len(costs), np.nan)
+        errors = np.full(len(costs), -1, dtype=np.int64)
+        return outcomes._replace(errors=errors, elapsed=untold, timestamps=untold), good
+
+    @classmethod
+    def of_results(cls, results: Sequence[Any]) -> tuple[Outcomes, NDArray[np.bool_]]:
+        """Check results ``[costs, error number, elapsed, timestamp]`` together.
+
+        Also marks those that are what the formats say: all others are left to the reader of
+        single lines, which knows the reasons.
+        """
+        good = np.ones(len(results), dtype=np.bool_)
+        columns = _columns(results)
+        if columns is None:
+            good = np.array([_columns([result]) is not None for result in results], dtype=np.bool_)
+            results = [r if fine else _NEUTRAL for r, fine in zip(results, good, strict=True)]
+            columns = tuple(zip(*results, strict=True))
+        costs, errors = columns[0], np.array(columns[1], dtype=np.int64)
+        counts = np.fromiter(map(len, costs), dtype=np.int64, count=len(costs))
+        flat = np.fromiter(chain.from_iterable(costs), dtype=np.float64, count=counts.sum())
+        possible = np.zeros(len(counts), dtype=np.bool_)
+        some = counts > 0
+        if some.any():
+            fine = (flat >= SHORTEST_S) & (flat <= LONGEST_S)
+            possible[some] = np.logical_and.reduceat(fine, (np.cumsum(counts) - counts)[some])
+        ok = (errors == 0) & possible
+        unknown = (errors == 0) & ~possible
+        return cls(
+            np.where(unknown, _CODES[TrialState.UNKNOWN], _OF_ERROR[errors]),
+            errors,
+            # Minus zero is zero, as ``base.seconds`` reads it.
+            np.array(columns[2], dtype=np.float64) + 0.0,
+            np.array(columns[3], dtype=np.float64) + 0.0,
+            flat[np.repeat(ok, counts)],
+            np.where(ok, counts, 0),
+        ), good
+
+    def some(self, rows: NDArray[np.bool_]) -> Outcomes:
+        if rows.all():
+            return self
+        return Outcomes(
+            self.states[rows],
+            self.errors[rows],
+            self.elapsed[rows],
+            self.timestamps[rows],
+            self.flat[np.repeat(rows, self.sizes)],
+            self.sizes[rows],
+        )
+
+
+def _columns(results: Sequence[Any]) -> tuple[Any, ...] | None:
+    """Results column by column; ``None`` where not all have the types that they should have."""
+    if set(map(type, results)) != {list} or set(map(len, results)) != {4}:
+        return None
+    costs, errors, elapsed, timestamps = columns = tuple(zip(*results, strict=True))
+    plain = (
+        set(map(type, costs)) == {list}
+        and set(map(type, errors)) == {int}
+        and min(errors) >= 0
+        and max(errors) <= 8
+        and set(map(type, elapsed)) <= _NUMBERS
+        and set(map(type, timestamps)) <= _NUMBERS
+        and set(map(type, chain.from_iterable(costs))) <= _NUMBERS
     )
+    return columns if plain else None

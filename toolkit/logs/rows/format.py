@@ -7,7 +7,9 @@ Whatever it does not say has a default that claims nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -19,11 +21,55 @@ from toolkit.logs.files.places import Place
 from toolkit.logs.rows.base import Reading
 from toolkit.logs.rows.results import BlockResult
 from toolkit.logs.rows.rows import Rows
-from toolkit.logs.rows.written import Selection
-from toolkit.records import Sketch
+from toolkit.records import Sketch, Task
 
 ANY_FORMAT: frozenset[str] | None = None
 """Records of every format can be written in this one (``LogFormat.writes``)."""
+
+FAILURE_S = 1e10
+"""The cost that Ansor and MetaSchedule write for a failure."""
+
+Row = Mapping[str, Any]
+"""A record as a mapping of ``toolkit.schema.RECORDS``."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Records to be written, with their tasks and sketches by id.
+
+    ``rows`` may be walked more than once. ``space_sizes`` has the number of candidates of a task's
+    whole space, where the log stated it.
+    """
+
+    rows: Iterable[Row]
+    tasks: Mapping[str, Task]
+    sketches: Mapping[str, Sketch]
+    space_sizes: Mapping[str, int]
+
+    def spaces(self) -> Iterator[tuple[str, Task, Sketch, list[Row]]]:
+        """Rows of one task and sketch at a time, with a file name."""
+        groups: dict[tuple[str, str], list[Row]] = {}
+        for row in self.rows:
+            groups.setdefault((row["task_id"], row["sketch_id"]), []).append(row)
+        for (task_id, sketch_id), rows in groups.items():
+            task = self.tasks[task_id]
+            word = re.sub(r"[^A-Za-z0-9_-]+", "-", task.workload).strip("-")[:60] or "task"
+            name = f"{word}-{task.task_id[:8]}-{sketch_id[:4]}.json"
+            yield name, task, self.sketches[sketch_id], rows
+
+    def lines(self, line: Callable[[Row, Task], bytes]) -> bytes:
+        return b"".join(line(row, self.tasks[row["task_id"]]) + b"\n" for row in self.rows)
+
+
+def tvm_result(row: Row, failure_s: float) -> list[Any]:
+    """Costs, error number, elapsed time and time stamp, as AutoTVM and Ansor write them."""
+    error, stamp = row["error_number"], row["timestamp"] or 0.0
+    if error is None:
+        error = 0 if row["state"] == "ok" else 8
+    # Integers as TVM writes them, without a point (as far as JSON readers have integers).
+    whole = stamp.is_integer() and abs(stamp) < 2**53
+    costs = row["run_times_s"] or [failure_s]
+    return [costs, error, row["elapsed_s"] or 0.0, int(stamp) if whole else stamp]
 
 
 class LogFormat:
@@ -62,12 +108,10 @@ class LogFormat:
 
         ``decisions`` has a row a candidate; ``numbers`` are their ``number_in_space``, or -1.
         """
-        del sketch, decisions, numbers
         return False
 
     def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:
         """Give the files of an export with their content."""
-        del selection
         raise DatasetError(f"{self.name} cannot be written", where=out)
 
 
@@ -96,16 +140,15 @@ class BlockReading(Protocol):
 class Beside:
     """What stands beside the lines of a source; nothing, as a rule.
 
-    Attributes
-    ----------
-    machine
-        Name of the machine that was measured, where a file beside the log tells it.
-    portable
-        Whether another process can read blocks of the source (``description``).
+    ``machine`` is the name of the machine that was measured, where a file beside the log tells it.
     """
 
     machine: str | None = None
-    portable = True
+
+    @property
+    def portable(self) -> bool:
+        """Whether another process can read blocks of the source (``description``)."""
+        return True
 
     @property
     def context(self) -> str:
@@ -137,7 +180,6 @@ class LineFormat(LogFormat):
 
     def recognises(self, line: bytes, entry: Any) -> bool:
         """Whether a file with this line is of this format; ``entry`` is ``None`` for no JSON."""
-        del line
         return entry is not None and self.accepts(entry)
 
     def reader(self, machine: str | None, beside: Any = None) -> LineReading:
@@ -146,22 +188,18 @@ class LineFormat(LogFormat):
 
     def together(self, reader: Any) -> BlockReading | None:
         """Return what reads many lines at once with ``reader``'s help, if anything does."""
-        del reader
         return None
 
     def space_sizes(self, reader: Any) -> Mapping[str, int]:
         """Number of candidates of the whole space by task id, as far as the log states it."""
-        del reader
         return {}
 
     def beside(self, place: Place, companions: Sequence[Place]) -> Beside:
         """Read what stands beside a source; ``companions`` are files of that format, anywhere."""
-        del place, companions
         return Beside()
 
     def reopened(self, description: Any) -> Beside:
         """Make what stands beside a source anew, in another process."""
-        del description
         return Beside()
 
 

@@ -12,28 +12,17 @@ from toolkit.records import Knob, Sketch, Task, canonical_json, content_id
 _CACHE_LIMIT = 100_000
 
 
-class Interner:
+class Interner(dict[Any, Any]):
     """Keeps one object a key, so that a log of millions of lines holds each task once."""
 
-    def __init__(self) -> None:
-        self._kept: dict[Any, Any] = {}
-
-    def get(self, key: Any, make: Callable[[], Any]) -> Any:
+    def made(self, key: Any, make: Callable[[], Any]) -> Any:
         """Return the object of that key, made on first sight."""
-        found = self._kept.get(key)
+        found = self.get(key)
         if found is None:
-            if len(self._kept) >= _CACHE_LIMIT:
-                self._kept.clear()
-            found = self._kept[key] = make()
+            if len(self) >= _CACHE_LIMIT:
+                self.clear()
+            found = self[key] = make()
         return found
-
-    def find(self, key: Any) -> Any:
-        """Return the object of a key, ``None`` where there is none."""
-        return self._kept.get(key)
-
-    def replace(self, key: Any, value: Any) -> None:
-        """Put another object in the place of a key's."""
-        self._kept[key] = value
 
 
 def make_task(
@@ -64,27 +53,12 @@ def make_task(
     """
     check_extents(extents)
     check_shapes(arguments)
-    task_id = content_id(
-        "task",
-        format,
-        workload if named else "",
-        canonical_json(arguments),
-        target,
-        canonical_json(hardware or {}),
-        machine or "",
-        canonical_json(identity),
-    )
+    hardware, extents = hardware or {}, tuple(extents)
+    name = workload if named else ""
+    told = [canonical_json(part) for part in (arguments, hardware, identity)]
+    task_id = content_id("task", format, name, told[0], target, told[1], machine or "", told[2])
     return Task(
-        task_id=task_id,
-        format=format,
-        workload=workload,
-        arguments=arguments,
-        target=target,
-        target_kind=target_kind,
-        hardware=hardware or {},
-        machine=machine,
-        extents=tuple(extents),
-        blob=blob,
+        task_id, format, workload, arguments, target, target_kind, hardware, machine, extents, blob
     )
 
 
@@ -111,8 +85,7 @@ class KnobList:
         labels: tuple[tuple[int, str], ...] = (),
     ) -> None:
         """Append a knob; a name that is taken gets ``#2``, ``#3``, ... behind it."""
-        count = self._names.get(name, 0) + 1
-        self._names[name] = count
+        count = self._names[name] = self._names.get(name, 0) + 1
         unique = name if count == 1 else f"{name}#{count}"
         self.knobs.append(Knob(unique, kind, self._width, width, choices, labels))
         self._width += width
@@ -124,19 +97,11 @@ def learn_labels(sketch: Sketch, words: Sequence[tuple[tuple[int, str], ...]]) -
     ``words`` has one tuple of (code, word) a knob. The id stays: labels explain, they do not
     tell sketches apart.
     """
-    if all(new <= set(knob.labels) for knob, new in _new_words(sketch, words)):
+    met = list(zip(sketch.knobs, words, strict=True))
+    if all(label in knob.labels for knob, new in met for label in new):
         return sketch
-    knobs = tuple(
-        replace(knob, labels=tuple(sorted(set(knob.labels) | new)))
-        for knob, new in _new_words(sketch, words)
-    )
-    return replace(sketch, knobs=knobs)
-
-
-def _new_words(
-    sketch: Sketch, words: Sequence[tuple[tuple[int, str], ...]]
-) -> list[tuple[Knob, set[tuple[int, str]]]]:
-    return [(knob, set(new)) for knob, new in zip(sketch.knobs, words, strict=True)]
+    knobs = [replace(knob, labels=tuple(sorted({*knob.labels, *new}))) for knob, new in met]
+    return replace(sketch, knobs=tuple(knobs))
 
 
 def merge_sketches(one: Sketch, other: Sketch) -> Sketch:

@@ -19,14 +19,9 @@ from numpy.typing import NDArray
 RUN = re.compile(rb"[0-9]+")
 MAX_DIGITS = 18
 _WORD = 32
-_JOINTS = tuple(
-    (np.uint64(factor), np.uint64(bits), np.uint64(kept))
-    for factor, bits, kept in (
-        (10, 8, 0x00FF00FF00FF00FF),
-        (100, 16, 0x0000FFFF0000FFFF),
-        (10_000, 32, 0x00000000FFFFFFFF),
-    )
-)
+_FACTORS, _BITS = (10, 100, 10_000), (8, 16, 32)
+_KEPT = (0x00FF00FF00FF00FF, 0x0000FFFF0000FFFF, 0x00000000FFFFFFFF)
+_JOINTS = np.array([_FACTORS, _BITS, _KEPT], dtype=np.uint64).T
 _ZEROS = np.uint64(0x3030303030303030)
 _OVER = np.uint64(0x7676767676767676)
 _ONES = np.uint64(0x0101010101010101)
@@ -40,12 +35,8 @@ _PADDING = bytes(_WORD)
 class Runs:
     """Texts without newlines, and where their runs of digits lie.
 
-    Attributes
-    ----------
-    joined
-        The texts one after the other, a newline behind each, and zero bytes behind all.
-    begins, ends
-        Where each text lies in it.
+    ``joined`` are the texts one after the other, a newline behind each, and zero bytes behind all;
+    ``begins`` and ``ends`` say where each text lies in it.
     """
 
     def __init__(self, texts: Sequence[bytes]) -> None:
@@ -63,7 +54,11 @@ class Runs:
 
     @cached_property
     def _bounds(self) -> NDArray[np.intp]:
-        return _bounds(np.frombuffer(self.joined, dtype=np.uint8))
+        """Begins and ends of the runs of digits, alternating. The last byte is no digit."""
+        digit = (np.frombuffer(self.joined, dtype=np.uint8) - np.uint8(48)) < 10
+        edges = np.flatnonzero(digit[1:] != digit[:-1])
+        edges += 1
+        return np.concatenate([np.zeros(1, dtype=edges.dtype), edges]) if digit[0] else edges
 
     @cached_property
     def _first(self) -> NDArray[np.intp]:
@@ -71,12 +66,7 @@ class Runs:
 
     @cached_property
     def counts(self) -> NDArray[np.intp]:
-        """Runs of each text."""
         return np.diff(self._first, append=len(self._bounds)) // 2
-
-    def text(self, row: int) -> bytes:
-        """One of the texts."""
-        return self.joined[self.begins[row] : self.ends[row]]
 
     def places(
         self, rows: NDArray[np.intp], columns: NDArray[np.intp]
@@ -111,10 +101,8 @@ class Runs:
     def follow(self, places: NDArray[np.intp]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
         """Read the run that begins at each place, and move the places behind it.
 
-        Returns
-        -------
-        values, good
-            Not good are places without a run, runs of more than seven digits, leading zeros.
+        Also tells which are good: not places without a run, runs of more than seven digits or with
+        leading zeros.
         """
         np.minimum(places, len(self.joined) - _PARSED - 1, out=places)
         part = self._digits[places]
@@ -138,16 +126,12 @@ class Runs:
 
 
 class Pattern:
-    """A text in which some runs of digits are free.
+    """A text in which some runs of digits are free: those numbered ``columns``, ascending.
 
-    Attributes
-    ----------
-    count
-        Its runs, free or not.
+    ``count`` are all its runs.
     """
 
     def __init__(self, text: bytes, columns: Sequence[int]) -> None:
-        """``columns`` are the numbers of the free runs, in ascending order."""
         spans = [found.span() for found in RUN.finditer(text)]
         self.count = len(spans)
         self._columns = np.array(columns, dtype=np.intp)
@@ -171,11 +155,8 @@ class Pattern:
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.bool_]]:
         """Find the texts, of those with as many runs, that differ in the free runs only.
 
-        Returns
-        -------
-        mask, values, good
-            Which of the rows they are; of these the values of their free runs,
-            ``(texts, columns)``, and whether all were understood (minus zero is not).
+        Gives a mask of the rows; of these the values of their free runs, ``(texts, columns)``,
+        and whether all were understood (minus zero is not).
         """
         starts, stops = runs.places(rows, self._columns)
         after = np.concatenate([runs.begins[rows][:, None], stops], axis=1)
@@ -256,13 +237,3 @@ def _whole_rows(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
     if mask.all():
         return np.ones(len(mask), dtype=np.bool_)
     return np.asarray(mask.all(axis=1))
-
-
-def _bounds(data: NDArray[np.uint8]) -> NDArray[np.intp]:
-    """Begins and ends of the runs of digits, alternating. The last byte is no digit."""
-    digit = (data - np.uint8(48)) < 10
-    edges = np.flatnonzero(digit[1:] != digit[:-1])
-    edges += 1
-    if len(digit) and digit[0]:
-        edges = np.concatenate([np.zeros(1, dtype=edges.dtype), edges])
-    return edges

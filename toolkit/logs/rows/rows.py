@@ -1,8 +1,9 @@
-"""Rows read from a stretch of lines, as Arrow columns."""
+"""Rows read from a stretch of lines, one by one or many at once, as Arrow columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from toolkit.logs.rows.base import Reading, mean
+from toolkit.logs.rows.columns import (
+    STATES,
+    Candidates,
+    Outcomes,
+    Texts,
+    Words,
+    hex_ids,
+    numeric,
+    ragged,
+)
 from toolkit.logs.rows.identity import merge_tasks
-from toolkit.logs.rows.ids import candidate_numbers, candidate_seed, hex_ids
 from toolkit.records import Sketch, Task
 
 SCHEMA = pa.schema(
@@ -48,7 +58,6 @@ class Rows:
         self.sketches: dict[str, Sketch] = {}
 
     def add(self, reading: Reading, line: int) -> None:
-        """Append one reading."""
         self._readings.append(reading)
         self._lines.append(line)
         self._learn(reading.task)
@@ -70,54 +79,132 @@ class Rows:
         """All rows in the order of their lines."""
         chunks = list(self._chunks)
         if self._readings:
-            chunks.append(self._read_batch())
+            chunks.append(self._read_chunk())
         table = pa.Table.from_batches(chunks, schema=SCHEMA)
         lines = table["line"].to_numpy()
         if len(chunks) > 1 and np.any(lines[1:] < lines[:-1]):
             table = table.take(pa.array(np.argsort(lines, kind="stable")))
         return table.combine_chunks()
 
-    def _read_batch(self) -> Any:
+    def _read_chunk(self) -> Any:
         readings = self._readings
-        columns: dict[str, Any] = {
-            "record_id": [reading.record_id for reading in readings],
-            "candidate_id": hex_ids(_candidates(readings)),
-            "task_id": [reading.task.task_id for reading in readings],
-            "sketch_id": [reading.sketch.sketch_id for reading in readings],
-            "line": self._lines,
-            "format": [reading.task.format for reading in readings],
-            "format_version": [reading.format_version for reading in readings],
-            "tvm_version": [reading.tvm_version for reading in readings],
-            "schedule": [reading.schedule for reading in readings],
-            "decisions": [reading.decisions for reading in readings],
-            "state": [reading.state.value for reading in readings],
-            "error_number": [reading.error_number for reading in readings],
-            "run_times_s": [reading.run_times_s for reading in readings],
-            "latency_s": [mean(reading.run_times_s) for reading in readings],
-            "elapsed_s": [reading.elapsed_s for reading in readings],
-            "timestamp": [reading.timestamp for reading in readings],
-        }
-        return pa.record_batch(
-            [pa.array(columns[f.name], type=f.type) for f in SCHEMA], schema=SCHEMA
+        sizes = np.array([len(reading.decisions) for reading in readings], dtype=np.int64)
+        tasks = Words.of([reading.task.task_id for reading in readings])
+        candidates = Candidates(tasks, sizes)
+        groups: dict[str, list[int]] = {}
+        for row, reading in enumerate(readings):
+            groups.setdefault(reading.sketch.sketch_id, []).append(row)
+        for rows in groups.values():
+            sketch = readings[rows[0]].sketch
+            decisions = np.array([readings[row].decisions for row in rows], dtype=np.int64)
+            candidates.put(np.array(rows), sketch, decisions.reshape(len(rows), sketch.width))
+        return make_chunk(
+            format=Words.of([reading.task.format for reading in readings]),
+            lines=np.array(self._lines, dtype=np.int64),
+            candidates=candidates,
+            schedules=Texts.of([reading.schedule.encode() for reading in readings]),
+            versions=Words.of([reading.format_version for reading in readings]),
+            tvm_versions=[reading.tvm_version for reading in readings],
+            outcomes=Outcomes.of(readings),
         )
 
 
-def _candidates(readings: list[Reading]) -> NDArray[np.uint64]:
-    """Candidate ids of readings as numbers, one sketch at a time."""
-    numbers = np.zeros(len(readings), dtype=np.uint64)
-    groups: dict[str, list[int]] = {}
-    for row, reading in enumerate(readings):
-        groups.setdefault(reading.sketch.sketch_id, []).append(row)
-    seeds: dict[tuple[str, str], int] = {}
-    for sketch_id, rows in groups.items():
-        sketch = readings[rows[0]].sketch
-        beginning = np.empty(len(rows), dtype=np.uint64)
-        for place, row in enumerate(rows):
-            key = (readings[row].task.task_id, sketch_id)
-            if key not in seeds:
-                seeds[key] = candidate_seed(*key)
-            beginning[place] = seeds[key]
-        matrix = np.array([readings[row].decisions for row in rows], dtype=np.int64)
-        matrix = matrix.reshape(len(rows), sketch.width)
-        numbers[rows] = candidate_numbers(beginning, sketch, matrix)
-    return numbers
+def make_chunk(
+    *,
+    format: Words,
+    lines: NDArray[np.int64],
+    candidates: Candidates,
+    schedules: Texts,
+    versions: Words,
+    outcomes: Outcomes,
+    tvm_versions: Sequence[str | None] | None = None,
+    hashes: Sequence[Any] | None = None,
+) -> Any:
+    """Make a record batch of ``SCHEMA``; all arguments have one item a row.
+
+    ``hashes`` are record ids begun, of task id and schedule.
+    """
+    flat, sizes = outcomes.flat, outcomes.sizes
+    columns: dict[str, Any] = {
+        **candidates.columns(),
+        "record_id": _record_ids(candidates.tasks, schedules, outcomes, hashes),
+        "line": numeric(pa.int64(), lines),
+        "format": format.column(),
+        "format_version": versions.column(),
+        "tvm_version": pa.nulls(len(lines), pa.string())
+        if tvm_versions is None
+        else pa.array(tvm_versions, pa.string()),
+        "schedule": schedules.column(),
+        "state": Words(STATES, outcomes.states).column(),
+        "error_number": numeric(pa.int32(), outcomes.errors.astype(np.int32), outcomes.errors >= 0),
+        "run_times_s": ragged(pa.float64(), flat, sizes),
+        "latency_s": _means(flat, sizes),
+        "elapsed_s": _told(outcomes.elapsed),
+        "timestamp": _told(outcomes.timestamps),
+    }
+    return pa.record_batch([columns[field.name] for field in SCHEMA], schema=SCHEMA)
+
+
+def _told(values: NDArray[np.float64]) -> Any:
+    return numeric(pa.float64(), values, ~np.isnan(values))
+
+
+def _record_ids(
+    tasks: Words, schedules: Texts, outcomes: Outcomes, hashes: Sequence[Any] | None
+) -> Any:
+    """Hash what was measured, on what, when; format and TVM versions do not enter.
+
+    A record that is exported in another version of its format and read again keeps its id. What
+    was measured stands behind task id and schedule, so that a hash can be begun before it is known.
+    """
+    digests = []
+    measured = _outcome_bytes(outcomes, schedules.sizes)
+    if hashes is None:
+        begun = [blake2b(word.encode(), digest_size=8).copy for word in tasks.different]
+        codes, bounds = tasks.codes.tolist(), schedules.bounds()
+        text = memoryview(schedules.data)
+        for code, begin, end, outcome in zip(codes, bounds, bounds[1:], measured, strict=False):
+            one = begun[code]()
+            one.update(text[begin:end])
+            one.update(outcome)
+            digests.append(one.digest())
+    else:
+        for one, outcome in zip(hashes, measured, strict=True):
+            one.update(outcome)
+            digests.append(one.digest())
+    return hex_ids(np.frombuffer(b"".join(digests), dtype=">u8").astype(np.uint64))
+
+
+def _outcome_bytes(outcomes: Outcomes, lengths: NDArray[np.int64]) -> list[bytes]:
+    """What was measured, as record ids hash it behind schedules of these lengths (in bytes).
+
+    State and error number as int64, elapsed time, timestamp and run times as float64, the length
+    as int64; little-endian.
+    """
+    sizes = outcomes.sizes
+    count, width = len(sizes), int(sizes.max(initial=0))
+    rows = np.zeros((count, 5 + width), dtype="<i8")
+    rows[:, 0], rows[:, 1] = outcomes.states, outcomes.errors
+    rows[:, 2], rows[:, 3] = outcomes.elapsed.view(np.int64), outcomes.timestamps.view(np.int64)
+    times = outcomes.flat.astype("<f8").view(np.int64)
+    if (sizes == width).all():
+        rows[:, 4:-1], rows[:, -1] = times.reshape(count, width), lengths
+        whole: list[bytes] = rows.view(f"V{8 * (5 + width)}").ravel().tolist()
+        return whole
+    rows[np.arange(count), 4 + sizes] = lengths
+    within = np.arange(len(times)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    rows[np.repeat(np.arange(count), sizes), 4 + within] = times
+    told, step = rows.tobytes(), 8 * (5 + width)
+    stops = (step * np.arange(count) + 8 * (5 + sizes)).tolist()
+    return [told[step * row : stop] for row, stop in enumerate(stops)]
+
+
+def _means(flat: NDArray[np.float64], sizes: NDArray[np.int64]) -> Any:
+    """Arithmetic means of rows, null where a row is empty; as ``base.mean`` rounds them."""
+    values = np.zeros(len(sizes), dtype=np.float64)
+    begins = np.cumsum(sizes) - sizes
+    single = sizes == 1
+    values[single] = flat[begins[single]]
+    for row in np.flatnonzero(sizes > 1).tolist():
+        values[row] = mean(flat[begins[row] : begins[row] + sizes[row]].tolist())
+    return numeric(pa.float64(), values, sizes > 0)

@@ -1,4 +1,1 @@
-"""Logs of Ansor (``auto_scheduler``).
-
-Imports ``logs.rows``.
-"""
+"""Logs of Ansor (``auto_scheduler``). Imports ``logs.rows``."""

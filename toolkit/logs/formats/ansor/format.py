@@ -1,17 +1,46 @@
-"""Ansor as a format."""
+"""Ansor as a format, and its lines read many at a time.
+
+A line is ``{"i": [[task items], [[], [steps]]], "r": [...], "v": "..."}``. The bytes before the
+steps recur and are parsed once; steps that agree in all bytes but some numbers are read together
+(``shapes``), and so are all results. Whatever does not fit is left to the reader of single
+lines, so that nothing is accepted here that it would refuse.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 
-from toolkit.logs.formats.ansor.blocks import AnsorBlocks
 from toolkit.logs.formats.ansor.reader import FORMAT, AnsorReader
-from toolkit.logs.rows.format import LineFormat
-from toolkit.logs.rows.written import FAILURE_S, Row, Selection, lines, tvm_result
+from toolkit.logs.formats.ansor.shapes import Decided, Shapes, Variant
+from toolkit.logs.rows.base import BadLine, refuse_deep
+from toolkit.logs.rows.columns import Candidates, Outcomes, Texts, Words
+from toolkit.logs.rows.format import FAILURE_S, LineFormat, Row, Selection, tvm_result
+from toolkit.logs.rows.json_text import decode, holds_repeated
+from toolkit.logs.rows.number_runs import Runs
+from toolkit.logs.rows.rows import Rows, make_chunk
 from toolkit.records import Task
+
+_WRITTEN = (
+    (b'{"i": [', b", [[], [", b']]], "r": [['),
+    (b'{"i":[', b",[[],[", b']]],"r":[['),
+)
+"""What stands before the task's items, the steps and the costs: as TVM writes, and compact."""
+_VERSION = re.compile(rb', ?"v": ?"([ !#-\[\]-~]*)"\}\s*$')
+_OPENED, _CLOSED = b"[[],[", b"]]"
+"""What TVM writes around the steps, without spaces."""
+_REMOVED = b" \0"
+"""What canonical steps are without: spaces, and the zeros behind ``Runs.joined``."""
+_KEPT = 20_000
+BATCH = 2048
+"""Lines whose steps are read at once: few enough for a core's cache, many enough for NumPy."""
 
 
 class Ansor(LineFormat):
@@ -29,16 +58,10 @@ class Ansor(LineFormat):
         if not isinstance(entry, dict) or ("input" in entry and "config" in entry):
             return False
         inputs = entry.get("i")
-        return (
-            isinstance(inputs, list)
-            and "r" in entry
-            and bool(inputs)
-            and isinstance(inputs[0], list)
-        )
+        nested = isinstance(inputs, list) and inputs and isinstance(inputs[0], list)
+        return "r" in entry and bool(nested)
 
     def reader(self, machine: str | None, beside: Any = None) -> AnsorReader:
-        """Return a reader of one source."""
-        del beside
         return AnsorReader(machine)
 
     def together(self, reader: AnsorReader) -> AnsorBlocks:
@@ -46,8 +69,7 @@ class Ansor(LineFormat):
         return AnsorBlocks(reader)
 
     def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:
-        """One file of Ansor v0.6 lines."""
-        return lines(ansor_line, selection, out)
+        return {out: selection.lines(ansor_line)}
 
 
 def ansor_line(row: Row, task: Task) -> bytes:
@@ -58,10 +80,220 @@ def ansor_line(row: Row, task: Task) -> bytes:
     """
     items = orjson.loads(task.blob or "[]")
     bare = len(items) < 3 or not items[2]
-    return orjson.dumps(
-        {
-            "i": [items[:2] if bare else items, orjson.Fragment(row["schedule"])],
-            "r": tvm_result(row, FAILURE_S),
-            "v": "v0.2" if bare else "v0.6",
-        }
-    )
+    inputs = [items[:2] if bare else items, orjson.Fragment(row["schedule"])]
+    version = "v0.2" if bare else "v0.6"
+    return orjson.dumps({"i": inputs, "r": tvm_result(row, FAILURE_S), "v": version})
+
+
+class _Prefix(NamedTuple):
+    """What the bytes before lines' steps say, and what stands behind the steps."""
+
+    number: int
+    size: int
+    items: Any
+    mark: bytes
+
+
+@dataclass
+class _Apart:
+    """Lines taken apart: where they stand, numbers of prefixes, versions, steps and results."""
+
+    places: list[int] = field(default_factory=list)
+    prefixes: list[int] = field(default_factory=list)
+    versions: list[str] = field(default_factory=list)
+    steps: list[bytes] = field(default_factory=list)
+    results: list[bytes] = field(default_factory=list)
+
+
+class AnsorBlocks:
+    """Reads the lines of a block that it understands, and leaves the rest."""
+
+    def __init__(self, reader: AnsorReader) -> None:
+        self._reader = reader
+        self._known: dict[bytes, _Prefix | None] = {}
+        self._prefixes: list[_Prefix] = []
+        self._shapes = Shapes(reader)
+
+    def read(self, lines: Sequence[bytes], number: int, rows: Rows) -> list[int]:
+        """Read lines with their newlines; return the places left over.
+
+        The first of them is line ``number + 1``.
+        """
+        if len(self._prefixes) >= _KEPT:
+            self._prefixes.clear()
+            self._known.clear()
+        apart = self._taken_apart(lines)
+        left = np.ones(len(lines), dtype=np.bool_)
+        if apart.places:
+            places = np.array(apart.places, dtype=np.int64)
+            left[places[self._add(apart, places + (number + 1), rows)]] = False
+        found: list[int] = np.flatnonzero(left).tolist()
+        return found
+
+    def _taken_apart(self, lines: Sequence[bytes]) -> _Apart:
+        """Take consecutive lines with the same head and the same end from the version on."""
+        apart = _Apart()
+        end = 0
+        while end < len(lines):
+            begin, first = end, lines[end]
+            end += 1
+            head, prefix = self._prefix(first)
+            version = _VERSION.search(first)
+            if prefix is None or version is None:
+                continue
+            tail, size = version[0], prefix.size
+            while end < len(lines) and lines[end].startswith(head) and lines[end].endswith(tail):
+                end += 1
+            places: Sequence[int] = range(begin, end)
+            stops = [line.rfind(prefix.mark) for line in lines[begin:end]]
+            if min(stops) < size:
+                places = [place for place, stop in zip(places, stops, strict=True) if stop >= size]
+                stops = [stop for stop in stops if stop >= size]
+            cuts = [(lines[place], stop) for place, stop in zip(places, stops, strict=True)]
+            # The costs' two brackets, the last of the mark, belong to the result.
+            behind, until = len(prefix.mark) - 2, -len(tail)
+            apart.places += places
+            apart.prefixes += [prefix.number] * len(places)
+            apart.versions += [version[1].decode()] * len(places)
+            apart.steps += [line[size:stop] for line, stop in cuts]
+            apart.results += [line[stop + behind : until] for line, stop in cuts]
+        return apart
+
+    def _prefix(self, line: bytes) -> tuple[bytes, _Prefix | None]:
+        """The bytes before a line's steps and what they say; ``None`` where that is not clear."""
+        for start, middle, mark in _WRITTEN:
+            cut = line.find(middle) + len(middle)
+            if cut < len(middle) or not line.startswith(start):
+                continue
+            head = line[:cut]
+            if head not in self._known:
+                items = _items(head[len(start) : -len(middle)])
+                known = None
+                if items is not None:
+                    known = _Prefix(len(self._prefixes), cut, items, mark)
+                    self._prefixes.append(known)
+                self._known[head] = known
+            return head, self._known[head]
+        return line, None
+
+    def _add(self, apart: _Apart, lines: NDArray[np.int64], rows: Rows) -> NDArray[np.intp]:
+        outcomes, good = _measured(apart.results)
+        prefixes = np.array(apart.prefixes, dtype=np.int64)
+        schedules, decisions = self._decided(apart.steps)
+        tasks: list[Task | None] = []
+        codes = np.full(len(lines), -1, dtype=np.int64)
+        sizes = np.zeros(len(lines), dtype=np.int64)
+        found: list[tuple[Variant, NDArray[np.intp], Decided]] = []
+        for variant, members, one in decisions:
+            mine, which = self._tasks(prefixes[members], one.extents)
+            known = np.array([task is not None for task in mine], dtype=np.bool_)
+            fine = one.small & good[members] & known[which]
+            if fine.any():
+                members = members[fine]
+                codes[members] = which[fine] + len(tasks)
+                sizes[members] = one.matrix.shape[1]
+                found.append((variant, members, one.some(fine)))
+                tasks += mine
+        understood = codes >= 0
+        taken = np.flatnonzero(understood)
+        if not len(taken):
+            return taken
+        row_of = np.cumsum(understood) - 1
+        codes = codes[taken]
+        ids = Words(["" if task is None else task.task_id for task in tasks], codes)
+        candidates = Candidates(ids, sizes[taken])
+        for variant, members, one in found:
+            candidates.put(row_of[members], variant.sketch, one.matrix)
+        chunk = make_chunk(
+            format=Words([FORMAT], np.zeros(len(taken), dtype=np.int64)),
+            lines=lines[taken],
+            candidates=candidates,
+            schedules=schedules if understood.all() else schedules.some(taken),
+            versions=Words.of([apart.versions[row] for row in taken.tolist()]),
+            outcomes=outcomes.some(understood),
+        )
+        used = [tasks[code] for code in sorted(set(codes.tolist()))]
+        rows.add_chunk(chunk, filter(None, used), [variant.sketch for variant, _, _ in found])
+        return taken
+
+    def _decided(
+        self, steps: Sequence[bytes]
+    ) -> tuple[Texts, list[tuple[Variant, NDArray[np.intp], Decided]]]:
+        """Canonical schedules of all steps, and the rows of each variant with their decisions."""
+        texts: list[bytes] = []
+        parts: dict[Variant, list[tuple[NDArray[np.intp], Decided]]] = {}
+        for begin in range(0, len(steps), BATCH):
+            runs = Runs(steps[begin : begin + BATCH])
+            texts.append(runs.joined.translate(None, _REMOVED))
+            for variant, rows, decided in self._shapes.read(runs):
+                parts.setdefault(variant, []).append((rows + begin, decided))
+        joined = []
+        for variant, pieces in parts.items():
+            rows_of, decisions = zip(*pieces, strict=True)
+            joined.append((variant, np.concatenate(rows_of), Decided.joined(decisions)))
+        return _schedules(texts), joined
+
+    def _tasks(
+        self, prefixes: NDArray[np.int64], extents: NDArray[np.int64]
+    ) -> tuple[list[Task | None], NDArray[np.intp]]:
+        """Tasks by prefixes and the extents of loops, and each line's."""
+        marks = np.concatenate([prefixes[:, None], extents], axis=1)
+        if (marks == marks[0]).all():  # a log of one task
+            different, which = marks[:1], np.zeros(len(marks), dtype=np.intp)
+        else:
+            seen: dict[bytes, int] = {}
+            told = marks.view(f"V{8 * marks.shape[1]}").ravel().tolist()
+            which = np.array([seen.setdefault(mark, len(seen)) for mark in told], dtype=np.intp)
+            different = np.frombuffer(b"".join(seen), dtype=np.int64).reshape(len(seen), -1)
+        tasks: list[Task | None] = []
+        for owner, *loops in different.tolist():
+            try:
+                tasks.append(self._reader.task(self._prefixes[owner].items, tuple(loops)))
+            except BadLine:
+                tasks.append(None)
+        return tasks, which
+
+
+def _items(text: bytes) -> Any:
+    try:
+        items = orjson.loads(text)
+        refuse_deep(text)
+    except (orjson.JSONDecodeError, BadLine):
+        return None
+    if b"{" in text and holds_repeated(decode(text)):
+        return None
+    return items if isinstance(items, list) and len(items) >= 2 and type(items[0]) is str else None
+
+
+def _schedules(texts: Sequence[bytes]) -> Texts:
+    """Canonical schedules, as TVM nests the steps; of steps without spaces, each with a newline."""
+    parts: list[bytes | memoryview] = [_OPENED]
+    sizes = []
+    for text in texts:
+        ends = np.flatnonzero(np.frombuffer(text, dtype=np.uint8) == ord("\n"))
+        sizes.append(np.diff(ends, prepend=-1) + (len(_OPENED) + len(_CLOSED) - 1))
+        parts.append(text.replace(b"\n", _CLOSED + _OPENED))
+    parts[-1] = memoryview(parts[-1])[: -len(_OPENED)]
+    return Texts(b"".join(parts), np.concatenate(sizes))
+
+
+def _measured(results: Sequence[bytes]) -> tuple[Outcomes, NDArray[np.bool_]]:
+    """What lines measured, and which of them hold a plain result.
+
+    A result begins with two brackets. All are decoded as one list: where one of them were not
+    closed, the next one's brackets would stand inside it, where no plain result has any, and where
+    one were closed twice there would be too many.
+    """
+    decoded = _decoded(b"[" + b",".join(results) + b"]")
+    if decoded is not None and len(decoded) == len(results):
+        outcomes, good = Outcomes.of_results(decoded)
+        if good.all():
+            return outcomes, good
+    return Outcomes.of_results([_decoded(result) for result in results])
+
+
+def _decoded(text: bytes) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None

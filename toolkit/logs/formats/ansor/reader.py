@@ -15,7 +15,7 @@ from typing import Any
 
 import orjson
 
-from toolkit.logs.formats.ansor.steps import BadStep, StepReader
+from toolkit.logs.formats.ansor.steps import StepReader
 from toolkit.logs.rows.base import BadLine, Reading, outcome_of, refuse_deep, seconds, target_kind
 from toolkit.logs.rows.identity import Interner, make_sketch, make_task
 from toolkit.records import Sketch, Task, canonical_json
@@ -41,24 +41,13 @@ _DEFAULTS: tuple[Any, ...] = ([], "", 0, [])
 class AnsorReader:
     """Reads Ansor lines of all versions into readings."""
 
-    format = FORMAT
-
     def __init__(self, machine: str | None = None) -> None:
         self._machine = machine
         self._tasks = Interner()
         self._sketches = Interner()
 
-    def read(self, line: bytes, index: int) -> Reading:
-        """Read one line (see the module's text for the layout)."""
-        try:
-            entry = orjson.loads(line)
-        except orjson.JSONDecodeError as error:
-            raise BadLine(f"not JSON: {error}") from None
-        return self.interpret(entry, index, line)
-
     def interpret(self, entry: Any, index: int = 0, line: bytes = b"") -> Reading:
-        """Interpret a line that has been decoded."""
-        del index, line
+        """Interpret a line that has been decoded (see the module's text for the layout)."""
         if not isinstance(entry, dict):
             raise BadLine("an Ansor line is a JSON object")
         inputs, result, version = entry.get("i"), entry.get("r"), entry.get("v")
@@ -70,18 +59,14 @@ class AnsorReader:
         if not isinstance(schedule, list) or len(schedule) != 2:
             raise BadLine("the state is not [stages, steps]")
         steps = StepReader()
-        try:
-            steps.read(schedule[1])
-        except BadStep as error:
-            raise BadLine(str(error)) from None
+        steps.read(schedule[1])
         state, run_times = outcome_of(result[0], result[1])
         return Reading(
             task=self.task(task_items, steps.extents),
             sketch=self.sketch(steps),
             decisions=tuple(steps.decisions),
             schedule=canonical_json(schedule).decode(),
-            format_version=version if isinstance(version, str) else str(version),
-            tvm_version=None,
+            format_version=str(version),
             state=state,
             error_number=result[1],
             run_times_s=run_times,
@@ -90,10 +75,9 @@ class AnsorReader:
         )
 
     def sketch(self, steps: StepReader) -> Sketch:
-        """The sketch of steps that were read."""
-        key = canonical_json(steps.skeleton)
-        sketch: Sketch = self._sketches.get(
-            key, lambda: make_sketch(FORMAT, steps.skeleton, steps.knobs.knobs)
+        sketch: Sketch = self._sketches.made(
+            canonical_json(steps.skeleton),
+            lambda: make_sketch(FORMAT, steps.skeleton, steps.knobs.knobs),
         )
         return sketch
 
@@ -104,9 +88,7 @@ class AnsorReader:
         key, target = items[:2]
         if not isinstance(key, str) or not isinstance(target, str):
             raise BadLine("workload key and target are not strings")
-        known: tuple[Any, bool] = self._tasks.get(("key", key), lambda: _workload(key))
-        workload, bare = known
-        marker = (canonical_json(items), extents)
+        workload, bare = self._tasks.made(("key", key), lambda: _workload(key))
 
         def make() -> Task:
             # As v0.6 writes it, with TVM's defaults for what older versions do not say.
@@ -132,7 +114,7 @@ class AnsorReader:
                 identity=identity or None,
             )
 
-        task: Task = self._tasks.get(marker, make)
+        task: Task = self._tasks.made((canonical_json(items), extents), make)
         return task
 
 

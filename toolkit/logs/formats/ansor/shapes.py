@@ -6,8 +6,8 @@ the same bytes between them become decisions and extents by array operations.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +15,9 @@ import orjson
 from numpy.typing import NDArray
 
 from toolkit.logs.formats.ansor.reader import AnsorReader
-from toolkit.logs.formats.ansor.steps import BadStep, DigitRun, PragmaText, StepReader
+from toolkit.logs.formats.ansor.steps import DigitRun, StepReader, TracedText
 from toolkit.logs.rows.base import BadLine, refuse_deep
-from toolkit.logs.rows.number_runs import MAX_DIGITS, RUN, Pattern, Runs
+from toolkit.logs.rows.number_runs import RUN, Pattern, Runs
 from toolkit.records import Sketch, canonical_json
 
 _KEPT = 20_000
@@ -38,11 +38,9 @@ class Decided(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[Decided]) -> Decided:
-        """Put parts one after the other."""
         return parts[0] if len(parts) == 1 else cls(*map(np.concatenate, zip(*parts, strict=True)))
 
     def some(self, lines: NDArray[np.bool_]) -> Decided:
-        """The decisions of some of the lines."""
         if lines.all():
             return self
         return Decided(self.matrix[lines], self.small[lines], self.extents[lines])
@@ -70,22 +68,23 @@ class Shapes:
                 rows = rows[~mask]
             if 2 * len(rows) <= len(runs):
                 self._usual = usual
-        for count, some in _by_count(runs, rows):
-            for variant, found, decided in self._of_count(count, runs, some):
+        for number, some in _by_count(runs, rows):
+            for variant, found, decided in self._of_count(number, runs, some):
                 if 2 * len(found) > len(runs):
                     self._usual = variant
                 yield variant, found, decided
 
     def _of_count(
-        self, count: int, runs: Runs, rows: NDArray[np.intp]
+        self, number: int, runs: Runs, rows: NDArray[np.intp]
     ) -> Iterator[tuple[Variant, NDArray[np.intp], Decided]]:
-        known = self._variants.setdefault(count, [])
-        at = 0
-        while len(rows):
+        known = self._variants.setdefault(number, [])
+        for at in range(_MANY):
+            if not len(rows):
+                return
             if at == len(known):
-                made = None
-                if at < _MANY:
-                    made = Variant.of(runs.text(int(rows[0])), self._reader)
+                first = int(rows[0])
+                text = runs.joined[runs.begins[first] : runs.ends[first]]
+                made = Variant.of(text, self._reader)
                 if made is None:
                     return
                 known.append(made)
@@ -93,7 +92,6 @@ class Shapes:
             if mask.any():
                 yield known[at], rows[mask], decided
                 rows = rows[~mask]
-            at += 1
 
 
 def _by_count(runs: Runs, rows: NDArray[np.intp]) -> Iterator[tuple[int, NDArray[np.intp]]]:
@@ -109,6 +107,26 @@ def _by_count(runs: Runs, rows: NDArray[np.intp]) -> Iterator[tuple[int, NDArray
     yield from zip(counts.tolist(), np.split(rows[order], begins[1:]), strict=True)
 
 
+class _Columns(NamedTuple):
+    """Columns of a matrix of numbers, and what is added to each."""
+
+    places: NDArray[np.intp]
+    shifts: NDArray[np.int64]
+
+    def of(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        return values.take(self.places, axis=1) + self.shifts
+
+
+class _Splits(NamedTuple):
+    """Splits into as many parts, which are computed together."""
+
+    outermost: NDArray[np.intp]
+    extents: _Columns
+    lengths: list[_Columns]
+    told: list[NDArray[np.bool_]]
+    """Of each length, by the splits: whether the steps tell it."""
+
+
 class Variant:
     """How numbers become decisions, for steps that agree in all other bytes."""
 
@@ -121,36 +139,30 @@ class Variant:
         self.sketch = sketch
         self._pattern = Pattern(text, free)
         self._constants = np.array(constants, dtype=np.int64)
-        column_of = {column: place for place, column in enumerate(free)}
-        constant_of = {value: len(free) + place for place, value in enumerate(constants)}
+        # Constants stand behind the free runs.
+        place_of = {column: place for place, column in enumerate(free)}
+        constant_of = {value: place for place, value in enumerate(constants, len(free))}
 
         def columns(parts: Sequence[int]) -> _Columns:
-            return _Columns(
-                np.array(
-                    [
-                        column_of[part.column] if isinstance(part, DigitRun) else constant_of[part]
-                        for part in parts
-                    ],
-                    dtype=np.intp,
-                ),
-                np.array(
-                    [part.shift if isinstance(part, DigitRun) else 0 for part in parts],
-                    dtype=np.int64,
-                ),
-            )
+            found = [
+                (place_of[part.column], part.shift)
+                if isinstance(part, DigitRun)
+                else (constant_of[part], 0)
+                for part in parts
+            ]
+            return _Columns(*np.array(found, dtype=np.int64).reshape(-1, 2).T.copy())
 
         self._decisions, self._extents = columns(reader.decisions), columns(reader.extents)
-        # Tiles with as many parts are computed together.
-        self._splits: list[tuple[NDArray[np.intp], _Columns, list[_Part]]] = []
+        self._splits: list[_Splits] = []
         for size in sorted({len(lengths) for _, _, lengths in reader.splits}):
             alike = [split for split in reader.splits if len(split[2]) == size]
-            outermost = np.array([at for at, _, _ in alike], dtype=np.intp)
-            parts = []
-            for n in range(size):
-                nth = [each[n] for _, _, each in alike]
-                named = np.array([isinstance(length, DigitRun) for length in nth], dtype=np.bool_)
-                parts.append(_Part(columns(nth), named))
-            self._splits.append((outermost, columns([extent for _, extent, _ in alike]), parts))
+            outermost, extents, parts = zip(*alike, strict=True)
+            levels = list(zip(*parts, strict=True))
+            named = [np.array([isinstance(n, DigitRun) for n in nth]) for nth in levels]
+            places = np.array(outermost, dtype=np.intp)
+            self._splits.append(
+                _Splits(places, columns(extents), [columns(nth) for nth in levels], named)
+            )
 
     @classmethod
     def of(cls, text: bytes, reader: AnsorReader) -> Variant | None:
@@ -159,134 +171,74 @@ class Variant:
         ``None`` where that is not linear, or where the text is not the canonical one but for its
         spaces (what is stored of other texts is the text without spaces).
         """
-        numbers = _numbers(text)
-        if numbers is None or b"\\" in text:
+        if b"\\" in text:
             return None
+        numbers = count()
+        columns = RUN.sub(lambda found: b"%d" % next(numbers), text)
         try:
             steps = orjson.loads(b"[" + text + b"]")
             refuse_deep(text)
             if canonical_json(steps) != b"[" + text.translate(None, b" ") + b"]":
                 return None
-            traced = StepReader()
-            traced.read(_Tracer(numbers).trace(steps))
-            plain = StepReader()
+            traced, plain = StepReader(), StepReader()
+            traced.read(_traced(steps, orjson.loads(b"[" + columns + b"]")))
             plain.read(steps)
-        except (orjson.JSONDecodeError, BadLine, BadStep, _NotPlainError):
+        except (orjson.JSONDecodeError, BadLine):
             return None
         if not traced.linear or list(traced.decisions) != list(plain.decisions):
             return None
         variant = cls(traced, reader.sketch(plain), text)
         mask, decided = variant.read(Runs([text]), np.zeros(1, dtype=np.intp))
-        if not mask.all() or not decided.small.all():
-            return None
-        return variant if decided.matrix[0].tolist() == plain.decisions else None
+        understood = mask.all() and decided.small.all()
+        return variant if understood and decided.matrix[0].tolist() == plain.decisions else None
 
     def read(self, runs: Runs, rows: NDArray[np.intp]) -> tuple[NDArray[np.bool_], Decided]:
         """Which rows of texts, all with as many runs, are of this variant; their decisions."""
-        mask, values, small = self._pattern.read(runs, rows)
-        return mask, self._decide(values, small)
+        return self._decided(*self._pattern.read(runs, rows))
 
     def follow(self, runs: Runs) -> tuple[NDArray[np.bool_], Decided]:
         """As ``read`` of all texts: faster where most are of this variant, may leave some out."""
-        mask, values, small = self._pattern.follow(runs)
-        return mask, self._decide(values, small)
+        return self._decided(*self._pattern.follow(runs))
 
-    def _decide(self, values: NDArray[np.int64], small: NDArray[np.bool_]) -> Decided:
-        """Decisions from the values of free runs."""
+    def _decided(
+        self, mask: NDArray[np.bool_], values: NDArray[np.int64], small: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.bool_], Decided]:
         if len(self._constants):
             shape = len(values), len(self._constants)
             values = np.concatenate([values, np.broadcast_to(self._constants, shape)], axis=1)
         matrix = self._decisions.of(values)
-        for outermost, extents, parts in self._splits:
+        for outermost, extents, lengths, told in self._splits:
             whole = extents.of(values)
             product = np.ones_like(whole)
             size = np.ones(whole.shape)
-            for part in parts:
-                factor = part.columns.of(values)
-                small &= ((factor > 0) | ~part.told).all(axis=1)
+            for nth, named in zip(lengths, told, strict=True):
+                factor = nth.of(values)
+                small &= ((factor > 0) | ~named).all(axis=1)
                 product *= factor
                 size *= np.abs(factor)
             small &= (size < _PRODUCT_LIMIT).all(axis=1)
             known = (whole > 0) & (product > 0)
             outer = -(-whole // np.where(known, product, 1))
             matrix[:, outermost] = np.where(known, outer, 0)
-        return Decided(matrix, small, self._extents.of(values))
+        return mask, Decided(matrix, small, self._extents.of(values))
 
 
-class _Part(NamedTuple):
-    """One length of each of several splits, and which of them the steps tell."""
+def _traced(steps: Any, columns: Any) -> Any:
+    """Steps with numbers that know their run of digits, of which ``columns`` holds the numbers.
 
-    columns: _Columns
-    told: NDArray[np.bool_]
-
-
-class _Columns(NamedTuple):
-    """Columns of a matrix of numbers, and what is added to each."""
-
-    places: NDArray[np.intp]
-    shifts: NDArray[np.int64]
-
-    def of(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        return values.take(self.places, axis=1) + self.shifts
-
-
-def _numbers(text: bytes) -> list[int] | None:
-    """The runs of digits as numbers, with their signs; ``None`` where one is not plain."""
-    numbers = []
-    for found in RUN.finditer(text):
-        digits = found[0]
-        negative = text[max(found.start() - 1, 0) : found.start()] == b"-"
-        if len(digits) > MAX_DIGITS or (digits[0] == ord("0") and (len(digits) > 1 or negative)):
-            return None
-        numbers.append(-int(digits) if negative else int(digits))
-    return numbers
-
-
-class _NotPlainError(Exception):
-    """A step holds what is no integer, word or list of these."""
-
-
-class _Tracer:
-    """Replaces the numbers of steps by ones that know their run of digits."""
-
-    def __init__(self, values: Sequence[int]) -> None:
-        self._values = values
-        self._next = 0
-
-    def trace(self, steps: Any) -> Any:
-        """Give the steps again, with numbers that know where they come from."""
-        traced = self._trace(steps)
-        if self._next != len(self._values):
-            raise _NotPlainError
-        return traced
-
-    def _run(self, value: int) -> DigitRun:
-        if self._next >= len(self._values) or self._values[self._next] != value:
-            raise _NotPlainError
-        self._next += 1
-        return DigitRun(value, self._next - 1)
-
-    def _trace(self, item: Any) -> Any:
-        if type(item) is int:
-            return self._run(item)
-        if isinstance(item, list):
-            return [self._trace(part) for part in item]
-        if isinstance(item, str):
-            return self._word(item)
-        if item is None:
-            return None
-        raise _NotPlainError
-
-    def _word(self, word: str) -> Any:
-        found = re.findall(r"[0-9]+", word)
-        runs = []
-        for digits in found:
-            # A minus inside a word is no sign, but the pattern takes it for one.
-            negative = self._next < len(self._values) and self._values[self._next] < 0
-            runs.append(self._run(-int(digits) if negative else int(digits)))
-        value = word.rpartition("$")[2]
-        if runs and value == found[-1] and "$" in word and runs[-1] >= 0:
-            pragma = PragmaText(word)
-            pragma.run = runs[-1]
-            return pragma
+    Raises
+    ------
+    BadLine
+        Where a step holds what is no integer, word or list of these.
+    """
+    if type(steps) is int:
+        return DigitRun(steps, abs(columns))
+    if isinstance(steps, list):
+        return [_traced(*both) for both in zip(steps, columns, strict=True)]
+    if isinstance(steps, str):
+        word = TracedText(steps)
+        word.columns = columns
         return word
+    if steps is None:
+        return None
+    raise BadLine("no integer, word or list")

@@ -17,17 +17,14 @@ and how many loops are fused before they run in parallel (``MutateParallel``) or
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from typing import Any
 
+from toolkit.logs.rows.base import BadLine
 from toolkit.logs.rows.identity import KnobList
 
 VECTORIZE, PARALLEL = 2, 3
 _INT64 = 2**63
-
-
-class BadStep(Exception):
-    """A transform step does not have its layout."""
 
 
 class DigitRun(int):
@@ -40,7 +37,6 @@ class DigitRun(int):
     shift: int
 
     def __new__(cls, value: int, column: int, shift: int = 0) -> DigitRun:
-        """Make a number read from that run."""
         run = super().__new__(cls, value)
         run.column, run.shift = column, shift
         return run
@@ -49,15 +45,15 @@ class DigitRun(int):
         return DigitRun(int(self) + other, self.column, self.shift + other)
 
 
-class PragmaText(str):
-    """A pragma that knows which run of digits its value is."""
+class TracedText(str):
+    """A word of the steps; ``columns`` is the same with the numbers of its runs for digits."""
 
-    run: DigitRun
+    columns: str
 
 
 def _int(value: Any) -> int:
     if type(value) not in (int, DigitRun) or not -_INT64 < value < _INT64:
-        raise BadStep("a step's number is not a 64-bit integer")
+        raise BadLine("a step's number is not a 64-bit integer")
     number: int = value
     return number
 
@@ -91,19 +87,19 @@ class StepReader:
         self._reshaped: set[int] = set()
 
     def read(self, steps: Any) -> None:
-        """Read all steps in order; raise ``BadStep`` at the first that is none."""
+        """Read all steps in order; raise ``BadLine`` at the first that is none."""
         if not isinstance(steps, list):
-            raise BadStep("the steps are not a list")
+            raise BadLine("the steps are not a list")
         at = 0
         while at < len(steps):
             step = steps[at]
             if not isinstance(step, list) or not step:
-                raise BadStep("a step is not a list")
-            handler = _HANDLERS.get(step[0]) if isinstance(step[0], str) else None
-            if handler is None:
-                raise BadStep(f"unknown step {str(step[0])[:20]!r}")
-            if len(step) not in _LENGTHS[step[0]]:
-                raise BadStep(f"the step {step[0]} has {len(step)} items")
+                raise BadLine("a step is not a list")
+            if not isinstance(step[0], str) or step[0] not in _HANDLERS:
+                raise BadLine(f"unknown step {str(step[0])[:20]!r}")
+            handler, *lengths = _HANDLERS[step[0]]
+            if len(step) not in lengths:
+                raise BadLine(f"the step {step[0]} has {len(step)} items")
             if step[0] == "FU" and at + 1 < len(steps) and self._fuse(step, steps[at + 1]):
                 at += 2
                 continue
@@ -125,7 +121,7 @@ class StepReader:
         """Take a fusion and the annotation behind it as one decision: how many loops."""
         fused = step[2]
         if not isinstance(fused, list) or not fused:
-            raise BadStep("FU has no iterators")
+            raise BadLine("FU has no iterators")
         if not (
             isinstance(following, list)
             and len(following) == 4
@@ -156,7 +152,7 @@ class StepReader:
 
     def _fu(self, step: list[Any]) -> None:
         if not isinstance(step[2], list) or not step[2]:
-            raise BadStep("FU has no iterators")
+            raise BadLine("FU has no iterators")
         stage = _int(step[1])
         self._reshaped.add(stage)
         self.skeleton.append(["FU", stage, [self._place(stage, _int(i)) for i in step[2]]])
@@ -165,24 +161,20 @@ class StepReader:
         stage, iterator = _int(step[1]), self._place(_int(step[1]), _int(step[2]))
         extent = 0 if step[3] is None else _int(step[3])
         if extent < 0:
-            raise BadStep("SP has a negative extent")
+            raise BadLine("SP has a negative extent")
         if not isinstance(step[4], list):
-            raise BadStep("SP has no list of lengths")
+            raise BadLine("SP has no list of lengths")
         lengths = [0 if length is None else _int(length) for length in step[4]]
         if any(length < 1 for length in step[4] if length is not None):
-            raise BadStep("SP has a length that is not positive")
-        product = 1
-        for length in lengths:
-            product *= length
+            raise BadLine("SP has a length that is not positive")
+        product = math.prod(lengths)
         outermost = -(-extent // product) if extent > 0 and product > 0 else 0
         inner_to_outer = int(bool(step[5])) if len(step) > 5 else 1
         self.splits.append((len(self.decisions), extent, tuple(lengths)))
-        if inner_to_outer:
-            self._decide(f"SP:s{stage}:i{iterator}", "tile", outermost, *lengths)
-        else:
-            # Lengths run from outside inwards: the innermost part follows from the rest, and it
-            # is put first because a tile's first part is the one that is not chosen.
-            self._decide(f"SP:s{stage}:i{iterator}:outer", "tile", outermost, *lengths)
+        # Where lengths run from outside inwards the innermost part follows from the rest, and it
+        # is put first because a tile's first part is the one that is not chosen.
+        outer = "" if inner_to_outer else ":outer"
+        self._decide(f"SP:s{stage}:i{iterator}{outer}", "tile", outermost, *lengths)
         self.skeleton.append(["SP", stage, iterator, len(lengths), inner_to_outer])
         if extent and stage not in self._reshaped:
             self.extents += (extent,)
@@ -190,12 +182,14 @@ class StepReader:
     def _pr(self, step: list[Any]) -> None:
         stage, iterator = _int(step[1]), self._place(_int(step[1]), _int(step[2]))
         if not isinstance(step[3], str):
-            raise BadStep("PR has no pragma")
+            raise BadLine("PR has no pragma")
         name, dollar, value = step[3].partition("$")
         if dollar and value.isascii() and value.isdigit() and len(value) < 18:
             self.skeleton.append(["PR", stage, iterator, name])
-            run = step[3].run if isinstance(step[3], PragmaText) else None
-            self._decide(f"unroll:s{stage}", "unroll", int(value) if run is None else run)
+            number = int(value)
+            if isinstance(step[3], TracedText):
+                number = DigitRun(number, int(step[3].columns.partition("$")[2]))
+            self._decide(f"unroll:s{stage}", "unroll", number)
         else:
             self.skeleton.append(["PR", stage, iterator, step[3]])
 
@@ -210,7 +204,7 @@ class StepReader:
     def _plain(self, step: list[Any]) -> None:
         for item in step[1:]:
             if not isinstance(item, (int, str, list)) and item is not None:
-                raise BadStep(f"an item of {step[0]} is not a number, word or list")
+                raise BadLine(f"an item of {step[0]} is not a number, word or list")
         self.skeleton.append(list(step))
 
     def _inserts(self, step: list[Any]) -> None:
@@ -225,36 +219,20 @@ class StepReader:
             self._reshaped.add(stage + 1)
 
 
-_HANDLERS: dict[str, Callable[[StepReader, list[Any]], None]] = {
-    "AN": StepReader._an,
-    "FU": StepReader._fu,
-    "PR": StepReader._pr,
-    "RE": StepReader._plain,
-    "SP": StepReader._sp,
-    "FSP": StepReader._plain,
-    "FFSP": StepReader._plain,
-    "SA": StepReader._plain,
-    "CA": StepReader._ca,
-    "CI": StepReader._plain,
-    "CR": StepReader._plain,
-    "CHR": StepReader._inserts,
-    "CHW": StepReader._inserts,
-    "RF": StepReader._inserts,
+_HANDLERS: dict[str, tuple[Any, ...]] = {
+    "AN": (StepReader._an, 4),
+    "FU": (StepReader._fu, 3),
+    "PR": (StepReader._pr, 4),
+    "RE": (StepReader._plain, 3),
+    "SP": (StepReader._sp, 5, 6),
+    "FSP": (StepReader._plain, 5),
+    "FFSP": (StepReader._plain, 6),
+    "SA": (StepReader._plain, 5),
+    "CA": (StepReader._ca, 4),
+    "CI": (StepReader._plain, 2),
+    "CR": (StepReader._plain, 2),
+    "CHR": (StepReader._inserts, 4),
+    "CHW": (StepReader._inserts, 3),
+    "RF": (StepReader._inserts, 4),
 }
-
-_LENGTHS: dict[str, tuple[int, ...]] = {
-    "AN": (4,),
-    "FU": (3,),
-    "PR": (4,),
-    "RE": (3,),
-    "SP": (5, 6),
-    "FSP": (5,),
-    "FFSP": (6,),
-    "SA": (5,),
-    "CA": (4,),
-    "CI": (2,),
-    "CR": (2,),
-    "CHR": (4,),
-    "CHW": (3,),
-    "RF": (4,),
-}
+"""How each step is read, and how many items it may have."""

@@ -1,4 +1,1 @@
-"""Logs of AutoTVM.
-
-Imports ``logs.rows``.
-"""
+"""Logs of AutoTVM. Imports ``logs.rows``."""

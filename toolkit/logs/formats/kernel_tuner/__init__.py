@@ -1,4 +1,1 @@
-"""Documents of Kernel Tuner and of the T4 schema.
-
-Imports ``logs.rows``.
-"""
+"""Documents of Kernel Tuner and of the T4 schema. Imports ``logs.rows``."""

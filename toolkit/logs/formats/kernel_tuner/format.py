@@ -7,115 +7,92 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from toolkit.logs.formats.kernel_tuner.document_text import KERNEL_TUNER, T4
-from toolkit.logs.formats.kernel_tuner.documents import read_document
-from toolkit.logs.rows.format import ANY_FORMAT, DocumentFormat
+from toolkit.logs.formats.kernel_tuner.documents import KERNEL_TUNER, T4, read_document
+from toolkit.logs.rows.format import ANY_FORMAT, DocumentFormat, Row, Selection
 from toolkit.logs.rows.results import BlockResult
-from toolkit.logs.rows.written import Row, Selection
 from toolkit.records import Sketch, Task, canonical_json
 
 
-class T4Results(DocumentFormat):
-    """T4 results (schema 1.0.0)."""
-
-    name = T4
+class _Documents(DocumentFormat):
     writes = ANY_FORMAT
+    fields: ClassVar[tuple[bytes, ...]] = ()
 
     def recognises(self, head: bytes) -> bool:
-        """Whether the names of its fields are there."""
-        fields = (b'"results"', b'"configuration"', b'"invalidity"')
-        return head.lstrip()[:1] == b"{" and all(field in head for field in fields)
+        return head.lstrip()[:1] == b"{" and all(field in head for field in self.fields)
 
     def read(self, data: bytes, name: str, machine: str | None) -> BlockResult:
-        """Read all results of a document."""
         return read_document(data, self.name, name, machine)
 
     def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:
         """A document a task and sketch, in a folder."""
-        written = {}
-        for name, task, sketch, rows in selection.spaces():
-            metadata = {
-                "timeunit": "seconds",
-                "workload": task.workload,
-                "arguments": task.arguments,
-                "target": task.target,
-                "target_kind": task.target_kind,
-                "machine": task.machine,
-            }
-            results = [t4_result(row, sketch) for row in rows]
-            document = {"schema_version": "1.0.0", "metadata": metadata, "results": results}
-            written[out / name] = orjson.dumps(document)
-        return written
+        spaces = selection.spaces()
+        return {
+            out / name: self.document(task, sketch, rows) for name, task, sketch, rows in spaces
+        }
+
+    def document(self, task: Task, sketch: Sketch, rows: Sequence[Row]) -> bytes:
+        """A document of rows that share task and sketch."""
+        raise NotImplementedError
 
 
-class KernelTunerCaches(DocumentFormat):
+class T4Results(_Documents):
+    """T4 results (schema 1.0.0)."""
+
+    name = T4
+    fields = (b'"results"', b'"configuration"', b'"invalidity"')
+
+    def document(self, task: Task, sketch: Sketch, rows: Sequence[Row]) -> bytes:
+        """A document with its times in seconds."""
+        told = ("workload", "arguments", "target", "target_kind", "machine")
+        metadata = {"timeunit": "seconds", **{name: getattr(task, name) for name in told}}
+        results = [t4_result(row, sketch) for row in rows]
+        return orjson.dumps({"schema_version": "1.0.0", "metadata": metadata, "results": results})
+
+
+class KernelTunerCaches(_Documents):
     """Kernel Tuner caches (schema 1.1.0)."""
 
     name = KERNEL_TUNER
-    writes = ANY_FORMAT
-
-    def recognises(self, head: bytes) -> bool:
-        """Whether the names of its fields are there."""
-        fields = (b'"tune_params_keys"', b'"cache"')
-        return head.lstrip()[:1] == b"{" and all(field in head for field in fields)
-
-    def read(self, data: bytes, name: str, machine: str | None) -> BlockResult:
-        """Read all entries of a cache."""
-        return read_document(data, self.name, name, machine)
+    fields = (b'"tune_params_keys"', b'"cache"')
 
     def is_whole_space(
         self, sketch: Sketch, decisions: NDArray[np.int64], numbers: NDArray[np.int64]
     ) -> bool:
         """A cache names the values of every parameter: all their combinations must be there."""
-        del numbers
         return math.prod(len(knob.choices or ()) for knob in sketch.knobs) == len(decisions)
 
-    def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:
-        """A cache a task and sketch, in a folder."""
-        return {
-            out / name: _cache(task, sketch, rows)
-            for name, task, sketch, rows in selection.spaces()
+    def document(self, task: Task, sketch: Sketch, rows: Sequence[Row]) -> bytes:
+        """A cache of the last measurements that went well."""
+        entries: dict[str, dict[str, Any]] = {}
+        values: dict[str, dict[bytes, Any]] = {}
+        if sketch.format == KERNEL_TUNER:  # the cache that was read listed them
+            for name, known in orjson.loads(sketch.skeleton)[1:]:
+                values[name] = {canonical_json(value): value for value in known or []}
+        for row in rows:
+            found = configuration(row, sketch)
+            key = ",".join(str(value) for value in found.values())
+            # A cache has one entry a configuration.
+            if row["state"] == "ok" or key not in entries:
+                entries[key] = cache_entry(row, sketch)
+            for parameter, value in found.items():
+                values.setdefault(parameter, {}).setdefault(canonical_json(value), value)
+        document = {
+            "schema_version": "1.0.0",
+            "device_name": task.machine or task.target,
+            "kernel_name": task.workload,
+            "problem_size": _problem_size(task),
+            "tune_params_keys": list(values),
+            "tune_params": {name: list(known.values()) for name, known in values.items()},
+            "objective": "time",
+            "cache": entries,
         }
-
-
-def _cache(task: Task, sketch: Sketch, rows: Sequence[Row]) -> bytes:
-    entries: dict[str, dict[str, Any]] = {}
-    values = _choices(sketch)
-    for row in rows:
-        found = configuration(row, sketch)
-        key = ",".join(str(value) for value in found.values())
-        # A cache has one entry a configuration: the last measurement that went well.
-        if row["state"] == "ok" or key not in entries:
-            entries[key] = cache_entry(row, sketch)
-        for parameter, value in found.items():
-            values.setdefault(parameter, {}).setdefault(canonical_json(value), value)
-    document = {
-        "schema_version": "1.0.0",
-        "device_name": task.machine or task.target,
-        "kernel_name": task.workload,
-        "problem_size": _problem_size(task),
-        "tune_params_keys": list(values),
-        "tune_params": {name: list(known.values()) for name, known in values.items()},
-        "objective": "time",
-        "cache": entries,
-    }
-    return orjson.dumps(document, option=orjson.OPT_INDENT_2)
-
-
-def _choices(sketch: Sketch) -> dict[str, dict[bytes, Any]]:
-    """Values of each parameter by their JSON, where the cache that was read listed them."""
-    if sketch.format != KERNEL_TUNER:
-        return {}
-    return {
-        name: {canonical_json(value): value for value in known or []}
-        for name, known in orjson.loads(sketch.skeleton)[1:]
-    }
+        return orjson.dumps(document, option=orjson.OPT_INDENT_2)
 
 
 def _problem_size(task: Task) -> Any:

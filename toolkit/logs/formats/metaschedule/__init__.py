@@ -1,4 +1,1 @@
-"""Databases of MetaSchedule.
-
-Imports ``logs.rows`` and ``logs.files``.
-"""
+"""Databases of MetaSchedule. Imports ``logs.rows`` and ``logs.files``."""

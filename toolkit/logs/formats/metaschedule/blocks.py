@@ -23,10 +23,9 @@ from toolkit.logs.formats.metaschedule.trace import (
     read_skeleton,
 )
 from toolkit.logs.rows.base import BadLine, refuse_deep
-from toolkit.logs.rows.chunks import Candidates, Outcomes, Words, make_chunk
-from toolkit.logs.rows.columns import Texts
-from toolkit.logs.rows.repeated_keys import count_keys, refuse_repeated
-from toolkit.logs.rows.rows import Rows
+from toolkit.logs.rows.columns import Candidates, Outcomes, Texts, Words
+from toolkit.logs.rows.json_text import count_keys, refuse_repeated
+from toolkit.logs.rows.rows import Rows, make_chunk
 from toolkit.records import Task, canonical_json
 
 _START, _MARK = b"[[[", b'["EnterPostproc"'
@@ -100,10 +99,7 @@ class MetaScheduleBlocks:
         head = self._heads.get(text)
         if head is None:
             try:
-                whole = b"[" + text[len(_START) : -1] + b"]"
-                instructions = orjson.loads(whole)
-                refuse_deep(whole)
-                refuse_repeated(whole)
+                instructions = _parsed(b"[" + text[len(_START) : -1] + b"]")
                 canonical = canonical_json(instructions)
                 skeleton = read_skeleton(instructions)
             except (orjson.JSONDecodeError, orjson.JSONEncodeError, BadLine):
@@ -130,18 +126,14 @@ class MetaScheduleBlocks:
             known = self._tasks.get(line[:begin], {}).get(line[target + 2 :])
             if known is None:
                 known = self._task(line[:begin], line[target + 2 :])
-            task, tvm_version = known
             text = canonical_json(decisions)
         except (orjson.JSONDecodeError, orjson.JSONEncodeError, BadLine, ValueError, TypeError):
             return None
-        return _Record(place, task, tvm_version, instructions, flat, text, costs)
+        return _Record(place, *known, instructions, flat, text, costs)
 
     def _instructions(self, head: _Head, text: bytes) -> _Instructions:
         """Parse the instructions from ``EnterPostproc`` on; raise ``BadLine``."""
-        whole = b"[" + text + b"]]"
-        parsed = orjson.loads(whole)
-        refuse_deep(whole)
-        refuse_repeated(whole)
+        parsed = _parsed(b"[" + text + b"]]")
         check_instructions(parsed)
         if len(head.tails) >= _KEPT_PIECES:
             head.tails.clear()
@@ -151,55 +143,58 @@ class MetaScheduleBlocks:
 
     def _task(self, begin: bytes, end: bytes) -> tuple[Task, str | None]:
         """Parse workload index, target and arguments; raise ``ValueError`` or ``BadLine``."""
-        ((target, arguments),) = orjson.loads(b"[[" + end)
-        refuse_deep(b"[[" + end)
-        refuse_repeated(b"[[" + end, count_keys(target))
-        if begin[-1:] != b",":
+        whole = b"[[" + end
+        ((target, arguments),) = orjson.loads(whole)
+        refuse_deep(whole)
+        refuse_repeated(whole, count_keys(target))
+        (which,) = orjson.loads(begin.removesuffix(b",") + b"]")
+        if type(which) is not int or not begin.endswith(b","):
             raise ValueError("not a workload index")
-        (which,) = orjson.loads(begin[:-1] + b"]")
-        if type(which) is not int:
-            raise ValueError("not a workload index")
-        known = self._reader.task(which, target, arguments)
-        self._tasks.setdefault(begin, {})[end] = known
+        known = self._tasks.setdefault(begin, {})[end] = self._reader.task(which, target, arguments)
         return known
 
     def _add(
         self, skeleton: Skeleton, records: list[_Record], number: int, rows: Rows
     ) -> list[int]:
         """Add records of one sketch; return the places of those whose costs are odd."""
-        good = Outcomes.read([[record.costs, 0, 0.0, 0.0] for record in records]).good.tolist()
+        outcomes, good = Outcomes.of_costs([record.costs for record in records])
         left = [record.place for record, fine in zip(records, good, strict=True) if not fine]
         records = [record for record, fine in zip(records, good, strict=True) if fine]
         if not records:
             return left
-        outcomes = Outcomes.read([[record.costs, 0, 0.0, 0.0] for record in records])
         schedules = [record.instructions.canonical + record.decisions + b"]" for record in records]
         hashes = []
         for record, schedule in zip(records, schedules, strict=True):
-            begun = record.instructions.hashes.get(record.task.task_id)
-            if begun is None:
-                begun = blake2b(record.task.task_id.encode(), digest_size=8)
-                begun.update(record.instructions.canonical)
-                record.instructions.hashes[record.task.task_id] = begun
-            digest = begun.copy()
-            digest.update(schedule[len(record.instructions.canonical) :])
+            canonical, kept = record.instructions
+            task_id = record.task.task_id
+            if task_id not in kept:
+                kept[task_id] = blake2b(task_id.encode() + canonical, digest_size=8)
+            digest = kept[task_id].copy()
+            digest.update(schedule[len(canonical) :])
             hashes.append(digest)
         count, width = len(records), skeleton.sketch.width
         matrix = np.array([record.flat for record in records], dtype=np.int64)
+        same = np.zeros(count, dtype=np.int64)
         tasks = Words.of([record.task.task_id for record in records])
         candidates = Candidates(tasks, np.full(count, width))
         candidates.put(np.arange(count), skeleton.sketch, matrix.reshape(count, width))
         chunk = make_chunk(
-            format=FORMAT,
+            format=Words([FORMAT], same),
             lines=np.array([record.place for record in records], dtype=np.int64) + number + 1,
             candidates=candidates,
             schedules=Texts.of(schedules),
-            versions=Words(["1"], np.zeros(count, dtype=np.int64)),
+            versions=Words(["1"], same),
             tvm_versions=[record.tvm_version for record in records],
-            outcomes=outcomes,
-            rows=np.arange(count),
+            outcomes=outcomes.some(good),
             hashes=hashes,
-            costs_only=True,
         )
         rows.add_chunk(chunk, {id(r.task): r.task for r in records}.values(), [skeleton.sketch])
         return left
+
+
+def _parsed(text: bytes) -> Any:
+    """Instructions, which hold no objects as a rule; raise ``BadLine``."""
+    parsed = orjson.loads(text)
+    refuse_deep(text)
+    refuse_repeated(text)
+    return parsed

@@ -1,30 +1,30 @@
-"""MetaSchedule's databases as two formats: records, and the workloads beside them."""
+"""MetaSchedule's databases as two formats: records, and the workloads beside them.
+
+Which files belong together, what they say, and how a database is written.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
+from toolkit.errors import LogError
+from toolkit.logs.files.files import BOM, DecompressionErrors, read_blocks
 from toolkit.logs.files.places import Place
 from toolkit.logs.formats.metaschedule.blocks import MetaScheduleBlocks
-from toolkit.logs.formats.metaschedule.databases import (
-    Files,
-    looks_like_workload,
-    read_files,
-    workload_file,
-)
 from toolkit.logs.formats.metaschedule.reader import Database, MetaScheduleReader
 from toolkit.logs.formats.metaschedule.trace import FORMAT
-from toolkit.logs.formats.metaschedule.workload import WORKLOAD, read_workload
+from toolkit.logs.formats.metaschedule.workload import WORKLOAD, LoggedWorkload, read_workload
 from toolkit.logs.rows.base import BadLine, Reading
-from toolkit.logs.rows.format import LineFormat
-from toolkit.logs.rows.written import FAILURE_S, Row, Selection
+from toolkit.logs.rows.format import FAILURE_S, LineFormat, Row, Selection
 from toolkit.records import Task
 
+_ENDINGS = r"(\.json)?(\.(gz|xz|zst))?$"
+_WORKLOAD = re.compile(rb'\[\s*"\d+"\s*,\s*"')
 _RECORD = re.compile(rb"\[\s*\d+\s*,\s*\[\s*\[\s*\[")
 
 
@@ -34,24 +34,18 @@ class MetaScheduleWorkloads(LineFormat):
     name = "metaschedule-workload"
 
     def accepts(self, entry: Any) -> bool:
-        """Whether it is a list."""
         return isinstance(entry, list)
 
     def recognises(self, line: bytes, entry: Any) -> bool:
         """Whether it begins with a hash; the line may be cut off."""
-        del entry
-        return looks_like_workload(line)
+        return _WORKLOAD.match(line) is not None
 
     def reader(self, machine: str | None, beside: Any = None) -> _Workloads:
-        """Return a reader of one source."""
-        del machine, beside
         return _Workloads()
 
 
 class _Workloads:
     def interpret(self, entry: Any, index: int, line: bytes) -> Reading:
-        """Read a workload, and say that it is no record."""
-        del entry, index
         read_workload(line)
         raise BadLine(WORKLOAD)
 
@@ -65,18 +59,14 @@ class MetaSchedule(LineFormat):
     companion = MetaScheduleWorkloads.name
 
     def accepts(self, entry: Any) -> bool:
-        """Whether it is a list."""
         return isinstance(entry, list)
 
     def recognises(self, line: bytes, entry: Any) -> bool:
         """Whether it begins like a record; the line may be cut off."""
-        del entry
         return _RECORD.match(line) is not None
 
     def reader(self, machine: str | None, beside: Any = None) -> MetaScheduleReader:
-        """Return a reader of one source; ``beside`` is its ``Database``, or its ``Files``."""
-        database = beside.database if isinstance(beside, Files) else beside
-        return MetaScheduleReader(database or Database(), machine)
+        return MetaScheduleReader(beside or Database(), machine)
 
     def together(self, reader: MetaScheduleReader) -> MetaScheduleBlocks | None:
         """Pieces that recur are parsed once; not where a sidecar describes each record."""
@@ -87,55 +77,45 @@ class MetaSchedule(LineFormat):
         sizes = reader.database.space_sizes
         return {task: sizes[w] for task, w in reader.workloads.items() if w in sizes}
 
-    def beside(self, place: Place, companions: Sequence[Place]) -> Files:
-        """Read the workloads, and what the collector said of the records."""
-        return read_files(place, workload_file(place, companions))
+    def beside(self, place: Place, companions: Sequence[Place]) -> Database:
+        return read_database(place, workload_file(place, companions))
 
-    def reopened(self, description: Any) -> Files:
+    def reopened(self, description: Any) -> Database:
         """Read them anew from their paths."""
         records, workloads = description
         if workloads is None:
-            return Files(Database(), Place(Path(records)), None)
-        return read_files(Place(Path(records)), Place(Path(workloads)))
+            return Database()
+        return read_database(Place(Path(records)), Place(Path(workloads)))
 
     def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:
         """A database, with the collector's sidecar where it has something to say."""
-        return _database(selection, out)
-
-
-def _database(selection: Selection, out: Path) -> dict[Path, bytes]:
-    workloads: dict[str, int] = {}
-    about: dict[int, dict[str, Any]] = {}
-    records: list[bytes] = []
-    trials: list[bytes] = []
-    machines: set[str | None] = set()
-    timed = False
-    for row in selection.rows:
-        task = selection.tasks[row["task_id"]]
-        index = workloads.setdefault(task.blob or "", len(workloads))
-        about[index] = {
-            "workload_index": index,
-            "name": task.workload,
-            "space_size": selection.space_sizes.get(task.task_id),
+        workloads: dict[str, int] = {}
+        about: dict[int, dict[str, Any]] = {}
+        records: list[bytes] = []
+        trials: list[bytes] = []
+        machines: set[str | None] = set()
+        timed = False
+        for row in selection.rows:
+            task = selection.tasks[row["task_id"]]
+            index = workloads.setdefault(task.blob or "", len(workloads))
+            size = selection.space_sizes.get(task.task_id)
+            about[index] = {"workload_index": index, "name": task.workload, "space_size": size}
+            machines.add(task.machine)
+            records.append(metaschedule_line(row, task, index) + b"\n")
+            told = {name: row[name] for name in ("elapsed_s", "timestamp", "state")}
+            trials.append(orjson.dumps(told) + b"\n")
+            timed = timed or row["elapsed_s"] is not None or row["timestamp"] is not None
+        written = {
+            out / "database_workload.json": "".join(f"{w}\n" for w in workloads).encode(),
+            out / "database_tuning_record.json": b"".join(records),
         }
-        machines.add(task.machine)
-        records.append(metaschedule_line(row, task, index) + b"\n")
-        trials.append(_trial_line(row) + b"\n")
-        timed = timed or row["elapsed_s"] is not None or row["timestamp"] is not None
-    written = {
-        out / "database_workload.json": "".join(f"{w}\n" for w in workloads).encode(),
-        out / "database_tuning_record.json": b"".join(records),
-    }
-    if timed:
-        written[out / "database_trials.jsonl"] = b"".join(trials)
-    if machines != {None} and len(machines) == 1:
-        collection: dict[str, Any] = {
-            "machine": machines.pop(),
-            "protocol": {},
-            "tasks": list(about.values()),
-        }
-        written[out / "collection.json"] = orjson.dumps(collection)
-    return written
+        if timed:
+            written[out / "database_trials.jsonl"] = b"".join(trials)
+        if machines != {None} and len(machines) == 1:
+            collection: dict[str, Any]
+            collection = {"machine": machines.pop(), "protocol": {}, "tasks": list(about.values())}
+            written[out / "collection.json"] = orjson.dumps(collection)
+        return written
 
 
 def metaschedule_line(row: Row, task: Task, workload: int) -> bytes:
@@ -148,8 +128,93 @@ def metaschedule_line(row: Row, task: Task, workload: int) -> bytes:
     return orjson.dumps([workload, record])
 
 
-def _trial_line(row: Row) -> bytes:
-    """What the collector's sidecar says of a MetaSchedule record."""
-    return orjson.dumps(
-        {"elapsed_s": row["elapsed_s"], "timestamp": row["timestamp"], "state": row["state"]}
+def workload_file(records: Place, known: Iterable[Place] = ()) -> Place | None:
+    """Find the workload file of a records file: in its folder, by name, or the only one there."""
+    beside = [place for place in known if place.folder == records.folder]
+    if not beside:
+        # The records may have been named alone: look beside them.
+        beside = [place for place in records.siblings() if _holds_workloads(place)]
+    partner = _stem(records).replace("tuning_record", "workload")
+    for place in beside:
+        if _stem(place) == partner:
+            return place
+    return beside[0] if len(beside) == 1 else None
+
+
+def _stem(place: Place) -> str:
+    return re.sub(_ENDINGS, "", place.name)
+
+
+def _holds_workloads(place: Place) -> bool:
+    if "workload" not in place.name:
+        return False
+    try:
+        with place.open() as stream:
+            head = stream.read(2**16).removeprefix(BOM)
+        return any(_WORKLOAD.match(line.strip()) for line in head.split(b"\n"))
+    except (LogError, OSError, *DecompressionErrors):
+        return False
+
+
+def read_database(records: Place, workloads: Place | None) -> Database:
+    """Read what stands beside a database's records."""
+    stem = _stem(records)
+    prefix = stem[: -len("tuning_record")] if stem.endswith("tuning_record") else "database_"
+    trials = _sidecar(records, f"{prefix}trials.jsonl")
+    about = _collection(_sidecar(records, "collection.json"))
+    tasks, machine = about.get("tasks"), about.get("machine")
+    told = [
+        (task["workload_index"], task.get("name"), task.get("space_size"))
+        for task in (tasks if isinstance(tasks, list) else [])
+        if isinstance(task, dict) and type(task.get("workload_index")) is int
+    ]
+    lines = [] if workloads is None else _lines(workloads)
+    return Database(
+        workloads=[_workload(line) for line in lines if line.strip()],
+        trials=[] if trials is None else [_trial(line) for line in _lines(trials)],
+        names={at: name for at, name, _ in told if isinstance(name, str)},
+        space_sizes={at: size for at, _, size in told if type(size) is int},
+        machine=machine if isinstance(machine, str) else None,
+        records=records,
+        file=workloads,
     )
+
+
+def _sidecar(records: Place, name: str) -> Place | None:
+    wanted = {f"{name}{ending}" for ending in ("", ".gz", ".xz", ".zst")}
+    return next((place for place in records.siblings() if place.name in wanted), None)
+
+
+def _collection(place: Place | None) -> dict[str, Any]:
+    if place is None:
+        return {}
+    try:
+        with place.open() as stream:
+            about = orjson.loads(stream.read())
+    except (LogError, OSError, orjson.JSONDecodeError, *DecompressionErrors):
+        return {}
+    return about if isinstance(about, dict) else {}
+
+
+def _workload(line: bytes) -> LoggedWorkload | None:
+    try:
+        return read_workload(line)
+    except BadLine:
+        return None
+
+
+def _trial(line: bytes) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _lines(place: Place) -> Iterable[bytes]:
+    """Lines of a file as far as it can be read; its damage is reported where it is a source."""
+    try:
+        with place.open() as stream:
+            for block in read_blocks(stream):
+                yield from (piece.removesuffix(b"\n") for piece in block.pieces())
+    except (LogError, OSError):
+        return

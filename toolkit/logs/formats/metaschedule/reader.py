@@ -11,26 +11,29 @@ time, timestamp, state) and ``collection.json`` (machine, protocol, names of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
 
+from toolkit.logs.files.places import Place
 from toolkit.logs.formats.metaschedule.trace import (
     FORMAT,
     Skeleton,
     check_instructions,
+    chosen,
     read_skeleton,
 )
 from toolkit.logs.formats.metaschedule.workload import LoggedWorkload
 from toolkit.logs.rows.base import BadLine, Reading, check_shapes, outcome_of, seconds
+from toolkit.logs.rows.format import Beside
 from toolkit.logs.rows.identity import Interner, make_task
 from toolkit.records import Task, TrialState, canonical_json
 
 
 @dataclass(frozen=True)
-class Database:
+class Database(Beside):
     """What stands beside the records of a database.
 
     Attributes
@@ -41,32 +44,43 @@ class Database:
         Objects of ``database_trials.jsonl`` in record order (may be shorter than the log).
     names
         Task names by workload index, from ``collection.json``; ``space_sizes`` likewise.
+    records, file
+        Where the records lie, and the file of their workloads.
     """
 
     workloads: Sequence[LoggedWorkload | None] = ()
-    trials: Sequence[Any] | Callable[[int], Any] = ()
+    trials: Sequence[Any] = ()
     names: Mapping[int, str] = field(default_factory=dict)
     space_sizes: Mapping[int, int] = field(default_factory=dict)
     machine: str | None = None
+    records: Place | None = None
+    file: Place | None = None
 
-    def trial(self, index: int) -> dict[str, Any]:
-        """What the sidecar says of the record with this index; empty where it says nothing."""
-        if callable(self.trials):
-            found = self.trials(index)
-        else:
-            found = self.trials[index] if index < len(self.trials) else None
-        return found if isinstance(found, dict) else {}
+    @property
+    def portable(self) -> bool:
+        """Not where a sidecar describes the records by their place in the source.
+
+        That follows from all blocks before; and what lies in an archive cannot be opened anew.
+        """
+        return not self.trials and (self.file is None or self.file.member is None)
+
+    @property
+    def context(self) -> str:
+        """The file of workloads, and whether a sidecar describes the records."""
+        return f"{self.file} {bool(self.trials)}"
+
+    def description(self) -> Any:
+        return [str(self.records), None if self.file is None else str(self.file)]
 
 
 class MetaScheduleReader:
     """Reads tuning records of one database into readings."""
 
-    format = FORMAT
-
     def __init__(self, database: Database, machine: str | None = None) -> None:
         self.database = database
         self._machine = machine or database.machine
         self.workloads: dict[str, int] = {}
+        """Workload indices by task id."""
         self._tasks = Interner()
         self._skeletons = Interner()
 
@@ -79,7 +93,6 @@ class MetaScheduleReader:
         return self.interpret(entry, index, line)
 
     def interpret(self, entry: Any, index: int, line: bytes) -> Reading:
-        """Interpret a line that has been decoded; its bytes serve as keys of what recurs."""
         if not (
             isinstance(entry, list)
             and len(entry) == 2
@@ -91,13 +104,20 @@ class MetaScheduleReader:
         which, (trace, costs, target, arguments) = entry
         if not isinstance(trace, list) or len(trace) != 2:
             raise BadLine("the trace is not [instructions, decisions]")
-        skeleton = self._skeleton(trace[0], line)
+        check_instructions(trace[0])
+        skeleton: Skeleton = self._skeletons.made(
+            canonical_json(chosen(trace[0])), lambda: read_skeleton(trace[0])
+        )
         decisions = skeleton.decide(trace[1])
         state, run_times = outcome_of([] if costs is None else costs, None)
-        described = self.database.trial(index)
-        if described and not run_times:
-            state = _state(described.get("state"))
-        task, tvm_version = self._task(which, target, arguments, line)
+        trials = self.database.trials
+        told = trials[index] if index < len(trials) else None
+        told = told if isinstance(told, dict) else {}
+        if told and not run_times:
+            state = _state(told.get("state"))
+        task, tvm_version = self._tasks.made(
+            canonical_json([which, target, arguments]), lambda: self.task(which, target, arguments)
+        )
         return Reading(
             task=task,
             sketch=skeleton.sketch,
@@ -106,44 +126,13 @@ class MetaScheduleReader:
             format_version="1",
             tvm_version=tvm_version,
             state=state,
-            error_number=None,
             run_times_s=run_times,
-            elapsed_s=seconds(described.get("elapsed_s"), "elapsed time in the sidecar"),
-            timestamp=seconds(described.get("timestamp"), "timestamp in the sidecar"),
+            elapsed_s=seconds(told.get("elapsed_s"), "elapsed time in the sidecar"),
+            timestamp=seconds(told.get("timestamp"), "timestamp in the sidecar"),
         )
 
-    def _skeleton(self, instructions: Any, line: bytes) -> Skeleton:
-        """Skeleton of the instructions up to ``EnterPostproc``, known again by their bytes."""
-        end = line.find(b'["EnterPostproc"')
-        skeleton: Skeleton
-        if end < 0:
-            key = canonical_json(instructions)
-            skeleton = self._skeletons.get(key, lambda: read_skeleton(instructions))
-            return skeleton
-        # Quotes inside a JSON string are escaped: these bytes are an instruction, and what
-        # stands before them is the instructions before it.
-        check_instructions(instructions)  # also those that are not part of the key
-        head = line[line.find(b"[[[") : end]
-        skeleton = self._skeletons.get(head, lambda: read_skeleton(instructions))
-        return skeleton
-
-    def _task(
-        self, which: int, target: Any, arguments: Any, line: bytes
-    ) -> tuple[Task, str | None]:
-        """Task of a record, known again by the bytes of target and arguments."""
-        tail = line[line.rfind(b"],{") + 2 :]
-        kept: tuple[Task, str | None] | None = self._tasks.find((which, tail))
-        if kept is None:
-            kept = self.task(which, target, arguments)
-            try:
-                ends_there = orjson.loads(b"[[" + tail) == [[target, arguments]]
-            except orjson.JSONDecodeError:
-                ends_there = False
-            if ends_there:
-                self._tasks.replace((which, tail), kept)
-        return kept
-
     def task(self, which: int, target: Any, arguments: Any) -> tuple[Task, str | None]:
+        """The task of a record, and its TVM version; raise ``BadLine``."""
         workloads = self.database.workloads
         if not workloads:
             raise BadLine("the database's workload file is missing")

@@ -40,7 +40,7 @@ class _Slot:
     instruction: int
     kind: KnobKind
     width: int
-    choices: tuple[Any, ...] | None = None
+    choices: tuple[Any, ...] = ()
     codes: tuple[int, ...] | None = None
     limit: int | None = None
 
@@ -65,8 +65,15 @@ class Skeleton:
         for pair in decisions:
             if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) is not int:
                 raise BadLine("a decision is not [instruction, value]")
-        if [pair[0] for pair in decisions] != self._decided:
-            decisions = self._sorted(decisions)
+        if [pair[0] for pair in decisions] != self._decided:  # in another order, or not these
+            given = {pair[0]: pair for pair in decisions}
+            for instruction in self._decided:
+                if instruction not in given:
+                    raise BadLine(f"instruction {instruction} has no decision")
+            for instruction in given:
+                if instruction not in self._decided:
+                    raise BadLine(f"instruction {instruction} takes no decision")
+            decisions = [given[instruction] for instruction in self._decided]
         values = iter(decisions)
         flat: list[int] = []
         for slot in self._slots:
@@ -93,17 +100,6 @@ class Skeleton:
                     raise BadLine(f"a factor of instruction {slot.instruction} is not positive")
         return tuple(flat)
 
-    def _sorted(self, decisions: list[Any]) -> list[Any]:
-        """Decisions in the order of the instructions; raise where one lacks or is too much."""
-        given = {pair[0]: pair for pair in decisions}
-        for instruction in self._decided:
-            if instruction not in given:
-                raise BadLine(f"instruction {instruction} has no decision")
-        for instruction in given:
-            if instruction not in self._decided:
-                raise BadLine(f"instruction {instruction} takes no decision")
-        return [given[instruction] for instruction in self._decided]
-
 
 def check_instructions(instructions: Any) -> None:
     """Raise ``BadLine`` where instructions do not have their layout."""
@@ -119,13 +115,19 @@ def check_instructions(instructions: Any) -> None:
             raise BadLine("an instruction is not [kind, inputs, attributes, outputs]")
 
 
+def chosen(instructions: list[Any]) -> list[Any]:
+    """The instructions up to ``EnterPostproc``."""
+    for place, instruction in enumerate(instructions):
+        if instruction[0] == "EnterPostproc":
+            return instructions[:place]
+    return instructions
+
+
 def read_skeleton(instructions: Any) -> Skeleton:
     """Read the instructions of a trace up to ``EnterPostproc``; raise ``BadLine``."""
     check_instructions(instructions)
     reader = _SkeletonReader()
-    for index, instruction in enumerate(instructions):
-        if instruction[0] == "EnterPostproc":
-            break
+    for index, instruction in enumerate(chosen(instructions)):
         reader.take(index, *instruction)
     return reader.finish()
 
@@ -144,91 +146,86 @@ class _SkeletonReader:
     def take(
         self, index: int, kind: str, inputs: list[Any], attrs: list[Any], outputs: list[Any]
     ) -> None:
-        """Read one instruction."""
         # TVM 0.27 renamed blocks; the choice that is made is the same.
         kind = kind.replace("SBlock", "Block")
+        told = inputs, attrs
         if kind.startswith("Sample"):
-            self._sample(index, kind, inputs, attrs, outputs)
-            return
-        if kind == "Annotate" and len(inputs) == 2 and len(attrs) == 1:
-            self._annotate(index, inputs, attrs, outputs)
-            return
-        self._follow(kind, inputs, attrs, outputs)
-        self._skeleton.append([kind, inputs, attrs, outputs])
+            told = self._sample(index, kind, inputs, attrs, outputs)
+        elif kind == "Annotate" and len(inputs) == 2 and len(attrs) == 1:
+            told = self._annotate(index, inputs[0], inputs[1], attrs), attrs
+        else:
+            self._follow(kind, inputs, attrs, outputs)
+        self._skeleton.append([kind, *told, outputs])
+
+    def _decide(self, name: str, slot: _Slot) -> None:
+        self._names.append(name)
+        self._slots.append(slot)
+
+    def _rename(self, at: int, name: str, kind: KnobKind) -> None:
+        self._names[at] = name
+        self._slots[at] = replace(self._slots[at], kind=kind)
 
     def _sample(
         self, index: int, kind: str, inputs: list[Any], attrs: list[Any], outputs: list[Any]
-    ) -> None:
+    ) -> tuple[list[Any], list[Any]]:
         first = str(inputs[0]) if inputs else ""
         if kind == "SampleCategorical":
             if not attrs or not isinstance(attrs[0], list) or not attrs[0]:
                 raise BadLine("SampleCategorical has no choices")
+            choices = attrs[0]
             self._random.update({str(out): len(self._slots) for out in outputs})
-            codes = tuple(map(word_code, attrs[0]))
-            self._slots.append(_Slot(index, "categorical", 1, tuple(attrs[0]), codes))
-            self._names.append("categorical")
+            codes = tuple(map(word_code, choices))
+            self._decide("categorical", _Slot(index, "categorical", 1, tuple(choices), codes))
             # The probabilities steer the sampling, they do not change what can be chosen.
-            self._skeleton.append([kind, inputs, [attrs[0]], outputs])
-            return
+            return inputs, [choices]
         if kind == "SampleComputeLocation":
-            self._slots.append(_Slot(index, "compute_location", 1))
-            self._names.append(f"location:{self._blocks.get(first, first)}")
+            block = self._blocks.get(first, first)
+            self._decide(f"location:{block}", _Slot(index, "compute_location", 1))
             self._loops.update({str(out): f"location:{first}" for out in outputs})
         else:
-            self._slots.append(_Slot(index, "tile", len(outputs)))
             loop = self._loops.get(first, first)
-            self._names.append(f"tile:{loop}")
-        self._skeleton.append([kind, inputs, attrs, outputs])
+            self._decide(f"tile:{loop}", _Slot(index, "tile", len(outputs)))
+        return inputs, attrs
 
-    def _annotate(
-        self, index: int, inputs: list[Any], attrs: list[Any], outputs: list[Any]
-    ) -> None:
-        target, value = inputs
-        key = attrs[0]
-        block = self._blocks.get(str(target), self._loops.get(str(target), str(target)))
+    def _annotate(self, index: int, target: Any, value: Any, attrs: list[Any]) -> list[Any]:
+        """Read an annotation; return its inputs without what is a decision."""
+        key, name = attrs[0], str(target)
+        block = self._blocks.get(name, self._loops.get(name, name))
         if key in _LIMITS and type(value) is int and abs(value) <= INT64_MAX:
-            self._slots.append(_Slot(index, _LIMITS[key], 1, limit=value))
-            self._names.append(f"{_LIMITS[key]}:{block}")
-            value = None
-        elif isinstance(value, str) and value in self._random:
-            at = self._random[value]
+            kind = _LIMITS[key]
+            self._decide(f"{kind}:{block}", _Slot(index, kind, 1, limit=value))
+            return [target, None]
+        if isinstance(value, str) and value in self._random:
             word, kind = _ANNOTATIONS.get(str(key), (str(key), "categorical"))
-            slot = self._slots[at]
-            self._slots[at] = replace(slot, kind=kind)
-            self._names[at] = f"{word}:{block}"
-        self._skeleton.append(["Annotate", [target, value], attrs, outputs])
+            self._rename(self._random[value], f"{word}:{block}", kind)
+        return [target, value]
 
     def _follow(self, kind: str, inputs: list[Any], attrs: list[Any], outputs: list[Any]) -> None:
         source = str(inputs[0]) if inputs else ""
+        block, loop = self._blocks.get(source, source), self._loops.get(source, source)
         if kind == "GetBlock" and attrs:
             self._blocks.update({str(out): str(attrs[0]) for out in outputs})
         elif kind == "GetLoops":
-            block = self._blocks.get(source, source)
-            self._loops.update({str(o): f"{block}:i{n}" for n, o in enumerate(outputs)})
+            self._loops.update({str(out): f"{block}:i{n}" for n, out in enumerate(outputs)})
         elif kind in ("CacheRead", "CacheWrite", "ReadAt", "WriteAt", "ReIndex"):
-            block = self._blocks.get(source, source)
             label = f"{block}.{kind}{''.join(f'.{a}' for a in attrs)}".lower()
             self._blocks.update({str(out): label for out in outputs})
         elif kind in ("Split", "Fuse", "AddUnitLoop"):
-            loop = self._loops.get(source, source)
-            self._loops.update({str(o): f"{loop}.{n}" for n, o in enumerate(outputs)})
+            self._loops.update({str(out): f"{loop}.{n}" for n, out in enumerate(outputs)})
             for factor in inputs[1:]:
                 at = self._random.get(factor) if isinstance(factor, str) else None
                 if at is not None and self._slots[at].kind == "categorical":
-                    slot = self._slots[at]
-                    self._slots[at] = replace(slot, kind="thread_binding")
-                    self._names[at] = f"threads:{loop}"
+                    self._rename(at, f"threads:{loop}", "thread_binding")
         else:
-            base = self._blocks.get(source, source)
             for n, out in enumerate(outputs):
                 if isinstance(out, str) and out.startswith("b"):
-                    self._blocks[out] = f"{base}.{kind.lower()}{n}"
+                    self._blocks[out] = f"{block}.{kind.lower()}{n}"
 
     def finish(self) -> Skeleton:
         """Name the knobs and make the sketch."""
         knobs = KnobList()
         for name, slot in zip(self._names, self._slots, strict=True):
-            words = zip(slot.codes or (), slot.choices or (), strict=True)
+            words = zip(slot.codes or (), slot.choices, strict=True)
             labels = tuple((c, canonical_json(w).decode()) for c, w in words if type(w) is not int)
             knobs.add(name, slot.kind, slot.width, slot.codes, labels)
         return Skeleton(make_sketch(FORMAT, self._skeleton, knobs.knobs), tuple(self._slots))

@@ -9,6 +9,8 @@ length and a JSON object graph. TVM up to 0.18 writes ``root/nodes/b64ndarrays/a
 from __future__ import annotations
 
 import base64
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,10 +33,7 @@ class WorkloadBlock:
     @property
     def volume(self) -> int:
         """Number of iterations, symbolic extents counted as 1."""
-        product = 1
-        for extent in self.extents:
-            product *= max(extent, 1)
-        return product
+        return math.prod(max(extent, 1) for extent in self.extents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +55,8 @@ class LoggedWorkload:
     @property
     def extents(self) -> tuple[int, ...]:
         """Extents of the block that does most of the work."""
-        if not self.blocks:
-            return ()
-        return max(self.blocks, key=lambda block: block.volume).extents
+        largest = max(self.blocks, key=lambda block: block.volume, default=None)
+        return () if largest is None else largest.extents
 
 
 def read_workload(line: bytes) -> LoggedWorkload:
@@ -110,28 +108,24 @@ class _Graph:
 
     def field(self, index: int, name: str) -> int:
         """Value of an integer field, or the node it points to."""
-        node = self._nodes[index]
-        return int(node["attrs"][name] if self._old else node["data"][name])
+        return int(self._nodes[index]["attrs" if self._old else "data"][name])
 
     def items(self, index: int) -> list[int]:
         data = self._nodes[index].get("data")
         return [int(item) for item in data] if isinstance(data, list) else []
 
     def text(self, index: int) -> str:
-        node = self._nodes[index]
-        return str(node["repr_str"] if self._old else node["data"])
+        return str(self._nodes[index]["repr_str" if self._old else "data"])
 
     def extent(self, index: int) -> int:
+        node = self._nodes[index]
         if self.kind(index) == "IntImm":
             value = self.field(index, "value")
             # TVM 0.27 gives an immediate its type as a node and its value as another one.
-            if not self._old and "ty" in self._nodes[index]["data"]:
+            if not self._old and "ty" in node["data"]:
                 return int(self._nodes[value]["data"])
             return value
-        node = self._nodes[index]
-        if not self._old and node.get("type") == "int":
-            return int(node["data"])
-        return 0
+        return int(node["data"]) if not self._old and node.get("type") == "int" else 0
 
     def describe(self) -> tuple[tuple[str, ...], tuple[WorkloadBlock, ...], str | None]:
         """Names of the functions, their blocks in program order, TVM's version."""
@@ -144,8 +138,7 @@ class _Graph:
                 blocks.extend(self._blocks(self.field(function, "body")))
         return tuple(names), tuple(blocks), self._version
 
-    def _blocks(self, statement: int) -> list[WorkloadBlock]:
-        found: list[WorkloadBlock] = []
+    def _blocks(self, statement: int) -> Iterator[WorkloadBlock]:
         waiting = [statement]
         while waiting:
             # A damaged graph may run in circles, or share what it repeats without end.
@@ -161,19 +154,12 @@ class _Graph:
                 iterators = self.items(self.field(block, "iter_vars"))
                 name = self.text(self.field(block, "name_hint"))
                 if iterators or name != "root":
-                    found.append(self._block(name, iterators))
+                    domains = [self.field(iterator, "dom") for iterator in iterators]
+                    extents = [self.extent(self.field(domain, "extent")) for domain in domains]
+                    reduces = [self.field(iterator, "iter_type") == 2 for iterator in iterators]
+                    yield WorkloadBlock(name, tuple(extents), tuple(reduces))
                 waiting.append(self.field(block, "body"))
             elif kind in ("For", "AttrStmt", "LetStmt", "Allocate", "AssertStmt", "DeclBuffer"):
                 waiting.append(self.field(at, "body"))
             elif kind == "IfThenElse":
                 waiting.append(self.field(at, "then_case"))
-        return found
-
-    def _block(self, name: str, iterators: list[int]) -> WorkloadBlock:
-        extents: list[int] = []
-        reductions: list[bool] = []
-        for iterator in iterators:
-            domain = self.field(iterator, "dom")
-            extents.append(self.extent(self.field(domain, "extent")))
-            reductions.append(self.field(iterator, "iter_type") == 2)
-        return WorkloadBlock(name, tuple(extents), tuple(reductions))
