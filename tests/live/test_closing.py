@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.live.conftest import PROTOCOL
-from toolkit.live.tune import closing
-from toolkit.live.tune.closing import last_level_bytes, search_seconds, within
+from toolkit.live.tune.closing import within
 from toolkit.live.tune.guides import Guides
-from toolkit.live.tune.settings import TuneSettings, for_network, settled
+from toolkit.live.tune.settings import TuneSettings, for_network, search_seconds, settled
 from toolkit.live.tune.tune import tune
 from toolkit.networks.tasks import tasks_of
 from toolkit.search.network import NetworkRun
@@ -40,19 +39,11 @@ def test_things_are_given_while_there_is_time_for_the_longest() -> None:
 
 
 def test_a_search_leaves_time_for_what_follows() -> None:
-    assert search_seconds(None, 3) is None
-    assert search_seconds(400.0, 1) == 396.0
-    assert search_seconds(400.0, 200) == 300.0
-
-
-def test_the_cache_is_the_processors(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    size = tmp_path / "size"
-    monkeypatch.setattr(closing, "LEVEL_3", size)
-    assert last_level_bytes() == closing.CACHE_BYTES
-    size.write_text("16384K\n")
-    assert last_level_bytes() == 16 << 20
-    size.write_text("32M\n")
-    assert last_level_bytes() == 32 << 20
+    assert search_seconds(TuneSettings(), 3) is None
+    assert search_seconds(TuneSettings(seconds=400.0, finalists=0), 10) == 393.0
+    assert search_seconds(TuneSettings(seconds=400.0, finalists=12), 1) == 391.3
+    assert search_seconds(TuneSettings(seconds=400.0, finalists=12), 200) == 300.0
+    assert search_seconds(TuneSettings(seconds=9.0, finalists=0, check=False), 5) == 9.0
 
 
 def run_of(objective: list[float], every_s: float, rounds: int = 2) -> NetworkRun:
@@ -74,7 +65,7 @@ def test_a_search_has_settled_when_little_was_gained() -> None:
 def test_a_networks_turns_are_small_and_its_first_look_is_quick() -> None:
     made = for_network(TuneSettings(strategy="transfer-evolved"), stop=True)
     assert (made.first_round, made.round_size, made.stop_when_settled) == (4, 16, True)
-    assert made.options == {"first": 1}
+    assert made.options == {"first": 1} and made.finalists == 0
     assert for_network(TuneSettings(strategy="random"), stop=False).options == {}
 
 

@@ -18,6 +18,8 @@ from toolkit.networks.tasks import network_of
 
 pytestmark = pytest.mark.live
 
+QUICK = {"choose_seconds": 0.0, "seconds": 0.0}
+
 
 @pytest.fixture(scope="module")
 def compiled(
@@ -29,6 +31,7 @@ def compiled(
         database=tuned,
         target=target,
         model=model_file,
+        choose_seconds=1.0,
         seconds=1.0,
     )
 
@@ -69,19 +72,25 @@ def test_a_database_of_something_else_is_told(
 ) -> None:
     graph = network_of(str(model_file), target, layout="NCHW")
     result = compile_network(
-        graph, tmp_path / "other", database=tuned, target=target, model=model_file, seconds=0
+        graph,
+        tmp_path / "other",
+        database=tuned,
+        target=target,
+        model=model_file,
+        choose_seconds=0,
+        seconds=0,
     )
     assert result.tuned < result.functions and result.latency_s is None
     assert f"of {result.functions} functions use" in result.warnings[0]
     with pytest.raises(LiveError, match="holds no MetaSchedule database"):
-        compile_network(graph, tmp_path / "none", database=tmp_path, target=target, seconds=0)
+        compile_network(graph, tmp_path / "none", database=tmp_path, target=target, **QUICK)
 
 
 def test_without_a_model_file_the_unscheduled_network_is_the_reference(
     model_file: Path, tuned: Path, target: str, tmp_path: Path
 ) -> None:
     graph = network_of(str(model_file), target)
-    result = compile_network(graph, tmp_path, database=tuned, target=target, seconds=0)
+    result = compile_network(graph, tmp_path, database=tuned, target=target, **QUICK)
     assert result.checked_against == "the unscheduled network"
     assert tuned_target(tuned) == target and tuned_target(tmp_path / "none") is None
     with pytest.raises(LiveError, match="reads ONNX files"):

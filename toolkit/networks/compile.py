@@ -34,10 +34,17 @@ from toolkit.networks.kernels import profile
 from toolkit.networks.library import (
     FACTS,
     LIBRARY,
-    apply_database,
     build_library,
+    coverage_of,
     inputs_of,
     write_runner,
+)
+from toolkit.networks.selection import (
+    MOST,
+    Selection,
+    choose_in_network,
+    read_records,
+    scheduled,
 )
 from toolkit.progress import SILENT, Progress
 from toolkit.results import Result
@@ -51,6 +58,8 @@ class CompileResult(Result):
     ----------
     functions, tuned, untuned
         How many functions it has, how many use a tuned record, and the names of those that do not.
+    moved
+        Functions that take another program than the one that read lowest alone.
     latency_s
         Of the whole network, geometric mean over blocks of fresh processes; ``None``: not read.
     tasks_latency_s
@@ -70,6 +79,7 @@ class CompileResult(Result):
     functions: int
     tuned: int
     untuned: list[str]
+    moved: list[str]
     checked_against: str | None
     latency_s: float | None
     tasks_latency_s: float | None
@@ -90,6 +100,7 @@ def compile_network(
     model: Path | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     against: Sequence[str] | None = None,
+    choose_seconds: float = 60.0,
     seconds: float = 60.0,
     seed: int = 0,
     progress: Progress = SILENT,
@@ -105,6 +116,9 @@ def compile_network(
         other runtimes are given it.
     against
         Names of ``RUNTIMES`` and folders of other compiled networks; ``None``: what is installed.
+    choose_seconds
+        For reading the best programs of each function inside the network; 0: what read lowest alone
+        is taken.
     seconds
         For the comparison; 0: the library is only checked.
 
@@ -124,8 +138,14 @@ def compile_network(
         others = _others(against, model, inputs)
         out.mkdir(parents=True, exist_ok=True)
         facts = {"network": graph.name, "target": target, "threads": threads, "inputs": inputs}
+        selection = Selection({}) if database is None else read_records(graph, database, target)
+        if choose_seconds > 0:
+            label = "read the programs in the network"
+            with progress.step(label, float(MOST)) as step:
+                choose_in_network(graph, selection, target, choose_seconds, step)
         with progress.step(f"compile {graph.name}", 1.0) as step:
-            module, coverage = apply_database(graph, database, target)
+            module = scheduled(graph, selection, target)
+            coverage = coverage_of(graph, module)
             build_library(module, target, out / LIBRARY)
             write_atomically(out / FACTS, orjson.dumps(facts, option=orjson.OPT_INDENT_2))
             write_runner(out)
@@ -154,6 +174,7 @@ def compile_network(
         functions=count,
         tuned=len(coverage.tuned),
         untuned=coverage.untuned,
+        moved=selection.moved(),
         checked_against=reference if unchecked is None else None,
         latency_s=own_latency_s(read.readings) if read.readings else None,
         tasks_latency_s=_promised_s(database),

@@ -25,28 +25,11 @@ class Coverage:
     untuned: list[str]
 
 
-def apply_database(
-    graph: Graph, database: Path | None, target: str
-) -> tuple[tvm.IRModule, Coverage]:
-    """Schedule a network's functions with the fastest records of a database.
+def coverage_of(graph: Graph, module: tvm.IRModule) -> Coverage:
+    """Tell which functions of a scheduled network use a record.
 
     Reshapes do not count as functions: the compiler makes views of them.
-
-    Raises
-    ------
-    LiveError
-        When the folder holds no database.
     """
-    module = graph.module
-    if database is not None:
-        if not (database / "database_workload.json").is_file():
-            raise LiveError(
-                "it holds no MetaSchedule database",
-                where=database,
-                cure="tune the network first: toolkit tune --workload NETWORK",
-            )
-        with tvm.target.Target(orjson.loads(target)), quiet():
-            module = relax.transform.MetaScheduleApplyDatabase(str(database))(module)
     tuned: list[str] = []
     untuned: list[str] = []
     for name, function in graph.module.functions.items():
@@ -55,7 +38,7 @@ def apply_database(
         applied = module[name.name_hint]
         scheduled = bool(applied.attrs and applied.attrs.get("tirx.is_scheduled", False))
         (tuned if scheduled else untuned).append(str(name.name_hint))
-    return module, Coverage(sorted(tuned), sorted(untuned))
+    return Coverage(sorted(tuned), sorted(untuned))
 
 
 def build_library(module: tvm.IRModule, target: str, path: Path) -> None:
@@ -66,11 +49,10 @@ def build_library(module: tvm.IRModule, target: str, path: Path) -> None:
     LiveError
         When TVM cannot compile it, or there is no C++ compiler to link with.
     """
-    made = tvm.target.Target(orjson.loads(target))
     t = relax.transform
     packing = [t.SplitLayoutRewritePreproc(), t.LiftTransformParams(), t.FoldConstant()]
     try:
-        with made, quiet():
+        with tvm.target.Target(orjson.loads(target)) as made, quiet():
             packed = tvm.transform.Sequential(packing)(module)
             executable = tvm.compile(packed, target=made)
             unfinished = path.with_suffix(".part.so")

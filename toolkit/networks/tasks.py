@@ -60,7 +60,7 @@ def tasks_of(
                     before.name,
                     before.module,
                     before.weight + task.weight,
-                    max(before.network_bytes, task.network_bytes),
+                    before.network or task.network,
                 )
     return list(found.values())
 
@@ -110,7 +110,7 @@ def network_tasks(graph: Graph, target: str) -> list[TuneTask]:
         scheduled = task.mod.attrs and task.mod.attrs.get("tirx.is_scheduled", False)
         if not scheduled and not relax.analysis.has_reshape_pattern(module["main"]):
             name = f"{graph.name}:{task.task_name}"
-            tasks.append(TuneTask(name, module, float(task.weight), graph.weight_bytes))
+            tasks.append(TuneTask(name, module, float(task.weight), network=True))
     if not tasks:
         raise LiveError(f"TVM extracts no tasks from {graph.name!r}", cure="does it have a 'main'?")
     return tasks

@@ -37,6 +37,15 @@ def compile_network(
             "repeatable (default: the runtimes that are installed)."
         ),
     ] = None,
+    choose: Annotated[
+        float,
+        Option(
+            "--choose-seconds",
+            min=0.0,
+            help="For reading the best programs of each function inside the network; 0: what read "
+            "lowest alone is taken.",
+        ),
+    ] = 60.0,
     budget: Annotated[
         float,
         Option("--seconds", min=0.0, help="For the comparison; 0: outputs are checked only."),
@@ -73,6 +82,7 @@ def compile_network(
         model=Path(network) if network.endswith(".onnx") else None,
         shapes=shapes,
         against=against,
+        choose_seconds=choose,
         seconds=budget,
         seed=seed,
         progress=common.BarProgress(),

@@ -102,13 +102,13 @@ def tune(
     ] = 100,
     drop_above: DropAbove = 1.3,
     finalists: Annotated[
-        int,
+        int | None,
         Option(
             min=0,
-            help="So many of a task's best programs are read again, in turns, before one "
-            "is named; 0: what read lowest is.",
+            help="So many of a task's best programs are read again, in turns, before one is named; "
+            "0: what read lowest is (default: 12; of a network, 0: compile reads them in it).",
         ),
-    ] = 12,
+    ] = None,
     device: Annotated[
         str | None, Option(help="Where to measure: 'rpc HOST:PORT KEY' (default: this machine).")
     ] = None,
@@ -153,12 +153,13 @@ def tune(
         strategy=strategy or guides.best_strategy(),
         scheduler=scheduler,
         seed=seed,
-        finalists=finalists,
     )
-    if any(task.network_bytes for task in tasks):
+    if any(task.network for task in tasks):
         settings = for_network(settings, stop=trials is None)
     if round_size is not None:
         settings = replace(settings, round_size=round_size)
+    if finalists is not None:
+        settings = replace(settings, finalists=finalists)
     protocol = Protocol(
         number=3,
         repeat=repeat,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -27,13 +26,6 @@ from toolkit.search.runner import WallClock
 from toolkit.show import plural
 
 AGAIN = "run the same command when it is quiet"
-LEVEL_3 = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
-CACHE_BYTES = 32 << 20
-"""Of a processor that does not say how large its last-level cache is."""
-
-RESERVE_SHARE, RESERVE_TASK_S = 0.25, 4.0
-"""Kept of a search's seconds for what follows: at most this share, and so many seconds a task."""
-
 FINALS_SHARE = 0.7
 """Of what is left, for reading the best again; the rest is for the outputs."""
 
@@ -48,29 +40,10 @@ class Closing:
     ----------
     unchecked
         Why a task's outputs were not compared, by task id.
-    latencies_s
-        The winner's latency as it was read last, by task id.
     """
 
     unchecked: dict[str, str] = field(default_factory=dict)
-    latencies_s: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-
-
-def last_level_bytes() -> int:
-    """Size of the last-level cache."""
-    try:
-        text = LEVEL_3.read_text(encoding="ascii").strip()
-        return int(text.rstrip("KM")) << (20 if text.endswith("M") else 10)
-    except (OSError, ValueError):
-        return CACHE_BYTES
-
-
-def search_seconds(seconds: float | None, tasks: int) -> float | None:
-    """Seconds of the search itself, where so many are given for all."""
-    if seconds is None:
-        return None
-    return seconds - min(RESERVE_SHARE * seconds, RESERVE_TASK_S * tasks)
 
 
 def within(things: Sequence[T], deadline_s: float | None, clock: WallClock) -> Iterator[T]:
@@ -98,10 +71,7 @@ def close_search(
     clock: WallClock,
     progress: Progress,
 ) -> Closing:
-    """Name the winners (``finalists`` > 0) and check their outputs, as far as ``seconds`` reach.
-
-    A network whose weights do not fit into the cache has its programs read with cold weights.
-    """
+    """Name the winners (``finalists`` > 0) and check their outputs, as far as ``seconds`` reach."""
     found = Closing()
     order = _heaviest_first(tasks, writer)
     share = FINALS_SHARE if check else 1.0
@@ -120,11 +90,8 @@ def close_search(
                     finalists=finalists,
                     rng=np.random.default_rng([seed, number]),
                     now=clock.now,
-                    cold=task.network_bytes > last_level_bytes(),
                 )
                 found.warnings += slowed_warnings(task.name, again.slowed_by, AGAIN)
-                if again.latency_s is not None:
-                    found.latencies_s[space.task.task_id] = again.latency_s
                 step.advance(note=task.name)
                 done += 1
         if done < len(order):

@@ -36,9 +36,6 @@ LAST = 2
 PROCESSES = 2
 """Processes that build every finalist: what one of them gives a program by chance is no merit."""
 
-COLD_RUNS = 5
-"""Runs of a turn where each begins with a cold cache."""
-
 TURNS = 5
 """Rounds of a heat in each process; the last heat has twice as many."""
 
@@ -134,21 +131,10 @@ def _over_the_last(rounds: Sequence[Mapping[str, float]], order: Sequence[str]) 
 
 @contextlib.contextmanager
 def rounds_here(
-    programs: Mapping[str, Program],
-    target: str,
-    protocol: Protocol,
-    rng: np.random.Generator,
-    *,
-    cold: bool = False,
+    programs: Mapping[str, Program], target: str, protocol: Protocol, rng: np.random.Generator
 ) -> Iterator[ReadRounds]:
-    """Build all programs in each of two fresh processes of this machine; read them in turns.
-
-    ``cold`` flushes all arguments but the first (activations) from the cache before each run, as
-    weights are where a network's do not stay in it.
-    """
+    """Build all programs in each of two fresh processes of this machine; read them in turns."""
     once = replace(one_turn(protocol, ROUNDS), number=1, drop_above=0.0, max_retries=0)
-    if cold:
-        once = replace(once, repeat=COLD_RUNS, min_repeat_ms=0, cache_flush=True)
     with contextlib.ExitStack() as stack:
         devices = [
             stack.enter_context(Device(target, same_place(target, once, rng)))

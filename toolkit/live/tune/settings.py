@@ -12,6 +12,9 @@ from toolkit.search.network import NetworkRun
 LOOK_BACK, LEAST_FALL, AT_LEAST_S = 0.4, 0.01, 90.0
 """When a search of several tasks has settled (``settled``)."""
 
+RESERVE_SHARE, FINALS_S, CHECK_S = 0.25, 8.0, 0.7
+"""Kept for what follows a search: at most this share, and so many seconds a task."""
+
 
 @dataclass(frozen=True, slots=True)
 class TuneSettings:
@@ -52,12 +55,20 @@ def for_network(settings: TuneSettings, *, stop: bool) -> TuneSettings:
     """Settings of a network: breadth first, then small turns; ``stop`` ends it when it settled.
 
     A whole network exists once each task had its first, short round. That round looks at fewer
-    candidates: the first ones of 30 tasks would take minutes otherwise.
+    candidates: the first ones of 30 tasks would take minutes otherwise. Nothing is read again: what
+    a program takes in the network is read there (``toolkit.networks.selection``).
     """
     options = dict(settings.options)
     if settings.strategy == "transfer-evolved":
         options.setdefault("first", 1)
-    return replace(settings, options=options, round_size=16, first_round=4, stop_when_settled=stop)
+    return replace(
+        settings,
+        options=options,
+        round_size=16,
+        first_round=4,
+        finalists=0,
+        stop_when_settled=stop,
+    )
 
 
 def settled(run: NetworkRun) -> bool:
@@ -70,3 +81,11 @@ def settled(run: NetworkRun) -> bool:
         return False
     before = next(i for i, at in enumerate(run.clock_s) if at >= (1 - LOOK_BACK) * now)
     return run.objective_s[-1] > (1 - LEAST_FALL) * run.objective_s[before]
+
+
+def search_seconds(settings: TuneSettings, tasks: int) -> float | None:
+    """Seconds of the search itself: what follows it lies within those that are given, too."""
+    if settings.seconds is None:
+        return None
+    a_task = (FINALS_S if settings.finalists else 0.0) + (CHECK_S if settings.check else 0.0)
+    return settings.seconds - min(RESERVE_SHARE * settings.seconds, a_task * tasks)

@@ -17,12 +17,11 @@ class TuneTask:
         The workload; its entry is ``main``.
     weight
         How often the network runs it.
-    network_bytes
-        Size of all weights of that network; 0 for a single workload. Where they do not stay in the
-        cache, a program reads its weights from memory.
+    network
+        Whether it is a function of a network, and no workload of its own.
     """
 
     name: str
     module: tvm.IRModule
     weight: float = 1.0
-    network_bytes: int = 0
+    network: bool = False

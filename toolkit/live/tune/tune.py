@@ -28,14 +28,14 @@ from toolkit.live.space.oracle import DeviceOracle, Engine
 from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.live.tune.avoid import AvoidingOracle
 from toolkit.live.tune.board import Board
-from toolkit.live.tune.closing import Closing, close_search, search_seconds
+from toolkit.live.tune.closing import Closing, close_search
 from toolkit.live.tune.guides import Guides
 from toolkit.live.tune.resume import (
     RememberingOracle,
     keep_settings,
     recorded_trials,
 )
-from toolkit.live.tune.settings import TuneSettings, settled
+from toolkit.live.tune.settings import TuneSettings, search_seconds, settled
 from toolkit.live.tune.tasks import TuneTask
 from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
@@ -130,7 +130,7 @@ def tune(
             network = run_network(
                 [_network_task(searcher) for searcher in searchers],
                 SCHEDULERS.get(settings.scheduler)(None, np.random.default_rng(settings.seed)),
-                Budget(settings.trials, search_seconds(settings.seconds, len(tasks))),
+                Budget(settings.trials, search_seconds(settings, len(tasks))),
                 round_size=settings.round_size,
                 first_round=settings.first_round,
                 clock=clock,
@@ -166,7 +166,7 @@ def _network_task(searcher: _Searcher) -> NetworkTask:
         searcher.strategy,
         searcher.oracle,
         task.weight,
-        operators if task.network_bytes else task.name,
+        operators if task.network else task.name,
         float(estimate_tir_flops(task.module)) or None,
     )
 
@@ -273,16 +273,14 @@ def _summary(
                 "unchecked": closing.unchecked.get(searcher.space.task.task_id),
             }
         )
-        again = closing.latencies_s.get(searcher.space.task.task_id)
-        rows[-1]["network_latency_s"] = again or rows[-1]["best_latency_s"]
-    best = [row["network_latency_s"] for row in rows]
+    best = [row["best_latency_s"] for row in rows]
     spent = network.evaluations[-1] if network.evaluations else 0
     return {
         "out": str(out),
         "tasks": rows,
         "weighted_latency_s": None
         if None in best
-        else sum(row["weight"] * row["network_latency_s"] for row in rows),
+        else sum(row["weight"] * row["best_latency_s"] for row in rows),
         "trials": spent,
         "records": len(writer.records),
         "trials_per_minute": round(60.0 * spent / max(searched_s, 1e-9), 2),

@@ -34,12 +34,10 @@ class Finals:
     """How many programs were read again, and how much slower than in the search.
 
     ``slowed_by`` is a factor; it is there where it is so large that nothing was decided.
-    ``latency_s`` is the winner's median over all rounds.
     """
 
     read: int = 0
     slowed_by: float | None = None
-    latency_s: float | None = None
 
 
 def name_winner(
@@ -52,7 +50,6 @@ def name_winner(
     finalists: int,
     rng: np.random.Generator,
     now: Callable[[], float],
-    cold: bool = False,
 ) -> Finals:
     """Read a task's best programs again and settle their records; say what came of it.
 
@@ -66,9 +63,6 @@ def name_winner(
         At most so many of the programs that are within ``NEAR`` of the lowest reading.
     now
         Seconds since the search began, written beside the records when the winner is known.
-    cold
-        Read with weights that are not in the cache (this machine only); the levels of the programs
-        are then those, and the winner's record keeps what the search read of it.
     """
     ranked = ranked_trials(space, writer)
     near = [(t, p) for s, t, p in ranked if s <= NEAR * ranked[0][0]][:finalists]
@@ -90,15 +84,14 @@ def name_winner(
     opened = (
         rounds_elsewhere(programs, engine, rng)
         if elsewhere
-        else rounds_here(programs, target, protocol, rng, cold=cold)
+        else rounds_here(programs, target, protocol, rng)
     )
     with opened as read:
         standing = hold_heats(list(programs), read)
     if not standing.order:
         # All of them ran in the search: it is the machine that fails, or its limits.
         return Finals(len(programs))
-    # Cold readings are slower than the search's without any fault of the machine.
-    factor = None if cold else slowed_by(read_s, standing.seconds)
+    factor = slowed_by(read_s, standing.seconds)
     if no_verdict(factor):
         return Finals(len(programs), factor)
     for name, reading in standing.failed.items():
@@ -109,10 +102,8 @@ def name_winner(
         positions[name]: anchor * math.exp(standing.levels[name] - standing.levels[first])
         for name in standing.order
     }
-    latency_s = float(np.median(standing.seconds[first]))
-    more = {"cold_s": latency_s} if cold else {}
-    writer.settle(settled, final_clock_s=round(now(), 4), **more)
-    return Finals(len(programs), latency_s=latency_s)
+    writer.settle(settled, final_clock_s=round(now(), 4))
+    return Finals(len(programs))
 
 
 def check_winner(space: MetaScheduleSpace, writer: DatabaseWriter, device: Device) -> str | None:

@@ -1,0 +1,154 @@
+"""Chooses programs by what they take inside the network, function by function.
+
+A search reads a program over and over with its weights in the nearest cache; in the network other
+functions have run in between. What is fastest alone may take twice as long there. So the whole
+network is built several times: first with the best program of every function, then with the second
+best of every function, and so on. Each build is run, and TVM's instrument says what each function
+takes. Every function then gets the program that took least.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import orjson
+import tvm
+from tvm import relax
+from tvm.s_tir import meta_schedule as ms
+
+from toolkit.atomic import write_atomically
+from toolkit.errors import LiveError
+from toolkit.live.measure.machine import target_threads
+from toolkit.live.space.quiet import quiet
+from toolkit.networks.graph import Graph
+from toolkit.networks.kernels import profile
+from toolkit.networks.library import FACTS, LIBRARY, build_library, inputs_of
+from toolkit.progress import Step
+
+NEAR = 1.25
+"""Programs that read slower alone than the best by more than this factor are not tried."""
+
+MOST = 8
+"""So many programs a function are tried, if there is time."""
+
+LEAST_GAIN = 0.03
+"""A program takes the place of the best one alone when it is faster by more than this share."""
+
+
+@dataclass
+class Selection:
+    """Records of a network's functions, and which of them are taken.
+
+    Attributes
+    ----------
+    records
+        By function: its records, the fastest alone first.
+    chosen
+        By function: the position of the record that is taken.
+    seconds
+        By function: what each tried record took in the network, by position.
+    """
+
+    records: dict[str, list[Any]]
+    chosen: dict[str, int] = field(default_factory=dict)
+    seconds: dict[str, dict[int, float]] = field(default_factory=dict)
+
+    def moved(self) -> list[str]:
+        """Functions that take another record than the one that is fastest alone."""
+        return sorted(name for name, position in self.chosen.items() if position)
+
+
+def read_records(graph: Graph, database: Path, target: str) -> Selection:
+    """Look up the best records of a network's functions.
+
+    Raises
+    ------
+    LiveError
+        When the folder holds no database.
+    """
+    if not (database / "database_workload.json").is_file():
+        raise LiveError(
+            "it holds no MetaSchedule database",
+            where=database,
+            cure="tune the network first: toolkit tune --workload NETWORK",
+        )
+    made = tvm.target.Target(orjson.loads(target))
+    with quiet():
+        known = ms.database.JSONDatabase(work_dir=str(database))
+        tasks = ms.relax_integration.extract_tasks(graph.module, made)
+    records = {}
+    for task in tasks:
+        module = task.dispatched[0]
+        if not known.has_workload(module):
+            continue
+        found = known.get_top_k(known.commit_workload(module), MOST)
+        latencies = [sum(map(float, one.run_secs)) / len(one.run_secs) for one in found]
+        near = [one for one, s in zip(found, latencies, strict=True) if s <= NEAR * latencies[0]]
+        if near:
+            records[str(task.task_name)] = near
+    return Selection(records, dict.fromkeys(records, 0))
+
+
+def scheduled(graph: Graph, selection: Selection, target: str) -> tvm.IRModule:
+    """Schedule a network's functions with the records that are chosen."""
+    chosen = ms.database.MemoryDatabase()
+    for name, position in selection.chosen.items():
+        record = selection.records[name][position]
+        workload = chosen.commit_workload(record.workload.mod)
+        chosen.commit_tuning_record(
+            ms.database.TuningRecord(
+                record.trace, workload, record.run_secs, record.target, record.args_info
+            )
+        )
+    with tvm.target.Target(orjson.loads(target)), chosen, quiet():
+        module: tvm.IRModule = relax.transform.MetaScheduleApplyDatabase()(graph.module)
+    return module
+
+
+def choose_in_network(
+    graph: Graph, selection: Selection, target: str, seconds: float, step: Step
+) -> None:
+    """Try the records in the network, as many as there is time for; take the fastest of each.
+
+    Where a build does not run, what was chosen before stands.
+    """
+    begun, longest = time.perf_counter(), 0.0
+    most = max(map(len, selection.records.values()), default=0)
+    for position in range(most):
+        at = time.perf_counter()
+        if position and at - begun + longest > seconds:
+            break
+        tried = {
+            name: position if position < len(records) else 0
+            for name, records in selection.records.items()
+        }
+        for name, taken in _seconds_of(graph, selection, tried, target).items():
+            if name in tried:
+                read = selection.seconds.setdefault(name, {})
+                read[tried[name]] = min(taken, read.get(tried[name], taken))
+        longest = max(longest, time.perf_counter() - at)
+        step.advance(note=f"{position + 1} of {most} programs a function")
+    for name, read in selection.seconds.items():
+        best = min(read, key=read.__getitem__)
+        if 0 not in read or read[best] < (1 - LEAST_GAIN) * read[0]:
+            selection.chosen[name] = best
+
+
+def _seconds_of(
+    graph: Graph, selection: Selection, tried: Mapping[str, int], target: str
+) -> dict[str, float]:
+    """Build the network with these records; seconds of each function a call."""
+    module = scheduled(graph, Selection(selection.records, dict(tried)), target)
+    threads = target_threads(target)
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        build_library(module, target, folder / LIBRARY)
+        facts = {"threads": threads, "inputs": inputs_of(graph.module)}
+        write_atomically(folder / FACTS, orjson.dumps(facts))
+        rows = profile(folder, threads)
+    return {row["kernel"].removesuffix("_prepacked"): row["seconds"] / row["calls"] for row in rows}
