@@ -11,7 +11,7 @@ import typer
 
 from toolkit.children import CALM
 from toolkit.cli.commands import train
-from toolkit.cli.commands.compile import compile_network
+from toolkit.cli.commands.compile import compile
 from toolkit.cli.commands.demo import demo
 from toolkit.cli.commands.describe import describe
 from toolkit.cli.commands.evaluate import evaluate
@@ -28,7 +28,7 @@ from toolkit.cli.common import EXIT_ERROR, EXIT_INTERRUPTED, say_error, with_exi
 
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(ingest, describe, check, export, query, features, evaluate, predict, simulate),
-    *(collect, validate, tune, race, report, demo),
+    *(collect, validate, tune, compile, race, report, demo),
 )
 KINDS: tuple[Callable[..., None], ...] = (train.throughput, train.mutation, train.validity)
 
@@ -42,7 +42,6 @@ app = typer.Typer(
 training = typer.Typer(help="Train a model on the dataset's tasks.", no_args_is_help=True)
 for function in COMMANDS:
     app.command()(with_exit_codes(function))
-app.command("compile")(with_exit_codes(compile_network))
 for kind in KINDS:
     training.command()(with_exit_codes(kind))
 app.add_typer(training, name="train")

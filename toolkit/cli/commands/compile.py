@@ -19,7 +19,7 @@ KERNELS = 8
 """So many of the slowest kernels are printed; all are in ``--json`` and in ``network.json``."""
 
 
-def compile_network(
+def compile(
     network: Annotated[
         str, Argument(help="An .onnx or .pt2 file, or a Python file with a Relax module.")
     ],
