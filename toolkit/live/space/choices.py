@@ -9,7 +9,6 @@ whole list of factorisations serves enumeration.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -106,8 +105,8 @@ def with_value(trace: Trace, choice: Choice, value: Any) -> Trace:
     """A copy of the trace with one decision changed, postprocessors cut off."""
     instructions, decisions = without_postprocessors(trace)
     if choice.kind == "parallel":
-        instructions = copy.deepcopy(instructions)
-        instructions[choice.position][1][1] = value
+        kind, inputs, attributes, outputs = instructions[choice.position]
+        instructions[choice.position] = [kind, [inputs[0], value], attributes, outputs]
         return [instructions, decisions]
     changed = [[p, value if p == choice.position else v] for p, v in decisions]
     return [instructions, changed]

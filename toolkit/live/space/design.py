@@ -32,7 +32,7 @@ from toolkit.live.space.choices import (
 )
 from toolkit.live.space.intrinsics import load_intrinsics
 from toolkit.live.space.locations import Locations, learn_locations
-from toolkit.live.space.programs import count_inputs, trace_json
+from toolkit.live.space.programs import count_inputs, plain, trace_json
 from toolkit.live.space.quiet import quiet
 from toolkit.records import KnobKind
 from toolkit.search.moves.knobs import Kernel
@@ -242,9 +242,16 @@ class DesignSpace:
             mutated = _ffi_api.MutatorApply(mutator, schedule.trace, seed)
             if mutated is None:
                 break
-            for other in choices(without_postprocessors(trace_json(mutated))):
-                if other.position == choice.position and other.value not in found:
-                    found.append(other.value)
+            # The one decision is read, not the whole trace: that would take most of the time.
+            instruction = mutated.insts[choice.position]
+            decided = (
+                instruction.inputs[1]
+                if choice.kind == "parallel"
+                else mutated.decisions[instruction]
+            )
+            value = plain(decided)
+            if value not in found:
+                found.append(value)
         return found
 
     def enumerate(self, limit: int) -> list[Design] | None:
