@@ -65,7 +65,7 @@ def for_network(settings: TuneSettings, *, stop: bool) -> TuneSettings:
         settings,
         options=options,
         round_size=16,
-        first_round=4,
+        first_round=2,
         finalists=0,
         stop_when_settled=stop,
     )
