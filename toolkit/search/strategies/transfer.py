@@ -61,7 +61,7 @@ class TransferOptions(StrategyOptions):
     generations: NonNegativeInt = Field(default=2, description="bred: times that a pool is evolved")
     first: PositiveInt = Field(
         default=4,
-        description="bred: times as many candidates (and twice the generations) for the first "
+        description="bred: times as many candidates (and, above 1, twice the generations) for the first "
         "proposals",
     )
     parents: PositiveInt = Field(
@@ -141,10 +141,10 @@ class Transfer(BaseStrategy):
         """Sample a new pool, with everything measured in it; breed it where that is asked for."""
         o = self.options
         # The first proposals stand on the prediction alone: it is worth a closer look.
-        more, longer = (o.first, 2) if self._bred and not self._trials else (1, 1)
+        more = o.first if self._bred and not self._trials else 1
         samples, parents = more * o.samples, more * o.parents
         self._fill(sampled_pool(self.space, self.rng, samples, self._trials))
-        for _ in range(longer * o.generations if self._bred else 0):
+        for _ in range(min(more, 2) * o.generations if self._bred else 0):
             order = np.argsort(-self._bound(), kind="stable")
             best = [self._pool[i] for i in order[: max(parents, samples // 2)].tolist()]
             # Else the turns that look for something new would find nothing but the same again.
