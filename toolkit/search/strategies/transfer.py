@@ -61,8 +61,8 @@ class TransferOptions(StrategyOptions):
     generations: NonNegativeInt = Field(default=2, description="bred: times that a pool is evolved")
     first: PositiveInt = Field(
         default=4,
-        description="bred: times as many candidates (and, above 1, twice the generations) for the first "
-        "proposals",
+        description="bred: times as many candidates (and, above 1, twice the generations) for the "
+        "first proposals",
     )
     parents: PositiveInt = Field(
         default=64, description="bred: candidates that have mutants, best first"
