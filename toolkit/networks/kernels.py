@@ -8,19 +8,22 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import orjson
 
 from toolkit import children
+from toolkit.live.measure.machine import places_for
 from toolkit.networks.run_network import Network, random_inputs
+from toolkit.networks.worker import bind_threads
 
 RUNS, WARM = 20, 5
 TIMEOUT_S = 120.0
 
 
 def profile(folder: Path, threads: int) -> list[dict[str, Any]]:
-    """Mean seconds a run and calls a run of every kernel, slowest first; empty: it failed."""
+    """Seconds and calls a run of every kernel, slowest first; empty: it failed."""
     process = children.start(
-        children.python("toolkit.networks.kernels", str(folder)),
+        children.python("toolkit.networks.kernels", str(folder), str(threads)),
         environment={"TVM_NUM_THREADS": str(threads)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -36,34 +39,37 @@ def profile(folder: Path, threads: int) -> list[dict[str, Any]]:
         children.end(process)
 
 
-def measure(folder: Path) -> list[dict[str, Any]]:
-    """Run the network under TVM's instrument, in this process."""
+def measure(folder: Path, threads: int) -> list[dict[str, Any]]:
+    """Run the network under TVM's instrument, in this process; medians over the runs."""
     network = Network(folder)
+    bind_threads(places_for(threads))
     tensors = [network.tensor(array) for array in random_inputs(network.inputs)]
-    seconds: dict[str, float] = {}
+    spent: dict[str, float] = {}
     calls: dict[str, int] = {}
+    runs: list[dict[str, float]] = []
     begun = [0.0]
-    counts = [False]
 
     def instrument(_: Any, name: str, before: bool, *__: Any) -> int:
         if before:
             begun[0] = time.perf_counter()
-        elif counts[0]:
-            seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - begun[0]
+        else:
+            spent[name] = spent.get(name, 0.0) + time.perf_counter() - begun[0]
             calls[name] = calls.get(name, 0) + 1
         return 0  # TVM's NO_OP: go on as without an instrument
 
     network.machine.set_instrument(instrument)
-    for number in range(WARM + RUNS):
-        counts[0] = number >= WARM
+    for _ in range(WARM + RUNS):
+        spent.clear()
+        calls.clear()
         network.run(*tensors)
+        runs.append(dict(spent))
     rows = [
-        {"kernel": name, "seconds": total / RUNS, "calls": calls[name] / RUNS}
-        for name, total in seconds.items()
-        if not name.startswith("vm.builtin.")
+        {"kernel": n, "seconds": float(np.median([run[n] for run in runs[WARM:]])), "calls": count}
+        for n, count in calls.items()
+        if not n.startswith("vm.builtin.")
     ]
-    return sorted(rows, key=lambda row: -float(row["seconds"]))
+    return sorted(rows, key=lambda row: -row["seconds"])
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(orjson.dumps(measure(Path(sys.argv[1]))))
+    sys.stdout.buffer.write(orjson.dumps(measure(Path(sys.argv[1]), int(sys.argv[2]))))

@@ -10,7 +10,7 @@ takes. Every function then gets the program that took least.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,6 +35,9 @@ NEAR = 1.25
 
 MOST = 8
 """So many programs a function are tried, if there is time."""
+
+BUILD_SHARE, ROUNDS = 0.7, 3
+"""Share of the time in which builds are begun, and how often each is read."""
 
 LEAST_GAIN = 0.03
 """A program takes the place of the best one alone when it is faster by more than this share."""
@@ -115,40 +118,48 @@ def choose_in_network(
 ) -> None:
     """Try the records in the network, as many as there is time for; take the fastest of each.
 
-    Where a build does not run, what was chosen before stands.
+    All builds come first, and then they are read in turns: what slows the machine for a while
+    reaches all of them. A record's time is the lowest of its rounds. Where a build does not run,
+    what was chosen before stands.
     """
     begun, longest = time.perf_counter(), 0.0
+    threads = target_threads(target)
+    inputs = inputs_of(graph.module)
     most = max(map(len, selection.records.values()), default=0)
-    for position in range(most):
-        at = time.perf_counter()
-        if position and at - begun + longest > seconds:
-            break
-        tried = {
-            name: position if position < len(records) else 0
-            for name, records in selection.records.items()
-        }
-        for name, taken in _seconds_of(graph, selection, tried, target).items():
-            if name in tried:
-                read = selection.seconds.setdefault(name, {})
-                read[tried[name]] = min(taken, read.get(tried[name], taken))
-        longest = max(longest, time.perf_counter() - at)
-        step.advance(note=f"{position + 1} of {most} programs a function")
+    with TemporaryDirectory() as name:
+        builds: list[tuple[dict[str, int], Path]] = []
+        for position in range(most):
+            at = time.perf_counter()
+            if position > 1 and at - begun + longest > BUILD_SHARE * seconds:
+                break
+            tried = {
+                name: position if position < len(records) else 0
+                for name, records in selection.records.items()
+            }
+            folder = Path(name) / str(position)
+            folder.mkdir()
+            module = scheduled(graph, Selection(selection.records, tried), target)
+            build_library(module, target, folder / LIBRARY)
+            facts = orjson.dumps({"threads": threads, "inputs": inputs})
+            write_atomically(folder / FACTS, facts)
+            builds.append((tried, folder))
+            longest = max(longest, time.perf_counter() - at)
+            step.advance(note=f"{position + 1} of {most} programs a function")
+        for turn in range(ROUNDS):
+            if turn and time.perf_counter() - begun > seconds:
+                break
+            for tried, folder in builds:
+                _note(selection, tried, profile(folder, threads))
     for name, read in selection.seconds.items():
         best = min(read, key=read.__getitem__)
         if 0 not in read or read[best] < (1 - LEAST_GAIN) * read[0]:
             selection.chosen[name] = best
 
 
-def _seconds_of(
-    graph: Graph, selection: Selection, tried: Mapping[str, int], target: str
-) -> dict[str, float]:
-    """Build the network with these records; seconds of each function a call."""
-    module = scheduled(graph, Selection(selection.records, dict(tried)), target)
-    threads = target_threads(target)
-    with TemporaryDirectory() as name:
-        folder = Path(name)
-        build_library(module, target, folder / LIBRARY)
-        facts = {"threads": threads, "inputs": inputs_of(graph.module)}
-        write_atomically(folder / FACTS, orjson.dumps(facts))
-        rows = profile(folder, threads)
-    return {row["kernel"].removesuffix("_prepacked"): row["seconds"] / row["calls"] for row in rows}
+def _note(selection: Selection, tried: Mapping[str, int], rows: Sequence[dict[str, Any]]) -> None:
+    """Keep the seconds a call of each function, where they are the record's lowest."""
+    for row in rows:
+        name = row["kernel"].removesuffix("_prepacked")
+        if name in tried:
+            read, taken = selection.seconds.setdefault(name, {}), row["seconds"] / row["calls"]
+            read[tried[name]] = min(taken, read.get(tried[name], taken))
