@@ -141,7 +141,7 @@ NETWORKS = {
     "squeezenet": lambda: of_onnx("squeezenet"),
     "resnet50": lambda: of_onnx("resnet50"),
     "mobilenet-v2": mobilenet_v2,
-    "encoder": encoder,
+    "encoder": lambda: encoder(layers=4),
     "inception-v1": lambda: of_onnx("inception_v1"),
 }
 

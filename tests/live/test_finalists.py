@@ -32,7 +32,7 @@ from toolkit.live.tune.finalists import (
 )
 from toolkit.live.tune.guides import Guides
 from toolkit.live.tune.resume import ranked_trials, recorded_trials
-from toolkit.live.tune.settings import TuneSettings
+from toolkit.live.tune.settings import TuneSettings, for_network
 from toolkit.live.tune.tune import tune
 from toolkit.live.tune.winner import name_winner
 from toolkit.networks.tasks import tasks_of
@@ -214,5 +214,7 @@ def test_where_every_finalist_fails_nothing_is_condemned(target: str, tmp_path: 
 
 
 def test_the_commands_default_is_the_searchs() -> None:
+    """None is given on: a workload has the search's finalists, a network none."""
     default = inspect.signature(tune_command).parameters["finalists"].default
-    assert default == TuneSettings().finalists == FINALISTS
+    assert default is None and TuneSettings().finalists == FINALISTS
+    assert for_network(TuneSettings(), stop=True).finalists == 0

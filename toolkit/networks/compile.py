@@ -41,7 +41,7 @@ from toolkit.networks.library import (
 )
 from toolkit.networks.selection import (
     MOST,
-    Selection,
+    RecordChoice,
     choose_in_network,
     read_records,
     scheduled,
@@ -138,7 +138,7 @@ def compile_network(
         others = _others(against, model, inputs)
         out.mkdir(parents=True, exist_ok=True)
         facts = {"network": graph.name, "target": target, "threads": threads, "inputs": inputs}
-        selection = Selection({}) if database is None else read_records(graph, database, target)
+        selection = RecordChoice({}) if database is None else read_records(graph, database, target)
         if choose_seconds > 0:
             label = "read the programs in the network"
             with progress.step(label, float(MOST)) as step:

@@ -44,7 +44,7 @@ LEAST_GAIN = 0.03
 
 
 @dataclass
-class Selection:
+class RecordChoice:
     """Records of a network's functions, and which of them are taken.
 
     Attributes
@@ -66,7 +66,7 @@ class Selection:
         return sorted(name for name, position in self.chosen.items() if position)
 
 
-def read_records(graph: Graph, database: Path, target: str) -> Selection:
+def read_records(graph: Graph, database: Path, target: str) -> RecordChoice:
     """Look up the best records of a network's functions.
 
     Raises
@@ -94,10 +94,10 @@ def read_records(graph: Graph, database: Path, target: str) -> Selection:
         near = [one for one, s in zip(found, latencies, strict=True) if s <= NEAR * latencies[0]]
         if near:
             records[str(task.task_name)] = near
-    return Selection(records, dict.fromkeys(records, 0))
+    return RecordChoice(records, dict.fromkeys(records, 0))
 
 
-def scheduled(graph: Graph, selection: Selection, target: str) -> tvm.IRModule:
+def scheduled(graph: Graph, selection: RecordChoice, target: str) -> tvm.IRModule:
     """Schedule a network's functions with the records that are chosen."""
     chosen = ms.database.MemoryDatabase()
     for name, position in selection.chosen.items():
@@ -114,7 +114,7 @@ def scheduled(graph: Graph, selection: Selection, target: str) -> tvm.IRModule:
 
 
 def choose_in_network(
-    graph: Graph, selection: Selection, target: str, seconds: float, step: Step
+    graph: Graph, selection: RecordChoice, target: str, seconds: float, step: Step
 ) -> None:
     """Try the records in the network, as many as there is time for; take the fastest of each.
 
@@ -138,7 +138,7 @@ def choose_in_network(
             }
             folder = Path(name) / str(position)
             folder.mkdir()
-            module = scheduled(graph, Selection(selection.records, tried), target)
+            module = scheduled(graph, RecordChoice(selection.records, tried), target)
             build_library(module, target, folder / LIBRARY)
             facts = orjson.dumps({"threads": threads, "inputs": inputs})
             write_atomically(folder / FACTS, facts)
@@ -156,7 +156,9 @@ def choose_in_network(
             selection.chosen[name] = best
 
 
-def _note(selection: Selection, tried: Mapping[str, int], rows: Sequence[dict[str, Any]]) -> None:
+def _note(
+    selection: RecordChoice, tried: Mapping[str, int], rows: Sequence[dict[str, Any]]
+) -> None:
     """Keep the seconds a call of each function, where they are the record's lowest."""
     for row in rows:
         name = row["kernel"].removesuffix("_prepacked")
