@@ -49,6 +49,9 @@ from toolkit.networks.selection import (
 from toolkit.progress import SILENT, Progress
 from toolkit.results import Result
 
+KERNELS_S = 3.0
+"""For reading the time by kernel."""
+
 
 @dataclass(frozen=True, repr=False)
 class CompileResult(Result):
@@ -181,7 +184,7 @@ def compile_network(
         against=[
             comparison_row(j, read.readings) for j in read.judgements if j.challenger in others
         ],
-        kernels=profile(out, threads) if seconds > 0 else [],
+        kernels=_kernels(out, threads) if seconds > 0 else [],
         machine=describe_machine(),
         seconds=round(time.perf_counter() - begun, 2),
         warnings=warnings,
@@ -227,6 +230,16 @@ def _reference(
     facts = {"threads": target_threads(target), "inputs": inputs}
     write_atomically(folder / FACTS, orjson.dumps(facts))
     return "the unscheduled network", arm("tvm", folder, inputs)
+
+
+def _kernels(out: Path, threads: int) -> list[dict[str, Any]]:
+    """Seconds and calls a run of every kernel, slowest first; none where it does not run."""
+    read = profile([out], threads, KERNELS_S)
+    return (
+        [{key: row[key] for key in ("kernel", "seconds", "calls")} for row in read[0]]
+        if read
+        else []
+    )
 
 
 def _untuned_warning(untuned: Sequence[str], count: int) -> str:

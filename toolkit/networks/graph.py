@@ -16,6 +16,7 @@ from typing import Any, Literal
 import orjson
 import tvm
 from tvm import relax
+from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
 
 from toolkit.errors import LiveError
 from toolkit.networks.constants import move_constants
@@ -65,6 +66,7 @@ def prepare(module: tvm.IRModule, target: str, name: str, layout: Layout = "auto
             plain = t.FoldConstant()(move_constants(module))
             plain = t.FoldBatchnormToConv2D()(plain)
             chosen, plain = _laid_out(plain, layout)
+            plain = clipped(plain)
             passes = [
                 t.DecomposeOpsForInference(),
                 t.CanonicalizeBindings(),
@@ -107,6 +109,29 @@ def _laid_out(module: tvm.IRModule, layout: Layout) -> tuple[str, tvm.IRModule]:
     if layout == "NHWC" or added <= 4 + TRANSPOSES * convolutions:
         return "NHWC", converted
     return "NCHW", module
+
+
+def clipped(module: tvm.IRModule) -> tvm.IRModule:
+    """Write r - relu(r - c) with r = relu(x) as a clip again (``onnx_rewrites``).
+
+    It stood for one because layouts run through it; in a schedule one stage is less than four.
+    """
+    x, limit = wildcard(), is_const()
+    relu = is_op("relax.nn.relu")(x)
+    excess = is_op("relax.nn.relu")(is_op("relax.subtract")(relu, limit))
+    whole = is_op("relax.subtract")(relu, excess)
+
+    def replaced(call: relax.Call, found: Any) -> relax.Expr:
+        bound = found[limit].value.numpy()
+        if bound.size != 1:
+            return call
+        return relax.op.clip(found[x], 0, float(bound.reshape(-1)[0]))
+
+    module = tvm.IRModule(module.functions, attrs=module.attrs)
+    for name, function in module.functions.items():
+        if isinstance(function, relax.Function):
+            module[name] = rewrite_call(whole, replaced, function)
+    return relax.transform.DeadCodeElimination()(module)
 
 
 def operators(module: tvm.IRModule) -> Counter[str]:

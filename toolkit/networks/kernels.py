@@ -1,10 +1,11 @@
-"""Time by kernel of a compiled network: a process of its own with TVM's instrument."""
+"""Time by kernel of compiled networks: a process of its own with TVM's instrument."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +17,29 @@ from toolkit.live.measure.machine import places_for
 from toolkit.networks.run_network import Network, random_inputs
 from toolkit.networks.worker import bind_threads
 
-RUNS, WARM = 20, 5
+WARM, FEWEST_ROUNDS, RUNS = 3, 3, 2
+"""Runs before anything is read; rounds at least; runs a round that are read."""
+
 TIMEOUT_S = 120.0
 
 
-def profile(folder: Path, threads: int) -> list[dict[str, Any]]:
-    """Seconds and calls a run of every kernel, slowest first; empty: it failed."""
+def profile(folders: Sequence[Path], threads: int, seconds: float) -> list[list[dict[str, Any]]]:
+    """Read several builds of one network in turns; empty: it failed.
+
+    Returns, for every folder, a row a kernel, slowest first: its ``seconds`` and ``calls`` a run,
+    and its ``ratio`` to the first folder's, the median over rounds. A round takes a moment, so
+    that what slows the machine for a while leaves the ratio as it is.
+    """
     process = children.start(
-        children.python("toolkit.networks.kernels", str(folder), str(threads)),
+        children.python("toolkit.networks.kernels", str(threads), str(seconds), *map(str, folders)),
         environment={"TVM_NUM_THREADS": str(threads)},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )
     try:
-        output, _ = process.communicate(timeout=TIMEOUT_S)
-        rows: list[dict[str, Any]] = orjson.loads(output) if process.returncode == 0 else []
+        output, _ = process.communicate(timeout=TIMEOUT_S + seconds)
+        rows: list[list[dict[str, Any]]] = orjson.loads(output) if process.returncode == 0 else []
         return rows
     except (subprocess.TimeoutExpired, orjson.JSONDecodeError):
         return []
@@ -39,37 +47,78 @@ def profile(folder: Path, threads: int) -> list[dict[str, Any]]:
         children.end(process)
 
 
-def measure(folder: Path, threads: int) -> list[dict[str, Any]]:
-    """Run the network under TVM's instrument, in this process; medians over the runs."""
-    network = Network(folder)
-    bind_threads(places_for(threads))
-    tensors = [network.tensor(array) for array in random_inputs(network.inputs)]
-    spent: dict[str, float] = {}
-    calls: dict[str, int] = {}
-    runs: list[dict[str, float]] = []
-    begun = [0.0]
+class _Read:
+    """One build: runs under the instrument and keeps the seconds of every kernel, by round."""
 
-    def instrument(_: Any, name: str, before: bool, *__: Any) -> int:
+    def __init__(self, folder: Path) -> None:
+        self._network = Network(folder)
+        self._tensors = [self._network.tensor(a) for a in random_inputs(self._network.inputs)]
+        self._spent: dict[str, float] = {}
+        self._begun = 0.0
+        self.calls: dict[str, int] = {}
+        self.rounds: dict[str, list[float]] = {}
+        self._network.machine.set_instrument(self._instrument)
+
+    def _instrument(self, _: Any, name: str, before: bool, *__: Any) -> int:
         if before:
-            begun[0] = time.perf_counter()
+            self._begun = time.perf_counter()
         else:
-            spent[name] = spent.get(name, 0.0) + time.perf_counter() - begun[0]
-            calls[name] = calls.get(name, 0) + 1
+            self._spent[name] = self._spent.get(name, 0.0) + time.perf_counter() - self._begun
+            self.calls[name] = self.calls.get(name, 0) + 1
         return 0  # TVM's NO_OP: go on as without an instrument
 
-    network.machine.set_instrument(instrument)
-    for _ in range(WARM + RUNS):
-        spent.clear()
-        calls.clear()
-        network.run(*tensors)
-        runs.append(dict(spent))
-    rows = [
-        {"kernel": n, "seconds": float(np.median([run[n] for run in runs[WARM:]])), "calls": count}
-        for n, count in calls.items()
-        if not n.startswith("vm.builtin.")
-    ]
+    def run(self) -> dict[str, float]:
+        """Seconds of every kernel in one run."""
+        self._spent, self.calls = {}, {}
+        self._network.run(*self._tensors)
+        return self._spent
+
+    def read(self) -> None:
+        """Read one round: the weights come into the cache first, as they are in use."""
+        self.run()
+        runs = [self.run() for _ in range(RUNS)]
+        for name in runs[0]:
+            if not name.startswith("vm.builtin."):
+                self.rounds.setdefault(name, []).append(min(run[name] for run in runs))
+
+
+def measure(folders: Sequence[Path], threads: int, seconds: float) -> list[list[dict[str, Any]]]:
+    """Read the builds in turns, in this process (``profile``)."""
+    builds = [_Read(folder) for folder in folders]
+    bind_threads(places_for(threads))
+    for build in builds:
+        for _ in range(WARM):
+            build.run()
+    begun, rounds = time.perf_counter(), 0
+    rng = np.random.default_rng(0)
+    while rounds < FEWEST_ROUNDS or time.perf_counter() - begun < seconds:
+        for number in rng.permutation(len(builds)).tolist():
+            builds[number].read()
+        rounds += 1
+    first = {function_of(name): np.array(found) for name, found in builds[0].rounds.items()}
+    return [_rows(build, first) for build in builds]
+
+
+def function_of(kernel: str) -> str:
+    """The function that a kernel was made of: with packed weights it has a name of its own."""
+    return kernel.removesuffix("_prepacked")
+
+
+def _rows(build: _Read, first: dict[str, Any]) -> list[dict[str, Any]]:
+    rows = []
+    for name, found in build.rounds.items():
+        other = first.get(function_of(name))
+        rows.append(
+            {
+                "kernel": name,
+                "seconds": float(np.median(found)),
+                "calls": build.calls[name],
+                "ratio": None if other is None else float(np.median(np.array(found) / other)),
+            }
+        )
     return sorted(rows, key=lambda row: -row["seconds"])
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(orjson.dumps(measure(Path(sys.argv[1]), int(sys.argv[2]))))
+    found = measure([Path(one) for one in sys.argv[3:]], int(sys.argv[1]), float(sys.argv[2]))
+    sys.stdout.buffer.write(orjson.dumps(found))

@@ -3,8 +3,8 @@
 A search reads a program over and over with its weights in the nearest cache; in the network other
 functions have run in between. What is fastest alone may take twice as long there. So the whole
 network is built several times: first with the best program of every function, then with the second
-best of every function, and so on. Each build is run, and TVM's instrument says what each function
-takes. Every function then gets the program that took least.
+best of every function, and so on. The builds run in turns, and TVM's instrument says what each
+function takes. Every function then gets the program that took least.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import orjson
+import psutil
 import tvm
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
@@ -26,7 +27,7 @@ from toolkit.errors import LiveError
 from toolkit.live.measure.machine import target_threads
 from toolkit.live.space.quiet import quiet
 from toolkit.networks.graph import Graph
-from toolkit.networks.kernels import profile
+from toolkit.networks.kernels import function_of, profile
 from toolkit.networks.library import FACTS, LIBRARY, build_library, inputs_of
 from toolkit.progress import Step
 
@@ -36,8 +37,11 @@ NEAR = 1.25
 MOST = 8
 """So many programs a function are tried, if there is time."""
 
-BUILD_SHARE, ROUNDS = 0.7, 3
-"""Share of the time in which builds are begun, and how often each is read."""
+BUILD_SHARE = 0.6
+"""Share of the time in which builds are begun; in what is left they are read."""
+
+MEMORY_SHARE = 0.25
+"""Builds lie in memory together, in this share of what is free."""
 
 LEAST_GAIN = 0.03
 """A program takes the place of the best one alone when it is faster by more than this share."""
@@ -53,13 +57,13 @@ class RecordChoice:
         By function: its records, the fastest alone first.
     chosen
         By function: the position of the record that is taken.
-    seconds
-        By function: what each tried record took in the network, by position.
+    ratios
+        By function: what each tried record took in the network beside the first, by position.
     """
 
     records: dict[str, list[Any]]
     chosen: dict[str, int] = field(default_factory=dict)
-    seconds: dict[str, dict[int, float]] = field(default_factory=dict)
+    ratios: dict[str, dict[int, float]] = field(default_factory=dict)
 
     def moved(self) -> list[str]:
         """Functions that take another record than the one that is fastest alone."""
@@ -118,14 +122,14 @@ def choose_in_network(
 ) -> None:
     """Try the records in the network, as many as there is time for; take the fastest of each.
 
-    All builds come first, and then they are read in turns: what slows the machine for a while
-    reaches all of them. A record's time is the lowest of its rounds. Where a build does not run,
+    All builds come first, and then they are read in turns, a moment each. Where they do not run,
     what was chosen before stands.
     """
     begun, longest = time.perf_counter(), 0.0
     threads = target_threads(target)
     inputs = inputs_of(graph.module)
     most = max(map(len, selection.records.values()), default=0)
+    free = psutil.virtual_memory().available
     with TemporaryDirectory() as name:
         builds: list[tuple[dict[str, int], Path]] = []
         for position in range(most):
@@ -145,23 +149,23 @@ def choose_in_network(
             builds.append((tried, folder))
             longest = max(longest, time.perf_counter() - at)
             step.advance(note=f"{position + 1} of {most} programs a function")
-        for turn in range(ROUNDS):
-            if turn and time.perf_counter() - begun > seconds:
+            if (len(builds) + 1) * (folder / LIBRARY).stat().st_size > MEMORY_SHARE * free:
                 break
-            for tried, folder in builds:
-                _note(selection, tried, profile(folder, threads))
-    for name, read in selection.seconds.items():
-        best = min(read, key=read.__getitem__)
-        if 0 not in read or read[best] < (1 - LEAST_GAIN) * read[0]:
+        left = max(seconds - (time.perf_counter() - begun), 0.0)
+        read = profile([folder for _, folder in builds], threads, left)
+        for (tried, _), rows in zip(builds, read, strict=False):
+            _note(selection, tried, rows)
+    for name, ratios in selection.ratios.items():
+        best = min(ratios, key=ratios.__getitem__)
+        if ratios[best] < 1 - LEAST_GAIN:
             selection.chosen[name] = best
 
 
 def _note(
     selection: RecordChoice, tried: Mapping[str, int], rows: Sequence[dict[str, Any]]
 ) -> None:
-    """Keep the seconds a call of each function, where they are the record's lowest."""
+    """Keep what each function took beside its first record; where that was tried again, once."""
     for row in rows:
-        name = row["kernel"].removesuffix("_prepacked")
-        if name in tried:
-            read, taken = selection.seconds.setdefault(name, {}), row["seconds"] / row["calls"]
-            read[tried[name]] = min(taken, read.get(tried[name], taken))
+        name = function_of(row["kernel"])
+        if name in tried and row["ratio"] is not None:
+            selection.ratios.setdefault(name, {}).setdefault(tried[name], row["ratio"])

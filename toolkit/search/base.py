@@ -109,6 +109,15 @@ class Scorer(Protocol):
 
 
 @runtime_checkable
+class Learner(Protocol):
+    """A ``Scorer`` that learns while a search goes on, when it is told to."""
+
+    def refresh(self) -> bool:
+        """Learn what is new; true where scores are other ones than before."""
+        ...
+
+
+@runtime_checkable
 class Picker(Protocol):
     """A ``Scorer`` that says in which order to measure, where that is not the order of its scores.
 

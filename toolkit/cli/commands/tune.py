@@ -88,7 +88,7 @@ def tune(
     round_size: Annotated[
         int | None,
         Option(
-            min=1, max=100_000, help="Trials of a task's turn (default: 64; of a network's, 16)."
+            min=1, max=100_000, help="Trials of a task's turn (default: 64; of a network's, 8)."
         ),
     ] = None,
     shape: Shapes = None,

@@ -44,6 +44,9 @@ _MUTATORS: dict[KnobKind, str] = {
 
 _ASK_AGAIN = tuple(8**power for power in range(1, 7))
 
+BARREN = 4
+"""A mutator has said all when so many draws in a row bring nothing new."""
+
 
 @dataclass(frozen=True)
 class Design:
@@ -214,20 +217,28 @@ class DesignSpace:
     ) -> list[Any]:
         """Values that TVM's mutator proposes for a decision.
 
-        Loops have the same order in all programs of a sketch, so what it proposed for one serves
-        the others; since extents do differ it is asked again after 8, 64, 512, ... times.
+        Where it is known how TVM settles a compute location, these are known too. Loops have the
+        same order in all programs of a sketch, so what it proposed for one serves the others; since
+        extents do differ it is asked again after 8, 64, 512, ... times.
         """
+        locations = self._locations.get(sketch)
+        if locations is not None and locations.position == choice.position:
+            return locations.values({int(place): value for place, value in chosen[1]})
         key = (sketch, choice.position)
         known, asked = self._seen_values.get(key, ([], 0))
         if asked in (0, *_ASK_AGAIN):
-            fresh = self._ask_mutator(choice, chosen, rng, 12)
+            fresh = self._ask_mutator(choice, chosen, rng)
             known = known + [value for value in fresh if value not in known]
         self._seen_values[key] = (known, asked + 1)
         return known
 
     def _ask_mutator(
-        self, choice: Choice, chosen: list[Any], rng: np.random.Generator, tries: int
+        self, choice: Choice, chosen: list[Any], rng: np.random.Generator
     ) -> list[Any]:
+        """Values that TVM's mutator draws, until ``BARREN`` draws in a row are known ones.
+
+        A draw takes milliseconds: TVM applies the whole trace.
+        """
         mutator = self._mutators.get(_MUTATORS[choice.kind])
         found: list[Any] = []
         if mutator is None:
@@ -237,7 +248,8 @@ class DesignSpace:
             Trace.apply_json_to_schedule(without_postprocessors(chosen), schedule)
         except Exception:
             return found
-        for _ in range(tries):
+        barren = 0
+        while barren < BARREN:
             seed = int(rng.integers(1, 2**31 - 1))
             mutated = _ffi_api.MutatorApply(mutator, schedule.trace, seed)
             if mutated is None:
@@ -250,8 +262,10 @@ class DesignSpace:
                 else mutated.decisions[instruction]
             )
             value = plain(decided)
+            barren += 1
             if value not in found:
                 found.append(value)
+                barren = 0
         return found
 
     def enumerate(self, limit: int) -> list[Design] | None:

@@ -88,6 +88,10 @@ class Locations:
             found.append(place)
         return found
 
+    def values(self, tiles: dict[int, Any]) -> list[int]:
+        """All locations that are possible beside these tiles."""
+        return [*([INLINE] if self.inline else []), ROOT, *self.possible(tiles)]
+
     def taken(self, wanted: int, tiles: dict[int, Any]) -> int:
         """Give the location that TVM takes for a wanted one."""
         if wanted == INLINE and self.inline:

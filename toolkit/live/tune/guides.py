@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from toolkit.records import Task
 from toolkit.search.base import DirectionScorer, Scorer
 from toolkit.training.table.cores import core_warnings, target_task
 from toolkit.training.trained.loading import default_folders, load_trained
-from toolkit.training.trained.scorer import CautiousScorer
+from toolkit.training.trained.scorer import CautiousScorer, ThroughputScorer
 
 
 @dataclass(frozen=True)
@@ -22,14 +22,20 @@ class Guides:
     mutation: Any = None
     validity: Any = None
 
-    def scorer(self, task: Task | str) -> Scorer | None:
-        """The throughput model's member that never saw the task, careful of failures if it can."""
+    def scorer(
+        self, task: Task | str, related: Callable[[ThroughputScorer], Scorer] | None = None
+    ) -> Scorer | None:
+        """The throughput model's member that never saw the task, careful of failures if it can.
+
+        ``related`` makes a scorer of it that learns from other tasks (``relatives``).
+        """
         if self.throughput is None:
             return None
+        own: ThroughputScorer = self.throughput.for_task(task)
+        scorer = own if related is None else related(own)
         if self.validity is None:
-            scorer: Scorer = self.throughput.for_task(task)
             return scorer
-        return CautiousScorer(self.throughput.for_task(task), self.validity.for_task(task))
+        return CautiousScorer(scorer, self.validity.for_task(task))
 
     def direction_scorer(self, task: Task | str) -> DirectionScorer | None:
         """The mutation model's member that never saw the task."""

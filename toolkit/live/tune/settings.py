@@ -12,6 +12,10 @@ from toolkit.search.network import NetworkRun
 LOOK_BACK, LEAST_FALL, AT_LEAST_S = 0.4, 0.01, 90.0
 """When a search of several tasks has settled (``settled``)."""
 
+DECAY = 1.5
+"""Ansor expects of a task's next round what its first gave over its rounds; tasks that learn from
+each other settle sooner, and their time is better spent on the many that had few rounds."""
+
 RESERVE_SHARE, FINALS_S, CHECK_S = 0.25, 8.0, 0.7
 """Kept for what follows a search: at most this share, and so many seconds a task."""
 
@@ -26,8 +30,8 @@ class TuneSettings:
         Budget of all tasks together; either may be ``None``, not both.
     strategy, options
         A strategy of ``toolkit.search`` and its options.
-    scheduler
-        A task scheduler of ``toolkit.search``.
+    scheduler, scheduler_options
+        A task scheduler of ``toolkit.search`` and its options.
     round_size, first_round
         Trials that a task is given at a time, and at first.
     stop_when_settled
@@ -43,6 +47,7 @@ class TuneSettings:
     strategy: str = "evolutionary"
     options: Mapping[str, Any] = field(default_factory=dict)
     scheduler: str = "gradient"
+    scheduler_options: Mapping[str, Any] = field(default_factory=dict)
     round_size: int = 64
     first_round: int | None = None
     stop_when_settled: bool = False
@@ -61,10 +66,12 @@ def for_network(settings: TuneSettings, *, stop: bool) -> TuneSettings:
     options = dict(settings.options)
     if settings.strategy == "transfer-evolved":
         options.setdefault("first", 1)
+    known = {"decay": DECAY} if settings.scheduler == "gradient" else {}
     return replace(
         settings,
         options=options,
-        round_size=16,
+        scheduler_options=known,
+        round_size=8,
         first_round=2,
         finalists=0,
         stop_when_settled=stop,

@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from toolkit.live.tune.avoid import AvoidingOracle
 from toolkit.live.tune.board import Board
 from toolkit.live.tune.closing import Closing, close_search
 from toolkit.live.tune.guides import Guides
+from toolkit.live.tune.relatives import Relatives
 from toolkit.live.tune.resume import (
     RememberingOracle,
     keep_settings,
@@ -66,13 +68,19 @@ def make_strategy(
     name: str,
     options: Mapping[str, Any] | None,
     rng: np.random.Generator,
+    relatives: Relatives | None = None,
 ) -> Strategy:
-    """Build a strategy over a live space with the models' members that never saw its task."""
+    """Build a strategy over a live space with the models' members that never saw its task.
+
+    With ``relatives`` the throughput model learns from the other tasks of the search.
+    """
+    any_space: Any = space
+    related = None if relatives is None else partial(relatives.scorer, space=any_space)
     made: Strategy = STRATEGIES.get(name)(
         space,
         dict(options or {}),
         rng,
-        scorer=guides.scorer(space.task),
+        scorer=guides.scorer(space.task, related),
         direction_scorer=guides.direction_scorer(space.task),
     )
     return made
@@ -129,7 +137,9 @@ def tune(
             _describe(writer, searchers, target, protocol, machine)
             network = run_network(
                 [_network_task(searcher) for searcher in searchers],
-                SCHEDULERS.get(settings.scheduler)(None, np.random.default_rng(settings.seed)),
+                SCHEDULERS.get(settings.scheduler)(
+                    settings.scheduler_options, np.random.default_rng(settings.seed)
+                ),
                 Budget(settings.trials, search_seconds(settings, len(tasks))),
                 round_size=settings.round_size,
                 first_round=settings.first_round,
@@ -191,17 +201,25 @@ def _searchers(
     machine: str | None,
 ) -> list[_Searcher]:
     seeds = np.random.SeedSequence(settings.seed).spawn(len(tasks))
+    relatives = Relatives() if len(tasks) > 1 and guides.throughput is not None else None
     found = []
     for number, task in enumerate(tasks):
         design = DesignSpace(task.module, target, seed=settings.seed + number + 1)
         space = MetaScheduleSpace(design, machine=machine)
         known = recorded_trials(space, writer, as_searched=True)
         strategy = make_strategy(
-            space, guides, settings.strategy, settings.options, np.random.default_rng(seeds[number])
+            space,
+            guides,
+            settings.strategy,
+            settings.options,
+            np.random.default_rng(seeds[number]),
+            relatives,
         )
 
-        def follow(trial: Trial, name: str = task.name) -> None:
-            board.take(name, trial)
+        def follow(trial: Trial, number: int = number) -> None:
+            board.take(tasks[number].name, trial)
+            if relatives is not None:
+                relatives.take(number, trial)
 
         measured = DeviceOracle(space, device, writer, clock=clock.now, on_trial=follow)
 

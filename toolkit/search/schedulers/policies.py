@@ -36,14 +36,18 @@ class GradientOptions(StrategyOptions):
     beta: PositiveFloat = Field(default=2.0, description="trust in similar tasks")
     window: PositiveInt = Field(default=3, description="rounds of the backward difference")
     epsilon: Share = Field(default=0.05, description="share of random choices")
+    decay: PositiveFloat = Field(
+        default=1.0, description="power of the rounds by which the optimistic guess falls"
+    )
 
 
 class Gradient(BaseScheduler):
     """The task whose next round is expected to lower the objective most.
 
     The expected gain of a round is a weighting of the backward difference of the task's own curve
-    and of an optimistic guess: the latency falls by its 1 / rounds share, or to what the best task
-    of the same kind reaches for its floating-point work, whichever is less.
+    and of an optimistic guess: the latency falls by its 1 / rounds share (to the power ``decay``),
+    or to what the best task of the same kind reaches for its floating-point work, whichever is
+    less.
     """
 
     name = "gradient"
@@ -69,7 +73,7 @@ class Gradient(BaseScheduler):
         backward = 0.0
         if task.rounds > o.window and task.best_s[-1 - o.window] != INFINITE:
             backward = (task.best_s[-1 - o.window] - now) / o.window
-        forward = now - min(now - now / task.rounds, self._similar(tasks, i))
+        forward = now - min(now - now / float(task.rounds**o.decay), self._similar(tasks, i))
         return task.weight * (o.alpha * backward + (1.0 - o.alpha) * max(forward, 0.0))
 
     def _similar(self, tasks: Sequence[TaskProgress], i: int) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from toolkit.records import Candidate, Trial
+from toolkit.search.base import Learner
 from toolkit.search.models.encoding import encode_all, number_codes, value_codes
 from toolkit.search.models.residual_process import ResidualOptions, ResidualProcess
 from toolkit.search.moves.knobs import BoolArray, FloatArray
@@ -140,6 +141,8 @@ class Transfer(BaseStrategy):
     def _refresh(self) -> None:
         """Sample a new pool, with everything measured in it; breed it where that is asked for."""
         o = self.options
+        if isinstance(self.scorer, Learner) and self.scorer.refresh():
+            self._predicted.clear()
         # The first proposals stand on the prediction alone: it is worth a closer look.
         more = o.first if self._bred and not self._trials else 1
         samples, parents = more * o.samples, more * o.parents

@@ -10,7 +10,10 @@ Two corrections are mixed:
 - *stacked* trees (Wolpert 1992), grown on nothing but the new records, with the offline prediction
   as one more column: with many records, they can leave it behind.
 
-How much each counts is decided by cross-validation on the new records. Every task has a level of
+How much each counts is decided by cross-validation on the new records. A third is not mixed:
+*residual* trees, the same on the prediction's error. They are quick, and where there are no new
+records the prediction stands: records of a search hold only what a model liked, so that stacked
+trees know nothing of what it disliked. Every task has a level of
 its own, so that records of several tasks can be learnt from at once.
 """
 
@@ -44,6 +47,9 @@ MIDDLE = (1.0, 0.6, 0.1)
 
 FOLDS = 4
 
+ALONE = 10
+"""Records that trees need where nothing else learns from them."""
+
 
 @dataclass(frozen=True)
 class AdaptOptions:
@@ -52,14 +58,14 @@ class AdaptOptions:
     Attributes
     ----------
     method
-        ``process`` or ``stacked`` alone, or ``both``, mixed.
+        ``process``, ``stacked`` or ``residual`` alone, or ``both``: the first two, mixed.
     clip
         Largest error that is believed, around the task's median (Huber 1981), in log throughput.
     fewest
         Records that are needed before trees have a say beside the process.
     """
 
-    method: Literal["process", "stacked", "both"] = "both"
+    method: Literal["process", "stacked", "residual", "both"] = "both"
     clip: float = 1.0
     fewest: int = 32
 
@@ -162,14 +168,18 @@ class Adapted:
         self._prior, self._leaves = self._offline(self._features)
         rows = np.arange(len(self._group))
         method = self._options.method
-        self._process = self._stacked = None
+        self._process = self._stacked = self._residual = None
         self.share = self._shift = 0.0
+        if method == "residual":
+            if len(rows) >= ALONE:
+                self._residual = self._grow(rows, self._value - self._prior, self._options.clip)
+            return
         if ensemble is not None and method != "stacked" and len(rows):
             self._process = self._condition(rows)
         # Alone, trees are grown as soon as they can split: there is nothing else to go by.
-        fewest = self._options.fewest if self._process is not None else 10
+        fewest = self._options.fewest if self._process is not None else ALONE
         if (ensemble is None or method != "process") and len(rows) >= fewest:
-            self._stacked = self._grow(rows)
+            self._stacked = self._grow(rows, self._value, 2 * self._options.clip)
             self.share = 1.0 if self._process is None else self._mixed(rows)
             # What brings the trees' constant to the offline prediction's, on the new records.
             grown = self._stacked.predict(self._features, self._prior)
@@ -178,7 +188,12 @@ class Adapted:
     def _offline(self, features: Matrix) -> tuple[Floats, Leaves]:
         if self._ensemble is None:
             return np.zeros(len(features)), np.zeros((len(features), 0), dtype=np.int32)
-        return self._ensemble.predict(features), leaves_of(self._ensemble, features)
+        leafless = self._options.method in ("stacked", "residual")
+        none = np.zeros((len(features), 0), dtype=np.int32)
+        return (
+            self._ensemble.predict(features),
+            none if leafless else leaves_of(self._ensemble, features),
+        )
 
     def _corrected(self, prior: Floats, leaves: Leaves) -> Floats:
         return prior if self._process is None else self._process.predict(prior, leaves)
@@ -187,8 +202,8 @@ class Adapted:
         error = self._centred(self._value - self._prior, rows, self._options.clip)
         return Process(self._prior[rows], self._leaves[rows], error, self._group[rows])
 
-    def _grow(self, rows: Ints) -> Stacked:
-        target = self._centred(self._value, rows, 2 * self._options.clip)
+    def _grow(self, rows: Ints, values: Floats, limit: float) -> Stacked:
+        target = self._centred(values, rows, limit)
         count = len(self._group)
         return Stacked(self._features[rows], self._prior[rows], target, count, self._seed)
 
@@ -214,7 +229,7 @@ class Adapted:
             off = []
             for found in (
                 self._condition(known).predict(self._prior, self._leaves),
-                self._grow(known).predict(self._features, self._prior),
+                self._grow(known, self._value, 2 * clip).predict(self._features, self._prior),
             ):
                 gap = self._value - found
                 level = self._medians(gap, known)
@@ -230,6 +245,8 @@ class Adapted:
         if len(features) == 0:
             return np.zeros(0)
         prior, leaves = self._offline(features)
+        if self._residual is not None:
+            return prior + self._residual.predict(features, prior)
         found = self._corrected(prior, leaves)
         if self._stacked is None:
             return found

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from toolkit.errors import SearchError
 from toolkit.features.base import CandidateGroup, Extractor
 from toolkit.records import Candidate, Direction, Sketch, Task, iter_ways
+from toolkit.search.base import Learner
 from toolkit.search.graph import knob_order
 from toolkit.training.arrays import Floats, Ints, Matrix
 from toolkit.training.members.crossfit import pick_member
@@ -61,6 +62,7 @@ class MemberScorer:
         if isinstance(task, str):
             task = model.known_task(task)
         self._member = pick_member(model.members, task)
+        self.ensemble = self._member.ensemble
         self._extractor = model.extractor(task)
         self._columns = model.columns
         self.training_task_ids = self._member.training_task_ids
@@ -100,26 +102,31 @@ class ValidityScorer(MemberScorer):
 
 
 class CautiousScorer:
-    """A throughput scorer that counts on failures (role ``Scorer``).
+    """A throughput scorer that counts on failures (roles ``Scorer``, ``Picker``, ``Learner``).
 
     The score is the log of expected relative throughput, a failure counting as none: the
     throughput scorer's value plus log(1 - probability of failure). It was trained on whatever
     either of the two was.
     """
 
-    def __init__(self, scorer: ThroughputScorer, validity: ValidityScorer) -> None:
+    def __init__(self, scorer: Any, validity: ValidityScorer) -> None:
         self._scorer = scorer
         self._validity = validity
         self.training_task_ids = scorer.training_task_ids | validity.training_task_ids
         self.features = scorer.features
 
+    def refresh(self) -> bool:
+        """Let the throughput scorer learn what is new, if it can."""
+        return isinstance(self._scorer, Learner) and self._scorer.refresh()
+
     def score(self, space: Space, candidates: Sequence[Candidate]) -> Floats:
         """Log of expected relative throughput, one value a candidate."""
-        return self._scorer.score(space, candidates) + self._survival(space, candidates)
+        return np.asarray(self._scorer.score(space, candidates) + self._survival(space, candidates))
 
     def preference(self, space: Space, candidates: Sequence[Candidate]) -> Floats:
         """One value a candidate whose falling order is the one to measure in."""
-        return self._scorer.preference(space, candidates, self._survival(space, candidates))
+        survival = self._survival(space, candidates)
+        return np.asarray(self._scorer.preference(space, candidates, survival))
 
     def _survival(self, space: Space, candidates: Sequence[Candidate]) -> Floats:
         """Log of the probability that a candidate runs."""
