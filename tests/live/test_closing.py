@@ -64,7 +64,7 @@ def test_a_search_has_settled_when_little_was_gained() -> None:
 
 def test_a_networks_turns_are_small_and_its_first_look_is_quick() -> None:
     made = for_network(TuneSettings(strategy="transfer-evolved"), stop=True)
-    assert (made.first_round, made.round_size, made.stop_when_settled) == (2, 16, True)
+    assert (made.first_round, made.round_size, made.stop_when_settled) == (2, 8, True)
     assert made.options == {"first": 1} and made.finalists == 0
     assert for_network(TuneSettings(strategy="random"), stop=False).options == {}
 

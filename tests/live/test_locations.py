@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from toolkit.live.measure.machine import default_target
-from toolkit.live.space.choices import redrawn
+from toolkit.live.space.choices import choices, redrawn
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.locations import INLINE, ROOT, LocatedLoop, Locations, learn_locations
 from toolkit.live.space.space import MetaScheduleSpace
@@ -50,6 +50,27 @@ def test_what_is_sampled_mutated_or_next_to_it_can_be_built() -> None:
         near = space.neighbours(candidate)
         drawn += [near[i] for i in rng.permutation(len(near))[:4].tolist()]
     assert all(space.realise(candidate) is not None for candidate in drawn)
+
+
+@pytest.mark.parametrize("name", WORKLOADS[:3])
+def test_values_of_a_location_are_those_that_tvm_s_mutator_draws(name: str) -> None:
+    (workload,) = parse_workload(name)
+    space, rng = DesignSpace(workload.module, default_target(1)), np.random.default_rng(1)
+    compared = 0
+    for sketch in range(min(3, len(space))):
+        design = space.sample(rng, sketch)
+        located = [c for c in choices(design.chosen) if c.kind == "compute_location"]
+        rule = learn_locations(space.module, design.chosen)
+        if rule is None or not located:
+            continue
+        (choice,) = (c for c in located if c.position == rule.position)
+        drawn: set[int] = set()
+        for _ in range(8):
+            drawn |= set(space._ask_mutator(choice, design.chosen, rng))
+        tiles = {int(position): value for position, value in design.chosen[1]}
+        assert drawn | {choice.value} == set(rule.values(tiles))
+        compared += 1
+    assert compared
 
 
 def test_the_rule_by_hand() -> None:

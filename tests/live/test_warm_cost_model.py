@@ -12,34 +12,14 @@ from tvm.s_tir import meta_schedule as ms
 
 from tests.live.in_process import BuilderHere, RunnerHere
 from toolkit import live
-from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.datasets.opening import opened
 from toolkit.errors import ModelError
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.programs import replay_trace
-from toolkit.training import load_throughput, train_throughput
-from toolkit.training.recipes.recipe import DataOptions, ModelOptions, Recipe, SplitOptions
+from toolkit.training import load_throughput
 from toolkit.training.tasks.prediction import predict
-from toolkit.workspace import bundled
 
 pytestmark = pytest.mark.live
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small model of the bundled matrix products."""
-    folder = tmp_path_factory.mktemp("model")
-    logs = bundled("datasets") / "xeon-rocketlake-1core"
-    ingest(sorted(logs.glob("*matmul*")), folder / "dataset")
-    data: Dataset = open_dataset(folder / "dataset")
-    recipe = Recipe(
-        kind="throughput",
-        models=(ModelOptions(library="lightgbm", rounds=40, params={"num_leaves": 15}),),
-        data=DataOptions(min_records=20, judged_records=50),
-        split=SplitOptions(folds=2),
-    )
-    train_throughput(data, recipe, folder / "model", threads=1)
-    return folder / "model"
 
 
 def candidates(design: DesignSpace, count: int) -> tuple[Any, list[Any]]:

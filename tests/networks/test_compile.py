@@ -14,6 +14,7 @@ from toolkit.errors import LiveError
 from toolkit.live.confirm.rules import Judgement
 from toolkit.networks.compare import comparison_row
 from toolkit.networks.compile import CompileResult, compile_network, tuned_target
+from toolkit.networks.kernels import profile
 from toolkit.networks.tasks import network_of
 
 pytestmark = pytest.mark.live
@@ -46,6 +47,15 @@ def test_every_function_uses_its_record(compiled: CompileResult) -> None:
     assert all(row["calls"] == 1 and row["seconds"] > 0 for row in compiled.kernels)
     written = orjson.loads((Path(compiled.out) / "network.json").read_bytes())
     assert written["tuned"] == compiled.tuned and written["threads"] == 1
+
+
+def test_builds_are_read_in_turns_beside_the_first(compiled: CompileResult, tmp_path: Path) -> None:
+    same = Path(compiled.out)
+    first, second = profile([same, same], threads=1, seconds=0.3)
+    assert {row["kernel"] for row in first} == {row["kernel"] for row in second}
+    assert all(row["ratio"] == 1.0 for row in first)
+    assert all(0 < row["ratio"] < 100 and row["calls"] == 1 for row in second)
+    assert profile([tmp_path], threads=1, seconds=0.1) == []
 
 
 def test_it_runs_by_itself_and_computes_what_onnxruntime_does(

@@ -9,10 +9,11 @@ import pytest
 
 from tests.networks.conftest import small_model
 from toolkit.errors import LiveError
+from toolkit.networks.compile import compile_network
 from toolkit.networks.constants import move_constants
 from toolkit.networks.graph import operators, prepare
 from toolkit.networks.importing import load_model, read_onnx
-from toolkit.networks.tasks import tasks_of
+from toolkit.networks.tasks import network_of, tasks_of
 
 pytestmark = pytest.mark.live
 
@@ -65,8 +66,9 @@ def test_layouts(model_file: Path, target: str) -> None:
 def test_reshapes_are_no_tasks_and_relu6_is_fused(model_file: Path, target: str) -> None:
     names = [task.name for task in tasks_of([str(model_file)], target)]
     assert not [name for name in names if "reshape" in name.split(":")[1].split("_")[0]]
-    (first,) = [name for name in names if "conv2d" in name and name.count("relu") == 2]
-    assert "subtract" in first
+    (first,) = [name for name in names if "conv2d" in name and "clip" in name]
+    assert "relu" not in first
+    assert "subtract" not in first
 
 
 def test_what_tvm_does_not_import_is_named(tmp_path: Path) -> None:
@@ -83,6 +85,50 @@ def test_what_tvm_does_not_import_is_named(tmp_path: Path) -> None:
     onnx.save(made, str(tmp_path / "strange.onnx"))
     with pytest.raises(LiveError, match="Strange"):
         load_model(tmp_path / "strange.onnx")
+
+
+@pytest.mark.parametrize("elementwise", [False, True])
+def test_a_concatenation_is_copies_unless_it_fuses(
+    tmp_path: Path, target: str, elementwise: bool
+) -> None:
+    pytest.importorskip("onnxruntime")
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    rng = np.random.default_rng(0)
+    shapes = (("w1", (4, 3, 1, 1)), ("w2", (8, 3, 3, 3)), ("w3", (6, 12, 3, 3)))
+    weights = [
+        numpy_helper.from_array(rng.normal(size=shape).astype("float32"), name)
+        for name, shape in shapes
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["p"]),
+        helper.make_node("Conv", ["x", "w2"], ["q"], pads=[1, 1, 1, 1]),
+        helper.make_node("Concat", ["p", "q"], ["j"], axis=1),
+        helper.make_node("Relu", ["j"], ["k"]) if elementwise
+        else helper.make_node("MaxPool", ["j"], ["k"], kernel_shape=[1, 1]),
+        helper.make_node("Conv", ["k", "w3"], ["y"], pads=[1, 1, 1, 1], strides=[2, 2]),
+    ]  # fmt: skip
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 6, 4, 4])]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])]
+    graph = helper.make_graph(nodes, "joined", inputs, outputs, weights)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
+    made.ir_version = 8
+    path = tmp_path / "joined.onnx"
+    save(made, str(path))
+    (task,) = [one for one in tasks_of([str(path)], target) if "concat" in one.name]
+    # TVM's own asks at each element which input it is of; the copies do not.
+    assert ("if_then_else" in task.module.script()) == elementwise
+    assert ("relu" in task.name) == elementwise
+    compiled = compile_network(
+        network_of(str(path), target),
+        tmp_path / "compiled",
+        database=None,
+        target=target,
+        model=path,
+        choose_seconds=0,
+        seconds=0,
+    )
+    assert compiled.checked_against == "onnxruntime"
 
 
 @pytest.mark.parametrize(("after", "used_again"), [(2, False), (12, False), (2, True)])

@@ -39,6 +39,16 @@ def test_the_gradient_follows_ansor_s_formula() -> None:
     assert gradient._similar([slow, fast, other], 0) == pytest.approx(0.2)
 
 
+def test_the_guess_of_later_rounds_falls_with_the_power_of_decay() -> None:
+    tasks = [TaskProgress(1.0, best_s=[4.0] * 4), TaskProgress(1.0, best_s=[1.5])]
+    rng = np.random.default_rng(0)
+    # Ansor's guess: 4 / 4 against 1.5 / 1. With the power of 0.5 it is 4 / 2.
+    assert SCHEDULERS.get("gradient")({"epsilon": 0.0}, rng).choose(tasks) == 1
+    slower = SCHEDULERS.get("gradient")({"epsilon": 0.0, "decay": 0.5}, rng)
+    assert slower.choose(tasks) == 0
+    assert slower._gain(tasks, 0) == pytest.approx(0.8 * 2.0)
+
+
 def test_options_are_checked() -> None:
     with pytest.raises(SearchError, match="epsilon"):
         SCHEDULERS.get("gradient")({"epsilon": 2.0})

@@ -19,6 +19,7 @@ from tvm import relax
 from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
 
 from toolkit.errors import LiveError
+from toolkit.networks.concatenation import concatenate_by_copies
 from toolkit.networks.constants import move_constants
 
 Layout = Literal["auto", "NCHW", "NHWC"]
@@ -66,7 +67,7 @@ def prepare(module: tvm.IRModule, target: str, name: str, layout: Layout = "auto
             plain = t.FoldConstant()(move_constants(module))
             plain = t.FoldBatchnormToConv2D()(plain)
             chosen, plain = _laid_out(plain, layout)
-            plain = clipped(plain)
+            plain = concatenate_by_copies(rewritten(plain))
             passes = [
                 t.DecomposeOpsForInference(),
                 t.CanonicalizeBindings(),
@@ -111,27 +112,47 @@ def _laid_out(module: tvm.IRModule, layout: Layout) -> tuple[str, tvm.IRModule]:
     return "NCHW", module
 
 
-def clipped(module: tvm.IRModule) -> tvm.IRModule:
-    """Write r - relu(r - c) with r = relu(x) as a clip again (``onnx_rewrites``).
+def rewritten(module: tvm.IRModule) -> tvm.IRModule:
+    """Write what stood in the way of layouts, or would be a call an element, in fewer operators.
 
-    It stood for one because layouts run through it; in a schedule one stage is less than four.
+    r - relu(r - c) with r = relu(x) is a clip again (``onnx_rewrites``): one stage and not four.
+    Powers of quarters are square roots and products, which are vectorised: response normalisation
+    raises to 0.75.
     """
     x, limit = wildcard(), is_const()
     relu = is_op("relax.nn.relu")(x)
     excess = is_op("relax.nn.relu")(is_op("relax.subtract")(relu, limit))
-    whole = is_op("relax.subtract")(relu, excess)
 
-    def replaced(call: relax.Call, found: Any) -> relax.Expr:
-        bound = found[limit].value.numpy()
-        if bound.size != 1:
-            return call
-        return relax.op.clip(found[x], 0, float(bound.reshape(-1)[0]))
+    def clip(call: relax.Call, found: Any) -> relax.Expr:
+        bound = _number(found[limit])
+        return call if bound is None else relax.op.clip(found[x], 0, bound)
 
-    module = tvm.IRModule(module.functions, attrs=module.attrs)
+    def roots(call: relax.Call, found: Any) -> relax.Expr:
+        exponent = _number(found[limit])
+        return _POWERS[exponent](found[x]) if exponent in _POWERS else call
+
+    made = tvm.IRModule(module.functions, attrs=module.attrs)
     for name, function in module.functions.items():
         if isinstance(function, relax.Function):
-            module[name] = rewrite_call(whole, replaced, function)
-    return relax.transform.DeadCodeElimination()(module)
+            whole = is_op("relax.subtract")(relu, excess)
+            made[name] = rewrite_call(whole, clip, function)
+            made[name] = rewrite_call(is_op("relax.power")(x, limit), roots, made[name])
+    return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(made))
+
+
+def _number(constant: Any) -> float | None:
+    """The value of a constant that is one number."""
+    value = constant.value.numpy()
+    return float(value.reshape(-1)[0]) if value.size == 1 else None
+
+
+_POWERS: dict[float | None, Any] = {
+    0.25: lambda x: relax.op.sqrt(relax.op.sqrt(x)),
+    0.5: relax.op.sqrt,
+    0.75: lambda x: relax.op.multiply(relax.op.sqrt(x), relax.op.sqrt(relax.op.sqrt(x))),
+    1.5: lambda x: relax.op.multiply(x, relax.op.sqrt(x)),
+    2.0: lambda x: relax.op.multiply(x, x),
+}
 
 
 def operators(module: tvm.IRModule) -> Counter[str]:
