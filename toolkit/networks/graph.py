@@ -13,12 +13,12 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import orjson
 import tvm
 from tvm import relax
 from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
 
 from toolkit.errors import LiveError
+from toolkit.live.measure.machine import tvm_target
 from toolkit.networks.concatenation import concatenate_by_copies
 from toolkit.networks.constants import move_constants
 
@@ -60,7 +60,7 @@ def prepare(module: tvm.IRModule, target: str, name: str, layout: Layout = "auto
     LiveError
         When TVM cannot lower it, or cannot give it the layout that was asked for.
     """
-    made = tvm.target.Target(orjson.loads(target) if target.lstrip()[:1] == "{" else target)
+    made = tvm_target(target)
     t = relax.transform
     try:
         with made:

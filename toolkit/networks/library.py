@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import orjson
 import tvm
 from tvm import relax
 
 from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
+from toolkit.live.measure.machine import tvm_target
 from toolkit.live.space.quiet import quiet
 from toolkit.networks.graph import Graph
 
@@ -52,7 +52,7 @@ def build_library(module: tvm.IRModule, target: str, path: Path) -> None:
     t = relax.transform
     packing = [t.SplitLayoutRewritePreproc(), t.LiftTransformParams(), t.FoldConstant()]
     try:
-        with tvm.target.Target(orjson.loads(target)) as made, quiet():
+        with tvm_target(target) as made, quiet():
             packed = tvm.transform.Sequential(packing)(module)
             executable = tvm.compile(packed, target=made)
             unfinished = path.with_suffix(".part.so")

@@ -24,7 +24,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
-from toolkit.live.measure.machine import target_threads
+from toolkit.live.measure.machine import target_threads, tvm_target
 from toolkit.live.space.quiet import quiet
 from toolkit.networks.graph import Graph
 from toolkit.networks.kernels import function_of, profile
@@ -84,7 +84,7 @@ def read_records(graph: Graph, database: Path, target: str) -> RecordChoice:
             where=database,
             cure="tune the network first: toolkit tune --workload NETWORK",
         )
-    made = tvm.target.Target(orjson.loads(target))
+    made = tvm_target(target)
     with quiet():
         known = ms.database.JSONDatabase(work_dir=str(database))
         tasks = ms.relax_integration.extract_tasks(graph.module, made)
@@ -112,7 +112,7 @@ def scheduled(graph: Graph, selection: RecordChoice, target: str) -> tvm.IRModul
                 record.trace, workload, record.run_secs, record.target, record.args_info
             )
         )
-    with tvm.target.Target(orjson.loads(target)), chosen, quiet():
+    with tvm_target(target), chosen, quiet():
         module: tvm.IRModule = relax.transform.MetaScheduleApplyDatabase()(graph.module)
     return module
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import orjson
-import tvm
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
 from toolkit.errors import LiveError
+from toolkit.live.measure.machine import tvm_target
 from toolkit.live.space.database import workload_line
 from toolkit.live.space.intrinsics import load_intrinsics
 from toolkit.live.tune.tasks import TuneTask
@@ -96,7 +96,7 @@ def network_tasks(graph: Graph, target: str) -> list[TuneTask]:
     A reshape is none: the compiler makes a view of it, but only where it is not scheduled.
     """
     load_intrinsics()
-    made = tvm.target.Target(orjson.loads(target) if target.lstrip()[:1] == "{" else target)
+    made = tvm_target(target)
     try:
         extracted = ms.relax_integration.extract_tasks(graph.module, made)
     except Exception as error:  # TVM's errors have no type in common

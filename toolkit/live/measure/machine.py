@@ -56,6 +56,13 @@ def default_target(threads: int) -> str:
     ).decode()
 
 
+def tvm_target(text: str) -> Any:
+    """TVM's target of its text, which is JSON or a tag."""
+    import tvm
+
+    return tvm.target.Target(orjson.loads(text) if text.lstrip()[:1] == "{" else text)
+
+
 def parse_target(text: str) -> str:
     """Check a target with TVM and return its JSON; raise ``LiveError`` when TVM refuses it.
 
@@ -75,7 +82,7 @@ def parse_target(text: str) -> str:
     try:
         if bare_cuda:
             return str(tvm.target.Target.from_device("cuda"))
-        return str(tvm.target.Target(orjson.loads(text) if text.lstrip()[:1] == "{" else text))
+        return str(tvm_target(text))
     except Exception as error:
         raise LiveError(
             f"TVM does not accept the target {text!r}: {str(error).splitlines()[-1][:200]}",

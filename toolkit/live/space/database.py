@@ -21,6 +21,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from toolkit.atomic import sweep, write_atomically
 from toolkit.errors import LiveError
+from toolkit.live.measure.machine import tvm_target
 from toolkit.live.measure.program import MeasureResult
 from toolkit.live.space.programs import plain
 from toolkit.records import TrialState
@@ -41,9 +42,7 @@ class DatabaseWriter:
 
     def __init__(self, folder: Path, target: str) -> None:
         self.folder = folder
-        self._target = tvm.target.Target(
-            orjson.loads(target) if target.lstrip()[:1] == "{" else target
-        )
+        self._target = tvm_target(target)
         folder.mkdir(parents=True, exist_ok=True)
         sweep(folder)
         self._paths = [

@@ -22,6 +22,7 @@ from tvm.s_tir.meta_schedule import _ffi_api
 from tvm.s_tir.schedule import Trace
 
 from toolkit.errors import LiveError
+from toolkit.live.measure.machine import tvm_target
 from toolkit.live.space.choices import (
     Choice,
     all_values,
@@ -90,9 +91,7 @@ class DesignSpace:
     ) -> None:
         self.module = module
         self.kernel = kernel
-        self.target = tvm.target.Target(
-            orjson.loads(target) if target.lstrip()[:1] == "{" else target
-        )
+        self.target = tvm_target(target)
         self.inputs = count_inputs(module)
         load_intrinsics()
         try:

@@ -19,6 +19,7 @@ from toolkit.live.space.database import DatabaseWriter
 from toolkit.live.space.oracle import Engine
 from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.live.tune.resume import ranked_trials
+from toolkit.live.tune.settings import TuneSettings
 from toolkit.live.tune.tasks import TuneTask
 from toolkit.live.tune.winner import check_winner, name_winner
 from toolkit.progress import Progress
@@ -64,14 +65,12 @@ def close_search(
     *,
     target: str,
     protocol: Protocol,
-    finalists: int,
-    check: bool,
-    seconds: float | None,
-    seed: int,
+    settings: TuneSettings,
     clock: WallClock,
     progress: Progress,
 ) -> Closing:
     """Name the winners (``finalists`` > 0) and check their outputs, as far as ``seconds`` reach."""
+    finalists, check, seconds = settings.finalists, settings.check, settings.seconds
     found = Closing()
     order = _heaviest_first(tasks, writer)
     share = FINALS_SHARE if check else 1.0
@@ -88,7 +87,7 @@ def close_search(
                     target=target,
                     protocol=protocol,
                     finalists=finalists,
-                    rng=np.random.default_rng([seed, number]),
+                    rng=np.random.default_rng([settings.seed, number]),
                     now=clock.now,
                 )
                 found.warnings += slowed_warnings(task.name, again.slowed_by, AGAIN)

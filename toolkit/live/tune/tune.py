@@ -153,10 +153,7 @@ def tune(
             device,
             target=target,
             protocol=protocol,
-            finalists=settings.finalists,
-            check=settings.check,
-            seconds=settings.seconds,
-            seed=settings.seed,
+            settings=settings,
             clock=clock,
             progress=progress,
         )

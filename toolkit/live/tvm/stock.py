@@ -7,7 +7,6 @@ behind TVM's own, which writes down what they were given.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.builder import LocalBuilder
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, LocalRunner
 
+from toolkit.live.measure.machine import tvm_target
 from toolkit.live.measure.protocol import Protocol
 
 TRIALS_FILE = "stock_trials.jsonl"
@@ -85,7 +85,7 @@ def tune_stock(
     notes = TrialNotes(folder / TRIALS_FILE, started)
     ms.tune_tir(
         module,
-        tvm.target.Target(json.loads(target) if target.lstrip()[:1] == "{" else target),
+        tvm_target(target),
         work_dir=str(folder),
         max_trials_global=trials,
         builder="local" if build_timeout_s is None else LocalBuilder(timeout_sec=build_timeout_s),
