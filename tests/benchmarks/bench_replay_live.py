@@ -49,7 +49,6 @@ from toolkit.live.space.oracle import DeviceOracle
 from toolkit.live.space.programs import load_workload
 from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.live.tune.collect import Plan, collect
-from toolkit.live.tune.guides import Guides
 from toolkit.live.tune.workloads import parse_workload
 from toolkit.records import Trial, content_id
 from toolkit.replay import RecordedSpace, load_tables, parse_scenario
@@ -61,6 +60,7 @@ from toolkit.replay.scenario import Scenario, StrategyChoice
 from toolkit.replay.statistics.metrics import Replayed
 from toolkit.search import STRATEGIES
 from toolkit.search.runner import Budget, run
+from toolkit.training.trained.models import TrainedModels
 
 # None of them is among the bundled logs, on which models for this machine are trained.
 WORKLOADS = (
@@ -220,7 +220,9 @@ def _guides(bench: Bench, space: Any) -> dict[str, Any]:
     if isinstance(space, RecordedSpace):
         scorer, directions = bench.models.scorer(space), bench.models.direction_scorer(space)
     else:
-        guides = Guides(bench.models.throughput, bench.models.mutation, bench.models.validity)
+        guides = TrainedModels(
+            bench.models.throughput, bench.models.mutation, bench.models.validity
+        )
         scorer, directions = guides.scorer(space.task), guides.direction_scorer(space.task)
     return {"scorer": scorer, "direction_scorer": directions}
 

@@ -12,9 +12,9 @@ from made_commands import QUICK, json_of
 from typer.testing import CliRunner
 
 from toolkit.cli.main import app
-from toolkit.live.tune.guides import Guides, load_guides
 from toolkit.training import load_throughput
 from toolkit.training.table.cores import core_counts, core_warnings, target_task
+from toolkit.training.trained.models import TrainedModels, load_trained
 from toolkit.training.trained.store import MANIFEST, seal
 from toolkit.workspace import bundled
 
@@ -108,12 +108,12 @@ def test_tvms_own_tuner_warns_of_another_count() -> None:
 
 
 def test_only_counts_that_are_known_on_both_sides_are_compared(tmp_path: Path) -> None:
-    guides = load_guides([Path("tuning/models/throughput")])
+    guides = load_trained([Path("tuning/models/throughput")])
     (warning,) = guides.warnings(TWO)
     assert CURE in warning
     assert guides.warnings("llvm -mcpu=znver4 -num-cores=2") == [warning]
     assert guides.warnings('{"kind": "llvm", "num-cores": 1}', "llvm", "cuda") == []
-    assert Guides().warnings(TWO) == []
+    assert TrainedModels().warnings(TWO) == []
     # A model that was trained before counts were kept says none.
     old = Path("tuning/models/throughput", MANIFEST)
     manifest = orjson.loads(old.read_bytes())

@@ -9,12 +9,12 @@ import pytest
 
 from tests.live.conftest import PROTOCOL
 from toolkit.live.tune.closing import within
-from toolkit.live.tune.guides import Guides
 from toolkit.live.tune.settings import TuneSettings, for_network, search_seconds, settled
 from toolkit.live.tune.tune import tune
 from toolkit.networks.tasks import tasks_of
 from toolkit.search.network import NetworkRun
 from toolkit.search.schedulers.base import TaskProgress
+from toolkit.training.trained.models import TrainedModels
 
 
 @dataclass
@@ -74,7 +74,7 @@ def test_what_time_did_not_reach_is_said(target: str, tmp_path: Path) -> None:
     tasks = tasks_of(["matmul:8,12,16", "matmul:8,8,8", "matmul:16,8,8"], target)
     settings = TuneSettings(trials=12, seconds=0.5, strategy="random", first_round=4, finalists=2)
     result = tune(
-        tasks, tmp_path, target=target, protocol=PROTOCOL, settings=settings, guides=Guides()
+        tasks, tmp_path, target=target, protocol=PROTOCOL, settings=settings, guides=TrainedModels()
     )
     assert result["trials"] <= 12
     # The heaviest task is looked after all the same.

@@ -18,12 +18,12 @@ from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.programs import timed_program
 from toolkit.live.tune.collect import Plan, collect
-from toolkit.live.tune.guides import Guides
 from toolkit.live.tune.settings import TuneSettings
 from toolkit.live.tune.tune import tune
 from toolkit.live.tune.workloads import parse_workload
 from toolkit.networks.tasks import tasks_of
 from toolkit.records import TrialState
+from toolkit.training.trained.models import TrainedModels
 
 PROTOCOL = Protocol(repeat=2, min_repeat_ms=1, max_retries=0, build_timeout_s=120.0)
 SOME_GPU = {
@@ -74,7 +74,7 @@ def test_collect_and_tune_run_on_a_gpu(tmp_path: Path) -> None:
         target=target,
         protocol=PROTOCOL,
         settings=TuneSettings(trials=8, strategy="random"),
-        guides=Guides(),
+        guides=TrainedModels(),
         engine=lambda: open_engine(target, PROTOCOL, builders=2),
     )
     assert result["records"] >= 1 and result["tasks"][0]["best_latency_s"] > 0

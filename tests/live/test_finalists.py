@@ -30,13 +30,13 @@ from toolkit.live.tune.finalists import (
     rounds_elsewhere,
     rounds_here,
 )
-from toolkit.live.tune.guides import Guides
 from toolkit.live.tune.resume import ranked_trials, recorded_trials
 from toolkit.live.tune.settings import TuneSettings, for_network
 from toolkit.live.tune.tune import tune
 from toolkit.live.tune.winner import name_winner
 from toolkit.networks.tasks import tasks_of
 from toolkit.records import TrialState
+from toolkit.training.trained.models import TrainedModels
 
 NAMES = [f"p{i}" for i in range(12)]
 
@@ -141,7 +141,7 @@ def test_finalists_are_read_on_this_machine_and_by_an_engine(
 
 def test_a_lucky_reading_does_not_name_the_winner(target: str, tmp_path: Path) -> None:
     (task,) = tasks_of(["matmul:64,64,64"], target)
-    common = {"target": target, "protocol": PROTOCOL, "guides": Guides()}
+    common = {"target": target, "protocol": PROTOCOL, "guides": TrainedModels()}
     settings = TuneSettings(trials=10, strategy="random", check=False, finalists=0)
     tune([task], tmp_path, settings=settings, **common)
     space = MetaScheduleSpace(DesignSpace(task.module, target, seed=1))
@@ -190,7 +190,14 @@ def test_a_lucky_reading_does_not_name_the_winner(target: str, tmp_path: Path) -
 def test_where_every_finalist_fails_nothing_is_condemned(target: str, tmp_path: Path) -> None:
     (task,) = tasks_of(["matmul:8,12,16"], target)
     settings = TuneSettings(trials=4, strategy="random", check=False, finalists=0)
-    tune([task], tmp_path, target=target, protocol=PROTOCOL, settings=settings, guides=Guides())
+    tune(
+        [task],
+        tmp_path,
+        target=target,
+        protocol=PROTOCOL,
+        settings=settings,
+        guides=TrainedModels(),
+    )
     before = (tmp_path / "database_tuning_record.json").read_bytes()
     space = MetaScheduleSpace(DesignSpace(task.module, target, seed=1))
     hasty = replace(PROTOCOL, build_timeout_s=0.0)

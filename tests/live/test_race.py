@@ -29,8 +29,8 @@ from toolkit.live.race.report import (
     write_report,
 )
 from toolkit.live.race.rules import leg_order, refuse_missing, refuse_seen
-from toolkit.live.tune.guides import Guides
 from toolkit.records import Task
+from toolkit.training.trained.models import TrainedModels
 
 
 def made_leg(arm: str, latencies: list[float | None], seconds: list[float], batch: int = 1) -> dict:
@@ -183,9 +183,9 @@ def test_a_model_that_saw_the_workload_on_another_machine_is_refused() -> None:
 
 def test_an_arm_without_its_model_is_refused_before_anything_runs() -> None:
     with pytest.raises(LiveError, match="toolkit train throughput"):
-        refuse_missing(Guides(), ["random", "transfer"])
+        refuse_missing(TrainedModels(), ["random", "transfer"])
     with pytest.raises(LiveError, match="toolkit train mutation"):
-        refuse_missing(Guides(), ["mutation-guided"])
+        refuse_missing(TrainedModels(), ["mutation-guided"])
 
 
 COMMAND = (

@@ -11,13 +11,13 @@ import pytest
 from tests.live.conftest import PROTOCOL
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.space import MetaScheduleSpace
-from toolkit.live.tune.guides import load_guides
 from toolkit.live.tune.relatives import RelatedScorer, Relatives
 from toolkit.live.tune.settings import TuneSettings, for_network
 from toolkit.live.tune.tasks import TuneTask
 from toolkit.live.tune.tune import tune
 from toolkit.live.tune.workloads import parse_workload
 from toolkit.records import Trial, TrialState
+from toolkit.training.trained.models import load_trained
 
 pytestmark = pytest.mark.live
 
@@ -39,7 +39,7 @@ def against(scores: Any, candidates: Any) -> list[Trial]:
 
 
 def test_what_one_task_measured_corrects_the_other(model: Path, target: str) -> None:
-    guides = load_guides([model])
+    guides = load_trained([model])
     rng = np.random.default_rng(0)
     here, there = spaces(target)
     told, asked = here.sample(rng, 60), there.sample(rng, 60)
@@ -91,7 +91,7 @@ def test_a_search_of_several_tasks_uses_it(
         target=target,
         protocol=PROTOCOL,
         settings=settings,
-        guides=load_guides([model]),
+        guides=load_trained([model]),
     )
     assert result["trials"] == 60
     assert {number for number, found in learnt if found} == {0, 1}

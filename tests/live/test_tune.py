@@ -19,12 +19,12 @@ from tvm.s_tir import meta_schedule as ms
 from tests.live.conftest import PROTOCOL
 from toolkit.errors import LiveError
 from toolkit.live.space.database import DatabaseWriter
-from toolkit.live.tune.guides import Guides
 from toolkit.live.tune.settings import TuneSettings
 from toolkit.live.tune.tune import tune
 from toolkit.networks.importing import load_model
 from toolkit.networks.tasks import tasks_of
 from toolkit.records import TrialState
+from toolkit.training.trained.models import TrainedModels
 
 NETWORK = textwrap.dedent(
     """
@@ -70,7 +70,7 @@ def test_relax_compiles_with_the_tuned_database(network: Path, target: str, tmp_
     tasks = tasks_of([str(network)], target)
     settings = TuneSettings(trials=12, strategy="random", round_size=4, seed=1)
     result = tune(
-        tasks, tmp_path, target=target, protocol=PROTOCOL, settings=settings, guides=Guides()
+        tasks, tmp_path, target=target, protocol=PROTOCOL, settings=settings, guides=TrainedModels()
     )
     assert result["trials"] == 12 and result["records"] == len(_records(tmp_path))
     assert all(row["best_latency_s"] > 0 for row in result["tasks"])
@@ -113,7 +113,12 @@ def test_a_search_that_was_cut_goes_on_as_if_it_had_not_been(
             check=False,
         )
         return tune(
-            tasks, tmp_path, target=target, protocol=PROTOCOL, settings=settings, guides=Guides()
+            tasks,
+            tmp_path,
+            target=target,
+            protocol=PROTOCOL,
+            settings=settings,
+            guides=TrainedModels(),
         )
 
     go(8)
@@ -136,14 +141,14 @@ def test_killed_at_random_points_loses_and_repeats_nothing(target: str, tmp_path
         f"""
         from pathlib import Path
         from tests.live.conftest import PROTOCOL
-        from toolkit.live.tune.guides import Guides
+        from toolkit.training.trained.models import TrainedModels
         from toolkit.networks.tasks import tasks_of
         from toolkit.live.tune.settings import TuneSettings
         from toolkit.live.tune.tune import tune
         target = {target!r}
         tune(
             tasks_of(["matmul:8,12,16"], target), Path({str(tmp_path)!r}), target=target,
-            protocol=PROTOCOL, guides=Guides(),
+            protocol=PROTOCOL, guides=TrainedModels(),
             settings=TuneSettings(
                 trials=40, strategy="random", round_size=8, finalists=0, check=False
             ),
@@ -176,7 +181,7 @@ def test_killed_at_random_points_loses_and_repeats_nothing(target: str, tmp_path
 
 def test_another_search_in_the_same_folder_is_refused(target: str, tmp_path: Path) -> None:
     tasks = tasks_of(["matmul:8,8,8"], target)
-    common = {"target": target, "protocol": PROTOCOL, "guides": Guides()}
+    common = {"target": target, "protocol": PROTOCOL, "guides": TrainedModels()}
     settings = TuneSettings(trials=1, strategy="random", check=False)
     tune(tasks, tmp_path, settings=settings, **common)
     with pytest.raises(LiveError, match="seed"):
@@ -190,7 +195,9 @@ def test_a_condemned_record_is_a_failure_and_the_database_still_opens(
 ) -> None:
     tasks = tasks_of(["matmul:8,12,16"], target)
     settings = TuneSettings(trials=3, strategy="random", check=False, finalists=0)
-    tune(tasks, tmp_path, target=target, protocol=PROTOCOL, settings=settings, guides=Guides())
+    tune(
+        tasks, tmp_path, target=target, protocol=PROTOCOL, settings=settings, guides=TrainedModels()
+    )
     with DatabaseWriter(tmp_path, target) as writer:
         latencies = [np.mean(record[1][1]) for record in writer.records]
         best = int(np.argmin(latencies))

@@ -15,11 +15,11 @@ from tests.live.test_faults import faulty
 from toolkit.live.measure import device as devices
 from toolkit.live.measure.device import Device
 from toolkit.live.measure.protocol import Protocol
-from toolkit.live.tune.guides import Guides
 from toolkit.live.tune.settings import TuneSettings
 from toolkit.live.tune.tune import tune
 from toolkit.networks.tasks import tasks_of
 from toolkit.records import TrialState
+from toolkit.training.trained.models import TrainedModels
 
 HANG = """
 from tvm.script import tirx as T
@@ -101,7 +101,7 @@ def test_a_workload_that_hangs_is_said_not_to_be_checked(
         target=target,
         protocol=Protocol(repeat=1, min_repeat_ms=1, run_timeout_s=1.0),
         settings=TuneSettings(trials=1, strategy="random"),
-        guides=Guides(),
+        guides=TrainedModels(),
     )
     [row] = result["tasks"]
     assert row["failed"] == {"run_timeout": 1}

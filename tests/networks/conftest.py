@@ -10,9 +10,9 @@ import pytest
 
 from toolkit.live.measure.machine import default_target, parse_target
 from toolkit.live.measure.protocol import Protocol
-from toolkit.live.tune.guides import Guides
 from toolkit.live.tune.settings import TuneSettings
 from toolkit.live.tune.tune import tune
+from toolkit.training.trained.models import TrainedModels
 
 PROTOCOL = Protocol(number=1, repeat=1, min_repeat_ms=1, threads=1)
 
@@ -84,5 +84,5 @@ def tuned(model_file: Path, target: str, tmp_path_factory: pytest.TempPathFactor
     settings = TuneSettings(
         trials=len(tasks), strategy="random", first_round=1, finalists=0, check=False
     )
-    tune(tasks, folder, target=target, protocol=PROTOCOL, settings=settings, guides=Guides())
+    tune(tasks, folder, target=target, protocol=PROTOCOL, settings=settings, guides=TrainedModels())
     return folder

@@ -10,16 +10,15 @@ import pytest
 
 from toolkit.datasets import Dataset
 from toolkit.errors import ModelError
-from toolkit.live.tune.guides import load_guides
 from toolkit.replay import load_models
 from toolkit.training import train_throughput
 from toolkit.training.recipes.recipe import Recipe
 from toolkit.training.trained.loading import (
     default_folders,
     find_model,
-    load_trained,
     workspace_models,
 )
+from toolkit.training.trained.models import load_trained
 from toolkit.training.trained.store import read_manifest, seal
 from toolkit.workspace import Workspace
 
@@ -43,7 +42,7 @@ def test_replay_and_live_load_the_same_model(workspace: Workspace) -> None:
     folder = workspace.model("throughput")
     loaded = load_trained([folder])
     assert loaded.mutation is None
-    assert load_guides([folder]).throughput.manifest == loaded.throughput.manifest
+    assert load_trained([folder]).throughput.manifest == loaded.throughput.manifest
     models = load_models([folder])
     assert models.throughput.manifest == loaded.throughput.manifest
     assert models.fingerprint == loaded.fingerprint != ""
@@ -71,4 +70,4 @@ def test_what_cannot_be_loaded_is_named(workspace: Workspace) -> None:
     manifest = workspace.model("mine") / "manifest.json"
     manifest.write_bytes(orjson.dumps(seal({**read_manifest(manifest.parent), "kind": "oracle"})))
     with pytest.raises(ModelError, match="unknown kind 'oracle'"):
-        load_guides([workspace.model("mine")])
+        load_trained([workspace.model("mine")])

@@ -11,7 +11,6 @@ from made_failures import write_failing
 
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import DatasetError, LeakError, RecipeError
-from toolkit.live.tune.guides import Guides
 from toolkit.replay import ModelSet, RecordedSpace, load_tables
 from toolkit.training import (
     evaluate_model,
@@ -29,6 +28,7 @@ from toolkit.training.evaluate.validity_metrics import (
 )
 from toolkit.training.recipes.recipe import ModelOptions, Recipe
 from toolkit.training.table.table import align
+from toolkit.training.trained.models import TrainedModels
 
 MODEL = ModelOptions(library="lightgbm", objective="logistic", rounds=40, params={"num_leaves": 7})
 
@@ -83,7 +83,7 @@ def test_what_a_search_sees_avoids_failures(
     assert plain is not None and careful is not None
     expected = plain.score(space, candidates) + np.log(1 - probability)
     assert np.allclose(careful.score(space, candidates), expected)
-    live = Guides(throughput=model, validity=guard).scorer(space.task)
+    live = TrainedModels(throughput=model, validity=guard).scorer(space.task)
     assert live is not None
     assert np.allclose(live.score(space, candidates), expected)
     assert space.task.task_id not in careful.training_task_ids

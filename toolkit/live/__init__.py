@@ -69,10 +69,10 @@ def strategy(
         In TVM's ``pre_tuning``, when the strategy needs a model that was not given.
     """
     from toolkit.live.space.intrinsics import load_intrinsics
-    from toolkit.live.tune.guides import load_guides
     from toolkit.live.tvm.tvm_strategy import ToolkitStrategy
+    from toolkit.training.trained.models import load_trained
 
     load_intrinsics()
     folders = [model] if isinstance(model, (str, Path)) else model or []
-    guides = load_guides([Path(folder) for folder in folders])
+    guides = load_trained([Path(folder) for folder in folders])
     return ToolkitStrategy(name, dict(options or {}), guides, seed, machine)

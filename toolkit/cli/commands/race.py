@@ -67,13 +67,13 @@ def race(
     from toolkit.live.race.race import RaceSettings
     from toolkit.live.race.race import race as run
     from toolkit.live.race.rules import ABLATION
-    from toolkit.live.tune.guides import load_guides
     from toolkit.networks.tasks import tasks_of
     from toolkit.training.trained.loading import default_folders
+    from toolkit.training.trained.models import load_trained
 
     chosen, count, pinned = device(target, threads, cores)
     models = default_folders() if model is None else model
-    arms = list(strategy or [load_guides(models).best_strategy()])
+    arms = list(strategy or [load_trained(models).best_strategy()])
     arms += [name for name in (ABLATION if ablation else ()) if name not in arms]
     engine = engine_options(None, builders)
     result = run(

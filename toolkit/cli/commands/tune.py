@@ -130,11 +130,11 @@ def tune(
     from toolkit.live.measure import machine as here
     from toolkit.live.measure.engines import engine_options, open_engine
     from toolkit.live.measure.protocol import Protocol
-    from toolkit.live.tune.guides import load_guides
     from toolkit.live.tune.settings import TuneSettings, for_network
     from toolkit.live.tune.tune import tune as run
     from toolkit.networks.tasks import tasks_of
     from toolkit.search.runner import WallClock
+    from toolkit.training.trained.models import load_trained
 
     clock = WallClock()
     chosen, count, pinned = device_of(target, threads, cores)
@@ -144,7 +144,7 @@ def tune(
         shapes=parse_shapes(shape),
         layout=parse_layout(layout),
     )
-    guides = load_guides(model)
+    guides = load_trained(model)
     warnings = [*here.noise_warnings(count), *guides.warnings(chosen)]
     print_warnings(warnings)
     settings = TuneSettings(

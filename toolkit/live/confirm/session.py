@@ -28,11 +28,11 @@ from toolkit.live.measure import machine
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.measure.slowed import slowed_warnings
 from toolkit.live.measure.turns import OpenDevice
-from toolkit.live.tune.guides import Guides, load_guides
 from toolkit.locks import writing
 from toolkit.progress import SILENT, Progress, Step
 from toolkit.records import Task
 from toolkit.results import Result
+from toolkit.training.trained.models import TrainedModels, load_trained
 
 AGAIN = "validate again when it is quiet"
 CURES = {
@@ -91,14 +91,14 @@ def validate_dataset(
     log_format = "metaschedule" if tvm_python is None else "ansor"
     tasks = _tasks(dataset, task_names, task_count, log_format)
     if tvm_python is not None:
-        guides, strategy, targets = Guides(), "none", {}
+        guides, strategy, targets = TrainedModels(), "none", {}
         threads = {len(cores) or machine.physical_cores()}
         open_device = ansor_devices(tvm_python, workloads, target)
     else:
         given = None if target is None else machine.parse_target(target)
         targets = {task.task_id: given or _target_here(task) for task in tasks}
         threads = {machine.target_threads(text) for text in targets.values()}
-        guides = load_guides(models)
+        guides = load_trained(models)
         strategy = strategy or guides.best_strategy()
     if len(threads) > 1:
         raise LiveError(

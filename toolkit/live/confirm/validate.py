@@ -20,10 +20,10 @@ from toolkit.live.space.design import Design, DesignSpace
 from toolkit.live.space.oracle import DeviceOracle
 from toolkit.live.space.programs import checked_program, load_workload, timed_program
 from toolkit.live.space.space import MetaScheduleSpace
-from toolkit.live.tune.guides import Guides
 from toolkit.live.tune.refine import refine
 from toolkit.progress import Step
 from toolkit.records import Candidate, Task, Trial, TrialState
+from toolkit.training.trained.models import TrainedModels
 
 # How a task's time is shared out; screening takes what it takes.
 REFINE_SHARE = 0.4
@@ -42,7 +42,7 @@ class Screener:
         target: str,
         protocol: Protocol,
         settings: ValidateSettings,
-        guides: Guides,
+        guides: TrainedModels,
         rng: np.random.Generator,
     ) -> None:
         assert task.blob is not None

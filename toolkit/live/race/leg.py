@@ -33,12 +33,12 @@ def run_leg(spec: dict[str, Any]) -> dict[str, Any]:
     from toolkit.live.measure.protocol import Protocol
     from toolkit.live.space.intrinsics import load_intrinsics
     from toolkit.live.space.programs import load_workload
-    from toolkit.live.tune.guides import load_guides
     from toolkit.live.tune.settings import TuneSettings
     from toolkit.live.tune.tasks import TuneTask
     from toolkit.live.tune.tune import tune
     from toolkit.live.tvm.stock import tune_stock
     from toolkit.search.runner import WallClock
+    from toolkit.training.trained.models import load_trained
 
     folder, target = Path(spec["folder"]), spec["target"]
     protocol = Protocol(**{**spec["protocol"], "cores": tuple(spec["protocol"]["cores"])})
@@ -64,7 +64,7 @@ def run_leg(spec: dict[str, Any]) -> dict[str, Any]:
         target=target,
         protocol=protocol,
         settings=TuneSettings(trials=spec["trials"], strategy=spec["strategy"], seed=spec["seed"]),
-        guides=load_guides([Path(model) for model in spec["models"]]),
+        guides=load_trained([Path(model) for model in spec["models"]]),
         engine=lambda: open_engine(target, protocol, **spec["engine"]),
         machine=spec["machine"],
         clock=clock,

@@ -29,12 +29,12 @@ from toolkit.live.race.leg import LEG_FILE, STOCK
 from toolkit.live.race.report import report_race, write_report
 from toolkit.live.race.rules import leg_order, refuse_leak, refuse_missing
 from toolkit.live.space.database import workload_line
-from toolkit.live.tune.guides import load_guides
 from toolkit.live.tune.resume import keep_settings
 from toolkit.live.tune.tasks import TuneTask
 from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
 from toolkit.results import Result
+from toolkit.training.trained.models import load_trained
 from toolkit.workspace import folder_name
 
 SETTINGS_FILE = "race_settings.json"
@@ -112,7 +112,7 @@ def race(
     }
     # Legs of other settings may not be compared; tasks, seeds and arms may be added.
     keep_settings(out / SETTINGS_FILE, {**alike, "models": sorted(folders)}, "race")
-    guides = load_guides(list(models))
+    guides = load_trained(list(models))
     refuse_missing(guides, settings.strategies)
     for task in tasks:
         refuse_leak(guides, task.module, target, machine)

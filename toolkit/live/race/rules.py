@@ -10,16 +10,18 @@ import tvm
 from toolkit.errors import LeakError, LiveError
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.space import MetaScheduleSpace
-from toolkit.live.tune.guides import Guides
 from toolkit.records import Task
 from toolkit.search import STRATEGIES
 from toolkit.training.table.table import workload_key
+from toolkit.training.trained.models import TrainedModels
 
 # What each part contributes: the engine alone, one part at a time, and the models alone.
 ABLATION = ("random", "evolutionary", "etc-sketch", "mutation-guided", "model-ranked")
 
 
-def refuse_leak(guides: Guides, module: tvm.IRModule, target: str, machine: str | None) -> None:
+def refuse_leak(
+    guides: TrainedModels, module: tvm.IRModule, target: str, machine: str | None
+) -> None:
     """Make sure that the models which will guide a search never saw its workload, on any machine.
 
     Raises
@@ -49,7 +51,7 @@ def refuse_seen(model: Any, scorer: Any, task: Task) -> None:
             )
 
 
-def refuse_missing(guides: Guides, strategies: Sequence[str]) -> None:
+def refuse_missing(guides: TrainedModels, strategies: Sequence[str]) -> None:
     """Raise ``LiveError`` when a strategy of the race needs a model that is not there."""
     for name in strategies:
         strategy: Any = STRATEGIES.get(name)

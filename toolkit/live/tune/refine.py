@@ -9,11 +9,11 @@ import numpy as np
 
 from toolkit.live.space.oracle import DeviceOracle
 from toolkit.live.space.space import MetaScheduleSpace
-from toolkit.live.tune.guides import Guides
 from toolkit.progress import Step
 from toolkit.records import Trial
 from toolkit.search import STRATEGIES
 from toolkit.search.runner import Budget, Run, WallClock, run
+from toolkit.training.trained.models import TrainedModels
 
 
 def refine(
@@ -24,7 +24,7 @@ def refine(
     known: Sequence[Trial],
     seconds: float,
     rng: np.random.Generator,
-    guides: Guides,
+    guides: TrainedModels,
     judged_task: str,
     step: Step,
     batch_size: int = 16,

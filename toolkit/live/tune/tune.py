@@ -30,7 +30,6 @@ from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.live.tune.avoid import AvoidingOracle
 from toolkit.live.tune.board import Board
 from toolkit.live.tune.closing import Closing, close_search
-from toolkit.live.tune.guides import Guides
 from toolkit.live.tune.relatives import Relatives
 from toolkit.live.tune.resume import (
     RememberingOracle,
@@ -47,6 +46,7 @@ from toolkit.search.base import Strategy
 from toolkit.search.network import NetworkRun, NetworkTask, run_network
 from toolkit.search.runner import Budget, WallClock
 from toolkit.search.schedulers import SCHEDULERS
+from toolkit.training.trained.models import TrainedModels
 
 SETTINGS_FILE = "tune.json"
 RESULT_FILE = "tuned.json"
@@ -64,7 +64,7 @@ class _Searcher:
 
 def make_strategy(
     space: MetaScheduleSpace,
-    guides: Guides,
+    guides: TrainedModels,
     name: str,
     options: Mapping[str, Any] | None,
     rng: np.random.Generator,
@@ -94,7 +94,7 @@ def tune(
     target: str,
     protocol: Protocol,
     settings: TuneSettings,
-    guides: Guides,
+    guides: TrainedModels,
     engine: Callable[[], Any] | None = None,
     machine: str | None = None,
     clock: WallClock | None = None,
@@ -196,7 +196,7 @@ def _searchers(
     clock: WallClock,
     target: str,
     settings: TuneSettings,
-    guides: Guides,
+    guides: TrainedModels,
     machine: str | None,
 ) -> list[_Searcher]:
     seeds = np.random.SeedSequence(settings.seed).spawn(len(tasks))

@@ -20,9 +20,9 @@ from tvm.s_tir import meta_schedule as ms
 
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.space import MetaScheduleSpace
-from toolkit.live.tune.guides import Guides
 from toolkit.live.tune.tune import make_strategy
 from toolkit.records import Candidate, Trial, TrialState
+from toolkit.training.trained.models import TrainedModels
 
 # TVM ends a task whose strategy gives nothing: so many refused batches in a row are replaced.
 REFUSED_BATCHES = 16
@@ -40,7 +40,7 @@ class ToolkitStrategy(ms.search_strategy.PySearchStrategy):  # type: ignore[misc
         self,
         name: str,
         options: Mapping[str, Any],
-        guides: Guides,
+        guides: TrainedModels,
         seed: int,
         machine: str | None,
     ) -> None:

@@ -143,6 +143,6 @@ def load_models(directories: Sequence[Path]) -> ModelSet:
     if not directories:
         return ModelSet()
     # Only a replay with models needs the libraries that they are made with.
-    from toolkit.training.trained.loading import load_trained
+    from toolkit.training.trained.models import load_trained
 
     return ModelSet(**vars(load_trained(directories)), folders=tuple(directories))

@@ -5,7 +5,7 @@ A model is named by its folder, or by its name in the workspace (``tuning/models
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -15,7 +15,7 @@ import numpy as np
 from toolkit.errors import LeakError, ModelError, did_you_mean
 from toolkit.features import extractor_named
 from toolkit.features.base import Extractor
-from toolkit.records import Task, content_id
+from toolkit.records import Task
 from toolkit.registry import Registry
 from toolkit.training.members.crossfit import ALL, CrossFit, Judges, Member, pick_member
 from toolkit.training.recipes.recipe import Recipe
@@ -148,36 +148,6 @@ KINDS = Registry(
     },
 )
 """How each kind of model is trained, judged and loaded (``tasks.trainer.Kind``)."""
-
-
-@dataclass(frozen=True)
-class TrainedModels:
-    """At most one model of each kind; ``fingerprint`` names their manifests, '' without any."""
-
-    throughput: Any = None
-    mutation: Any = None
-    validity: Any = None
-    fingerprint: str = ""
-
-
-def load_trained(folders: Sequence[Path | str]) -> TrainedModels:
-    """Load models, one of each kind at most; each manifest says of which kind it is.
-
-    Raises ``ModelError`` where a folder holds no model, one of an unknown kind, or a second one of
-    a kind.
-    """
-    found: dict[str, Any] = {}
-    contents: list[bytes] = []
-    for folder in map(Path, folders):
-        kind = read_manifest(folder)["kind"]
-        if kind not in KINDS.names():
-            raise ModelError(f"a model of the unknown kind {kind!r}", where=folder / MANIFEST)
-        if kind in found:
-            raise ModelError(f"two {kind} models", where=folder, cure="give one of each kind")
-        found[kind] = KINDS.get(kind).model.load(folder)
-        contents.append((folder / MANIFEST).read_bytes())
-    fingerprint = content_id(*sorted(contents)) if contents else ""
-    return TrainedModels(**found, fingerprint=fingerprint)
 
 
 def workspace_models(workspace: Workspace | None = None) -> dict[str, Path]:

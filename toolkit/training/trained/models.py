@@ -1,4 +1,4 @@
-"""Models trained offline, as the live search takes them."""
+"""The models that guide a search, from their folders: at most one of each kind."""
 
 from __future__ import annotations
 
@@ -7,27 +7,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolkit.records import Task
+from toolkit.errors import ModelError
+from toolkit.records import Task, content_id
 from toolkit.search.base import DirectionScorer, Scorer
 from toolkit.training.table.cores import core_warnings, target_task
-from toolkit.training.trained.loading import default_folders, load_trained
+from toolkit.training.trained.loading import KINDS, default_folders
 from toolkit.training.trained.scorer import CautiousScorer, ThroughputScorer
+from toolkit.training.trained.store import MANIFEST, read_manifest
 
 
 @dataclass(frozen=True)
-class Guides:
-    """At most one throughput, one mutation and one validity model; each may be absent."""
+class TrainedModels:
+    """At most one throughput, one mutation and one validity model; each may be absent.
+
+    ``fingerprint`` names their manifests, '' without any.
+    """
 
     throughput: Any = None
     mutation: Any = None
     validity: Any = None
+    fingerprint: str = ""
 
     def scorer(
         self, task: Task | str, related: Callable[[ThroughputScorer], Scorer] | None = None
     ) -> Scorer | None:
         """The throughput model's member that never saw the task, careful of failures if it can.
 
-        ``related`` makes a scorer of it that learns from other tasks (``relatives``).
+        ``related`` makes a scorer of it that learns from other tasks (``live.tune.relatives``).
         """
         if self.throughput is None:
             return None
@@ -56,10 +62,23 @@ class Guides:
         return "mutation-guided" if self.mutation is not None else "evolutionary"
 
 
-def load_guides(folders: Sequence[Path] | None) -> Guides:
-    """Load model folders; ``None`` takes those that lie in the default place, if any.
+def load_trained(folders: Sequence[Path | str] | None) -> TrainedModels:
+    """Load models, one of each kind at most; each manifest says of which kind it is.
 
-    Raises ``ModelError`` for a folder that was named and holds no model.
+    ``None`` takes those that lie in the default place, if any.
+
+    Raises ``ModelError`` where a folder holds no model, one of an unknown kind, or a second one of
+    a kind.
     """
-    found = load_trained(default_folders() if folders is None else folders)
-    return Guides(found.throughput, found.mutation, found.validity)
+    found: dict[str, Any] = {}
+    contents: list[bytes] = []
+    for folder in map(Path, default_folders() if folders is None else folders):
+        kind = read_manifest(folder)["kind"]
+        if kind not in KINDS.names():
+            raise ModelError(f"a model of the unknown kind {kind!r}", where=folder / MANIFEST)
+        if kind in found:
+            raise ModelError(f"two {kind} models", where=folder, cure="give one of each kind")
+        found[kind] = KINDS.get(kind).model.load(folder)
+        contents.append((folder / MANIFEST).read_bytes())
+    fingerprint = content_id(*sorted(contents)) if contents else ""
+    return TrainedModels(**found, fingerprint=fingerprint)
