@@ -17,6 +17,7 @@ import tvm
 from tvm.s_tir import meta_schedule as ms
 
 from tests.live.conftest import PROTOCOL
+from toolkit.datasets.opening import opened
 from toolkit.errors import LiveError
 from toolkit.live.space.database import DatabaseWriter
 from toolkit.live.tune.settings import TuneSettings
@@ -77,6 +78,8 @@ def test_relax_compiles_with_the_tuned_database(network: Path, target: str, tmp_
     assert result["weighted_latency_s"] == pytest.approx(
         sum(row["weight"] * row["best_latency_s"] for row in result["tasks"])
     )
+    with opened(tmp_path) as dataset:
+        assert {row["task_id"] for row in result["tasks"]} == set(dataset.tasks())
     scope: dict = {}
     exec(NETWORK, scope)
     module = scope["net"]()

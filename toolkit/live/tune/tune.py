@@ -21,7 +21,7 @@ from tvm.s_tir.analysis import estimate_tir_flops
 from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.measure.device import Device
-from toolkit.live.measure.machine import describe_machine
+from toolkit.live.measure.machine import cpu_model, describe_machine
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.database import DatabaseWriter
 from toolkit.live.space.design import DesignSpace
@@ -125,6 +125,8 @@ def tune(
         raise LiveError("a search without a budget", cure="give --trials, --seconds, or both")
     _same_settings(out, target, protocol, settings)
     clock = clock or WallClock()
+    # A dataset of these records will name the machine so, and its tasks by it.
+    machine = machine or cpu_model()
     open_engine = engine or (lambda: Device(target, protocol))
     with open_engine() as device, DatabaseWriter(out, target) as writer:
         total = None if settings.trials is None else float(settings.trials)
@@ -197,7 +199,7 @@ def _searchers(
     target: str,
     settings: TuneSettings,
     guides: TrainedModels,
-    machine: str | None,
+    machine: str,
 ) -> list[_Searcher]:
     seeds = np.random.SeedSequence(settings.seed).spawn(len(tasks))
     relatives = Relatives() if len(tasks) > 1 and guides.throughput is not None else None
@@ -240,13 +242,12 @@ def _describe(
     searchers: Sequence[_Searcher],
     target: str,
     protocol: Protocol,
-    machine: str | None,
+    machine: str,
 ) -> None:
-    facts = describe_machine()
     writer.describe(
         {
-            "machine": machine or facts["cpu"],
-            "hardware": facts,
+            "machine": machine,
+            "hardware": describe_machine(),
             "target": target,
             "protocol": protocol.to_dict(),
             "tasks": [
