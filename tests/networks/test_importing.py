@@ -170,19 +170,26 @@ def test_a_convolution_of_a_concatenation_is_a_sum_where_that_pays(
         np.testing.assert_allclose(run_onnx(model, x), run_onnx(made, x), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("exponent", [0.25, 0.5, 0.75, 1.5, 2.0, 0.3])
-def test_powers_of_quarters_are_roots(tmp_path: Path, target: str, exponent: float) -> None:
+@pytest.mark.parametrize(
+    ("exponent", "dimensions"), [*((e, 0) for e in (0.25, 0.5, 0.75, 1.5, 2.0, 0.3)), (2.0, 3)]
+)
+def test_powers_of_quarters_are_roots(
+    tmp_path: Path, target: str, exponent: float, dimensions: int
+) -> None:
     pytest.importorskip("onnxruntime")
     from onnx import TensorProto, helper, numpy_helper, save
 
-    value = numpy_helper.from_array(np.array(exponent, dtype="float32"), "c")
+    value = numpy_helper.from_array(np.full((1,) * dimensions, exponent, "float32"), "c")
     nodes = [
         helper.make_node("Abs", ["x"], ["p"]),
         helper.make_node("Pow", ["p", "c"], ["q"]),
         helper.make_node("Add", ["q", "p"], ["y"]),
     ]
     inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 70])]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 70])]
+    whole = [1, 3, 70][
+        -max(2, dimensions) :
+    ]  # an exponent of more dimensions gives its result them
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, whole)]
     made = helper.make_model(
         helper.make_graph(nodes, "powers", inputs, outputs, [value]),
         opset_imports=[helper.make_opsetid("", 13)],
@@ -191,7 +198,9 @@ def test_powers_of_quarters_are_roots(tmp_path: Path, target: str, exponent: flo
     path = tmp_path / "powers.onnx"
     save(made, str(path))
     graph = network_of(str(path), target)
-    assert ("power" in " ".join(map(str, graph.module.get_global_vars()))) == (exponent == 0.3)
+    assert ("power" in " ".join(map(str, graph.module.get_global_vars()))) == (
+        exponent == 0.3 or dimensions == 3
+    )
     compiled = compile_network(
         graph, tmp_path / "out", database=None, target=target, model=path,
         choose_seconds=0, seconds=0,

@@ -124,11 +124,11 @@ def rewritten(module: tvm.IRModule) -> tvm.IRModule:
     excess = is_op("relax.nn.relu")(is_op("relax.subtract")(relu, limit))
 
     def clip(call: relax.Call, found: Any) -> relax.Expr:
-        bound = _number(found[limit])
+        bound = _number(found[limit], found[x])
         return call if bound is None else relax.op.clip(found[x], 0, bound)
 
     def roots(call: relax.Call, found: Any) -> relax.Expr:
-        exponent = _number(found[limit])
+        exponent = _number(found[limit], found[x])
         return _POWERS[exponent](found[x]) if exponent in _POWERS else call
 
     made = tvm.IRModule(module.functions, attrs=module.attrs)
@@ -140,10 +140,10 @@ def rewritten(module: tvm.IRModule) -> tvm.IRModule:
     return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(made))
 
 
-def _number(constant: Any) -> float | None:
-    """The value of a constant that is one number."""
+def _number(constant: Any, beside: Any) -> float | None:
+    """The value of a constant that is one number, and gives a result no further dimensions."""
     value = constant.value.numpy()
-    return float(value.reshape(-1)[0]) if value.size == 1 else None
+    return float(value.reshape(-1)[0]) if value.size == 1 and value.ndim <= beside.ty.ndim else None
 
 
 _POWERS: dict[float | None, Any] = {

@@ -46,7 +46,7 @@ class Relatives:
             self._waiting.append((number, trial.candidate, -float(np.log(trial.latency_s))))
 
     def others(self, number: int) -> tuple[Matrix, Floats, np.ndarray[Any, np.dtype[np.int64]]]:
-        """Features, log throughput and task number of what all tasks but one measured."""
+        """What all tasks but one measured: features ``(n, d)``, log of 1 / seconds, task numbers."""
         self._describe()
         if not self._task:
             return np.zeros((0, 0), np.float32), np.zeros(0), np.zeros(0, np.int64)

@@ -13,8 +13,9 @@ Two corrections are mixed:
 How much each counts is decided by cross-validation on the new records. A third is not mixed:
 *residual* trees, the same on the prediction's error. They are quick, and where there are no new
 records the prediction stands: records of a search hold only what a model liked, so that stacked
-trees know nothing of what it disliked. Every task has a level of
-its own, so that records of several tasks can be learnt from at once.
+trees know nothing of what it disliked.
+
+Every task has a level of its own, so that records of several tasks can be learnt from at once.
 """
 
 from __future__ import annotations
