@@ -8,13 +8,12 @@ residual); a task's own measurements are left to its strategy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from toolkit.records import Candidate, Trial
 from toolkit.search.base import Space
-from toolkit.training.arrays import Floats, Matrix
+from toolkit.training.arrays import Floats, Ints, Matrix
 from toolkit.training.tasks.adaptation import Adapted, AdaptOptions
 from toolkit.training.trained.scorer import ThroughputScorer
 
@@ -45,8 +44,8 @@ class Relatives:
         if trial.latency_s is not None:
             self._waiting.append((number, trial.candidate, -float(np.log(trial.latency_s))))
 
-    def others(self, number: int) -> tuple[Matrix, Floats, np.ndarray[Any, np.dtype[np.int64]]]:
-        """What all tasks but one measured: features ``(n, d)``, log of 1 / seconds, task numbers."""
+    def others(self, number: int) -> tuple[Matrix, Floats, Ints]:
+        """What all tasks but one measured: features ``(n, d)``, log of 1 / seconds, tasks."""
         self._describe()
         if not self._task:
             return np.zeros((0, 0), np.float32), np.zeros(0), np.zeros(0, np.int64)
