@@ -24,6 +24,9 @@ def race(
     target: common.Target = None,
     trials: Annotated[int, Option(min=1, max=1_000_000, help="Trials of every leg.")] = 256,
     seeds: Annotated[int, Option(min=1, max=1000, help="Legs of each arm on each task.")] = 3,
+    seed: Annotated[
+        int, Option(min=0, help="Seed of the first leg; the next legs count on from it.")
+    ] = 0,
     strategy: Annotated[
         list[str] | None,
         Option(help="Our arm; repeatable (default: what the models allow)."),
@@ -90,7 +93,9 @@ def race(
             max_retries=0,
             drop_above=drop_above,
         ),
-        settings=RaceSettings(tuple(arms), trials, seeds, blocks, engine, stock_build_timeout),
+        settings=RaceSettings(
+            tuple(arms), trials, seeds, seed, blocks, engine, stock_build_timeout
+        ),
         models=models,
         machine=machine,
         progress=common.BarProgress(),

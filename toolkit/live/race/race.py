@@ -44,18 +44,24 @@ SETTINGS_FILE = "race_settings.json"
 class RaceSettings:
     """What is raced and how.
 
-    Our arms are ``strategies`` of ``toolkit.search``; each arm has ``seeds`` legs on each task, of
-    ``trials`` trials, stock's too. ``blocks`` fresh readings confirm each final program (0: none).
-    Our arms measure by an engine with these options (``open_engine``). ``stock_build_timeout_s`` is
-    of TVM's own builder, where its 30 s are too short for this machine.
+    Our arms are ``strategies`` of ``toolkit.search``. Each arm has ``seeds`` legs on each task, the
+    first with ``first_seed`` and each next with the next number, of ``trials`` trials, stock's too.
+    ``blocks`` fresh readings confirm each final program (0: none). Our arms measure by an engine
+    with these options (``open_engine``). ``stock_build_timeout_s`` is of TVM's own builder, where
+    its 30 s are too short for this machine.
     """
 
     strategies: tuple[str, ...]
     trials: int = 256
     seeds: int = 1
+    first_seed: int = 0
     blocks: int = 9
     engine: Mapping[str, Any] = field(default_factory=dict)
     stock_build_timeout_s: float | None = None
+
+    @property
+    def all_seeds(self) -> range:
+        return range(self.first_seed, self.first_seed + self.seeds)
 
 
 @dataclass(frozen=True, repr=False)
@@ -123,7 +129,7 @@ def race(
         return out / "legs" / folder_name(task.name) / f"seed-{seed}"
 
     with progress.step("race", float(len(tasks) * settings.seeds * len(arms))) as step:
-        for seed in range(settings.seeds):
+        for seed in settings.all_seeds:
             for number, task in enumerate(tasks):
                 workload = workload_line(task.module)
                 for arm in leg_order(arms, number, seed):
@@ -145,7 +151,7 @@ def race(
     legs: list[dict[str, Any]] = []
     groups: list[tuple[TuneTask, int, dict[str, dict[str, Any]]]] = []
     for task in tasks:
-        for seed in range(settings.seeds):
+        for seed in settings.all_seeds:
             folder = folder_of(task, seed)
             raced = [leg_curve(folder / arm, task.name, seed, arm) for arm in arms]
             legs += raced
