@@ -1,0 +1,117 @@
+"""The tables of a race's page, from the raw files beside it.
+
+    python tests/benchmarks/race_tables.py docs/results/two-threads
+
+Every ``race*.json`` of the folder holds legs of the same race, made on other days or with other
+seeds. Every ``again*.json`` holds confirmations of some of these legs in another session, as
+``race.json`` has them under ``confirmed``. A test holds the page to what this prints.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from toolkit.live.race.report import add_quality, geometric_mean
+
+MEANS = {
+    "S, wall clock": ("quality_seconds", "quality_at_least_seconds"),
+    "S, trials": ("quality_trials", "quality_at_least_trials"),
+}
+
+
+def legs_of(folder: Path) -> list[dict[str, Any]]:
+    """Rows of all races, each with its confirmation under ``confirmed``, by layer and seed."""
+    found = []
+    for path in sorted(folder.glob("race*.json")):
+        race = json.loads(path.read_bytes())
+        again = {(one["task"], one["seed"]): one for one in race["confirmed"]}
+        found += [{**row, "confirmed": again[row["task"], row["seed"]]} for row in race["rows"]]
+    return sorted(found, key=lambda row: (row["task"], row["seed"]))
+
+
+def bracketed(value: float, bounds: Sequence[float] | None, digits: int = 3) -> str:
+    """A figure and its interval."""
+    ends = "" if bounds is None else f" [{bounds[0]:.{digits}f}, {bounds[1]:.{digits}f}]"
+    return f"{value:.{digits}f}{ends}"
+
+
+def share(row: Mapping[str, Any], what: str, least: str) -> str:
+    """An S; with ``>`` where it is what was spent without getting there."""
+    known = row[what] is not None
+    value = row[what if known else least]
+    text = f"{value:.3f}" if value < 0.1995 else f"{value:.2f}"
+    return text if known else f"> {text}"
+
+
+def table(legs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """One row a leg."""
+    heads = ("layer", "seed", "stock's 500 trials", "ours", *MEANS, "final latency [95 %]")
+    yield "| " + " | ".join([*heads, "blocks over searches"]) + " |"
+    yield "|---" * (len(heads) + 1) + "|"
+    for row in legs:
+        again = row["confirmed"]
+        final = again["finals"][row["arm"]]
+        cells = (
+            f"`{row['task']}`",
+            str(row["seed"]),
+            f"{row['stock_seconds']:.0f} s",
+            f"{row['seconds']:.0f} s",
+            *(share(row, *keys) for keys in MEANS.values()),
+            bracketed(final["ratio"], final["interval"]),
+            f"{again['slowed_by']:.2f}",
+        )
+        yield "| " + " | ".join(cells) + " |"
+
+
+def means(legs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Geometric means over layers and seeds, and how many legs got there."""
+
+    def mean(value: Any) -> dict[str, Any]:
+        found = geometric_mean([(row["task"], row["seed"], value(row)) for row in legs])
+        assert found is not None
+        return found
+
+    yield "| geometric mean | value [95 % over layers and seeds] |"
+    yield "|---|---|"
+    for name, (what, least) in MEANS.items():
+        found = mean(lambda row, what=what, least=least: row[what] or row[least])
+        yield f"| {name} | {bracketed(found['value'], found['interval'], 2)} |"
+    found = mean(lambda row: row["confirmed"]["finals"][row["arm"]]["ratio"])
+    yield f"| final latency | {bracketed(found['value'], found['interval'])} |"
+    there = sum(row["quality_seconds"] is not None for row in legs)
+    yield f"| legs that had stock's quality | {there} of {len(legs)} |"
+    ours, stock = (sum(row[key] for row in legs) for key in ("seconds", "stock_seconds"))
+    yield f"| all trials, ours and stock's | {ours:,.0f} s, {stock:,.0f} s |"
+
+
+def sessions(folder: Path, legs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What a second session of confirmation said of the same final programs."""
+    first = {(row["task"], row["seed"]): row for row in legs}
+    yield "| layer | seed | final latency, first session | second session | S, wall clock | then |"
+    yield "|---|---|---|---|---|---|"
+    for path in sorted(folder.glob("again*.json")):
+        for one in json.loads(path.read_bytes()):
+            row = first[one["task"], one["seed"]]
+            finals = [each["finals"][row["arm"]] for each in (row["confirmed"], one)]
+            said = [bracketed(final["ratio"], final["interval"]) for final in finals]
+            anew = dict(row)
+            add_quality(anew, one)
+            said += [share(each, *MEANS["S, wall clock"]) for each in (row, anew)]
+            yield f"| `{one['task']}` | {one['seed']} | {' | '.join(said)} |"
+
+
+def tables(folder: Path) -> list[str]:
+    """All of them, as Markdown: legs, means and, where there are any, second sessions."""
+    legs = legs_of(folder)
+    parts = [table(legs), means(legs)]
+    if any(folder.glob("again*.json")):
+        parts.append(sessions(folder, legs))
+    return ["\n".join(part) for part in parts]
+
+
+if __name__ == "__main__":
+    print("\n\n".join(tables(Path(sys.argv[1]))))
