@@ -67,3 +67,38 @@ REJECTED: dict[str, pl.DataType] = {
     "reason": pl.String(),  # why it is no record
     "content": pl.Binary(),  # the line's bytes, cut at 4 KiB
 }
+
+# Tables of 'toolkit query' that no file holds.
+
+SOURCES: dict[str, pl.DataType] = {
+    "source_id": pl.String(),  # hash of the file's content and path
+    "path": pl.String(),  # of the file; of a member of an archive: ARCHIVE::MEMBER
+    "sha256": pl.String(),  # of the content
+    "format": pl.String(),  # autotvm | ansor | metaschedule | t4 | kernel-tuner
+    "lines": pl.Int64(),  # records, duplicates and rejected lines
+    "records": pl.Int64(),
+    "duplicates": pl.Int64(),  # exact repetitions of a line
+    "rejected": pl.Int64(),
+    "machine": pl.String(),  # null: unknown
+    "labels": pl.String(),  # JSON object; see the table of labels
+}
+
+LABELS: dict[str, pl.DataType] = {
+    "source_id": pl.String(),  # the file that has the label
+    "label": pl.String(),  # name, as a group of --path-rule
+    "value": pl.String(),
+}
+
+CANDIDATES: dict[str, pl.DataType] = {
+    "task_id": pl.String(),
+    "candidate_id": pl.String(),  # hash of task and schedule
+    "sketch_id": pl.String(),
+    "decisions": pl.List(pl.Int64()),  # flat; Sketch.knobs says which part is whose
+    "schedule": pl.String(),  # canonical JSON of the schedule as the log writes it
+    "state": pl.String(),  # ok if any occasion was, else that of the first failure
+    "latency_s": pl.Float64(),  # median over the ok occasions; null where there is none
+    "occasions": pl.List(  # each measurement, in recorded order
+        pl.Struct({"state": pl.String(), "latency_s": pl.Float64(), "elapsed_s": pl.Float64()})
+    ),
+    "n_ok": pl.Int64(),  # occasions that went well
+}

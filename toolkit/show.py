@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 THIN = "\N{NARROW NO-BREAK SPACE}"
@@ -108,6 +109,31 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 def cut(text: str, width: int) -> str:
     """Shorten a text to so many characters; what is left out is marked by an ellipsis."""
     return text if len(text) <= width else text[: width - 1].rstrip() + "…"
+
+
+def task_label(name: str, chars: int) -> str:
+    """Short label of a task: its workload and the numbers that tell it apart.
+
+    Words among the arguments (layouts, data types), a template's suffix and a batch of one are
+    left out, and of a hash all but its beginning. A convolution's stride stands behind its
+    workload, where it is not 1. Of what is too long the workload is cut first, then the end.
+    """
+    workload, _, rest = name.partition("(")
+    if ":" in workload:
+        # Names given by 'toolkit collect' hold all numbers that matter.
+        return cut(workload.replace(":", " ", 1), chars)
+    arguments = [part for part in rest.rstrip(")").split(",") if part[:1].isdigit()]
+    shapes = [part.removeprefix("1x") for part in arguments if "x" in part] or arguments
+    workload = workload.removesuffix(".x86").removesuffix(".cuda")
+    if re.fullmatch("[0-9a-f]{32}", workload):
+        workload = workload[:8]
+    scalars = [part for part in arguments if "x" not in part]
+    stride = scalars[0] if "conv" in workload and len(scalars) > 1 else "1"
+    strided = "" if stride == "1" or shapes is arguments else f"/{stride}"
+    text = " ".join([workload + strided, *shapes])
+    if len(text) > chars and shapes:
+        text = " ".join([workload[: max(6, chars // 3)].rstrip("_") + strided, *shapes])
+    return cut(text, chars)
 
 
 def listed(names: Sequence[str], last: str = "and") -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import loglines
 import pytest
+from running import here
 
-from toolkit.datasets import ingest, open_dataset, query, select_records
+from toolkit import schema
+from toolkit.datasets import describe, ingest, open_dataset, query, select_records
+from toolkit.datasets.read.query import TABLES
 from toolkit.errors import DatasetError
 
 
@@ -102,3 +105,50 @@ def test_many_tables_are_refused(dataset):
     ):
         with pytest.raises(DatasetError, match="operators"):
             query(dataset, sql)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_table_has_the_columns_that_are_documented(dataset, table):
+    found = query(dataset, f"SELECT * FROM {table}")
+    assert dict(found.schema) == getattr(schema, table.upper())
+
+
+@pytest.fixture
+def two_machines(tmp_path):
+    for machine, cpu, count in (("fast", "a", 3), ("slow", "b", 5)):
+        lines = [
+            loglines.autotvm(index=n, tiles=(1, 1, n + 1), timestamp=n, target=f"llvm -mcpu={cpu}")
+            for n in range(count)
+        ]
+        (tmp_path / machine).mkdir()
+        loglines.write(tmp_path / machine / "a.log", *lines, *[b"junk"] * count)
+    rule = r"(?P<machine>fast|slow)/(?P<tuner>a)"
+    ingest([tmp_path / "fast", tmp_path / "slow"], tmp_path / "tuning" / "dataset", path_rule=rule)
+    return tmp_path
+
+
+def test_one_machine_is_described_alone(two_machines):
+    dataset = open_dataset(two_machines / "tuning" / "dataset")
+    told = describe(dataset.of_machines(["slow"]))
+    assert (told.records, told.rejected, len(told.tasks), len(told.sources)) == (5, 5, 1, 1)
+    assert [row["machine"] for row in told.machines] == ["slow"]
+    both = describe(dataset.of_machines(["slow", "fast"]))
+    assert (both.records, both.rejected) == (8, 8)
+    with pytest.raises(DatasetError, match="slov") as error:
+        dataset.of_machines(["slov"])
+    assert "'slow'" in str(error.value)
+    code, said, _ = here("describe", "--machine", "fast", cwd=two_machines)
+    assert code == 0 and "3 records" in said and "slow" not in said
+
+
+def test_labels_are_reached_by_sql_and_full_cuts_nothing(two_machines):
+    dataset = open_dataset(two_machines / "tuning" / "dataset")
+    sql = "SELECT s.path, l.value FROM sources s JOIN labels l ON s.source_id = l.source_id"
+    found = query(dataset, sql + " WHERE l.label = 'tuner'")
+    assert found["value"].to_list() == ["a", "a"] and found["path"].n_unique() == 2
+    sql = "SELECT schedule, occasions FROM candidates LIMIT 2"
+    longest = max(query(dataset, sql)["schedule"], key=len)
+    code, said, _ = here("query", sql, "--full", cwd=two_machines)
+    assert code == 0 and len(longest) > 80 and longest in said
+    code, said, _ = here("query", sql, cwd=two_machines)
+    assert code == 0 and longest not in said

@@ -27,11 +27,16 @@ A heading that begins with ``>`` is one of numbers, which stand to the right.
 
 
 def print_table(
-    columns: Columns, rows: Iterable[Any], *, elastic: int | None = None, **style: Any
+    columns: Columns,
+    rows: Iterable[Any],
+    *,
+    elastic: int | None = None,
+    shorten: Callable[[str, int], str] = show.cut,
+    **style: Any,
 ) -> None:
     """Print a table on standard output; ``style`` is rich's, such as a title or no box.
 
-    The column of index ``elastic`` is cut to what the terminal leaves it, and no other wraps.
+    The column of index ``elastic`` is shortened to what the terminal leaves it, and no other wraps.
     """
     cells = [[str(write(row)) for write in columns.values()] for row in rows]
     heads = [heading.lstrip(">") for heading in columns]
@@ -39,7 +44,7 @@ def print_table(
         widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
         room = out.width - sum(widths) + widths[elastic] - 2 * (len(widths) - 1)
         for row in cells:
-            row[elastic] = show.cut(row[elastic], max(room, 8))
+            row[elastic] = shorten(row[elastic], max(room, 8))
     table = Table(**style)
     for heading, head in zip(columns, heads, strict=True):
         side = "right" if heading.startswith(">") else "left"

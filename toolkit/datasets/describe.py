@@ -8,7 +8,14 @@ from typing import Any
 import polars as pl
 
 from toolkit.datasets.analysis.analyse import analyse
-from toolkit.datasets.analysis.result import Backtest, Noise, SketchKnob, StateTime, Tuners
+from toolkit.datasets.analysis.result import (
+    Backtest,
+    Noise,
+    SketchKnob,
+    Speeds,
+    StateTime,
+    Tuners,
+)
 from toolkit.datasets.read.open import Dataset
 from toolkit.datasets.tables import tasks_frame
 from toolkit.records import Task
@@ -44,13 +51,17 @@ class DatasetSummary(Result):
     backtest: Backtest | None
     timed_share: float | None
     noise: Noise | None
+    speeds: Speeds | None
     knobs: tuple[SketchKnob, ...]
     tuners: Tuners | None
     tasks: list[dict[str, Any]]
 
 
-def describe(dataset: Dataset) -> DatasetSummary:
-    """Summarise a dataset."""
+def describe(dataset: Dataset, *, correct_speed: bool = False) -> DatasetSummary:
+    """Summarise a dataset, or what some machines measured of it (``Dataset.of_machines``).
+
+    ``correct_speed`` is that of ``analyse``.
+    """
     rows = (
         dataset.records(["task_id", "candidate_id", "sketch_id", "state", "latency_s"])
         .group_by("task_id")
@@ -65,7 +76,7 @@ def describe(dataset: Dataset) -> DatasetSummary:
         .collect()
     )
     enumerated = dataset.enumerated()
-    found = analyse(dataset, enumerated)
+    found = analyse(dataset, enumerated, correct_speed=correct_speed)
     states = dataset.records(["state"]).group_by("state").len().sort("len", descending=True)
     formats = (
         dataset.records(["format", "format_version", "task_id"])
@@ -85,7 +96,7 @@ def describe(dataset: Dataset) -> DatasetSummary:
         .sort("records", descending=True, maintain_order=True)
     )
     own = ("workload", "format", "target", "target_kind", "machine", "hardware")
-    figures = ("verdicts", "backtest", "timed_share", "noise", "tuners")
+    figures = ("verdicts", "backtest", "timed_share", "noise", "speeds", "tuners")
     return DatasetSummary(
         dataset=str(dataset.path),
         fingerprint=dataset.fingerprint(),
@@ -138,8 +149,12 @@ def best_so_far(dataset: Dataset) -> list[dict[str, Any]]:
 
 
 def task_name(task: Task) -> str:
-    """Short name for people: the workload and the numbers of its arguments."""
-    return f"{task.workload}({_brief(task.arguments)})"
+    """Short name for people: the workload and the numbers of its arguments.
+
+    Where there are none, those of its loops (an Ansor task may be a hash alone).
+    """
+    told = _brief(task.arguments) or ",".join(map(str, task.extents))
+    return f"{task.workload}({told})"
 
 
 def _brief(arguments: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from toolkit import show
+from toolkit.datasets.analysis.speeds import told
 from toolkit.reports.page.inputs import Section
 
 FEW_TASKS = 5
@@ -55,6 +56,8 @@ def _dataset_caveats(dataset: Section) -> Iterator[str]:
             f"In {show.plural(once, 'task')} no candidate was measured twice: how much of a "
             "difference there is noise is unknown."
         )
+    if dataset["speeds"] and (slower := told(dataset["speeds"])):
+        yield f"{slower} Tuners whose runs differ in it do not compare (toolkit describe)."
 
 
 def _simulation_caveats(simulation: Section) -> Iterator[str]:

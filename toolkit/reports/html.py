@@ -14,7 +14,7 @@ from toolkit import show
 from toolkit.atomic import sweep, write_atomically
 from toolkit.progress import SILENT, Progress
 from toolkit.reports.figures import report_figures
-from toolkit.reports.page.charts import NARROW, WIDE, task_label
+from toolkit.reports.page.charts import NARROW, WIDE
 from toolkit.reports.page.drawing import inline_svg, sparkline
 from toolkit.reports.page.theme import FONT, css_variables
 from toolkit.reports.sections.strategies import TURNED, strategy_styles
@@ -85,7 +85,7 @@ def _environment() -> Environment:
         interval=show.interval,
         bounds=show.bounds,
         or_empty=lambda value: "" if value is None else value,
-        short_task=lambda name: task_label(name, SHORT_NAME),
+        short_task=lambda name: show.task_label(name, SHORT_NAME),
         sparkline=lambda logs: Markup(sparkline(logs)),
     )
     environment.globals.update(heat=_heat, pair=_pair, plural=show.plural)

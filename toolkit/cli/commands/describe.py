@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
@@ -13,9 +14,14 @@ from toolkit.cli.common import DatasetDir, Json, answer
 from toolkit.cli.tables import Columns, counted, out, print_table, say
 from toolkit.workspace import Workspace
 
-WIDE, MIDDLE = 145, 118
+if TYPE_CHECKING:
+    from toolkit.features.computations import Computation
+
+WIDE, MIDDLE, NARROW = 150, 124, 100
 """Widths of a terminal below which columns of the table of tasks are left out."""
 KNOBS_SHOWN = 3
+SLOWDOWN_SHOWN = 1.05
+TWINS_SHOWN = 12
 SKETCHES_SHOWN = 5
 
 Row = Mapping[str, Any]
@@ -24,6 +30,18 @@ Row = Mapping[str, Any]
 def describe(
     dataset: DatasetDir = None,
     tasks: Annotated[int, Option(min=0, help="Tasks to list; 0 lists all.")] = 20,
+    machine: Annotated[
+        list[str] | None,
+        Option(help="Only what this machine measured; repeatable."),
+    ] = None,
+    correct_speed: Annotated[
+        bool,
+        Option(
+            "--correct-speed",
+            help="Divide the latencies of a run that reads shared candidates slower than others "
+            "of its task by its slowdown first.",
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Say what the dataset holds, and answer what people ask of a log first.
@@ -36,11 +54,23 @@ def describe(
     """
     from toolkit.datasets import describe as run
     from toolkit.datasets import open_dataset
+    from toolkit.features.computations import computations
     from toolkit.training.table.cores import core_counts
 
     data = open_dataset(dataset or Workspace().dataset)
-    summary = {**run(data), "cores": core_counts(data.tasks().values())}
+    if machine:
+        data = data.of_machines(machine)
+    found, known = run(data, correct_speed=correct_speed), computations(data)
+    rows = [
+        {**task, **_speed(known.get(task["task_id"]), task.get("best_s"))} for task in found.tasks
+    ]
+    summary = {**found, "tasks": rows, "cores": core_counts(data.tasks().values())}
     answer(summary, json, lambda found: _show(found, tasks))
+
+
+def _speed(computes: Computation | None, best_s: float | None) -> dict[str, Any]:
+    rate = None if computes is None or best_s is None else computes.flops / best_s * 1e-9
+    return {"computes": computes, "gflop_per_s": rate}
 
 
 def _show(summary: Row, tasks: int) -> None:
@@ -49,9 +79,11 @@ def _show(summary: Row, tasks: int) -> None:
         say("next: toolkit ingest LOGS", "bold")
         return
     _show_tasks(summary, tasks)
+    _show_twins(summary["tasks"])
     _show_verdicts(summary)
     _show_failures(summary)
     _show_noise(summary["noise"])
+    _show_speeds(summary["speeds"])
     _show_knobs(summary["knobs"])
     if summary["tuners"] is not None:
         _show_tuners(summary["tuners"])
@@ -59,11 +91,17 @@ def _show(summary: Row, tasks: int) -> None:
         say("next: toolkit train throughput", "bold")
 
 
-def _table(columns: Columns, rows: Iterable[Any], title: str = "", elastic: int = 0) -> None:
+def _table(
+    columns: Columns,
+    rows: Iterable[Any],
+    title: str = "",
+    elastic: int = 0,
+    shorten: Callable[[str, int], str] = show.cut,
+) -> None:
     """Print a table without lines that does not wrap."""
     if title:
         say(f"\n{title}", "bold")
-    print_table(columns, rows, elastic=elastic, box=None, pad_edge=False)
+    print_table(columns, rows, elastic=elastic, shorten=shorten, box=None, pad_edge=False)
 
 
 def _show_counts(summary: Row) -> None:
@@ -99,6 +137,7 @@ def _show_tasks(summary: Row, limit: int) -> None:
         ">records": counted("records"),
         ">failed": lambda task: show.percent(task["failed"] / task["records"], 0),
         ">best": lambda task: show.seconds(task["best_s"], "none"),
+        ">GFLOP/s": lambda task: show.number(task["gflop_per_s"]),
         ">latency": lambda task: show.percent(task["latency_share"], 0),
         ">time": lambda task: show.percent(task["time_share"], 0),
         ">settled at": lambda task: _settled(task["convergence"]),
@@ -111,17 +150,49 @@ def _show_tasks(summary: Row, limit: int) -> None:
     left_out = [
         *(("decides most",) if out.width < WIDE else ()),
         *((">failed", ">time", ">settled at") if out.width < MIDDLE else ()),
+        *((">records", ">latency") if out.width < NARROW else ()),
     ]
     _table(
         {head: write for head, write in columns.items() if head not in left_out},
         listed,
         "Tasks, largest share of the summed best latency first",
         elastic=1,
+        shorten=show.task_label,
     )
     if any(task["enumerated"] for task in listed):
         say("enumerated: converged, since the whole space was measured")
     if rest := len(ordered) - len(listed):
         say(f"and {show.plural(rest, 'more task')} (--tasks 0 lists all)")
+
+
+def _show_twins(tasks: Sequence[Row]) -> None:
+    """Tasks of different formats that compute the same, side by side."""
+    groups: dict[Any, list[Row]] = {}
+    for task in tasks:
+        if task["computes"] is not None:
+            groups.setdefault(task["computes"].key, []).append(task)
+    twins = [
+        task
+        for group in groups.values()
+        if len({task["format"] for task in group}) > 1
+        for task in sorted(group, key=lambda task: task["best_s"] or math.inf)
+    ]
+    if not twins:
+        return
+    _table(
+        {
+            "computes": lambda task: str(task["computes"]),
+            "format": itemgetter("format"),
+            "machine": lambda task: task["machine"] or "unknown",
+            "task": lambda task: task["task_id"][:8],
+            ">best": lambda task: show.seconds(task["best_s"], "none"),
+            ">GFLOP/s": lambda task: show.number(task["gflop_per_s"]),
+        },
+        twins[:TWINS_SHOWN],
+        "The same computation in several formats",
+    )
+    if (rest := len(twins) - TWINS_SHOWN) > 0:
+        say(f"and {show.plural(rest, 'more task')} (--json lists all)")
 
 
 def _settled(state: Row) -> str:
@@ -187,6 +258,23 @@ def _show_noise(noise: Row) -> None:
     )
 
 
+def _show_speeds(speeds: Row | None) -> None:
+    if speeds is None:
+        return
+    from toolkit.datasets.analysis.speeds import told as told_speeds
+
+    told = told_speeds(speeds)
+    if not told:
+        say(
+            f"{show.plural(speeds['runs'], 'run')} of {show.plural(speeds['tasks'], 'task')} share "
+            "candidates, and read them alike within 5 %."
+        )
+    elif speeds["corrected"]:
+        say(f"{told} All figures are of latencies that are divided by this slowdown.")
+    else:
+        say(f"{told} Runs and tuners of two speeds do not compare: see --correct-speed.")
+
+
 def _show_knobs(knobs: Sequence[Row]) -> None:
     if not knobs:
         say("\nDecisions: no sketch has candidates enough to tell which one matters.")
@@ -220,6 +308,8 @@ def _show_tuners(tuners: Row) -> None:
     def near(n: int) -> Callable[[Row], str]:
         return lambda row: show.number(row["reached"][n]["evaluations"], "not")
 
+    slow = [row["slowdown"] for row in tuners["tuners"] if row["slowdown"] is not None]
+
     _table(
         {
             "tuner": itemgetter("tuner"),
@@ -231,6 +321,7 @@ def _show_tuners(tuners: Row) -> None:
             ">ends at": lambda row: (
                 "–" if row["final_ratio"] is None else f"{show.ratio(row['final_ratio'])} ×"
             ),
+            **({">slowdown": _slowdown} if slow and max(slow) >= SLOWDOWN_SHOWN else {}),
         },
         tuners["tuners"],
         f"Tuners (told apart by: {tuners['by']}) on {tasks} {which}, medians over tasks",
@@ -239,3 +330,12 @@ def _show_tuners(tuners: Row) -> None:
         f"Evaluations to within so many per cent of the best recorded by any tuner; runs that got "
         f"there and seconds are for {percents[-1]} %; “not”: in fewer than half."
     )
+    if slow and max(slow) >= SLOWDOWN_SHOWN:
+        say(
+            "Slowdown: how much longer it read the same candidates than the fastest run of the "
+            "task, as recorded; such a difference is the machine's, not the tuner's."
+        )
+
+
+def _slowdown(row: Row) -> str:
+    return "–" if row["slowdown"] is None else f"{show.ratio(row['slowdown'])} ×"

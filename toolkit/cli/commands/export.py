@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
+import orjson
 import typer
 from typer import Option
 
@@ -73,10 +74,16 @@ def query(
     sql: Annotated[str, typer.Argument(help="One SELECT statement.")],
     dataset: DatasetDir = None,
     to: Rows = None,
+    full: Annotated[
+        bool, Option("--full", help="Print a row's values one a line, none cut.")
+    ] = False,
     force: Force = False,
     json: Json = False,
 ) -> None:
-    """Run SQL on the dataset: records, candidates, tasks, sketches, sources, rejected.
+    """Run SQL on the dataset.
+
+    Its tables are records, candidates, tasks, sketches, sources, labels and rejected; their
+    columns are in docs/reference/schema.md.
 
     Example: toolkit query "SELECT state, COUNT(*) AS n FROM records GROUP BY state"
     """
@@ -97,6 +104,8 @@ def query(
         print_json(found)
     elif to is not None:
         say(f"{frame.height:,} rows written to {to}")
+    elif full:
+        _print_full(frame)
     else:
         cells = {
             name: lambda row, n=n: "" if row[n] is None else str(row[n])[:80]
@@ -105,3 +114,17 @@ def query(
         print_table(cells, frame.head(ROWS_SHOWN).iter_rows(), box=None)
         if frame.height > ROWS_SHOWN:
             out.print(f"and {frame.height - ROWS_SHOWN:,} more rows (--out or --json gives all)")
+
+
+def _print_full(frame: Any) -> None:
+    """Print rows one value a line, an empty line between rows; lists and structs as JSON."""
+    from toolkit.results import plain
+
+    width = max((len(name) for name in frame.columns), default=0)
+    for number, row in enumerate(frame.iter_rows(named=True)):
+        if number:
+            say("")
+        for name, value in row.items():
+            nested = isinstance(value, (list, dict))
+            text = orjson.dumps(plain(value)).decode() if nested else str(value)
+            out.print(f"{name:{width}}  {text}", highlight=False, soft_wrap=True)

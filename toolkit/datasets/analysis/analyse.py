@@ -27,6 +27,7 @@ from toolkit.datasets.analysis.runs import (
     prepare,
     runs_frame,
 )
+from toolkit.datasets.analysis.speeds import corrected, slowdowns, speeds_of
 from toolkit.datasets.analysis.tuners import compare_tuners, task_weights
 from toolkit.datasets.read.open import Dataset
 
@@ -40,6 +41,7 @@ class _Batch(NamedTuple):
     """What is kept of some tasks."""
 
     runs: pl.DataFrame
+    speeds: pl.DataFrame
     states: pl.DataFrame
     values: pl.DataFrame
     within: pl.Series
@@ -48,18 +50,26 @@ class _Batch(NamedTuple):
     effects: list[tuple[str, str, list[KnobEffect]]]
 
 
-def analyse(dataset: Dataset, enumerated: Mapping[str, bool] | None = None) -> Analysis | None:
+def analyse(
+    dataset: Dataset,
+    enumerated: Mapping[str, bool] | None = None,
+    *,
+    correct_speed: bool = False,
+) -> Analysis | None:
     """Say what is to be said of a dataset; ``None`` where it holds no record.
 
     Parameters
     ----------
     enumerated
         Which tasks' whole space was recorded (``Dataset.enumerated``, computed if not given).
+    correct_speed
+        Whether latencies are divided by their run's slowdown first (``Speeds``).
     """
-    batches = [_read(dataset, ids) for ids in dataset.task_batches(records=BATCH)]
+    batches = [_read(dataset, ids, correct_speed) for ids in dataset.task_batches(records=BATCH)]
     if not any(len(batch.runs) for batch in batches):
         return None
     runs = pl.concat(batch.runs for batch in batches)
+    speeds = pl.concat(batch.speeds for batch in batches)
     counts = pl.concat(batch.states for batch in batches)
     values = pl.concat(batch.values for batch in batches)
     noise = dict(chain.from_iterable(batch.noise.items() for batch in batches))
@@ -95,14 +105,19 @@ def analyse(dataset: Dataset, enumerated: Mapping[str, bool] | None = None) -> A
             _spread_of([batch.within for batch in batches]),
             _spread_of([batch.between for batch in batches]),
         ),
+        speeds=speeds_of(speeds, corrected=correct_speed),
         knobs=sketch_knobs(effects, dataset.tasks()),
-        tuners=compare_tuners(sources, runs),
+        tuners=compare_tuners(sources, runs, speeds),
     )
 
 
-def _read(dataset: Dataset, task_ids: list[str]) -> _Batch:
-    records = dataset.records([*WHOSE, *MEASURED, "decisions"])
-    frame = prepare(records.filter(pl.col("task_id").is_in(task_ids)).collect())
+def _read(dataset: Dataset, task_ids: list[str], correct_speed: bool) -> _Batch:
+    lazy = dataset.records([*WHOSE, *MEASURED, "decisions"])
+    records = lazy.filter(pl.col("task_id").is_in(task_ids)).collect()
+    speeds = slowdowns(records.filter(pl.col("state") == "ok"))
+    if correct_speed:
+        records = corrected(records, speeds)
+    frame = prepare(records)
     good = frame.filter("ok")
     candidates = good.group_by(CANDIDATE, maintain_order=True).agg(
         pl.col("sketch_id", "decisions", "value").first(), occasions=pl.len().cast(pl.Int64)
@@ -118,6 +133,7 @@ def _read(dataset: Dataset, task_ids: list[str]) -> _Batch:
     within, between = _spreads(good)
     return _Batch(
         runs_frame(frame),
+        speeds,
         states,
         values,
         within["spread"],

@@ -16,6 +16,7 @@ _KEYS = {
     "StateTime": "`failures[]`; the report has the state `ok` as well",
     "Noise": "`noise` and `tasks[].noise`",
     "Spread": "`noise.within`, `noise.between`",
+    "Speeds": "`speeds`",
     "KnobEffect": "`tasks[].knobs[]`",
     "SketchKnob": "`knobs[]`",
     "Tuners": "`tuners`",

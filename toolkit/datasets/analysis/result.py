@@ -97,6 +97,22 @@ class Noise(Result):
 
 
 @dataclass(frozen=True, repr=False)
+class Speeds(Result):
+    """Whether runs of a task read the same candidates alike, or their machine had two speeds.
+
+    Of runs that share eight good candidates with another. A slower one reads them
+    at least 5 % slower than the fastest such run, beyond three standard errors.
+    """
+
+    runs: int
+    slower: int
+    tasks: int
+    slower_tasks: int
+    slowdown: float | None  # Median over the slower runs: 1.2 is a fifth more time.
+    corrected: bool  # Whether other figures are of latencies divided by their run's slowdown.
+
+
+@dataclass(frozen=True, repr=False)
 class KnobEffect(Result):
     """How much one decision moves log latency in one task and sketch."""
 
@@ -158,6 +174,7 @@ class Tuner(Result):
     ``evaluations`` is the median length of its runs; ``final_ratio`` the median over tasks of
     its best over the best recorded by any tuner (1 at best), ``final_ratio_worst`` the largest.
     ``profile`` has pairs (evaluations, share of runs within 1 % of that best by then).
+    ``slowdown`` is the median over its runs (``Speeds``), as recorded.
     """
 
     tuner: str
@@ -170,6 +187,7 @@ class Tuner(Result):
     final_ratio_worst: float | None
     reached: tuple[Reached, ...]
     profile: tuple[tuple[int, float], ...]
+    slowdown: float | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -216,7 +234,8 @@ class Analysis(Result):
     """What is said of a whole dataset; ``tasks`` by id.
 
     ``seconds`` is all known measuring time, ``timed_share`` the share of records it is known of.
-    ``verdicts`` counts tasks. ``tuners`` is ``None`` where no task was run by two of them.
+    ``verdicts`` counts tasks. ``tuners`` is ``None`` where no task was run by two of them,
+    ``speeds`` where no two runs share candidates.
     """
 
     tasks: dict[str, TaskAnalysis]
@@ -226,5 +245,6 @@ class Analysis(Result):
     seconds: float | None
     timed_share: float
     noise: Noise
+    speeds: Speeds | None
     knobs: tuple[SketchKnob, ...]
     tuners: Tuners | None

@@ -54,14 +54,21 @@ def find_tuners(sources: pl.DataFrame, runs: pl.DataFrame) -> tuple[str, dict[st
     return f"folder {-above} above the file", names
 
 
-def compare_tuners(sources: pl.DataFrame, runs: pl.DataFrame) -> Tuners | None:
-    """Compare tuners on the tasks that all of them ran; ``None`` where there are not two."""
+def compare_tuners(
+    sources: pl.DataFrame, runs: pl.DataFrame, speeds: pl.DataFrame
+) -> Tuners | None:
+    """Compare tuners on the tasks that all of them ran; ``None`` where there are not two.
+
+    ``runs`` is as ``runs_frame`` gives it, ``speeds`` as ``slowdowns`` does.
+    """
     found = find_tuners(sources, runs)
     if found is None:
         return None
     by, names = found
     tuner = pl.col("source_id").replace_strict(names, default=None, return_dtype=pl.String)
-    rows = runs.with_columns(tuner=tuner).drop_nulls(["tuner", "task_best"])
+    slow = speeds.select("task_id", "source_id", "slowdown")
+    rows = runs.join(slow, on=["task_id", "source_id"], how="left", maintain_order="left")
+    rows = rows.with_columns(tuner=tuner).drop_nulls(["tuner", "task_best"])
     every = rows["tuner"].n_unique()
     met = rows.group_by("task_id").agg(pl.col("tuner").n_unique())
     shared = met.filter(pl.col("tuner") == every)["task_id"]
@@ -99,6 +106,7 @@ def _tuner(runs: pl.DataFrame) -> Tuner:
         final_ratio_worst=_finite(max(ratios)),
         reached=tuple(_reached(runs, percent) for percent in NEAR),
         profile=tuple(zip(points.tolist(), shares.tolist(), strict=True)),
+        slowdown=runs.select(pl.col("slowdown").median()).item(),
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from copy import copy
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -11,17 +13,12 @@ import polars as pl
 
 from toolkit.datasets.read.integrity import open_tables
 from toolkit.datasets.tables import decision_matrix, read_sketches, read_tasks
-from toolkit.errors import DatasetError
+from toolkit.errors import DatasetError, did_you_mean
 from toolkit.features.base import CandidateGroup
 from toolkit.logs.formats import format_named
 from toolkit.logs.rows.format import LogFormat
 from toolkit.records import Sketch, Task, content_id
-
-_SOURCES = {
-    **dict.fromkeys(["source_id", "path", "sha256", "format"], pl.String()),
-    **dict.fromkeys(["lines", "records", "duplicates", "rejected"], pl.Int64()),
-    **dict.fromkeys(["machine", "labels"], pl.String()),
-}
+from toolkit.schema import LABELS, SOURCES
 
 
 def open_dataset(folder: str | Path) -> Dataset:
@@ -84,26 +81,54 @@ class Dataset:
         return found[0]
 
     def sources(self) -> pl.DataFrame:
-        """One row an ingested file, with its counts."""
+        """One row an ingested file, with its counts (``schema.SOURCES``)."""
         rows = [
-            {name: getattr(source, name) for name in _SOURCES} for source in self.manifest.sources
+            {name: getattr(source, name) for name in SOURCES} for source in self.manifest.sources
         ]
         for row in rows:
             row["labels"] = orjson.dumps(row["labels"], option=orjson.OPT_SORT_KEYS).decode()
-        return pl.DataFrame(rows, schema=_SOURCES)
+        return pl.DataFrame(rows, schema=SOURCES)
+
+    def labels(self) -> pl.DataFrame:
+        """One row a label of a file (``schema.LABELS``)."""
+        rows = [
+            (source.source_id, name, str(value))
+            for source in self.manifest.sources
+            for name, value in source.labels.items()
+        ]
+        return pl.DataFrame(rows, schema=LABELS, orient="row")
+
+    def of_machines(self, machines: Iterable[str]) -> Dataset:
+        """Only what these machines measured, and the files that hold it.
+
+        Raises
+        ------
+        DatasetError
+            When no task is of a machine that is named so.
+        """
+        known = {task.machine for task in self._tasks.values() if task.machine}
+        for name in machines:
+            if name not in known:
+                cure = did_you_mean(name, known)
+                raise DatasetError(f"no task is of a machine {name!r}", where=self.path, cure=cure)
+        tasks = {key: task for key, task in self._tasks.items() if task.machine in set(machines)}
+        records = self._tables["records"].filter(pl.col("task_id").is_in(list(tasks)))
+        held = set(records.select(pl.col("source_id").unique()).collect()["source_id"])
+        rejected = self._tables["rejected"].filter(pl.col("source_id").is_in(list(held)))
+        part = copy(self)
+        part.manifest = replace(
+            self.manifest, sources=[s for s in self.manifest.sources if s.source_id in held]
+        )
+        part._tables = {**self._tables, "records": records, "rejected": rejected}
+        part.__dict__["_tasks"] = tasks
+        return part
 
     def rejected(self) -> pl.DataFrame:
         """Every line that is no record, with its reason (``schema.REJECTED``)."""
         return self._tables["rejected"].collect()
 
     def candidates(self, task_ids: Iterable[str] | None = None) -> pl.DataFrame:
-        """One row a (task, candidate), in first-recorded order.
-
-        Columns: task_id, candidate_id, sketch_id, decisions, schedule; ``state`` (``ok`` if any
-        occasion was, else the first failure); ``latency_s`` (median over the ok occasions,
-        seconds, lower is better); ``occasions`` (a list of {state, latency_s, elapsed_s} in
-        recorded order); ``n_ok``.
-        """
+        """One row a (task, candidate), in first-recorded order (``schema.CANDIDATES``)."""
         return self.candidates_lazily(task_ids).collect()
 
     def candidates_lazily(self, task_ids: Iterable[str] | None = None) -> pl.LazyFrame:

@@ -17,7 +17,7 @@ from toolkit.datasets.read.open import Dataset
 from toolkit.datasets.tables import sketches_frame, tasks_frame
 from toolkit.errors import DatasetError
 
-TABLES = ("records", "candidates", "tasks", "sketches", "sources", "rejected")
+TABLES = ("records", "candidates", "tasks", "sketches", "sources", "labels", "rejected")
 
 MAX_OPERATORS = 200
 """Polars crashes from some 700 on."""
@@ -42,8 +42,8 @@ _NESTING = {"and", "or", "union", "intersect", "except", "join", "when", "select
 def query(dataset: Dataset, sql: str) -> pl.DataFrame:
     """Run one SELECT over the tables of a dataset.
 
-    Tables: ``records``, ``tasks``, ``sketches``, ``rejected`` (see ``toolkit.schema``),
-    ``sources``, and ``candidates`` (see ``Dataset.candidates``).
+    Tables: ``records``, ``candidates``, ``tasks``, ``sketches``, ``sources``, ``labels`` and
+    ``rejected``; ``toolkit.schema`` has their columns.
 
     Raises
     ------
@@ -58,6 +58,7 @@ def query(dataset: Dataset, sql: str) -> pl.DataFrame:
         "tasks": tasks_frame(dataset.tasks().values()).lazy(),
         "sketches": sketches_frame(dataset.sketches().values()).lazy(),
         "sources": dataset.sources().lazy(),
+        "labels": dataset.labels().lazy(),
         "rejected": dataset.rejected().lazy(),
     }
     try:

@@ -224,25 +224,6 @@ def diagonal(low: float, x: Mapping[str, Any], y: Mapping[str, Any]) -> Any:
     return mark.encode(x=alt.X("at:Q", **x), y=alt.Y("at:Q", **y))
 
 
-def task_label(name: str, chars: int) -> str:
-    """Short label of a task: its workload and the numbers that tell it apart.
-
-    Words among the arguments (layouts, data types), a template's suffix and a batch of one are
-    left out; of what is too long the workload is cut first, then the end.
-    """
-    workload, _, rest = name.partition("(")
-    if ":" in workload:
-        # Names given by 'toolkit collect' hold all numbers that matter.
-        return show.cut(workload.replace(":", " ", 1), chars)
-    arguments = [part for part in rest.rstrip(")").split(",") if part[:1].isdigit()]
-    shapes = [part.removeprefix("1x") for part in arguments if "x" in part] or arguments
-    workload = workload.removesuffix(".x86").removesuffix(".cuda")
-    text = " ".join([workload, *shapes])
-    if len(text) > chars and shapes:
-        text = " ".join([workload[: max(6, chars // 3)].rstrip("_"), *shapes])
-    return show.cut(text, chars)
-
-
 def short_name(name: str, chars: int) -> str:
     """Cut a long name in its middle: both ends tell names apart."""
     if len(name) <= chars:
@@ -252,7 +233,7 @@ def short_name(name: str, chars: int) -> str:
 
 
 def labels_of(
-    rows: Iterable[Mapping[str, Any]], layout: Layout, shorten: Shorten = task_label
+    rows: Iterable[Mapping[str, Any]], layout: Layout, shorten: Shorten = show.task_label
 ) -> list[str]:
     """Distinct short labels of rows by their ``name``: what is there twice is numbered."""
     seen: Counter[str] = Counter()
@@ -264,7 +245,9 @@ def labels_of(
     return labels
 
 
-def named(rows: Sequence[Mapping[str, Any]], layout: Layout, shorten: Shorten = task_label) -> Any:
+def named(
+    rows: Sequence[Mapping[str, Any]], layout: Layout, shorten: Shorten = show.task_label
+) -> Any:
     """Chart of rows, one above the other in their order, by their ``name`` in short."""
     labels = labels_of(rows, layout, shorten)
     drawn = [{**row, "name": label} for label, row in zip(labels, rows, strict=True)]

@@ -1,0 +1,54 @@
+"""What tasks compute, told alike from every format, and how fast that is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import loglines
+import orjson
+import pytest
+from running import here
+
+from toolkit.datasets import ingest, open_dataset
+from toolkit.features.computations import computations
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A dense layer in an AutoTVM log and the same product in a MetaSchedule database."""
+    (tmp_path / "logs").mkdir()
+    line = loglines.autotvm(costs=[1e-3])
+    loglines.write(tmp_path / "logs" / "autotvm.json", line)
+    ingest(tmp_path / "logs", tmp_path / "tuning" / "dataset", machine="box")
+    return tmp_path
+
+
+def test_flops_and_their_rate(workspace: Path) -> None:
+    dataset = open_dataset(workspace / "tuning" / "dataset")
+    (task_id,) = dataset.tasks()
+    found = computations(dataset)[task_id]
+    assert found.family == "matmul"
+    product = 1
+    for extent in found.extents.values():
+        product *= extent
+    assert found.flops == 2 * product
+    code, said, err = here("describe", "--json", cwd=workspace)
+    assert code == 0, err
+    (task,) = orjson.loads(said)["tasks"]
+    assert task["gflop_per_s"] == pytest.approx(found.flops / task["best_s"] / 1e9)
+    assert task["computes"]["family"] == "matmul"
+
+
+def test_the_bundled_logs_have_the_same_product_in_two_formats(tmp_path: Path) -> None:
+    bundled = Path(__file__).parents[2] / "datasets"
+    both = [bundled / "ansor-epyc-znver5-1core", bundled / "epyc-znver5-1core"]
+    ingest(both, tmp_path / "tuning" / "dataset")
+    dataset = open_dataset(tmp_path / "tuning" / "dataset")
+    formats: dict[object, set[str]] = {}
+    found = computations(dataset)
+    for task_id, task in dataset.tasks().items():
+        formats.setdefault(found[task_id].key, set()).add(task.format)
+    assert [known for known in formats.values() if known == {"ansor", "metaschedule"}]
+    code, said, err = here("describe", cwd=tmp_path)
+    assert code == 0, err
+    assert "The same computation in several formats" in said and "GFLOP/s" in said

@@ -1,0 +1,113 @@
+"""How fast runs read: what several runs of one task measured of the same candidates says it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from toolkit import show
+from toolkit.datasets.analysis.result import Speeds
+
+RUN = ["task_id", "source_id"]
+CANDIDATE = ["task_id", "candidate_id"]
+SHARED = 8
+"""Candidates that a run must share with others of its task."""
+APART = 1.05
+ERRORS = 3.0
+ROUNDS = 50
+
+
+def slowdowns(good: pl.DataFrame) -> pl.DataFrame:
+    """How slowly each run read, one row a run that shares candidates with another of its task.
+
+    Log latencies are split into a part of the candidate and a part of the run by median polish
+    (Tukey 1977, "Exploratory Data Analysis", chapter 11).
+
+    Parameters
+    ----------
+    good
+        Records that went well; ``RUN``, ``candidate_id`` and ``latency_s`` of each.
+
+    Returns
+    -------
+    ``RUN``; ``slowdown``, the run's part over that of the fastest run with which it is linked by
+    shared candidates (1 at least); ``shared``, their number; ``apart``, whether it is slower by
+    5 % and by three standard errors.
+    """
+    log = pl.col("latency_s").log().median()
+    rows = good.group_by(*RUN, "candidate_id", maintain_order=True).agg(log=log)
+    rows = _shared(_shared(rows).filter(pl.len().over(RUN) >= SHARED))
+    rows = rows.with_columns(
+        part=pl.lit(0.0), common=pl.lit(0.0), group=pl.col("source_id").rank("dense")
+    )
+    for _ in range(ROUNDS):
+        before = rows
+        rows = rows.with_columns(
+            common=(pl.col("log") - pl.col("part")).median().over(CANDIDATE),
+            group=pl.col("group").min().over(CANDIDATE),
+        ).with_columns(
+            part=(pl.col("log") - pl.col("common")).median().over(RUN),
+            group=pl.col("group").min().over(RUN),
+        )
+        moved = float((rows["part"] - before["part"]).abs().max() or 0.0)
+        if moved < 1e-4 and rows["group"].equals(before["group"]):
+            break
+    # The standard error of a median of normal values, their spread by the median residual.
+    rest = (pl.col("log") - pl.col("common") - pl.col("part")).abs().median()
+    error = 1.4826 * math.sqrt(math.pi / 2) * rest / pl.len().sqrt()
+    slower = pl.col("part") - pl.col("part").min().over("task_id", "group")
+    return (
+        rows.group_by(*RUN, "group", maintain_order=True)
+        .agg(pl.col("part").first(), shared=pl.len(), error=error)
+        .with_columns(slowdown=slower.exp())
+        .with_columns(
+            apart=(pl.col("slowdown") >= APART)
+            & (pl.col("slowdown").log() > ERRORS * pl.col("error"))
+        )
+        .select(*RUN, "slowdown", "shared", "apart")
+    )
+
+
+def _shared(rows: pl.DataFrame) -> pl.DataFrame:
+    """Candidates that several runs read."""
+    return rows.filter(pl.len().over(CANDIDATE) > 1)
+
+
+def corrected(records: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
+    """Records with latencies divided by their run's slowdown; other runs' as they are."""
+    by = pl.col("slowdown").fill_null(1.0)
+    return (
+        records.join(found.select(*RUN, "slowdown"), on=RUN, how="left", maintain_order="left")
+        .with_columns(pl.col("latency_s") / by)
+        .drop("slowdown")
+    )
+
+
+def speeds_of(found: pl.DataFrame, *, corrected: bool) -> Speeds | None:
+    """Sum up ``slowdowns`` of all tasks; ``None`` where no runs share candidates."""
+    if found.is_empty():
+        return None
+    slow = found.filter("apart")
+    return Speeds(
+        runs=len(found),
+        slower=len(slow),
+        tasks=found["task_id"].n_unique(),
+        slower_tasks=slow["task_id"].n_unique(),
+        slowdown=None if slow.is_empty() else float(slow["slowdown"].median()),  # type: ignore[arg-type]
+        corrected=corrected,
+    )
+
+
+def told(speeds: Mapping[str, Any]) -> str | None:
+    """Say that runs are slower than others; ``None`` where none is."""
+    if not speeds["slower"]:
+        return None
+    return (
+        f"{speeds['slower']:,} of {show.plural(speeds['runs'], 'run')} with shared candidates read "
+        f"them slower than another run of the same task did, {show.ratio(speeds['slowdown'])} "
+        f"times in the median ({speeds['slower_tasks']:,} of {show.plural(speeds['tasks'], 'task')}"
+        "): their machine had more than one speed."
+    )
