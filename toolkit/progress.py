@@ -22,6 +22,10 @@ class Progress(Protocol):
         """Open a step as a context manager that gives a ``Step``."""
         ...
 
+    def say(self, text: str) -> None:
+        """Say something that stays to be read."""
+        ...
+
 
 class _SilentStep:
     def advance(self, by: float = 1.0, *, note: str | None = None) -> None:
@@ -35,6 +39,9 @@ class Silent:
     def step(self, label: str, total: float | None = None) -> Iterator[Step]:
         """Open a step that draws nothing."""
         yield _SilentStep()
+
+    def say(self, text: str) -> None:
+        """Say nothing."""
 
 
 SILENT: Progress = Silent()

@@ -7,6 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from toolkit.replay.statistics.power import power, tasks_to_decide, told, units_needed
 from toolkit.replay.statistics.statistics import (
     Resamples,
     compare,
@@ -138,3 +139,43 @@ def test_one_run_alone_has_no_interval() -> None:
     assert pair["verdict"] == "tied"
     two = np.array([[3.0, 4.0]])
     assert interval(two, mean, Resamples.draw(1, 2, 100)) == (3.0, 4.0)
+
+
+@pytest.mark.parametrize("strategies", [2, 3, 4, 6, 9])
+def test_a_difference_on_all_tasks_is_proven_from_the_needed_number_on(strategies: int) -> None:
+    needed = units_needed(strategies)
+    assert needed is not None and needed <= 12
+
+    def verdicts(tasks: int) -> set[str]:
+        """Each strategy beats the next one on every task, by far."""
+        values = {str(n): np.full((tasks, 2), 1.0 - 0.1 * n) for n in range(strategies)}
+        rows = compare(values, Resamples.draw(tasks, 2, 50))
+        return {row["verdict"] for row in rows}
+
+    assert verdicts(needed) == {"better"}
+    assert verdicts(needed - 1) == {"tied"}
+    assert not power(needed - 1, 5, strategies, 0.95)["can_decide"]
+    assert power(needed, 5, strategies, 0.95)["can_decide"]
+    assert f"it takes {needed} tasks" in told(power(needed - 1, 5, strategies, 0.95))
+    assert "seeds" in told(power(1, needed, strategies, 0.95))
+
+
+def test_too_many_strategies_can_never_be_told_apart() -> None:
+    assert units_needed(15) > 12 and units_needed(30) is None
+    assert "fewer strategies" in told(power(500, 5, 30, 0.95))
+    assert power(500, 5, 1, 0.95) is None
+
+
+def test_so_many_tasks_decide_four_times_of_five() -> None:
+    rng = np.random.default_rng(1)
+
+    def differences(tasks: int) -> NDArray[np.float64]:
+        return rng.normal(0.5, 1.0, (tasks, 1))
+
+    tasks = tasks_to_decide(differences(4000), 2)
+    assert tasks is not None and 28 <= tasks <= 36
+    proven = [paired_p_value(differences(tasks)) < 0.05 for _ in range(200)]
+    # Three standard deviations of 200 rounds are 8.5 %.
+    assert 0.7 <= np.mean(proven) <= 0.9
+    assert tasks_to_decide(differences(1), 2) is None
+    assert tasks_to_decide(np.zeros((5, 2)), 2) is None

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from toolkit import show
 from toolkit.datasets import open_dataset
 from toolkit.replay import parse_scenario, simulate
 from toolkit.reports import ReportInputs, export_figures, render_html, report_summary
 from toolkit.reports.figures import report_figures
-from toolkit.reports.page.charts import NARROW, WIDE, Layout, labels_of, task_label
+from toolkit.reports.page.charts import NARROW, WIDE, Layout, labels_of
 from toolkit.reports.page.drawing import inline_svg, specification
 from toolkit.workspace import Workspace
 
@@ -236,9 +237,15 @@ def test_export_without_a_browser(summary: dict[str, Any], tmp_path: Path) -> No
 
 def test_task_labels_keep_what_tells_tasks_apart() -> None:
     name = "conv2d_NCHWc.x86(1x256x56x56,256x256x3x3,1,1,1,1,NCHW,NCHW,float32)"
-    assert task_label(name, 40) == "conv2d_NCHWc 256x56x56 256x256x3x3"
-    assert task_label(name, 20) == "conv2d 256x56x56 25…"
-    assert task_label("softmax", 20) == "softmax"
-    assert task_label("matmul:61,127,128(61x128,128x127,61x127)", 20) == "matmul 61,127,128"
+    assert show.task_label(name, 40) == "conv2d_NCHWc 256x56x56 256x256x3x3"
+    assert show.task_label(name, 20) == "conv2d 256x56x56 25…"
+    strided = name.replace("x3x3,1,1,", "x3x3,2,2,")
+    assert show.task_label(strided, 40) == "conv2d_NCHWc/2 256x56x56 256x256x3x3"
+    assert show.task_label(strided, 20) == "conv2d/2 256x56x56…"
+    assert show.task_label("dense(1x512,1000x512,float32)", 40) == "dense 512 1000x512"
+    hashed = "6129df1f3d5aa0f2f8bd83ea6d5d9e4b(12,128,128)"
+    assert show.task_label(hashed, 40) == "6129df1f 12 128 128"
+    assert show.task_label("softmax", 20) == "softmax"
+    assert show.task_label("matmul:61,127,128(61x128,128x127,61x127)", 20) == "matmul 61,127,128"
     small = Layout("small", width=300, rows=3, label_chars=20)
     assert len(set(labels_of([{"name": name}] * 3, small))) == 3

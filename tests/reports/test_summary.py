@@ -191,15 +191,26 @@ def test_a_strategy_that_never_gets_there_has_no_median(tuning: Workspace, tmp_p
     assert headline["tiles"][0]["value"].startswith("25")
 
 
-def test_ties_share_the_first_place(tuning: Workspace, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("can_decide", "said"),
+    [
+        (True, "share the first place: they cannot be told apart"),
+        (False, "share the first place: no difference between 4 strategies can be proven with 3"),
+    ],
+)
+def test_ties_share_the_first_place(
+    tuning: Workspace, tmp_path: Path, can_decide: bool, said: str
+) -> None:
     folder = tmp_path / "small"
     shutil.copytree(tuning.simulation("small"), folder)
     content = orjson.loads((folder / "summary.json").read_bytes())
     for pair in content["comparisons"]["pairs"]:
         pair["verdict"] = "tied"
+    power = {"units": "tasks", "count": 3, "needed": 8, "strategies": 4, "can_decide": can_decide}
+    content["comparisons"]["power"] = power
     (folder / "summary.json").write_bytes(orjson.dumps(content))
     title = report_summary(ReportInputs(simulations=(folder,)))["headline"]["title"]
-    assert "share the first place: they cannot be told apart" in title
+    assert said in title
 
 
 def test_networks_keep_the_replays_figures(networks: Path) -> None:

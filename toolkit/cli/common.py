@@ -206,3 +206,7 @@ class BarProgress:
         )
         with RichBars(*columns, console=err) as bars:
             yield _BarStep(bars, bars.add_task(label, total=total, note=""))
+
+    def say(self, text: str) -> None:
+        """Write a line."""
+        err.print(text, highlight=False)

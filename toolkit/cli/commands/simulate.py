@@ -12,10 +12,14 @@ from typer import Option
 
 from toolkit import show
 from toolkit.cli.common import PROCESSES_MAX, BarProgress, DatasetDir, Json, print_json
-from toolkit.cli.tables import bracketed, interval_text, note, print_table
+from toolkit.cli.tables import bracketed, interval_text, note, print_table, say
 from toolkit.workspace import Workspace
 
 CAPTION = "median over all runs [95 % interval]; - : not reached, [-] : unknown"
+RANKED_BY = (
+    "area: mean over the run of best recorded over best so far; a rank counts the strategies that "
+    "have proven a larger one"
+)
 
 
 def simulate(
@@ -95,6 +99,7 @@ def _show(summary: Mapping[str, Any]) -> None:
         {
             **efforts(),
             ">coverage": lambda row: f"{row['coverage']:.0%}",
+            ">area": lambda row: interval_text(row, "auc"),
             ">rank": lambda row: str(ranks[row["strategy"]]),
         },
         [
@@ -103,8 +108,9 @@ def _show(summary: Mapping[str, Any]) -> None:
         ],
         title=f"{len(tasks)} tasks ({enumerated} enumerated), {summary['seeds']} seeds: to within "
         "1 % of the best recorded",
-        caption=CAPTION,
+        caption=f"{CAPTION}\n{RANKED_BY}",
     )
+    _show_ties(summary["comparisons"])
     if "network" in summary:
         network = summary["network"]
         print_table(
@@ -121,6 +127,26 @@ def _show(summary: Mapping[str, Any]) -> None:
         _show_forecast(summary["forecast"])
     for missing in summary["left_out"]:
         note(f"left out: {missing['strategy']} ({missing['reason']})")
+
+
+def _show_ties(comparisons: Mapping[str, Any]) -> None:
+    """Say what is tied with the first place, and what it would take to decide."""
+    from toolkit.replay.statistics.power import told
+
+    can, (first, *_) = comparisons["power"], comparisons["ranking"]
+    if can is None:
+        return
+    if not can["can_decide"]:
+        say(f"{told(can)}.")
+        return
+    for pair in comparisons["pairs"]:
+        names = {pair["first"], pair["second"]}
+        if first["strategy"] not in names or pair["verdict"] != "tied":
+            continue
+        (other,) = names - {first["strategy"]}
+        more = pair["tasks_to_decide"]
+        how = "" if more is None else f": about {show.number(more)} tasks like these would decide"
+        say(f"{first['strategy']} and {other} are tied{how}.")
 
 
 def _show_forecast(forecast: Mapping[str, Any]) -> None:

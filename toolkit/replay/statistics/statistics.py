@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+
+from toolkit.replay.statistics.power import ENUMERATED, FLIPS, tasks_to_decide
+from toolkit.training.evaluate.bootstrap import expanded_tail
 
 FloatArray = NDArray[np.float64]
 Statistic = Callable[[FloatArray], Any]
@@ -64,21 +66,17 @@ class Resamples:
 def interval(
     values: FloatArray, statistic: Statistic, resamples: Resamples, confidence: float = 0.95
 ) -> tuple[float, float]:
-    """Percentile interval of a statistic, with the levels widened for few units.
+    """Percentile interval of a statistic, widened for few units (``expanded_tail``).
 
-    The percentile bootstrap of n units is too narrow, as if sqrt((n - 1) / n) and normal
-    quantiles were right; levels are taken at Phi(sqrt(n / (n - 1)) t) instead (Hesterberg 2015,
-    "What teachers should know about the bootstrap", section 4.1.2, "expanded percentile"). Units
-    are tasks, or seeds where there is but one task. A single unit says nothing of its own spread:
-    both ends are NaN, unknown.
+    Units are tasks, or seeds where there is but one task. A single unit says nothing of its own
+    spread: both ends are NaN, unknown.
     """
     tasks, seeds = values.shape
     units = tasks if tasks > 1 else seeds
     if units < 2:
         return float("nan"), float("nan")
     drawn = np.sort(statistic(resamples.apply(values)))
-    widened = np.sqrt(units / (units - 1)) * stats.t.ppf((1.0 - confidence) / 2.0, units - 1)
-    low = int(np.floor(stats.norm.cdf(widened) * (len(drawn) - 1)))
+    low = int(np.floor(expanded_tail(units, confidence) * (len(drawn) - 1)))
     return float(drawn[low]), float(drawn[len(drawn) - 1 - low])
 
 
@@ -118,11 +116,11 @@ def paired_p_value(differences: FloatArray) -> float:
     units = differences.mean(axis=1) if len(differences) > 1 else differences[0]
     n = len(units)
     observed = abs(float(units.mean()))
-    if n <= 12:
+    if n <= ENUMERATED:
         patterns = np.array(np.meshgrid(*[[1.0, -1.0]] * n, indexing="ij")).reshape(n, -1).T
     else:
         rng = np.random.default_rng(0x5167)
-        patterns = rng.choice([1.0, -1.0], size=(4999, n))
+        patterns = rng.choice([1.0, -1.0], size=(FLIPS, n))
         patterns = np.vstack([np.ones(n), patterns])
     means = np.abs(patterns @ units / n)
     return float((means >= observed * (1 - 1e-12)).mean())
@@ -134,7 +132,8 @@ def compare(
     """Compare every pair of strategies, first minus second, paired by task and seed.
 
     P-values are Holm-adjusted over all pairs. A pair's ``verdict`` is ``better`` or ``worse``
-    (first against second; higher is better) at the level 1 - ``confidence``, or ``tied``.
+    (first against second; higher is better) at the level 1 - ``confidence``, or ``tied``; a tied
+    pair has ``tasks_to_decide`` (see ``power``).
     """
     pairs = list(combinations(values, 2))
     raw = [paired_p_value(values[a] - values[b]) for a, b in pairs]
@@ -145,8 +144,10 @@ def compare(
         if adjusted > 1.0 - confidence:
             verdict = "tied"
         row = {"first": first, "second": second, "p_value": p, "p_holm": adjusted}
-        row |= figure("difference", apart, mean, resamples, confidence)
-        rows.append(row | {"verdict": verdict})
+        row |= figure("difference", apart, mean, resamples, confidence) | {"verdict": verdict}
+        if verdict == "tied":
+            row["tasks_to_decide"] = tasks_to_decide(apart, len(values), confidence)
+        rows.append(row)
     return rows
 
 

@@ -12,6 +12,7 @@ from toolkit.replay.record.space import RecordedSpace
 from toolkit.replay.record.table import FloatArray, RecordedTable
 from toolkit.replay.scenario import Scenario
 from toolkit.replay.statistics.metrics import NAMES, time_ratio
+from toolkit.replay.statistics.power import power
 from toolkit.replay.statistics.statistics import (
     Resamples,
     compare,
@@ -35,6 +36,7 @@ class RunFigures:
     def __init__(self, rows: Rows, tasks: Sequence[str], scenario: Scenario) -> None:
         self.rows, self.tasks, self.labels = rows, list(tasks), scenario.labels
         self.baseline, self.confidence = scenario.baseline, scenario.confidence
+        self.seeds = scenario.seeds
         draw = partial(Resamples.draw, resamples=scenario.resamples)
         self.resamples = draw(len(self.tasks), scenario.seeds)
         scores = {label: self.matrix(label, "score", np.nan)[:, :1] for label in self.labels}
@@ -121,11 +123,16 @@ class RunFigures:
         return out
 
     def comparisons(self) -> dict[str, Any]:
-        """Which differences hold, and the ranking that follows, by area under the curve."""
+        """Which differences hold, the ranking that follows, and what could be proven at all."""
         values = {label: self.matrix(label, "auc", 0.0) for label in self.labels}
         pairs = compare(values, self.resamples, self.confidence)
-        of = {"metric": "auc", "direction": "higher is better"}
-        return {**of, "pairs": pairs, "ranking": ranking(values, pairs)}
+        return {
+            "metric": "auc",
+            "direction": "higher is better",
+            "power": power(len(self.tasks), self.seeds, len(values), self.confidence),
+            "pairs": pairs,
+            "ranking": ranking(values, pairs),
+        }
 
     def curve(self, unit: str, points: int, label: str) -> dict[str, list[float | None]]:
         """Mean relative performance (best recorded over best so far) of a strategy, with bands."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,10 @@ def simulation_sections(folders: Sequence[Path]) -> list[dict[str, Any]]:
         path = folder / SUMMARY_FILE
         with complete(path, "toolkit simulate"):
             found.append(simulation_section(folder, read_json(path, "toolkit simulate")))
+    names = Counter(one["name"] for one in found)
+    for one in found:
+        if names[one["name"]] > 1:
+            one["name"] += f" ({one['path']})"
     return found
 
 
@@ -101,6 +106,7 @@ def simulation_section(folder: Path, summary: Section) -> dict[str, Any]:
         "per_task": _per_task(summary["per_task"], labels, tasks),
         "pairs": pairs,
         "compared_by": summary["comparisons"]["metric"],
+        "power": summary["comparisons"].get("power"),
         "curves": summary["curves"],
         "profile": _profile(folder / RESULTS_FILE, labels),
         "network": network_section(summary.get("network"), labels[0]),

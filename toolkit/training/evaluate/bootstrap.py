@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from toolkit.training.arrays import Floats, Ints
 
@@ -46,6 +47,17 @@ def ratio_interval(numerator: Floats, denominator: Floats, *, seed: int = 0) -> 
     usable = below != 0
     ratios = numerator[drawn].sum(axis=1)[usable] / below[usable]
     return float(numerator.sum() / denominator.sum()), *_quantiles(ratios)
+
+
+def expanded_tail(units: int, level: float = LEVEL) -> float:
+    """Level at which a percentile interval of so many units is to be cut at either end.
+
+    The percentile bootstrap of n units is too narrow, as if sqrt((n - 1) / n) and normal
+    quantiles were right; levels are taken at Phi(sqrt(n / (n - 1)) t) instead (Hesterberg 2015,
+    "What teachers should know about the bootstrap", section 4.1.2, "expanded percentile").
+    """
+    widened = np.sqrt(units / (units - 1)) * stats.t.ppf((1.0 - level) / 2.0, units - 1)
+    return float(stats.norm.cdf(widened))
 
 
 def named(name: str, estimate: Estimate) -> dict[str, Any]:
