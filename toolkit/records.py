@@ -122,6 +122,7 @@ class Task:
     key arguments, MetaSchedule ``args_info``); ``hardware`` holds Ansor's hardware parameters
     or the target's own attributes; ``extents`` are loop extents read from the schedules;
     ``blob`` is what rebuilding needs beyond that (MetaSchedule: the workload's JSON line).
+    A stand-in says by ``identity`` what it computes (``training.table.table.workload_key``).
     """
 
     task_id: str
@@ -134,6 +135,7 @@ class Task:
     machine: str | None = None
     extents: tuple[int, ...] = ()
     blob: str | None = None
+    identity: str = ""
 
     @classmethod
     def stand_in(cls, task_id: str, entry: Mapping[str, Any]) -> Task:
@@ -146,6 +148,7 @@ class Task:
             target=entry.get("target", ""),
             target_kind="",
             extents=tuple(entry.get("extents", ())),
+            identity=entry.get("identity", ""),
         )
 
 

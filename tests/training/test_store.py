@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 import orjson
@@ -11,9 +12,12 @@ from made_autotvm import write_autotvm
 from made_commands import QUICK
 from running import here
 
-from toolkit.datasets import ingest
+from toolkit.datasets import ingest, open_dataset
+from toolkit.progress import Silent
 from toolkit.training.recipes.recipe import load_recipe
+from toolkit.training.tasks.mutation import train_mutation
 from toolkit.training.tasks.throughput import train_throughput
+from toolkit.training.trained.store import FITS, KeptFits, read_manifest
 
 XGBOOST = """
 [[models]]
@@ -30,8 +34,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     dataset = ingest(folder / "logs", folder / "tuning" / "dataset", workers=0)
     assert dataset.total_records
     (folder / "two.toml").write_text(QUICK + XGBOOST)
-    from toolkit.datasets import open_dataset
-
     recipe = load_recipe(folder / "two.toml")
     data = open_dataset(folder / "tuning" / "dataset")
     train_throughput(data, recipe, folder / "tuning" / "models" / "throughput", threads=1)
@@ -122,3 +124,69 @@ def test_trained_again_the_folder_holds_the_new_model_alone(workplace: Path) -> 
     assert before & after == {Path("manifest.json")}
     assert len({path.parts[0] for path in after}) == 2
     assert here("evaluate", "tuning/models/throughput", cwd=workplace)[0] == 0
+
+
+class Interrupted(Silent):
+    """Interrupts the training once so many members are fitted."""
+
+    def __init__(self, after: int) -> None:
+        self._left = after
+
+    def step(self, label, total=None):
+        return super().step(label, total) if label != "training" else self._training()
+
+    @contextmanager
+    def _training(self):
+        yield self
+
+    def advance(self, by: float = 1.0, *, note: str | None = None) -> None:
+        self._left -= 1
+        if self._left == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    ("kind", "train"), [("throughput", train_throughput), ("mutation", train_mutation)]
+)
+def test_an_interrupted_training_goes_on_with_the_members_that_are_missing(
+    trained: Path, tmp_path: Path, monkeypatch, kind: str, train
+) -> None:
+    data = open_dataset(trained / "tuning" / "dataset")
+    (tmp_path / "quick.toml").write_text(QUICK.replace('"throughput"', f'"{kind}"'))
+    recipe = load_recipe(tmp_path / "quick.toml")
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    members = len(read_manifest(train_and_name(train, data, recipe, whole))["members"])
+    with pytest.raises(KeyboardInterrupt):
+        train(data, recipe, out, threads=1, progress=Interrupted(2))
+    kept = list((out / FITS).glob("*/*/manifest.json"))
+    assert 2 <= len(kept) < members and not (out / "manifest.json").exists()
+    # A damaged one is fitted again.
+    damaged = next(path for path in (kept[0].parent / "models").rglob("*") if path.is_file())
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+
+    fitted = []
+    put = KeptFits.put
+    monkeypatch.setattr(
+        KeptFits, "put", lambda self, name, fit: (fitted.append(name), put(self, name, fit))
+    )
+    train_and_name(train, data, recipe, out)
+    assert len(fitted) == members - len(kept) + 1
+    assert not (out / FITS).exists()
+    one, other = read_manifest(whole), read_manifest(out)
+    assert one["files"] == other["files"] and one["members"] == other["members"]
+
+
+def test_what_another_recipe_had_fitted_is_removed(trained: Path, tmp_path: Path) -> None:
+    data = open_dataset(trained / "tuning" / "dataset")
+    out = tmp_path / "out"
+    for rounds in (5, 6):
+        (tmp_path / "quick.toml").write_text(QUICK.replace("= 30", f"= {rounds}"))
+        with pytest.raises(KeyboardInterrupt):
+            recipe = load_recipe(tmp_path / "quick.toml")
+            train_throughput(data, recipe, out, threads=1, progress=Interrupted(1))
+        assert len(list((out / FITS).iterdir())) == 1
+
+
+def train_and_name(train, data, recipe, out: Path) -> Path:
+    train(data, recipe, out, threads=1)
+    return out

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -136,6 +136,18 @@ class CrossFit:
         return predict_unseen(table, self.judges(table))[0]
 
 
+class Kept(Protocol):
+    """Fits that outlive an interrupted training."""
+
+    def get(self, name: str) -> Any:
+        """Return a member's fit; ``None`` where none is kept."""
+        ...
+
+    def put(self, name: str, fit: Any) -> None:
+        """Keep a member's fit."""
+        ...
+
+
 def available_threads() -> int:
     """Processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
@@ -152,15 +164,16 @@ def cross_fit(
     threads: int | None = None,
     fit: Callable[[Ints, int], Any] | None = None,
     usable: Bools | None = None,
+    kept: Kept | None = None,
     progress: Progress = SILENT,
 ) -> CrossFit:
     """Train one member a fold and, with ``keep_all``, one on every task.
 
     Members are fitted to candidates that ran, of tasks with enough of them. ``fit`` makes
     something else of the training rows, with so many threads, than an ``Ensemble``; ``usable``
-    says which rows it may have where failed ones are wanted as well. Members are fitted side by
-    side: threads that share one fit wait for each other at every level of every tree, which on
-    small tables takes longer than the work.
+    says which rows it may have where failed ones are wanted as well. What ``kept`` has is not
+    fitted again. Members are fitted side by side: threads that share one fit wait for each other
+    at every level of every tree, which on small tables takes longer than the work.
 
     Raises ``DatasetError`` when fewer than two workloads have enough good candidates.
     """
@@ -182,13 +195,18 @@ def cross_fit(
     workers = max(1, min(threads, len(wanted)))
     share = max(1, threads // workers)
 
-    def make(rows: Ints) -> Any:
-        return fit(rows, share) if fit else fit_ensemble(table, rows, recipe, threads=share)
+    def make(name: str, rows: Ints) -> Any:
+        found = kept.get(name) if kept else None
+        if found is None:
+            found = fit(rows, share) if fit else fit_ensemble(table, rows, recipe, threads=share)
+            if kept:
+                kept.put(name, found)
+        return found
 
     made: dict[str, Any] = {}
     pool = ThreadPoolExecutor(workers)
     with progress.step("training", total=len(wanted)) as step, one_blas_thread():
-        waiting = {pool.submit(make, rows): name for name, rows in wanted.items()}
+        waiting = {pool.submit(make, name, rows): name for name, rows in wanted.items()}
         try:
             while waiting:
                 # Not without end: a signal that another thread takes wakes nobody who waits.

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.features.base import CandidateGroup, FeatureBlock
+from toolkit.features.loops.trace_nest import workload_blocks
 from toolkit.logs.formats import format_named
 from toolkit.records import Task, canonical_json, content_id
 from toolkit.training.arrays import Bools, Floats, Ints, Matrix
@@ -95,7 +96,17 @@ class Table:
 
 
 def workload_key(task: Task) -> str:
-    """Identity of what a task computes, whatever target, machine and schedule."""
+    """Identity of what a task computes, whatever target, machine, schedule and name.
+
+    Of a MetaSchedule task it is the loops of its blocks that add up (of all blocks where none
+    does): who saw a convolution saw it with a bias and a ReLU behind it.
+    """
+    if task.identity:
+        return task.identity
+    if blocks := workload_blocks(task):
+        adding = [block for block in blocks if any(block.reductions)]
+        loops = [[block.extents, block.reductions] for block in adding or blocks]
+        return content_id("workload", task.format, canonical_json(loops))
     parts = [task.format, task.workload, task.arguments]
     if format_named(task.format).bare_workloads:
         # A bare key means different shapes in different networks: extents tell them apart.

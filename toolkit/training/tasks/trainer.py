@@ -8,8 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import orjson
+
 from toolkit.datasets import Dataset
 from toolkit.progress import Progress
+from toolkit.records import content_id
 from toolkit.results import Result
 from toolkit.training.arrays import Bools, Ints
 from toolkit.training.members.crossfit import Judges, cross_fit
@@ -18,7 +21,7 @@ from toolkit.training.recipes.recipe import Recipe
 from toolkit.training.table.cores import core_counts
 from toolkit.training.table.gather import Gathered, gather, networks_of
 from toolkit.training.trained.loading import TrainedModel, manifest_of
-from toolkit.training.trained.store import save_model
+from toolkit.training.trained.store import KeptFits, check_folder, save_model, versions
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -90,12 +93,18 @@ def train(
     threads: int | None,
     progress: Progress,
 ) -> R:
-    """Train, judge on left-out tasks and, where ``out`` is given, keep the model there."""
+    """Train, judge on left-out tasks and, where ``out`` is given, keep the model there.
+
+    Interrupted, the same training goes on there with the members that it had not fitted.
+    """
     name = kind.model.kind
     check_recipe(recipe, name)
     started = time.perf_counter()
+    if out is not None:
+        check_folder(Path(out))
     data = kind.gather(dataset, recipe, task_ids, progress)
     table, usable = data.table, kind.usable(data)
+    kept = None if out is None else KeptFits(Path(out), _key(name, data))
     fitted = cross_fit(
         table,
         recipe,
@@ -104,9 +113,10 @@ def train(
         threads=threads,
         fit=kind.fitter(data),
         usable=usable,
+        kept=kept,
         progress=progress,
     )
-    result, kept = kind.judge(data, fitted.judges(table), None)
+    result, told = kind.judge(data, fitted.judges(table), None)
     result = replace(
         result,
         n_train_tasks=int((table.counts(usable) >= recipe.data.min_records).sum()),
@@ -114,12 +124,20 @@ def train(
         columns=len(table.columns),
         cores=core_counts(data.tasks().values()),
     )
-    if out is not None:
+    if out is not None and kept is not None:
         more = kind.more_columns(recipe)
         manifest = manifest_of(name, data, fitted, result.to_json(), more)
-        save_model(Path(out), manifest | kept, fitted.members)
+        save_model(Path(out), manifest | told, fitted.members)
+        kept.remove()
         result = replace(result, out=str(out))
     return replace(result, seconds=time.perf_counter() - started)
+
+
+def _key(name: str, data: Gathered) -> str:
+    """Name all that decides what is fitted."""
+    recipe = data.recipe.model_dump(mode="json", by_alias=True)
+    read = (data.dataset.fingerprint(), sorted(data.table.task_ids), data.extractors)
+    return content_id(orjson.dumps((name, recipe, read, versions()), option=orjson.OPT_SORT_KEYS))
 
 
 def evaluate(

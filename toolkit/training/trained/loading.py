@@ -21,7 +21,7 @@ from toolkit.training.members.crossfit import ALL, CrossFit, Judges, Member, pic
 from toolkit.training.recipes.recipe import Recipe
 from toolkit.training.table.cores import core_counts
 from toolkit.training.table.gather import Gathered, extractor_for
-from toolkit.training.table.table import Table
+from toolkit.training.table.table import Table, workload_key
 from toolkit.training.trained.store import AGAIN, MANIFEST, load_members, read_manifest, versions
 from toolkit.workspace import Workspace
 
@@ -134,7 +134,11 @@ def manifest_of(
         "cores": core_counts(tasks.values()),
         # A task and its twins are known by this.
         "tasks": {
-            task_id: {name: getattr(task, name) for name in kept} for task_id, task in tasks.items()
+            task_id: {
+                **{name: getattr(task, name) for name in kept},
+                "identity": workload_key(task),
+            }
+            for task_id, task in tasks.items()
         },
     }
 

@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from toolkit import __version__
-from toolkit.atomic import write_atomically
+from toolkit.atomic import replacing, sweep, write_atomically
 from toolkit.errors import ModelError
 from toolkit.locks import LOCK_FILE
 from toolkit.records import content_id
@@ -26,7 +26,9 @@ _KINDS: dict[str, Any] = {
 }
 
 MANIFEST = "manifest.json"
-MODEL_VERSION = 3
+FITS = ".fits"
+"""Folder in a model's own with what an interrupted training had fitted."""
+MODEL_VERSION = 4
 
 AGAIN = "train it again"
 CHANGED = "damaged: it was changed since it was written"
@@ -45,11 +47,8 @@ def save_model(folder: Path, manifest: dict[str, Any], members: dict[str, Member
 
     What was there before is replaced; an interrupted write leaves it as it was.
     """
+    check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / MANIFEST).is_file() and {p.name for p in folder.iterdir()} - {LOCK_FILE}:
-        raise ModelError(
-            "the folder is not empty and holds no model", where=folder, cure="give another"
-        )
     fresh = folder / f".members.{os.getpid()}.tmp"
     try:
         entries = {name: _saved(fresh / name, member) for name, member in members.items()}
@@ -78,11 +77,64 @@ def save_model(folder: Path, manifest: dict[str, Any], members: dict[str, Member
         shutil.rmtree(folder / "validity")
 
 
+def check_folder(folder: Path) -> None:
+    """Raise ``ModelError`` where something else than a model is in a folder."""
+    if not folder.is_dir() or (folder / MANIFEST).is_file():
+        return
+    if {path.name for path in folder.iterdir()} - {LOCK_FILE, FITS}:
+        raise ModelError(
+            "the folder is not empty and holds no model", where=folder, cure="give another"
+        )
+
+
+class KeptFits:
+    """Fits in a model's folder, kept while it is trained, so that the same training goes on.
+
+    Those of another ``key``, which names all that a fit depends on, are removed.
+    """
+
+    def __init__(self, folder: Path, key: str) -> None:
+        self._folder = folder / FITS / key
+        sweep(self._folder)
+        for path in self._folder.parent.glob("*"):
+            if path.name != key:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def get(self, name: str) -> Any:
+        """Return a member's fit; ``None`` where none is kept, or it is damaged."""
+        folder = self._folder / name
+        try:
+            entry = orjson.loads((folder / MANIFEST).read_bytes())
+        except (OSError, orjson.JSONDecodeError):
+            return None
+        if checksums(folder / "models") != entry["files"]:
+            return None
+        return _KINDS[entry["type"]].load(folder / "models", entry["models"])
+
+    def put(self, name: str, fit: Any) -> None:
+        """Keep a member's fit."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(self._folder / name, ignore_errors=True)
+        with replacing(self._folder / name) as temporary:
+            entry = _saved_fit(temporary / "models", fit)
+            entry["files"] = checksums(temporary / "models")
+            (temporary / MANIFEST).write_bytes(
+                orjson.dumps(entry, option=orjson.OPT_SERIALIZE_NUMPY)
+            )
+
+    def remove(self) -> None:
+        """Remove them all: the model is written."""
+        shutil.rmtree(self._folder.parent, ignore_errors=True)
+
+
+def _saved_fit(folder: Path, fit: Any) -> dict[str, Any]:
+    kinds = (name for name, kind in _KINDS.items() if isinstance(fit, kind))
+    return {"type": next(kinds, "ensemble"), "models": fit.save(folder)}
+
+
 def _saved(folder: Path, member: Member) -> dict[str, Any]:
-    kinds = (name for name, kind in _KINDS.items() if isinstance(member.ensemble, kind))
     return {
-        "type": next(kinds, "ensemble"),
-        "models": member.ensemble.save(folder),
+        **_saved_fit(folder, member.ensemble),
         "training_task_ids": sorted(member.training_task_ids),
         "training_workloads": sorted(member.workloads),
     }
