@@ -7,15 +7,15 @@ import math
 import shutil
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 
+import numpy as np
 import orjson
 import polars as pl
 import pytest
 from running import here
 
 from tests.live.burners import NOT_THE_MACHINE, slow_machine
-from toolkit.errors import LeakError, LiveError
+from toolkit.errors import LiveError
 from toolkit.live.confirm.rules import INCUMBENT, TWIN
 from toolkit.live.measure.slowed import DECIDES_NOTHING, SLOWED
 from toolkit.live.race.confirm import CONFIRMED_FILE
@@ -28,8 +28,7 @@ from toolkit.live.race.report import (
     report_race,
     write_report,
 )
-from toolkit.live.race.rules import leg_order, refuse_missing, refuse_seen
-from toolkit.records import Task
+from toolkit.live.race.rules import leg_order, refuse_missing
 from toolkit.training.trained.models import TrainedModels
 
 
@@ -41,6 +40,7 @@ def made_leg(arm: str, latencies: list[float | None], seconds: list[float], batc
     return {"task": "t", "seed": 0, "arm": arm, "seconds": seconds[-1], "trials": rows}
 
 
+ROUNDS = 60
 STOCK_LEG = made_leg(STOCK, [8.0, None, 4.0, 6.0, 2.0, 3.0], [10, 10, 20, 20, 30, 30], batch=2)
 
 
@@ -160,6 +160,13 @@ def test_the_geometric_mean_weighs_tasks_alike_and_its_interval_holds_it() -> No
     assert found is not None and found["value"] == pytest.approx(0.5)
     low, high = found["interval"]
     assert low == pytest.approx(0.25) and high == pytest.approx(1.0)
+    # Six tasks and one seed: 95 % are claimed, and a plain percentile bootstrap holds 85 %.
+    rng, held = np.random.default_rng(4), 0
+    for _ in range(ROUNDS):
+        drawn = [(str(n), 0, math.exp(rng.normal())) for n in range(6)]
+        low, high = geometric_mean(drawn)["interval"]
+        held += low <= 1.0 <= high
+    assert 0.9 <= held / ROUNDS <= 1.0
     single = geometric_mean([("a", 0, 0.5)])
     assert single is not None and single["interval"] is None
     assert geometric_mean([]) is None
@@ -169,16 +176,6 @@ def test_no_arm_always_comes_first() -> None:
     arms = [STOCK, "a", "b"]
     firsts = {leg_order(arms, task, 0)[0] for task in range(3)}
     assert firsts == set(arms) == {leg_order(arms, 0, seed)[0] for seed in range(3)}
-
-
-def test_a_model_that_saw_the_workload_on_another_machine_is_refused() -> None:
-    here = Task("here", "metaschedule", "main", [["TENSOR", "float32", [8, 8]]], "llvm", "llvm")
-    there = Task("there", "metaschedule", "main", [["TENSOR", "float32", [8, 8]]], "llvm", "llvm")
-    other = Task("other", "metaschedule", "main", [["TENSOR", "float32", [9, 9]]], "llvm", "llvm")
-    model = SimpleNamespace(known_task={"there": there, "other": other}.__getitem__)
-    refuse_seen(model, SimpleNamespace(training_task_ids=frozenset({"other"})), here)
-    with pytest.raises(LeakError, match="there"):
-        refuse_seen(model, SimpleNamespace(training_task_ids=frozenset({"other", "there"})), here)
 
 
 def test_an_arm_without_its_model_is_refused_before_anything_runs() -> None:

@@ -68,6 +68,7 @@ class RaceSettings:
 class RaceResult(Result):
     """What ``race.json`` holds.
 
+    ``unseen`` proves for each task and model that it was not trained on it (``refuse_leak``).
     ``rows`` compare each leg with stock's, ``summary`` has means by arm (``report_race``), and
     ``confirmed`` what the final programs took in blocks (``confirm_finals``).
     """
@@ -78,6 +79,7 @@ class RaceResult(Result):
     protocol: dict[str, Any]
     settings: dict[str, Any]
     models: list[str]
+    unseen: list[dict[str, Any]]
     warnings: list[str]
     finished_at: float
     rows: list[dict[str, Any]]
@@ -120,8 +122,11 @@ def race(
     keep_settings(out / SETTINGS_FILE, {**alike, "models": sorted(folders)}, "race")
     guides = load_trained(list(models))
     refuse_missing(guides, settings.strategies)
-    for task in tasks:
-        refuse_leak(guides, task.module, target, machine)
+    unseen = [
+        {"task": task.name, **proof}
+        for task in tasks
+        for proof in refuse_leak(guides, task.module, target, machine)
+    ]
     warnings = noise_warnings(protocol.threads) + guides.warnings(target)
     arms = (STOCK, *settings.strategies)
 
@@ -188,6 +193,7 @@ def race(
         protocol=protocol.to_dict(),
         settings=asdict(settings),
         models=[str(model) for model in models],
+        unseen=unseen,
         warnings=warnings,
         finished_at=time.time(),
         **report_race(legs, confirmed, settings.strategies),

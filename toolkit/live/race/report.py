@@ -20,9 +20,9 @@ import polars as pl
 from toolkit.atomic import replacing, write_atomically
 from toolkit.live.race.curves import final_latency_s, reached
 from toolkit.live.race.leg import STOCK
+from toolkit.training.evaluate.bootstrap import expanded_tail
 
 RESAMPLES = 10_000
-LEVEL = 0.95
 
 
 def compare_legs(stock: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
@@ -99,8 +99,9 @@ def _within_batch(stock: dict[str, Any], number: int) -> float:
 def geometric_mean(values: Sequence[tuple[str, int, float]]) -> dict[str, Any] | None:
     """Geometric mean of ``(task, seed, value)`` with a percentile bootstrap over tasks, then seeds.
 
-    Every task counts the same, however many seeds it has. ``None`` without values; the interval
-    is ``None`` with fewer than two tasks, over which nothing can be resampled.
+    The percentiles are widened for few tasks (``expanded_tail``). Every task counts the same,
+    however many seeds it has. ``None`` without values; the interval is ``None`` with fewer than
+    two tasks, over which nothing can be resampled.
     """
     if not values:
         return None
@@ -110,11 +111,13 @@ def geometric_mean(values: Sequence[tuple[str, int, float]]) -> dict[str, Any] |
     answer: dict[str, Any] = {"value": math.exp(centre), "tasks": len(tasks), "interval": None}
     if len(tasks) >= 2:
         rng = np.random.default_rng([0xACE, 0])
-        means = np.empty(RESAMPLES)
-        for i in range(RESAMPLES):
-            drawn = [logs[t] for t in rng.integers(len(logs), size=len(logs))]
-            means[i] = np.mean([d[rng.integers(len(d), size=len(d))].mean() for d in drawn])
-        low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        drawn = (RESAMPLES, len(logs))
+        # Of every task a mean over resampled seeds, for each place that it may be drawn for.
+        seeds = [d[rng.integers(len(d), size=(*drawn, len(d)))].mean(axis=2) for d in logs]
+        picked = rng.integers(len(logs), size=drawn)
+        means = np.take_along_axis(np.stack(seeds), picked[None], axis=0)[0].mean(axis=1)
+        tail = expanded_tail(len(tasks))
+        low, high = np.quantile(means, [tail, 1.0 - tail])
         answer["interval"] = [math.exp(low), math.exp(high)]
     return answer
 

@@ -21,8 +21,11 @@ ABLATION = ("random", "evolutionary", "etc-sketch", "mutation-guided", "model-ra
 
 def refuse_leak(
     guides: TrainedModels, module: tvm.IRModule, target: str, machine: str | None
-) -> None:
+) -> list[dict[str, Any]]:
     """Make sure that the models which will guide a search never saw its workload, on any machine.
+
+    Returns the proof, one entry a model: its kind as ``model``, the ``identity`` of what is raced
+    (``workload_key``), and the identities of what it was ``trained_on``.
 
     Raises
     ------
@@ -30,25 +33,29 @@ def refuse_leak(
         When every member of a model was trained on it.
     """
     if guides.throughput is None and guides.mutation is None:
-        return
+        return []
     space = MetaScheduleSpace(DesignSpace(module, target), machine=machine)
-    for model, scorer in (
-        (guides.throughput, guides.scorer(space.task)),
-        (guides.mutation, guides.direction_scorer(space.task)),
-    ):
-        if model is not None and scorer is not None:
-            refuse_seen(model, scorer, space.task)
+    return [
+        refuse_seen(kind, model, scorer, space.task)
+        for kind, model, scorer in (
+            ("throughput", guides.throughput, guides.scorer(space.task)),
+            ("mutation", guides.mutation, guides.direction_scorer(space.task)),
+        )
+        if model is not None and scorer is not None
+    ]
 
 
-def refuse_seen(model: Any, scorer: Any, task: Task) -> None:
+def refuse_seen(kind: str, model: Any, scorer: Any, task: Task) -> dict[str, Any]:
     """Raise ``LeakError`` when a scorer's training tasks compute what the task computes."""
-    wanted = workload_key(task)
-    for known in sorted(scorer.training_task_ids):
-        if known == task.task_id or workload_key(model.known_task(known)) == wanted:
-            raise LeakError(
-                f"the model was trained on the raced workload (task {known})",
-                cure="train it on a dataset without this workload, or race another one",
-            )
+    known = {each: workload_key(model.known_task(each)) for each in scorer.training_task_ids}
+    identity = workload_key(task)
+    twins = sorted(each for each, own in known.items() if own == identity or each == task.task_id)
+    if twins:
+        raise LeakError(
+            f"the model was trained on the raced workload (task {twins[0]})",
+            cure="train it on a dataset without this workload, or race another one",
+        )
+    return {"model": kind, "identity": identity, "trained_on": sorted(set(known.values()))}
 
 
 def refuse_missing(guides: TrainedModels, strategies: Sequence[str]) -> None:

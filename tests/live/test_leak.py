@@ -1,0 +1,105 @@
+"""A race's models never saw what is raced, whatever it is called: from logs to legs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import orjson
+import pytest
+from running import here
+
+from toolkit.datasets import open_dataset
+from toolkit.errors import LeakError
+from toolkit.live.measure.machine import default_target
+from toolkit.live.race.rules import refuse_leak
+from toolkit.live.space.design import DesignSpace
+from toolkit.live.space.space import MetaScheduleSpace
+from toolkit.networks.tasks import tasks_of
+from toolkit.training import load_throughput
+from toolkit.training.members.crossfit import ALL
+from toolkit.training.table.table import workload_key
+from toolkit.training.trained.models import TrainedModels
+
+RECIPE = """
+kind = "throughput"
+[data]
+min_records = 3
+judged_records = 3
+[[models]]
+library = "lightgbm"
+rounds = 5
+"""
+LOGGED = ("matmul:16,16,16", "matmul:16,16,32", "conv2d_bias_relu:1,4,4,8,8,3,1,1")
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Logs of three workloads that ``toolkit collect`` measured and named, and a model of them."""
+    folder = tmp_path_factory.mktemp("leak")
+    wanted = [word for each in LOGGED for word in ("--workload", each)]
+    command = ("collect", *wanted, "--trials", "6", "--threads", "1", "--machine", "theirs")
+    assert here(*command, "--out", folder / "logs", cwd=folder)[0] == 0
+    (folder / "quick.toml").write_text(RECIPE)
+    assert here("ingest", "logs", cwd=folder)[0] == 0
+    code, _, err = here("train", "throughput", "--recipe", "quick.toml", cwd=folder)
+    assert code == 0, err
+    return folder
+
+
+def live_task(workload: str):
+    """The task as a search meets it: it has no name, and another machine."""
+    (task,) = tasks_of([workload], default_target(1))
+    return MetaScheduleSpace(DesignSpace(task.module, default_target(1)), machine="mine").task
+
+
+@pytest.mark.parametrize(
+    ("raced", "twin"),
+    [
+        ("matmul:16,16,16", "matmul:16,16,16"),
+        ("conv2d_bias_relu:1,4,4,8,8,3,1,1", "conv2d_bias_relu:1,4,4,8,8,3,1,1"),
+        # The same convolution with another epilogue, and a product by another name.
+        ("conv2d_bias:1,4,4,8,8,3,1,1", "conv2d_bias_relu:1,4,4,8,8,3,1,1"),
+        ("dense_bias:16,16,16", "matmul:16,16,16"),
+        ("matmul:16,32,16", None),
+    ],
+)
+def test_the_member_that_guides_never_saw_what_is_raced(
+    workspace: Path, raced: str, twin: str | None
+) -> None:
+    dataset = open_dataset(workspace / "tuning" / "dataset")
+    by_name = {task.workload: task for task in dataset.tasks().values()}
+    assert set(by_name) == set(LOGGED)
+    model, task = load_throughput(workspace / "tuning" / "models" / "throughput"), live_task(raced)
+    member, leaked = model.choose_member(task)
+    assert not leaked
+    if twin is None:
+        assert member.name == ALL
+        return
+    known = by_name[twin]
+    assert task.workload != known.workload and task.task_id != known.task_id
+    assert (
+        workload_key(task) == workload_key(known) == workload_key(model.known_task(known.task_id))
+    )
+    assert known.task_id not in member.training_task_ids and member.name != ALL
+
+
+def test_a_model_whose_every_member_saw_it_is_refused(workspace: Path) -> None:
+    model = load_throughput(workspace / "tuning" / "models" / "throughput")
+    guides = TrainedModels(throughput=model)
+    (task,) = tasks_of(["matmul:16,16,16"], default_target(1))
+    refuse_leak(guides, task.module, default_target(1), "mine")
+    for name in list(model.members):
+        if name != ALL:
+            del model.members[name]
+    with pytest.raises(LeakError, match="was trained on"):
+        refuse_leak(guides, task.module, default_target(1), "mine")
+
+
+def test_a_race_holds_the_proof(workspace: Path) -> None:
+    command = ("race", "--workload", "matmul:16,16,16", "--trials", "2", "--seeds", "1")
+    more = ("--threads", "1", "--blocks", "0", "--stock-build-timeout", "240", "--json")
+    code, said, err = here(*command, *more, cwd=workspace)
+    assert code == 0, err
+    (proof,) = orjson.loads(said)["unseen"]
+    assert (proof["task"], proof["model"]) == ("matmul:16,16,16", "throughput")
+    assert proof["identity"] not in proof["trained_on"] and len(proof["trained_on"]) >= 2
