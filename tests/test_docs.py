@@ -9,6 +9,7 @@ import pytest
 from made_autotvm import write_autotvm
 from typer.testing import CliRunner
 
+from tests.benchmarks.race_tables import tables
 from toolkit.cli.main import app
 from toolkit.cli.reference import pages
 
@@ -101,6 +102,13 @@ def python_blocks(page: Path) -> list[str]:
 def test_python_examples_are_python(page: Path) -> None:
     for block in python_blocks(page):
         compile(block, str(page), "exec")
+
+
+def test_the_page_of_a_race_holds_what_its_raw_files_say() -> None:
+    page = (DOCS / "results" / "two-threads.md").read_text(encoding="utf-8")
+    legs, *others = tables(DOCS / "results" / "two-threads")
+    assert legs.count("\n| `") >= 6 and legs in page
+    assert all(table in page for table in others)
 
 
 def test_readme_starts_with_its_two_commands() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 
 class ToolkitError(Exception):
@@ -72,3 +73,22 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     if near:
         return "did you mean " + " or ".join(repr(n) for n in near) + "?"
     return "known: " + ", ".join(names) if names else "none are known"
+
+
+_WORDS = {
+    "Value error, ": "",
+    "Input should be ": "must be ",
+    "Field required": "is missing",
+    "Extra inputs are not permitted": "there is no such name",
+}
+
+
+def plain_words(error: Mapping[str, Any]) -> str:
+    """Say one of pydantic's errors in plain words, with the value where it is short."""
+    said = error["msg"]
+    for theirs, ours in _WORDS.items():
+        if said.startswith(theirs):
+            said = ours + said.removeprefix(theirs)
+    value = error.get("input")
+    named = said.startswith("must ") and isinstance(value, (str, int, float))
+    return f"{said}, not {value!r}" if named and len(repr(value)) < 40 else said

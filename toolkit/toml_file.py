@@ -9,7 +9,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from toolkit.errors import RecipeError, did_you_mean
+from toolkit.errors import RecipeError, did_you_mean, plain_words
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -77,7 +77,7 @@ def checked(
         if first["type"] == "extra_forbidden":
             known = {name for each in _at(model, first["loc"][:-1]) for name in _names(each)}
             cure = did_you_mean(str(first["loc"][-1]), known)
-        said = first["msg"].removeprefix("Value error, ")
+        said = plain_words(first)
         raise RecipeError(f"{field}: {said}" if field else said, where=where, cure=cure) from None
 
 

@@ -45,6 +45,8 @@ def test_every_function_uses_its_record(compiled: CompileResult) -> None:
     # What computes has a row; a reshape is a view by now.
     assert len([row for row in compiled.kernels if "conv2d" in row["kernel"]]) == 2
     assert all(row["calls"] == 1 and row["seconds"] > 0 for row in compiled.kernels)
+    rates = [row["gflop_per_s"] for row in compiled.kernels if "conv2d" in row["kernel"]]
+    assert all(0.01 < rate < compiled.peak_gflop_per_s for rate in rates)
     written = orjson.loads((Path(compiled.out) / "network.json").read_bytes())
     assert written["tuned"] == compiled.tuned and written["threads"] == 1
 

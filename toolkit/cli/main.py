@@ -23,12 +23,12 @@ from toolkit.cli.commands.predict import predict
 from toolkit.cli.commands.race import race
 from toolkit.cli.commands.report import report
 from toolkit.cli.commands.simulate import simulate
-from toolkit.cli.commands.tune import tune
+from toolkit.cli.commands.tune import lookup, tune
 from toolkit.cli.common import EXIT_ERROR, EXIT_INTERRUPTED, say_error, with_exit_codes
 
 COMMANDS: tuple[Callable[..., None], ...] = (
     *(ingest, describe, check, export, query, features, evaluate, predict, simulate),
-    *(collect, validate, tune, compile, race, report, demo),
+    *(lookup, collect, validate, tune, compile, race, report, demo),
 )
 KINDS: tuple[Callable[..., None], ...] = (train.throughput, train.mutation, train.validity)
 

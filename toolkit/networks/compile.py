@@ -30,15 +30,17 @@ from toolkit.networks.compare import (
 )
 from toolkit.networks.graph import Graph
 from toolkit.networks.importing import save_simplified
-from toolkit.networks.kernels import profile
+from toolkit.networks.kernels import function_of, profile
 from toolkit.networks.library import (
     FACTS,
     LIBRARY,
     build_library,
     coverage_of,
+    flops_of,
     inputs_of,
     write_runner,
 )
+from toolkit.networks.peak import peak_gflop_per_s
 from toolkit.networks.selection import (
     MOST,
     RecordChoice,
@@ -70,7 +72,10 @@ class CompileResult(Result):
     against
         A row for each other network: its latency, and the ratio of this one's to it with interval.
     kernels
-        Mean seconds a run of each kernel, slowest first.
+        Mean seconds a run of each kernel, slowest first, and its floating-point operations
+        (10^9 a second; ``None``: unknown).
+    peak_gflop_per_s
+        What the processor does of multiply-adds in registers with as many threads.
     """
 
     out: str
@@ -88,6 +93,7 @@ class CompileResult(Result):
     tasks_latency_s: float | None
     against: list[dict[str, Any]]
     kernels: list[dict[str, Any]]
+    peak_gflop_per_s: float | None
     machine: dict[str, Any]
     seconds: float
     warnings: list[str]
@@ -184,7 +190,8 @@ def compile_network(
         against=[
             comparison_row(j, read.readings) for j in read.judgements if j.challenger in others
         ],
-        kernels=_kernels(out, threads) if seconds > 0 else [],
+        kernels=_kernels(graph, out, threads) if seconds > 0 else [],
+        peak_gflop_per_s=peak_gflop_per_s(target, threads) if seconds > 0 else None,
         machine=describe_machine(),
         seconds=round(time.perf_counter() - begun, 2),
         warnings=warnings,
@@ -232,14 +239,16 @@ def _reference(
     return "the unscheduled network", arm("tvm", folder, inputs)
 
 
-def _kernels(out: Path, threads: int) -> list[dict[str, Any]]:
-    """Seconds and calls a run of every kernel, slowest first; none where it does not run."""
+def _kernels(graph: Graph, out: Path, threads: int) -> list[dict[str, Any]]:
+    """What each kernel takes and does a run, slowest first; none where the network does not run."""
     read = profile([out], threads, KERNELS_S)
-    return (
-        [{key: row[key] for key in ("kernel", "seconds", "calls")} for row in read[0]]
-        if read
-        else []
-    )
+    rows = []
+    for row in read[0] if read else []:
+        flops = flops_of(graph, function_of(row["kernel"]))
+        rate = None if flops is None else 1e-9 * flops * row["calls"] / row["seconds"]
+        kept = {key: row[key] for key in ("kernel", "seconds", "calls")}
+        rows.append({**kept, "gflop_per_s": rate})
+    return rows
 
 
 def _untuned_warning(untuned: Sequence[str], count: int) -> str:

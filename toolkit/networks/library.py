@@ -7,6 +7,7 @@ from pathlib import Path
 
 import tvm
 from tvm import relax
+from tvm.s_tir.analysis import estimate_tir_flops
 
 from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
@@ -39,6 +40,14 @@ def coverage_of(graph: Graph, module: tvm.IRModule) -> Coverage:
         scheduled = bool(applied.attrs and applied.attrs.get("tirx.is_scheduled", False))
         (tuned if scheduled else untuned).append(str(name.name_hint))
     return Coverage(sorted(tuned), sorted(untuned))
+
+
+def flops_of(graph: Graph, name: str) -> float | None:
+    """Floating-point operations of a network's function; ``None`` where it has none of the name."""
+    for variable, function in graph.module.functions.items():
+        if variable.name_hint == name and not isinstance(function, relax.Function):
+            return float(estimate_tir_flops(tvm.IRModule({"main": function}))) or None
+    return None
 
 
 def build_library(module: tvm.IRModule, target: str, path: Path) -> None:

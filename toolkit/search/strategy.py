@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from toolkit.errors import SearchError, did_you_mean
+from toolkit.errors import SearchError, did_you_mean, plain_words
 from toolkit.records import Candidate, Trial
 from toolkit.search.base import DirectionScorer, Scorer, Space
 
@@ -46,12 +46,11 @@ def parse_options(
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        cure = (
-            did_you_mean(field, model.model_fields)
-            if first["type"] == "extra_forbidden"
-            else f"given: {first.get('input')!r}"
-        )
-        raise SearchError(f"option {field!r} of {plugin}: {first['msg']}", cure=cure) from None
+        misspelt = first["type"] == "extra_forbidden"
+        cure = did_you_mean(field, model.model_fields) if misspelt else None
+        raise SearchError(
+            f"option {field!r} of {plugin}: {plain_words(first)}", cure=cure
+        ) from None
 
 
 class BaseStrategy(ABC):

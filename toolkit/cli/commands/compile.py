@@ -12,7 +12,7 @@ from typer import Argument, Option
 from toolkit.cli import common
 from toolkit.cli.commands.tune import Layout, Shapes, parse_layout, parse_shapes
 from toolkit.cli.tables import print_table, print_warnings, say
-from toolkit.show import interval, percent, plural, ratio, seconds
+from toolkit.show import interval, number, percent, plural, ratio, seconds
 from toolkit.workspace import Workspace
 
 KERNELS = 8
@@ -117,7 +117,10 @@ def _show(result: Mapping[str, Any]) -> None:
                 ">calls": lambda row: f"{row['calls']:g}",
                 ">time a run": lambda row: seconds(row["seconds"]),
                 ">share": lambda row: percent(row["seconds"] / whole),
+                ">GFLOP/s": lambda row: number(row["gflop_per_s"]),
             },
             result["kernels"][:KERNELS],
         )
+    if result["peak_gflop_per_s"] is not None:
+        say(f"multiply-adds in registers: {number(result['peak_gflop_per_s'])} GFLOP/s at most")
     say(f"run it: python {result['out']}/run.py")

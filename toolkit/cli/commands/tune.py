@@ -1,4 +1,4 @@
-"""``toolkit tune``."""
+"""``toolkit tune`` and ``toolkit lookup``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
+from toolkit import show
 from toolkit.cli import common
 from toolkit.cli.commands.live import device as device_of
 from toolkit.cli.tables import microseconds, print_table, print_warnings, say
@@ -93,6 +94,14 @@ def tune(
     ] = None,
     shape: Shapes = None,
     layout: Layout = "auto",
+    dataset: common.DatasetDir = None,
+    recorded: Annotated[
+        bool,
+        Option(
+            help="Measure the best recorded programs of the same computations first, where there "
+            "is a dataset."
+        ),
+    ] = True,
     model: common.Models = None,
     threads: common.Threads = None,
     cores: common.Cores = None,
@@ -145,6 +154,7 @@ def tune(
         layout=parse_layout(layout),
     )
     guides = load_trained(model)
+    known = recorded_in(dataset) if recorded else None
     warnings = [*here.noise_warnings(count), *guides.warnings(chosen)]
     print_warnings(warnings)
     settings = TuneSettings(
@@ -178,12 +188,24 @@ def tune(
         engine=lambda: open_engine(chosen, protocol, **engine_options(device, builders)),
         machine=machine,
         clock=clock,
+        recorded=known,
         progress=common.BarProgress(),
     )
     if json:
         common.print_json({**result, "warnings": [*warnings, *result["warnings"]]})
     else:
         _show(result)
+
+
+def recorded_in(dataset: Path | None) -> Any:
+    """What a dataset has recorded; ``None`` where none was named and none lies there."""
+    from toolkit.datasets import open_dataset
+    from toolkit.live.space.recorded import Recorded
+
+    folder = dataset or Workspace().dataset
+    if dataset is None and not (folder / "dataset.json").is_file():
+        return None
+    return Recorded(open_dataset(folder))
 
 
 def _show(result: Mapping[str, Any]) -> None:
@@ -205,8 +227,113 @@ def _show(result: Mapping[str, Any]) -> None:
         },
         result["tasks"],
     )
+    if found := sum(row["recorded"] > 0 for row in result["tasks"]):
+        say(
+            f"recorded programs were measured first of {found} of "
+            f"{show.plural(len(result['tasks']), 'task')}"
+        )
     say(
         f"{result['trials']} trials in {result['seconds']:.0f} s "
         f"({result['trials_per_minute']:.0f} a minute); database: {result['out']}"
     )
     say(f"run it with TVM_NUM_THREADS={result['threads']}")
+
+
+def lookup(
+    workload: Workloads = None,
+    target: common.Target = None,
+    shape: Shapes = None,
+    layout: Layout = "auto",
+    dataset: common.DatasetDir = None,
+    threads: common.Threads = None,
+    trials: Annotated[
+        int, Option(min=1, help="Trials that a task without a record would be given.")
+    ] = 256,
+    machine: common.Machine = None,
+    json: common.Json = False,
+) -> None:
+    """Say what a dataset has already of workloads or of a network's tasks.
+
+    A task is told by its loops, whatever it is called. Nothing is measured. 'toolkit tune' measures
+    what is found here before it searches.
+
+    Example: toolkit lookup --workload matmul:512,512,512
+    """
+    from toolkit.live.measure.machine import cpu_model
+    from toolkit.live.space.design import DesignSpace
+    from toolkit.live.space.space import MetaScheduleSpace
+    from toolkit.networks.tasks import tasks_of
+
+    recorded = recorded_in(dataset)
+    if recorded is None:
+        raise LiveError("there is no dataset to look in", cure="run 'toolkit ingest LOGS' first")
+    chosen, _, _ = device_of(target, threads, None)
+    here = machine or cpu_model()
+    rows = []
+    for task in tasks_of(
+        workload or ["matmul:128,128,128"],
+        chosen,
+        shapes=parse_shapes(shape),
+        layout=parse_layout(layout),
+    ):
+        space = MetaScheduleSpace(DesignSpace(task.module, chosen), machine=here)
+        found = recorded.of(space.task)
+        rows.append(
+            {
+                "name": task.name,
+                "weight": task.weight,
+                "found": [
+                    {
+                        "task_id": known.task.task_id,
+                        "workload": known.task.workload,
+                        "machine": known.task.machine,
+                        "how": known.how,
+                        "records": known.records,
+                        "best_latency_s": known.latency_s,
+                    }
+                    for known in found
+                ],
+            }
+        )
+    missing = sum(not row["found"] for row in rows)
+    each_s = recorded.seconds_a_trial(here)
+    result = {
+        "target": chosen,
+        "machine": here,
+        "tasks": rows,
+        "covered": len(rows) - missing,
+        "missing": missing,
+        "seconds_a_trial": each_s,
+        "seconds_to_tune_the_rest": None if each_s is None else each_s * trials * missing,
+    }
+    common.answer(result, json, _show_lookup)
+
+
+def _show_lookup(result: Mapping[str, Any]) -> None:
+    nothing = {"how": "nothing", "records": 0, "best_latency_s": None, "machine": None}
+
+    def first(row: Mapping[str, Any]) -> Mapping[str, Any]:
+        return row["found"][0] if row["found"] else nothing
+
+    print_table(
+        {
+            "task": itemgetter("name"),
+            ">weight": lambda row: f"{row['weight']:g}",
+            "recorded by": lambda row: first(row)["how"],
+            "machine": lambda row: first(row)["machine"] or "–",
+            ">records": lambda row: f"{first(row)['records']:,}",
+            ">best": lambda row: show.seconds(first(row)["best_latency_s"]),
+        },
+        result["tasks"],
+        elastic=0,
+        shorten=show.task_label,
+        box=None,
+        pad_edge=False,
+    )
+    total = len(result["tasks"])
+    text = f"{result['covered']} of {show.plural(total, 'task')} are recorded"
+    if result["missing"] and result["seconds_to_tune_the_rest"] is not None:
+        text += (
+            f"; tuning the others takes about {show.seconds(result['seconds_to_tune_the_rest'])}"
+        )
+    say(f"{text}.")

@@ -26,6 +26,7 @@ from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.database import DatabaseWriter
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.oracle import DeviceOracle, Engine
+from toolkit.live.space.recorded import Recorded, RecordedFirst
 from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.live.tune.avoid import AvoidingOracle
 from toolkit.live.tune.board import Board
@@ -41,9 +42,10 @@ from toolkit.live.tune.tasks import TuneTask
 from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Trial, TrialState
+from toolkit.results import Result
 from toolkit.search import STRATEGIES
 from toolkit.search.base import Strategy
-from toolkit.search.network import NetworkRun, NetworkTask, run_network
+from toolkit.search.network import NetworkTask, run_network
 from toolkit.search.runner import Budget, WallClock
 from toolkit.search.schedulers import SCHEDULERS
 from toolkit.training.trained.models import TrainedModels
@@ -60,6 +62,7 @@ class _Searcher:
     space: MetaScheduleSpace
     strategy: Strategy
     oracle: AvoidingOracle
+    recorded: int
 
 
 def make_strategy(
@@ -86,6 +89,29 @@ def make_strategy(
     return made
 
 
+@dataclass(frozen=True, repr=False)
+class TuneResult(Result):
+    """What ``tuned.json`` holds.
+
+    ``tasks`` has a row a task: best latency in seconds, trials, failures by state, and how many
+    recorded programs were measured first. ``searched_s`` is the search alone, ``seconds`` all of
+    it. A process that runs the programs needs ``threads`` threads in TVM's pool
+    (``TVM_NUM_THREADS``).
+    """
+
+    out: str
+    tasks: list[dict[str, Any]]
+    weighted_latency_s: float | None
+    trials: int
+    records: int
+    trials_per_minute: float
+    searched_s: float
+    finished_at: float
+    seconds: float
+    threads: int
+    warnings: list[str]
+
+
 @one_writer
 def tune(
     tasks: Sequence[TuneTask],
@@ -98,23 +124,20 @@ def tune(
     engine: Callable[[], Any] | None = None,
     machine: str | None = None,
     clock: WallClock | None = None,
+    recorded: Recorded | None = None,
     progress: Progress = SILENT,
-) -> dict[str, Any]:
+) -> TuneResult:
     """Tune tasks into the MetaSchedule database in ``out``; go on where it was stopped.
 
     Parameters
     ----------
+    recorded
+        A dataset whose best programs of the same computations are measured first.
     engine
         Opens what builds and measures (a context manager with ``measure_many``); a ``Device``
         of this machine where it is not given.
     clock
         Counts the seconds of the run, from when it was made.
-
-    Returns
-    -------
-    What ``tuned.json`` holds: a row a task (best latency in seconds, trials, failures by state),
-    trials a minute, seconds, and with how many ``threads`` the programs were read: a process that
-    runs them needs as many in TVM's pool (``TVM_NUM_THREADS``).
 
     Raises
     ------
@@ -134,7 +157,7 @@ def tune(
         with progress.step(label, total) as step:
             board = Board(step, clock, tasks)
             searchers = _searchers(
-                tasks, writer, device, board, clock, target, settings, guides, machine
+                tasks, writer, device, board, clock, target, settings, guides, machine, recorded
             )
             _describe(writer, searchers, target, protocol, machine)
             network = run_network(
@@ -159,11 +182,26 @@ def tune(
             clock=clock,
             progress=progress,
         )
-        result = _summary(searchers, writer, network, searched_s, closing, out)
-    result["seconds"] = round(clock.now(), 3)
-    warnings = closing.warnings
-    result.update(threads=protocol.threads, warnings=warnings)
-    write_atomically(out / RESULT_FILE, orjson.dumps(result, option=orjson.OPT_INDENT_2))
+        rows = _rows(searchers, writer, closing)
+    best = [row["best_latency_s"] for row in rows]
+    spent = network.evaluations[-1] if network.evaluations else 0
+    result = TuneResult(
+        out=str(out),
+        tasks=rows,
+        weighted_latency_s=None
+        if None in best
+        else sum(row["weight"] * row["best_latency_s"] for row in rows),
+        trials=spent,
+        records=len(writer.records),
+        trials_per_minute=round(60.0 * spent / max(searched_s, 1e-9), 2),
+        searched_s=round(searched_s, 3),
+        finished_at=time.time(),
+        seconds=round(clock.now(), 3),
+        threads=protocol.threads,
+        warnings=closing.warnings,
+    )
+    content = orjson.dumps(result.to_json(), option=orjson.OPT_INDENT_2)
+    write_atomically(out / RESULT_FILE, content)
     return result
 
 
@@ -200,6 +238,7 @@ def _searchers(
     settings: TuneSettings,
     guides: TrainedModels,
     machine: str,
+    recorded: Recorded | None,
 ) -> list[_Searcher]:
     seeds = np.random.SeedSequence(settings.seed).spawn(len(tasks))
     relatives = Relatives() if len(tasks) > 1 and guides.throughput is not None else None
@@ -232,8 +271,12 @@ def _searchers(
             oracle.note(trial)
             show(trial)
 
-        oracle = RememberingOracle(measured, known, clock, on_known=remember)
-        found.append(_Searcher(task, space, strategy, AvoidingOracle(oracle, space)))
+        programs = [] if recorded is None else recorded.programs(space)
+        oracle = RecordedFirst(
+            RememberingOracle(measured, known, clock, on_known=remember), programs
+        )
+        avoiding = AvoidingOracle(oracle, space)
+        found.append(_Searcher(task, space, strategy, avoiding, len(programs)))
     return found
 
 
@@ -263,14 +306,9 @@ def _describe(
     )
 
 
-def _summary(
-    searchers: Sequence[_Searcher],
-    writer: DatabaseWriter,
-    network: NetworkRun,
-    searched_s: float,
-    closing: Closing,
-    out: Path,
-) -> dict[str, Any]:
+def _rows(
+    searchers: Sequence[_Searcher], writer: DatabaseWriter, closing: Closing
+) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for searcher in searchers:
         trials = [trial for trial, _, _ in recorded_trials(searcher.space, writer)]
@@ -287,21 +325,9 @@ def _summary(
                 "trials": len(trials),
                 "failed": failed,
                 "avoided": searcher.oracle.avoided,
+                "recorded": searcher.recorded,
                 "best_latency_s": min(latencies, default=None),
                 "unchecked": closing.unchecked.get(searcher.space.task.task_id),
             }
         )
-    best = [row["best_latency_s"] for row in rows]
-    spent = network.evaluations[-1] if network.evaluations else 0
-    return {
-        "out": str(out),
-        "tasks": rows,
-        "weighted_latency_s": None
-        if None in best
-        else sum(row["weight"] * row["best_latency_s"] for row in rows),
-        "trials": spent,
-        "records": len(writer.records),
-        "trials_per_minute": round(60.0 * spent / max(searched_s, 1e-9), 2),
-        "searched_s": round(searched_s, 3),
-        "finished_at": time.time(),
-    }
+    return rows

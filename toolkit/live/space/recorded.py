@@ -1,0 +1,138 @@
+"""What a dataset has of the computations that are to be tuned: looked up, and measured first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import orjson
+import polars as pl
+
+from toolkit.datasets import Dataset
+from toolkit.live.space.space import MetaScheduleSpace
+from toolkit.records import Candidate, Task, Trial
+from toolkit.search.base import Oracle
+from toolkit.training.table.table import workload_key
+
+PROGRAMS = 4
+"""So many recorded programs of a task are measured before a search proposes its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A recorded task that computes the same loops.
+
+    ``latency_s`` is its best candidate's, the median over that one's good readings; ``exact`` says
+    whether it is the very same program and not one with another epilogue.
+    """
+
+    task: Task
+    records: int
+    latency_s: float | None
+    exact: bool
+    same_machine: bool
+    same_target: bool
+
+    @property
+    def how(self) -> str:
+        """What a person is told of it."""
+        if not self.exact:
+            return "the same loops"
+        if self.same_machine and self.same_target:
+            return "this machine"
+        return "another target" if not self.same_target else "another machine"
+
+
+class Recorded:
+    """Tasks of a dataset by what they compute (``workload_key``)."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self._twins: dict[str, list[Task]] = {}
+        for task in dataset.tasks().values():
+            if task.blob:
+                self._twins.setdefault(workload_key(task), []).append(task)
+
+    def of(self, task: Task) -> list[Known]:
+        """Tasks that compute what a live task computes, the nearest first."""
+        twins = self._twins.get(workload_key(task), [])
+        if not twins:
+            return []
+        rows = (
+            self._candidates(twins)
+            .group_by("task_id")
+            .agg(records=pl.col("occasions").sum(), latency_s=pl.col("latency_s").min())
+        )
+        told = {row[0]: row[1:] for row in rows.collect().iter_rows()}
+        found = [
+            Known(
+                twin,
+                records=told[twin.task_id][0],
+                latency_s=told[twin.task_id][1],
+                exact=_hash(twin) == _hash(task),
+                same_machine=twin.machine == task.machine,
+                same_target=twin.target == task.target,
+            )
+            for twin in twins
+        ]
+        return sorted(found, key=_distance)
+
+    def programs(self, space: MetaScheduleSpace, count: int = PROGRAMS) -> list[Candidate]:
+        """The best recorded programs of what a space computes, as far as they are in the space.
+
+        Those of the nearest recorded task come first.
+        """
+        found: dict[str, Candidate] = {}
+        for known in self.of(space.task):
+            best = self._candidates([known.task]).drop_nulls("latency_s").sort("latency_s")
+            for schedule in best.head(count).collect()["schedule"]:
+                if len(found) < count and (candidate := space.adopt(schedule)) is not None:
+                    found[candidate.candidate_id] = candidate
+        return list(found.values())
+
+    def seconds_a_trial(self, machine: str | None) -> float | None:
+        """Median seconds of a measurement on a machine, or on all where it has none recorded."""
+        ids = {t.task_id for t in self._dataset.tasks().values() if t.machine == machine}
+        times = self._dataset.records(["task_id", "elapsed_s"]).drop_nulls("elapsed_s")
+        own = times.filter(pl.col("task_id").is_in(list(ids)))
+        for rows in (own, times):
+            median = rows.select(pl.col("elapsed_s").median()).collect().item()
+            if median is not None:
+                return float(median)
+        return None
+
+    def _candidates(self, tasks: Iterable[Task]) -> pl.LazyFrame:
+        """Candidates of tasks: their schedule, occasions, and latency in seconds."""
+        frame = self._dataset.records(
+            ["task_id", "candidate_id", "schedule", "state", "latency_s"]
+        ).filter(pl.col("task_id").is_in([task.task_id for task in tasks]))
+        good = pl.col("latency_s").filter(pl.col("state") == "ok")
+        return frame.group_by("task_id", "candidate_id", maintain_order=True).agg(
+            pl.col("schedule").first(), latency_s=good.median(), occasions=pl.len()
+        )
+
+
+def _hash(task: Task) -> str:
+    """TVM's structural hash of a task's workload."""
+    return str(orjson.loads(task.blob or '[""]')[0])
+
+
+def _distance(known: Known) -> tuple[bool, bool, bool, int]:
+    return not known.exact, not known.same_target, not known.same_machine, -known.records
+
+
+class RecordedFirst:
+    """Measures recorded programs ahead of the first ones that it is asked for, and tells them."""
+
+    def __init__(self, oracle: Oracle, programs: Sequence[Candidate]) -> None:
+        self._oracle = oracle
+        self._programs = list(programs)
+
+    def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
+        """Measure; one trial each, and those of recorded programs behind them."""
+        asked = {candidate.candidate_id for candidate in candidates}
+        first = [each for each in self._programs if each.candidate_id not in asked]
+        self._programs = []
+        # Not in one batch: what they take tells which of the others are clearly slower.
+        known = self._oracle.measure(first) if first else []
+        return [*self._oracle.measure(candidates), *known]
