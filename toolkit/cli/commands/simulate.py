@@ -99,7 +99,7 @@ def _show(summary: Mapping[str, Any]) -> None:
         {
             **efforts(),
             ">coverage": lambda row: f"{row['coverage']:.0%}",
-            ">area": lambda row: interval_text(row, "auc"),
+            ">area": lambda row: f"{row['auc']:.3f}",
             ">rank": lambda row: str(ranks[row["strategy"]]),
         },
         [
@@ -109,6 +109,8 @@ def _show(summary: Mapping[str, Any]) -> None:
         title=f"{len(tasks)} tasks ({enumerated} enumerated), {summary['seeds']} seeds: to within "
         "1 % of the best recorded",
         caption=f"{CAPTION}\n{RANKED_BY}",
+        box=None,
+        pad_edge=False,
     )
     _show_ties(summary["comparisons"])
     if "network" in summary:
