@@ -10,7 +10,8 @@ import pytest
 from running import here
 
 from toolkit.datasets import ingest, open_dataset
-from toolkit.features.computations import computations
+from toolkit.features.computations import computations, told
+from toolkit.reports.sections.dataset import dataset_section
 
 
 @pytest.fixture
@@ -47,8 +48,11 @@ def test_the_bundled_logs_have_the_same_product_in_two_formats(tmp_path: Path) -
     formats: dict[object, set[str]] = {}
     found = computations(dataset)
     for task_id, task in dataset.tasks().items():
-        formats.setdefault(found[task_id].key, set()).add(task.format)
+        formats.setdefault(told(found[task_id]), set()).add(task.format)
     assert [known for known in formats.values() if known == {"ansor", "metaschedule"}]
+    section = dataset_section(tmp_path / "tuning" / "dataset")
+    assert {row["format"] for row in section["several_formats"]} == {"ansor", "metaschedule"}
+    assert all(row["gflop_per_s"] > 0 for row in section["several_formats"])
     code, said, err = here("describe", cwd=tmp_path)
     assert code == 0, err
     assert "The same computation in several formats" in said and "GFLOP/s" in said

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -29,14 +32,44 @@ class Computation(Result):
     stride: int
     flops: float
 
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Equal for tasks that compute the same."""
-        return self.family, tuple(sorted(self.extents.items())), self.stride
 
-    def __str__(self) -> str:
-        sizes = " ".join(f"{role}={extent}" for role, extent in self.extents.items())
-        return f"{self.family} {sizes}" + (f" stride={self.stride}" if self.stride > 1 else "")
+def told(computes: Mapping[str, Any]) -> str:
+    """Name a computation in a few words."""
+    sizes = " ".join(f"{role}={extent}" for role, extent in computes["extents"].items())
+    stride = computes["stride"]
+    return f"{computes['family']} {sizes}" + (f" stride={stride}" if stride > 1 else "")
+
+
+def with_computations(dataset: Dataset, tasks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of tasks with what each ``computes`` and its best candidate's ``gflop_per_s``.
+
+    Both are ``None`` where they are not known. A row has ``task_id`` and ``best_s``.
+    """
+    known = computations(dataset)
+    rows = []
+    for task in tasks:
+        found, best_s = known.get(task["task_id"]), task.get("best_s")
+        rate = None if found is None or best_s is None else found.flops / best_s * 1e-9
+        computes = None if found is None else found.to_json()
+        rows.append({**task, "computes": computes, "gflop_per_s": rate})
+    return rows
+
+
+def in_several_formats(tasks: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Tasks of different formats that compute the same, side by side, the fastest first.
+
+    ``tasks`` are as ``with_computations`` gives them; each has its ``format``.
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for task in tasks:
+        if task["computes"] is not None:
+            groups.setdefault(told(task["computes"]), []).append(task)
+    return [
+        task
+        for group in groups.values()
+        if len({task["format"] for task in group}) > 1
+        for task in sorted(group, key=lambda task: task["best_s"] or math.inf)
+    ]
 
 
 def computations(dataset: Dataset) -> dict[str, Computation]:

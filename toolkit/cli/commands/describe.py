@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from typer import Option
 
@@ -13,9 +12,6 @@ from toolkit import show
 from toolkit.cli.common import DatasetDir, Json, answer
 from toolkit.cli.tables import Columns, counted, out, print_table, say
 from toolkit.workspace import Workspace
-
-if TYPE_CHECKING:
-    from toolkit.features.computations import Computation
 
 WIDE, MIDDLE, NARROW = 150, 124, 100
 """Widths of a terminal below which columns of the table of tasks are left out."""
@@ -54,23 +50,16 @@ def describe(
     """
     from toolkit.datasets import describe as run
     from toolkit.datasets import open_dataset
-    from toolkit.features.computations import computations
+    from toolkit.features.computations import with_computations
     from toolkit.training.table.cores import core_counts
 
     data = open_dataset(dataset or Workspace().dataset)
     if machine:
         data = data.of_machines(machine)
-    found, known = run(data, correct_speed=correct_speed), computations(data)
-    rows = [
-        {**task, **_speed(known.get(task["task_id"]), task.get("best_s"))} for task in found.tasks
-    ]
+    found = run(data, correct_speed=correct_speed)
+    rows = with_computations(data, found.tasks)
     summary = {**found, "tasks": rows, "cores": core_counts(data.tasks().values())}
     answer(summary, json, lambda found: _show(found, tasks))
-
-
-def _speed(computes: Computation | None, best_s: float | None) -> dict[str, Any]:
-    rate = None if computes is None or best_s is None else computes.flops / best_s * 1e-9
-    return {"computes": computes, "gflop_per_s": rate}
 
 
 def _show(summary: Row, tasks: int) -> None:
@@ -167,21 +156,15 @@ def _show_tasks(summary: Row, limit: int) -> None:
 
 def _show_twins(tasks: Sequence[Row]) -> None:
     """Tasks of different formats that compute the same, side by side."""
-    groups: dict[Any, list[Row]] = {}
-    for task in tasks:
-        if task["computes"] is not None:
-            groups.setdefault(task["computes"].key, []).append(task)
-    twins = [
-        task
-        for group in groups.values()
-        if len({task["format"] for task in group}) > 1
-        for task in sorted(group, key=lambda task: task["best_s"] or math.inf)
-    ]
+    from toolkit.features.computations import in_several_formats
+    from toolkit.features.computations import told as told_computation
+
+    twins = in_several_formats(tasks)
     if not twins:
         return
     _table(
         {
-            "computes": lambda task: str(task["computes"]),
+            "computes": lambda task: told_computation(task["computes"]),
             "format": itemgetter("format"),
             "machine": lambda task: task["machine"] or "unknown",
             "task": lambda task: task["task_id"][:8],

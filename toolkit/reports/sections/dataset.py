@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from toolkit import show
 from toolkit.datasets import Dataset, describe, open_dataset
+from toolkit.features.computations import in_several_formats, told, with_computations
 from toolkit.reports.page import charts
 from toolkit.reports.page.charts import Figure, Layout, figure
 from toolkit.reports.page.inputs import DATASET_FILE, Section
@@ -25,6 +26,7 @@ LOGS_DRAWN = 8
 TASKS_DRAWN = 60
 CURVE_POINTS = 48
 QUANTILES = {"q05": 0.05, "q25": 0.25, "q50": 0.5, "q75": 0.75, "q95": 0.95}
+TWIN = ("format", "machine", "task_id", "best_s", "gflop_per_s")
 SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 """Shares of a task's candidates, fastest first, at which ``rarity`` is given."""
 
@@ -40,6 +42,7 @@ def dataset_section(folder: Path | None) -> dict[str, Any]:
         return {"missing": "toolkit ingest LOGS"}
     dataset = open_dataset(folder)
     found: dict[str, Any] = plain(describe(dataset))
+    found["tasks"] = with_computations(dataset, found["tasks"])
     spread = _spreads(dataset)
     curves = _curves(dataset, {task["task_id"]: task["best_s"] for task in found["tasks"]})
     tasks = [
@@ -64,6 +67,13 @@ def dataset_section(folder: Path | None) -> dict[str, Any]:
         "repeated_tasks": sum(task["occasions"] > 1 for task in tasks),
         "unknown_machine_tasks": sum(task["machine"] is None for task in tasks),
         "tasks": tasks,
+        "several_formats": [
+            {
+                "computes": told(task["computes"]),
+                **{key: task[key] for key in TWIN},
+            }
+            for task in in_several_formats(tasks)
+        ],
     }
 
 
