@@ -16,7 +16,7 @@ CANDIDATE = ["task_id", "candidate_id"]
 SHARED = 8
 """Candidates that a run must share with others of its task."""
 APART = 1.05
-ERRORS = 3.0
+ERRORS = 4.0
 ROUNDS = 50
 
 
@@ -35,7 +35,7 @@ def slowdowns(good: pl.DataFrame) -> pl.DataFrame:
     -------
     ``RUN``; ``slowdown``, the run's part over that of the fastest run with which it is linked by
     shared candidates (1 at least); ``shared``, their number; ``apart``, whether it is slower by
-    5 % and by three standard errors.
+    5 % and by four standard errors.
     """
     log = pl.col("latency_s").log().median()
     rows = good.group_by(*RUN, "candidate_id", maintain_order=True).agg(log=log)
@@ -109,5 +109,5 @@ def told(speeds: Mapping[str, Any]) -> str | None:
         f"{speeds['slower']:,} of {show.plural(speeds['runs'], 'run')} with shared candidates read "
         f"them slower than another run of the same task did, {show.ratio(speeds['slowdown'])} "
         f"times in the median ({speeds['slower_tasks']:,} of {show.plural(speeds['tasks'], 'task')}"
-        "): their machine had more than one speed."
+        "), as if their machine had more than one speed."
     )
