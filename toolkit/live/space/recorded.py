@@ -64,11 +64,12 @@ class Recorded:
             .agg(records=pl.col("occasions").sum(), latency_s=pl.col("latency_s").min())
         )
         told = {row[0]: row[1:] for row in rows.collect().iter_rows()}
+        # A task may have no record of its own left.
         found = [
             Known(
                 twin,
-                records=told[twin.task_id][0],
-                latency_s=told[twin.task_id][1],
+                records=told.get(twin.task_id, (0, None))[0],
+                latency_s=told.get(twin.task_id, (0, None))[1],
                 exact=_hash(twin) == _hash(task),
                 same_machine=twin.machine == task.machine,
                 same_target=twin.target == task.target,
