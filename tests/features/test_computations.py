@@ -10,7 +10,7 @@ import pytest
 from running import here
 
 from toolkit.datasets import ingest, open_dataset
-from toolkit.features.computations import computations, told
+from toolkit.features.computations import computations, told_computation
 from toolkit.reports.sections.dataset import dataset_section
 
 
@@ -48,7 +48,7 @@ def test_the_bundled_logs_have_the_same_product_in_two_formats(tmp_path: Path) -
     formats: dict[object, set[str]] = {}
     found = computations(dataset)
     for task_id, task in dataset.tasks().items():
-        formats.setdefault(told(found[task_id]), set()).add(task.format)
+        formats.setdefault(told_computation(found[task_id]), set()).add(task.format)
     assert [known for known in formats.values() if known == {"ansor", "metaschedule"}]
     section = dataset_section(tmp_path / "tuning" / "dataset")
     assert {row["format"] for row in section["several_formats"]} == {"ansor", "metaschedule"}

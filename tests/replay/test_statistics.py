@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from toolkit.replay.statistics.power import power, tasks_to_decide, told, units_needed
+from toolkit.replay.statistics.power import power, tasks_to_decide, told_power, units_needed
 from toolkit.replay.statistics.statistics import (
     Resamples,
     compare,
@@ -156,13 +156,13 @@ def test_a_difference_on_all_tasks_is_proven_from_the_needed_number_on(strategie
     assert verdicts(needed - 1) == {"tied"}
     assert not power(needed - 1, 5, strategies, 0.95)["can_decide"]
     assert power(needed, 5, strategies, 0.95)["can_decide"]
-    assert f"it takes {needed} tasks" in told(power(needed - 1, 5, strategies, 0.95))
-    assert "seeds" in told(power(1, needed, strategies, 0.95))
+    assert f"it takes {needed} tasks" in told_power(power(needed - 1, 5, strategies, 0.95))
+    assert "seeds" in told_power(power(1, needed, strategies, 0.95))
 
 
 def test_too_many_strategies_can_never_be_told_apart() -> None:
     assert units_needed(15) > 12 and units_needed(30) is None
-    assert "fewer strategies" in told(power(500, 5, 30, 0.95))
+    assert "fewer strategies" in told_power(power(500, 5, 30, 0.95))
     assert power(500, 5, 1, 0.95) is None
 
 

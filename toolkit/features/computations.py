@@ -23,8 +23,8 @@ from toolkit.results import Result
 class Computation(Result):
     """A task's largest operator, in terms that mean the same in every format.
 
-    ``extents`` are by role (``features.task.operation``), those of 1 left out; ``flops`` counts a
-    multiplication and an addition as two.
+    ``extents`` are by role (``features.task.operation``), those of 1 left out. ``flops`` is a
+    number of operations: a multiplication and an addition are two.
     """
 
     family: str
@@ -33,7 +33,7 @@ class Computation(Result):
     flops: float
 
 
-def told(computes: Mapping[str, Any]) -> str:
+def told_computation(computes: Mapping[str, Any]) -> str:
     """Name a computation in a few words."""
     sizes = " ".join(f"{role}={extent}" for role, extent in computes["extents"].items())
     stride = computes["stride"]
@@ -63,7 +63,7 @@ def in_several_formats(tasks: Iterable[Mapping[str, Any]]) -> list[Mapping[str, 
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for task in tasks:
         if task["computes"] is not None:
-            groups.setdefault(told(task["computes"]), []).append(task)
+            groups.setdefault(told_computation(task["computes"]), []).append(task)
     return [
         task
         for group in groups.values()
@@ -92,14 +92,14 @@ def computations(dataset: Dataset) -> dict[str, Computation]:
             block = best_extractor_for(task).extract(group)
         except ToolkitError:
             continue
-        told = dict(zip(block.columns, block.values[0].astype(float).tolist(), strict=True))
-        flops = told.get("flops", np.nan)
+        columns_of = dict(zip(block.columns, block.values[0].astype(float).tolist(), strict=True))
+        flops = columns_of.get("flops", np.nan)
         if np.isfinite(flops) and flops > 0:
-            extents = {role: int(told[f"op_{role}"]) for role in ROLES}
+            extents = {role: int(columns_of[f"op_{role}"]) for role in ROLES}
             found[task.task_id] = Computation(
-                FAMILIES[int(told["op_family"])],
+                FAMILIES[int(columns_of["op_family"])],
                 {role: extent for role, extent in extents.items() if extent > 1},
-                int(told["op_stride"]),
+                int(columns_of["op_stride"]),
                 flops,
             )
     return found

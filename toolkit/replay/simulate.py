@@ -28,7 +28,7 @@ from toolkit.replay.record.models import ModelSet, load_models
 from toolkit.replay.record.readings import readings_of
 from toolkit.replay.record.table import RecordedTable, load_tables
 from toolkit.replay.scenario import Scenario, load_scenario, parse_scenario
-from toolkit.replay.statistics.power import power, told
+from toolkit.replay.statistics.power import power, told_power
 from toolkit.replay.statistics.summary import RunFigures, task_facts
 from toolkit.results import Result
 from toolkit.search import STRATEGIES
@@ -117,7 +117,7 @@ def simulate(
     readings = readings_of(tables) if forecast_draws else {}
     grids, labels = _grids(tables, scenario), scenario.labels
     if can := power(len(tables), scenario.seeds, len(labels), scenario.confidence):
-        progress.say(told(can))
+        progress.say(told_power(can))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory())) if out is None else Path(out)
         # What was made with other settings is never mixed in.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from toolkit import show
-from toolkit.datasets.analysis.speeds import told
+from toolkit.datasets.analysis.speeds import told_speeds
 from toolkit.reports.page.inputs import Section
 
 FEW_TASKS = 5
@@ -56,7 +56,7 @@ def _dataset_caveats(dataset: Section) -> Iterator[str]:
             f"In {show.plural(once, 'task')} no candidate was measured twice: how much of a "
             "difference there is noise is unknown."
         )
-    if dataset["speeds"] and (slower := told(dataset["speeds"])):
+    if dataset["speeds"] and (slower := told_speeds(dataset["speeds"])):
         yield f"{slower} Tuners whose runs differ in it do not compare (toolkit describe)."
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from toolkit import show
-from toolkit.replay.statistics.power import told
+from toolkit.replay.statistics.power import told_power
 from toolkit.reports.caveats import find_caveats
 from toolkit.reports.page.inputs import Section
 
@@ -80,7 +80,7 @@ def _strategy_findings(simulation: Section) -> Iterator[str]:
         if can is None or can["can_decide"]:
             yield f"{where}, {names} share the first place: they cannot be told apart."
         else:
-            yield f"{where}, {names} share the first place: {told(can)}."
+            yield f"{where}, {names} share the first place: {told_power(can)}."
         yield f"Their median evaluations to within 1 % of {goal}: {show.listed(efforts)}."
         return
     best, effort = first[0], _reached(first[0], "{}")

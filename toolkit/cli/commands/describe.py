@@ -27,15 +27,14 @@ def describe(
     dataset: DatasetDir = None,
     tasks: Annotated[int, Option(min=0, help="Tasks to list; 0 lists all.")] = 20,
     machine: Annotated[
-        list[str] | None,
-        Option(help="Only what this machine measured; repeatable."),
+        list[str] | None, Option(help="Only what this machine measured; repeatable.")
     ] = None,
     correct_speed: Annotated[
         bool,
         Option(
             "--correct-speed",
-            help="Divide the latencies of a run that reads shared candidates slower than others "
-            "of its task by its slowdown first.",
+            help="First divide each run's latencies by its slowdown: how much slower it read the "
+            "candidates that it shares with other runs.",
         ),
     ] = False,
     json: Json = False,
@@ -156,8 +155,7 @@ def _show_tasks(summary: Row, limit: int) -> None:
 
 def _show_twins(tasks: Sequence[Row]) -> None:
     """Tasks of different formats that compute the same, side by side."""
-    from toolkit.features.computations import in_several_formats
-    from toolkit.features.computations import told as told_computation
+    from toolkit.features.computations import in_several_formats, told_computation
 
     twins = in_several_formats(tasks)
     if not twins:
@@ -244,7 +242,7 @@ def _show_noise(noise: Row) -> None:
 def _show_speeds(speeds: Row | None) -> None:
     if speeds is None:
         return
-    from toolkit.datasets.analysis.speeds import told as told_speeds
+    from toolkit.datasets.analysis.speeds import told_speeds
 
     told = told_speeds(speeds)
     if not told:

@@ -133,13 +133,13 @@ def _show(summary: Mapping[str, Any]) -> None:
 
 def _show_ties(comparisons: Mapping[str, Any]) -> None:
     """Say what is tied with the first place, and what it would take to decide."""
-    from toolkit.replay.statistics.power import told
+    from toolkit.replay.statistics.power import told_power
 
     can, (first, *_) = comparisons["power"], comparisons["ranking"]
     if can is None:
         return
     if not can["can_decide"]:
-        say(f"{told(can)}.")
+        say(f"{told_power(can)}.")
         return
     for pair in comparisons["pairs"]:
         names = {pair["first"], pair["second"]}

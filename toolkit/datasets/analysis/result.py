@@ -100,8 +100,8 @@ class Noise(Result):
 class Speeds(Result):
     """Whether runs of a task read the same candidates alike, or their machine had two speeds.
 
-    Of runs that share eight good candidates with another. A slower one reads them
-    at least 5 % slower than the fastest such run, beyond four standard errors.
+    Of runs that share eight good candidates with another. A slower one reads them at least 5 %
+    slower than the fastest such run, beyond four standard errors.
     """
 
     runs: int

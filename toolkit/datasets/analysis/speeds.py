@@ -17,6 +17,7 @@ SHARED = 8
 """Candidates that a run must share with others of its task."""
 APART = 1.05
 ERRORS = 4.0
+"""A run is slower from this slowdown on, and beyond so many standard errors."""
 ROUNDS = 50
 
 
@@ -101,7 +102,7 @@ def speeds_of(found: pl.DataFrame, *, corrected: bool) -> Speeds | None:
     )
 
 
-def told(speeds: Mapping[str, Any]) -> str | None:
+def told_speeds(speeds: Mapping[str, Any]) -> str | None:
     """Say that runs are slower than others; ``None`` where none is."""
     if not speeds["slower"]:
         return None

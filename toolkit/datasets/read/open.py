@@ -101,17 +101,20 @@ class Dataset:
     def of_machines(self, machines: Iterable[str]) -> Dataset:
         """Only what these machines measured, and the files that hold it.
 
+        The files' counts and the fingerprint are as those of the whole dataset.
+
         Raises
         ------
         DatasetError
             When no task is of a machine that is named so.
         """
         known = {task.machine for task in self._tasks.values() if task.machine}
-        for name in machines:
+        wanted = set(machines)
+        for name in sorted(wanted):
             if name not in known:
                 cure = did_you_mean(name, known)
                 raise DatasetError(f"no task is of a machine {name!r}", where=self.path, cure=cure)
-        tasks = {key: task for key, task in self._tasks.items() if task.machine in set(machines)}
+        tasks = {key: task for key, task in self._tasks.items() if task.machine in wanted}
         records = self._tables["records"].filter(pl.col("task_id").is_in(list(tasks)))
         held = set(records.select(pl.col("source_id").unique()).collect()["source_id"])
         rejected = self._tables["rejected"].filter(pl.col("source_id").is_in(list(held)))

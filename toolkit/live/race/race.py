@@ -61,6 +61,7 @@ class RaceSettings:
 
     @property
     def all_seeds(self) -> range:
+        """The seeds of each arm's legs on a task."""
         return range(self.first_seed, self.first_seed + self.seeds)
 
 

@@ -72,7 +72,7 @@ def power(tasks: int, seeds: int, strategies: int, confidence: float) -> dict[st
     return {**told, "strategies": strategies}
 
 
-def told(found: Mapping[str, Any]) -> str:
+def told_power(found: Mapping[str, Any]) -> str:
     """Say in a sentence what a comparison can prove."""
     units, needed, strategies = found["units"], found["needed"], found["strategies"]
     have = show.plural(found["count"], units[:-1]) + ("" if units == "tasks" else " of one task")

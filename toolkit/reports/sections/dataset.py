@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from toolkit import show
 from toolkit.datasets import Dataset, describe, open_dataset
-from toolkit.features.computations import in_several_formats, told, with_computations
+from toolkit.features.computations import in_several_formats, told_computation, with_computations
 from toolkit.reports.page import charts
 from toolkit.reports.page.charts import Figure, Layout, figure
 from toolkit.reports.page.inputs import DATASET_FILE, Section
@@ -69,7 +69,7 @@ def dataset_section(folder: Path | None) -> dict[str, Any]:
         "tasks": tasks,
         "several_formats": [
             {
-                "computes": told(task["computes"]),
+                "computes": told_computation(task["computes"]),
                 **{key: task[key] for key in TWIN},
             }
             for task in in_several_formats(tasks)
