@@ -122,5 +122,6 @@ def _show(result: Mapping[str, Any]) -> None:
             result["kernels"][:KERNELS],
         )
     if result["peak_gflop_per_s"] is not None:
-        say(f"multiply-adds in registers: {number(result['peak_gflop_per_s'])} GFLOP/s at most")
+        peak = number(result["peak_gflop_per_s"])
+        say(f"the processor, read beside it: {peak} GFLOP/s of multiply-adds in registers")
     say(f"run it: python {result['out']}/run.py")
