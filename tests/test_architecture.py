@@ -26,14 +26,14 @@ MAX_MODULES = 15
 ROOMS = {
     "logs": [
         "files", "rows", "formats.ansor", "formats.autotvm", "formats.metaschedule",
-        "formats.kernel_tuner", "formats", "read",
+        "formats.kernel_tuner", "formats.triton", "formats", "read",
     ],
     "datasets": ["read", "analysis", "write"],
     "features": ["task", "loops", "gpu", "extractors"],
     "training": ["recipes", "table", "models", "members", "evaluate", "trained", "tasks"],
     "search": ["moves", "models", "schedulers", "strategies"],
     "replay": ["record", "statistics", "execute", "forecast"],
-    "live": ["measure", "space", "tune", "confirm", "tvm", "race"],
+    "live": ["measure", "space", "workloads", "tune", "confirm", "tvm", "race"],
     "reports": ["page", "sections"],
     "cli": ["commands"],
 }  # fmt: skip

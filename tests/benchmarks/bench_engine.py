@@ -29,7 +29,7 @@ from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.oracle import DeviceOracle
 from toolkit.live.space.space import MetaScheduleSpace
-from toolkit.live.tune.workloads import parse_workload
+from toolkit.live.workloads.named import parse_workload
 from toolkit.records import TrialState
 
 

@@ -49,7 +49,7 @@ from toolkit.live.space.oracle import DeviceOracle
 from toolkit.live.space.programs import load_workload
 from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.live.tune.collect import Plan, collect
-from toolkit.live.tune.workloads import parse_workload
+from toolkit.live.workloads.named import parse_workload
 from toolkit.records import Trial, content_id
 from toolkit.replay import RecordedSpace, load_tables, parse_scenario
 from toolkit.replay.execute.task_run import replay_once, strategy_of

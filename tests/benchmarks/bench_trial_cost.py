@@ -32,7 +32,7 @@ from toolkit.live.measure.worker import Bench
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.programs import timed_program
 from toolkit.live.space.space import MetaScheduleSpace
-from toolkit.live.tune.workloads import parse_workload
+from toolkit.live.workloads.named import parse_workload
 
 PROTOCOL = Protocol(number=3, repeat=1, min_repeat_ms=100, max_retries=0)
 

@@ -91,7 +91,7 @@ def test_tvms_own_tuner_warns_of_another_count() -> None:
     from tvm.s_tir import meta_schedule as ms
 
     from toolkit import live
-    from toolkit.live.tune.workloads import parse_workload
+    from toolkit.live.workloads.named import parse_workload
 
     (workload,) = parse_workload("matmul:8,8,8")
     design = live.cost_model("tuning/models/throughput")

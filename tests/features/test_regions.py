@@ -169,7 +169,7 @@ def of_tvm(statement: Any, times: int = 1) -> dict[str, int]:
 def test_tvm_fuses_the_same_loops(name: str, exact: bool, cores: int) -> None:
     from toolkit.live.space.design import DesignSpace
     from toolkit.live.space.space import MetaScheduleSpace
-    from toolkit.live.tune.workloads import parse_workload
+    from toolkit.live.workloads.named import parse_workload
 
     (workload,) = parse_workload(name)
     target = orjson.dumps({"kind": "llvm", "num-cores": cores}).decode()

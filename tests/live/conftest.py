@@ -13,7 +13,7 @@ from toolkit.live.measure.device import Device
 from toolkit.live.measure.machine import default_target
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.design import DesignSpace
-from toolkit.live.tune.workloads import Workload, parse_workload
+from toolkit.live.workloads.named import Workload, parse_workload
 from toolkit.training import train_throughput
 from toolkit.training.recipes.recipe import DataOptions, ModelOptions, Recipe, SplitOptions
 from toolkit.workspace import bundled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -42,6 +43,7 @@ class Measured:
         return trials
 
 
+@cache
 def _run(count: int = 2000) -> tuple[Line, Measured, AvoidingOracle]:
     line, oracle = Line(count), Measured(count)
     avoiding = AvoidingOracle(oracle, line)
@@ -68,7 +70,7 @@ def test_a_share_of_what_is_avoided_is_looked_at_again() -> None:
 
 
 def test_a_batch_of_nothing_else_still_measures_one() -> None:
-    line, oracle, avoiding = _run()
+    line, oracle, avoiding = _run(800)
     before = len(oracle.asked)
     trials = avoiding.measure(line.all[-8:])
     assert 1 <= len(trials) == len(oracle.asked) - before < 8

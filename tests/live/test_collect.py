@@ -7,6 +7,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from running import here
 from tvm.s_tir import meta_schedule as ms
 
 from tests.live.conftest import PROTOCOL
@@ -17,7 +18,8 @@ from toolkit.live.space.database import DatabaseWriter
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.live.tune.collect import Plan, collect
-from toolkit.live.tune.workloads import Workload, parse_workload
+from toolkit.live.workloads.drawn import draw_workloads
+from toolkit.live.workloads.named import Workload, parse_workload
 from toolkit.records import TrialState
 from toolkit.workspace import folder_name
 
@@ -213,3 +215,23 @@ def test_a_workloads_name_is_no_path(target: str, tmp_path: Path) -> None:
     assert len(list(out.iterdir())) == len(names), "each has a folder of its own"
     made = {path.parent.parent for path in tmp_path.rglob("database_workload.json")}
     assert made == {out}
+
+
+def test_random_workloads_are_measured_by_their_names(tmp_path: Path) -> None:
+    command = ("collect", "--random", "2", "--seed", "4", "--trials", "2", "--threads", "1")
+    code, said, err = here(*command, "--json", cwd=tmp_path)
+    assert code == 0, err
+    found = orjson.loads(said)["workloads"]
+    assert [row["name"] for row in found] == draw_workloads(2, seed=4)
+    assert all(row["records"] == 2 for row in found)
+
+
+def test_generations_of_the_fastest_are_mutated_on_request(tmp_path: Path) -> None:
+    command = ("collect", "--workload", "matmul:32,32,32", "--trials", "3", "--threads", "1")
+    code, said, err = here(*command, "--refine", "1", "--refine", "1", "--json", cwd=tmp_path)
+    assert code == 0, err
+    (row,) = orjson.loads(said)["workloads"]
+    folder = tmp_path / row["folder"]
+    trials = _lines(folder / "database_trials.jsonl")
+    assert len({t["parent"] for t in trials if t["parent"] is not None}) == 2
+    assert orjson.loads((folder / "collection.json").read_bytes())["plan"]["refined"] == [1, 1]

@@ -20,7 +20,7 @@ from toolkit.live.space.programs import timed_program
 from toolkit.live.tune.collect import Plan, collect
 from toolkit.live.tune.settings import TuneSettings
 from toolkit.live.tune.tune import tune
-from toolkit.live.tune.workloads import parse_workload
+from toolkit.live.workloads.named import parse_workload
 from toolkit.networks.tasks import tasks_of
 from toolkit.records import TrialState
 from toolkit.training.trained.models import TrainedModels

@@ -6,7 +6,7 @@ import numpy as np
 
 from toolkit.live.space.choices import choices
 from toolkit.live.space.design import DesignSpace
-from toolkit.live.tune.workloads import parse_workload
+from toolkit.live.workloads.named import parse_workload
 
 
 def _values(chosen: list) -> dict:

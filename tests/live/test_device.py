@@ -13,7 +13,7 @@ from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.programs import checked_program, timed_program
-from toolkit.live.tune.workloads import as_module
+from toolkit.live.workloads.named import as_module
 from toolkit.records import TrialState
 
 

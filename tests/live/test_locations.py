@@ -12,7 +12,7 @@ from toolkit.live.space.choices import choices, redrawn
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.locations import INLINE, ROOT, LocatedLoop, Locations, learn_locations
 from toolkit.live.space.space import MetaScheduleSpace
-from toolkit.live.tune.workloads import parse_workload
+from toolkit.live.workloads.named import parse_workload
 
 WORKLOADS = (
     "conv2d_nhwc:1,14,14,16,16,3,1,1",

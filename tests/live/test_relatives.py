@@ -15,7 +15,7 @@ from toolkit.live.tune.relatives import RelatedScorer, Relatives
 from toolkit.live.tune.settings import TuneSettings, for_network
 from toolkit.live.tune.tasks import TuneTask
 from toolkit.live.tune.tune import tune
-from toolkit.live.tune.workloads import parse_workload
+from toolkit.live.workloads.named import parse_workload
 from toolkit.records import Trial, TrialState
 from toolkit.training.trained.models import load_trained
 

@@ -27,7 +27,7 @@ from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.programs import timed_program
-from toolkit.live.tune.workloads import parse_workload
+from toolkit.live.workloads.named import parse_workload
 from toolkit.records import TrialState
 
 PROTOCOL = Protocol(threads=2, min_repeat_ms=5, repeat=1, max_retries=0)

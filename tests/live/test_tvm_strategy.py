@@ -16,7 +16,7 @@ from toolkit.errors import ModelError
 from toolkit.live.measure.device import Device
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.programs import count_inputs
-from toolkit.live.tune.workloads import Workload
+from toolkit.live.workloads.named import Workload
 from toolkit.records import TrialState
 
 

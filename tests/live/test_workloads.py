@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
+from tvm.s_tir.analysis import estimate_tir_flops
 
 from toolkit.errors import LiveError
 from toolkit.live.space.programs import count_inputs, entry_arguments
-from toolkit.live.tune.workloads import parse_workload
+from toolkit.live.workloads.drawn import (
+    KINDS,
+    LEAST_ELEMENTS,
+    MOST_ELEMENTS,
+    MOST_OPERATIONS,
+    draw_workloads,
+)
+from toolkit.live.workloads.named import parse_workload
 
 
 def test_names_sets_and_files(tmp_path: Path) -> None:
@@ -75,3 +84,24 @@ def test_a_file_without_workloads_says_what_to_define(tmp_path: Path) -> None:
     file.write_text("raise ValueError('broken')\n")
     with pytest.raises(LiveError, match="broken"):
         parse_workload(str(file))
+
+
+def test_drawn_workloads_are_of_all_kinds_and_can_be_built() -> None:
+    names = draw_workloads(3 * len(KINDS), seed=1)
+    assert len(set(names)) == len(names)
+    kinds = [
+        next(n for n, (known, _) in enumerate(KINDS) if _head(name) in known) for name in names
+    ]
+    assert kinds == list(range(len(KINDS))) * 3
+    assert draw_workloads(7, seed=1) == names[:7]
+    assert draw_workloads(7, seed=2) != names[:7]
+    for name in names:
+        (workload,) = parse_workload(name)
+        assert workload.name == name
+        assert estimate_tir_flops(workload.module) <= 2 * MOST_OPERATIONS
+        shapes = [shape for _, _, shape in entry_arguments(workload.module, as_timed=True)]
+        assert LEAST_ELEMENTS / 4 <= max(map(math.prod, shapes)) <= 2 * MOST_ELEMENTS
+
+
+def _head(name: str) -> str:
+    return name.partition(":")[0]

@@ -14,7 +14,7 @@ from toolkit.live.measure.machine import tvm_target
 from toolkit.live.space.database import workload_line
 from toolkit.live.space.intrinsics import load_intrinsics
 from toolkit.live.tune.tasks import TuneTask
-from toolkit.live.tune.workloads import Workload, parse_workload
+from toolkit.live.workloads.named import Workload, parse_workload
 from toolkit.networks.graph import Graph, Layout, prepare, relax_functions
 from toolkit.networks.importing import is_model_file, load_model
 

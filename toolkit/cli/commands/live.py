@@ -47,6 +47,14 @@ def collect(
             "or a Python file that defines WORKLOADS; repeatable."
         ),
     ] = None,
+    random: Annotated[
+        int,
+        Option(
+            min=0,
+            max=100_000,
+            help="So many random workloads as well, operators of all kinds in turn, by --seed.",
+        ),
+    ] = 0,
     target: common.Target = None,
     trials: Annotated[
         int, Option(min=0, max=100_000, help="Distinct random programs a workload.")
@@ -55,6 +63,15 @@ def collect(
         int,
         Option(min=0, max=100_000, help="Mutate so many of them in every direction as well."),
     ] = 0,
+    refine: Annotated[
+        list[int] | None,
+        Option(
+            min=1,
+            max=100_000,
+            help="Afterwards mutate so many of the fastest so far in every direction; repeat it "
+            "for further generations.",
+        ),
+    ] = None,
     enumerate_up_to: Annotated[
         int,
         Option(
@@ -84,16 +101,18 @@ def collect(
     from toolkit.live.measure.protocol import Protocol
     from toolkit.live.tune.collect import Plan
     from toolkit.live.tune.collect import collect as run
-    from toolkit.live.tune.workloads import parse_workload
+    from toolkit.live.workloads.drawn import draw_workloads
+    from toolkit.live.workloads.named import parse_workload
 
     chosen, count, pinned = device(target, threads, cores)
     print_warnings(here.noise_warnings(count))
+    names = list(dict.fromkeys([*(workload or ()), *draw_workloads(random, seed)]))
     result = run(
-        [each for name in workload or ["matmul:128,128,128"] for each in parse_workload(name)],
+        [each for name in names or ["matmul:128,128,128"] for each in parse_workload(name)],
         folder or Workspace().collected,
         target=chosen,
         protocol=Protocol(threads=count, cores=pinned),
-        plan=Plan(trials, mutate, enumerate_up_to, occasions, seed),
+        plan=Plan(trials, mutate, enumerate_up_to, occasions, seed, tuple(refine or ())),
         machine=machine,
         progress=common.BarProgress(),
     )

@@ -1,4 +1,4 @@
 """Searches on the device.
 
-Imports ``live.space`` and ``live.measure``.
+Imports ``live.workloads``, ``live.space`` and ``live.measure``.
 """

@@ -9,6 +9,7 @@ found out.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import numpy as np
@@ -77,7 +78,8 @@ class AvoidingOracle:
         if self._model is None or not candidates:
             return np.zeros(len(candidates))
         features = self._space.features(candidates)
-        chance = self._model.predict_proba(features[:, self._told])[:, 1]
+        with _one_thread():
+            chance = self._model.predict_proba(features[:, self._told])[:, 1]
         return np.asarray(chance, dtype=np.float64)
 
     def _learn(self, trials: Sequence[Trial]) -> None:
@@ -109,7 +111,16 @@ class AvoidingOracle:
         if not self._told.any():
             self._model = None
             return
-        self._model = model.fit(features[:, self._told], bad)
+        with _one_thread():
+            self._model = model.fit(features[:, self._told], bad)
+
+
+def _one_thread() -> AbstractContextManager[Any]:
+    """Some hundred rows gain nothing from threads, which wait for each other on a busy machine."""
+    from threadpoolctl import threadpool_limits
+
+    limit: AbstractContextManager[Any] = threadpool_limits(limits=1, user_api="openmp")
+    return limit
 
 
 def _look_again(candidate: Candidate) -> bool:

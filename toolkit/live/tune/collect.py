@@ -16,7 +16,7 @@ from toolkit.live.space.choices import choices, without_postprocessors
 from toolkit.live.space.database import DatabaseWriter
 from toolkit.live.space.design import DesignSpace, design_key
 from toolkit.live.space.programs import entry_arguments, timed_program, trace_json
-from toolkit.live.tune.workloads import Workload
+from toolkit.live.workloads.named import Workload
 from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress, Step
 from toolkit.records import TrialState

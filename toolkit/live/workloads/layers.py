@@ -71,13 +71,7 @@ def dense_bias(M: int, N: int, K: int) -> tvm.IRModule:
 
 def dense_bias_gelu(M: int, N: int, K: int) -> tvm.IRModule:
     """Product with weights ``(K, N)``, bias, GELU by ``fast_erf``."""
-
-    def gelu(x: te.Tensor) -> te.Tensor:
-        scaled = topi.multiply(x, tvm.tirx.const(0.7071067811865476, "float32"))
-        half = topi.multiply(x, tvm.tirx.const(0.5, "float32"))
-        return topi.multiply(half, topi.add(topi.fast_erf(scaled), tvm.tirx.const(1.0, "float32")))
-
-    return _layer(te_workload.matmul(M, N, K), gelu)
+    return _layer(te_workload.matmul(M, N, K), _gelu)
 
 
 def softmax(*shape: int) -> tvm.IRModule:
@@ -120,6 +114,24 @@ def add_relu(N: int, H: int, W: int, C: int) -> tvm.IRModule:
     return _module([one, other, topi.nn.relu(topi.add(one, other))], weights=False)
 
 
+def add_gelu(M: int, N: int) -> tvm.IRModule:
+    """Sum of two matrices, GELU by ``fast_erf``."""
+    one, other = (te.placeholder((M, N), name=name) for name in ("one", "other"))
+    return _module([one, other, _gelu(topi.add(one, other))], weights=False)
+
+
+def row_sum(M: int, N: int) -> tvm.IRModule:
+    """Sum of squares of each row."""
+    data = te.placeholder((M, N), name="data")
+    return _module([data, topi.sum(topi.multiply(data, data), axis=1)], weights=False)
+
+
+def transpose(M: int, N: int, K: int) -> tvm.IRModule:
+    """The first two axes change places."""
+    data = te.placeholder((M, N, K), name="data")
+    return _module([data, topi.transpose(data, (1, 0, 2))], weights=False)
+
+
 LAYERS = {
     function.__name__: function
     for function in (
@@ -136,9 +148,18 @@ LAYERS = {
         max_pool2d,
         global_mean,
         add_relu,
+        add_gelu,
+        row_sum,
+        transpose,
     )
 }
 """Every layer by its name, as ``--workload NAME:ARGUMENTS`` takes it."""
+
+
+def _gelu(value: te.Tensor) -> te.Tensor:
+    scaled = topi.multiply(value, tvm.tirx.const(0.7071067811865476, "float32"))
+    half = topi.multiply(value, tvm.tirx.const(0.5, "float32"))
+    return topi.multiply(half, topi.add(topi.fast_erf(scaled), tvm.tirx.const(1.0, "float32")))
 
 
 def _relu6(value: te.Tensor) -> te.Tensor:

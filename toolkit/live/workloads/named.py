@@ -17,7 +17,7 @@ from tvm.s_tir.meta_schedule.testing import te_workload
 
 from toolkit.errors import LiveError, did_you_mean
 from toolkit.live.space.programs import entry_arguments
-from toolkit.live.tune.layers import LAYERS
+from toolkit.live.workloads.layers import LAYERS
 
 
 @dataclass(frozen=True, slots=True)

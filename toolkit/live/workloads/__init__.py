@@ -1,0 +1,4 @@
+"""What can be tuned without a network: layers, workloads by name, and drawn ones.
+
+Imports ``live.space``.
+"""
