@@ -24,6 +24,7 @@ STRATEGIES = Registry(
         "grid": f"{_AT}.unguided:GridSearch",
         "model-ranked": f"{_AT}.model_ranked:ModelRanked",
         "mutation-guided": f"{_AT}.evolutionary:MUTATION_GUIDED",
+        "potential": f"{_AT}.transfer:POTENTIAL",
         "random": f"{_AT}.unguided:RandomSearch",
         "transfer": f"{_AT}.transfer:Transfer",
         "transfer-evolved": f"{_AT}.transfer:TRANSFER_EVOLVED",

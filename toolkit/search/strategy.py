@@ -167,10 +167,13 @@ def preset(
     text: str,
     source: str,
     *,
-    needs_direction_scorer: bool = False,
+    flags: Mapping[str, bool] | None = None,
     **defaults: Any,
 ) -> type[BaseStrategy]:
-    """Make a strategy of another one: its own name, text, source and defaults, no code."""
+    """Make a strategy of another one: its own name, text, source and defaults, no code.
+
+    ``flags`` are what it needs where that differs (``needs_scorer`` and the like).
+    """
     fields: dict[str, Any] = {}
     for key, value in defaults.items():
         field = copy(base.Options.model_fields[key])
@@ -183,7 +186,7 @@ def preset(
         "name": name,
         "source": source,
         "Options": create_model(f"{title}Options", __base__=base.Options, **fields),
-        "needs_direction_scorer": needs_direction_scorer,
+        **(flags or {}),
     }
     return type(title, (base,), members)
 

@@ -186,7 +186,7 @@ MUTATION_GUIDED = preset(
     "mutation-guided",
     "Evolutionary search whose mutations a trained model chooses, one direction a program.",
     "Han et al. 2025, section 3, algorithm 1",
-    needs_direction_scorer=True,
+    flags={"needs_direction_scorer": True},
     mutations="model",
 )
 ETC_SKETCH = preset(
@@ -201,7 +201,7 @@ ETC_MUTATION = preset(
     "etc-mutation",
     "Sketches by explore-then-commit, mutations by the trained model.",
     "Han et al. 2025, sections 3 and 4 together",
-    needs_direction_scorer=True,
+    flags={"needs_direction_scorer": True},
     mutations="model",
     sketches="explore-then-commit",
 )

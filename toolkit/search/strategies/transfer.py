@@ -8,9 +8,11 @@ from typing import Literal
 import numpy as np
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
+from toolkit.errors import SearchError
 from toolkit.records import Candidate, Trial
 from toolkit.search.base import Learner
 from toolkit.search.models.encoding import encode_all, number_codes, value_codes
+from toolkit.search.models.potential import finite, potential_of
 from toolkit.search.models.residual_process import ResidualOptions, ResidualProcess
 from toolkit.search.moves.knobs import BoolArray, FloatArray
 from toolkit.search.moves.movers import sampled_pool
@@ -70,6 +72,16 @@ class TransferOptions(StrategyOptions):
     )
     children: PositiveInt = Field(default=4, description="bred: mutants of each of them")
 
+    prior: Literal["throughput", "directions"] = Field(
+        default="throughput",
+        description="the model of other tasks: predicted throughput, or the potential of predicted "
+        "directions (a finite space only)",
+    )
+    levels: NonNegativeFloat = Field(
+        default=0.0,
+        description="directions: weight of predicted throughput as further equations; 0: none",
+    )
+
 
 class Transfer(BaseStrategy):
     """Upper confidence bound of prediction plus a Gaussian process on the prediction's error.
@@ -111,9 +123,7 @@ class Transfer(BaseStrategy):
     def _set_pool(self, candidates: Sequence[Candidate]) -> None:
         self._pool = shuffled(self.rng, candidates)
         self._number = {c.candidate_id: i for i, c in enumerate(self._pool)}
-        scores = self._predictions()
-        known = scores[np.isfinite(scores)]
-        scores = np.nan_to_num(scores, nan=known.min(initial=0.0), neginf=known.min(initial=0.0))
+        scores = finite(self._predictions())
         columns = encode_all(self.space.sketches, self._pool)
         self._processes = [ResidualProcess(columns, scores, o) for o in self.options.residuals]
         # A row of numbers a measurement and process: a large space learns from fewer of them.
@@ -131,12 +141,32 @@ class Transfer(BaseStrategy):
 
     def _predictions(self) -> FloatArray:
         """Log relative throughput of the pool by the model of other tasks, asked once for each."""
+        if self.options.prior == "directions":
+            return self._potential()
         assert self.scorer is not None
         new = [c for c in self._pool if c.candidate_id not in self._predicted]
         if new:
             scores = np.asarray(self.scorer.score(self.space, new), dtype=np.float64).tolist()
             self._predicted.update(zip((c.candidate_id for c in new), scores, strict=True))
         return np.array([self._predicted[c.candidate_id] for c in self._pool], dtype=np.float64)
+
+    def _potential(self) -> FloatArray:
+        """The potential of the pool, by the model of directions."""
+        every, weight = self.listed(), self.options.levels
+        if every is None:
+            raise SearchError(
+                f"{self.name!r} lists all candidates, and this space cannot be listed",
+                cure="take 'transfer-evolved' with a throughput model",
+            )
+        found = potential_of(
+            self.space,
+            every,
+            self.require(self.direction_scorer, "mutation"),
+            self.require(self.scorer, "throughput") if weight else None,
+            weight,
+        )
+        number = {c.candidate_id: i for i, c in enumerate(every)}
+        return found[[number[c.candidate_id] for c in self._pool]]
 
     def _refresh(self) -> None:
         """Sample a new pool, with everything measured in it; breed it where that is asked for."""
@@ -271,4 +301,18 @@ TRANSFER_EVOLVED = preset(
     batch=8,
     samples=500,
     pool="bred",
+)
+POTENTIAL = preset(
+    Transfer,
+    "potential",
+    """Transfer on directions alone: the values whose differences fit predicted steps best.
+
+    A model of directions says what each single step gains, and no one step is sure. The potential
+    fits all steps of the space at once by least squares; a run measures in its order and corrects
+    it as ``transfer`` corrects predicted throughput. With ``levels`` the predictions of a
+    throughput model are further equations of the same fit.
+    """,
+    "Jiang et al. 2011 (HodgeRank); transfer",
+    flags={"needs_finite": True, "needs_scorer": False, "needs_direction_scorer": True},
+    prior="directions",
 )
