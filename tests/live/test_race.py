@@ -17,18 +17,24 @@ from running import here
 from tests.live.burners import NOT_THE_MACHINE, slow_machine
 from toolkit.errors import LiveError
 from toolkit.live.confirm.rules import INCUMBENT, TWIN
+from toolkit.live.measure.protocol import Protocol
 from toolkit.live.measure.slowed import DECIDES_NOTHING, SLOWED
+from toolkit.live.race import baselines
 from toolkit.live.race.confirm import CONFIRMED_FILE
-from toolkit.live.race.curves import MOST, Held, as_good_from, reached, steps_of
+from toolkit.live.race.curves import MOST, Held, as_good_from, leg_curve, reached, steps_of
 from toolkit.live.race.leg import STOCK
+from toolkit.live.race.quality import TOLERANCES, add_moments, add_tolerances
 from toolkit.live.race.report import (
     add_quality,
     compare_legs,
     geometric_mean,
     report_race,
+    sum_moments,
+    sum_tolerances,
     write_report,
 )
 from toolkit.live.race.rules import leg_order, refuse_missing
+from toolkit.live.space.programs import load_workload
 from toolkit.training.trained.models import TrainedModels
 
 
@@ -185,6 +191,50 @@ def test_an_arm_without_its_model_is_refused_before_anything_runs() -> None:
         refuse_missing(TrainedModels(), ["mutation-guided"])
 
 
+def test_an_unknown_baseline_is_refused_by_its_name() -> None:
+    with pytest.raises(LiveError, match="stock-worm") as raised:
+        refuse_missing(TrainedModels(), ["random"], ["stock-worm"])
+    assert "stock-warm" in str(raised.value.cure)
+    with pytest.raises(LiveError, match="throughput model"):
+        refuse_missing(TrainedModels(), ["random"], ["stock-warm"])
+
+
+def test_tolerances_and_moments_of_a_leg() -> None:
+    confirmed = {
+        "readings_s": {
+            INCUMBENT: [1.0] * 4,
+            TWIN: [1.0] * 4,
+            f"{STOCK}, trial 1": [1.2] * 4,
+            "a, trial 1": [1.04] * 4,
+            "a, trial 2": [1.015] * 4,
+        },
+        "steps": {
+            STOCK: [
+                {"trial": 1, "trials": 1, "clock_s": 20.0, "ratio": 1.2},
+                {"trial": 64, "trials": 64, "clock_s": 100.0, "ratio": 1.0},
+            ],
+            "a": [
+                {"trial": 1, "trials": 1, "clock_s": 8.0, "ratio": 1.04},
+                {"trial": 2, "trials": 2, "clock_s": 40.0, "ratio": 1.015},
+            ],
+        },
+    }
+    row = {"task": "t", "seed": 0, "arm": "a", "seconds": 50.0, "trials": 10}
+    add_tolerances(row, confirmed)
+    found = {one["tolerance"]: one for one in row["by_tolerance"]}
+    assert [found[t]["reached"] for t in TOLERANCES] == [False, False, True, True]
+    assert found[0.01]["seconds"] == pytest.approx(50 / 100)
+    assert found[0.02]["seconds"] == pytest.approx(40 / 100)
+    assert found[0.05]["trials"] == pytest.approx(1 / 64)
+    add_moments(row, confirmed)
+    held = {one["seconds"]: (one["ratio"], one["stock_ratio"]) for one in row["by_moment"]}
+    assert held[10.0] == (1.04, None) and held[30.0] == (1.04, 1.2) and held[120.0] == (1.015, 1.0)
+    (_, _, third, _) = sum_tolerances([row])
+    assert third["reached"] == third["legs"] == 1
+    assert third["seconds"]["value"] == pytest.approx(0.4)
+    assert sum_moments([row])[0]["stock_held"] == 0
+
+
 COMMAND = (
     *("race", "--workload", "matmul:128,128,128", "--seeds", "1", "--strategy", "random"),
     *("--seed", "3"),
@@ -254,6 +304,40 @@ def test_a_race_runs_its_legs_once_and_confirms_the_finals(raced: Path) -> None:
     assert not half.exists()
     code, _, err = here(*COMMAND, "--trials", "5", "--out", raced, cwd=raced)
     assert code == 1 and "trials" in err
+
+
+def test_a_baseline_is_an_arm_beside_stock(raced: Path) -> None:
+    before = written(raced)
+    command = (*COMMAND, "--trials", "4", "--out", raced, "--json", "--blocks", "0")
+    code, said, err = here(*command, "--baseline", "stock-small-batches", cwd=raced)
+    assert code == 0, err
+    result = orjson.loads(said)
+    assert list(result["summary"]) == ["stock-small-batches", "random"]
+    rows = {row["arm"]: row for row in result["rows"]}
+    assert set(rows) == set(result["summary"])
+    assert rows["stock-small-batches"]["trials"] == 4
+    assert rows["stock-small-batches"]["stock_final_s"] == rows["random"]["stock_final_s"]
+    after = written(raced)
+    assert len(after) == 3 and before.items() <= after.items(), "an arm was added, none run again"
+
+
+def test_the_best_of_tvms_tuner_are_read_again(
+    raced: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder,) = raced.glob(f"legs/*/seed-3/{STOCK}")
+    spec = orjson.loads((folder / "spec.json").read_bytes())
+    assert leg_curve(folder, "t", 3, "stock-finalists")["named"] is None
+    monkeypatch.setattr(baselines, "NEAR", math.inf)
+    given = {**spec["protocol"], "cores": tuple(spec["protocol"]["cores"])}
+    baselines.read_again(
+        load_workload(spec["workload"]), folder, 3, spec["target"], Protocol(**given), 0.0
+    )
+    leg = leg_curve(folder, "t", 3, "stock-finalists")
+    read = sorted((row["latency_s"], n) for n, row in enumerate(leg["trials"], start=1))
+    assert leg["named"]["trial"] in [number for _, number in read[:3]]
+    # It is held from when it was named, unless it was all along.
+    last = steps_of(leg, read[0][0])[-1]
+    assert last.trial == leg["named"]["trial"]
 
 
 def test_a_race_on_a_slow_machine_is_undecided_and_then_read_anew(raced: Path) -> None:

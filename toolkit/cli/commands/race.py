@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,6 +30,14 @@ def race(
     strategy: Annotated[
         list[str] | None,
         Option(help="Our arm; repeatable (default: what the models allow)."),
+    ] = None,
+    baseline: Annotated[
+        list[str] | None,
+        Option(
+            help="TVM's own tuner with one thing changed as a further arm; repeatable: stock-warm "
+            "(our model as its cost model), stock-finalists (its best programs are read again), "
+            "stock-small-batches (16 trials).",
+        ),
     ] = None,
     ablation: Annotated[
         bool,
@@ -94,7 +102,14 @@ def race(
             drop_above=drop_above,
         ),
         settings=RaceSettings(
-            tuple(arms), trials, seeds, seed, blocks, engine, stock_build_timeout
+            tuple(arms),
+            tuple(dict.fromkeys(baseline or ())),
+            trials,
+            seeds,
+            seed,
+            blocks,
+            engine,
+            stock_build_timeout,
         ),
         models=models,
         machine=machine,
@@ -132,6 +147,8 @@ def _show(result: Mapping[str, Any]) -> None:
     )
     for arm, summary in result["summary"].items():
         out.print(f"{arm}: {_means(summary)}")
+        if any(one["legs"] for one in summary["by_tolerance"]):
+            out.print(f"  {_tolerances(summary['by_tolerance'])}")
 
 
 def _means(summary: Mapping[str, Any]) -> str:
@@ -155,6 +172,17 @@ def _means(summary: Mapping[str, Any]) -> str:
         f" ({count} of {summary['legs']} legs {what})" for what, count in missing.items() if count
     ]
     return ", ".join(said) + "".join(notes)
+
+
+def _tolerances(found: Sequence[Mapping[str, Any]]) -> str:
+    """Say S in wall clock for each tolerance, and how many legs got there."""
+    told = [
+        f"{one['tolerance']:.0%}: S time {one['seconds']['value']:.3f} "
+        f"({one['reached']} of {one['legs']} legs)"
+        for one in found
+        if one["seconds"] is not None
+    ]
+    return "as good within " + ", ".join(told)
 
 
 def _ratio(row: Mapping[str, Any], what: str, least: str) -> str:

@@ -17,6 +17,7 @@ from toolkit.live.confirm.verdict import Confirmation, confirm
 from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.measure.slowed import no_verdict, slowed_by
+from toolkit.live.race.baselines import record_of
 from toolkit.live.race.curves import MOST, Held, as_good_from, final_latency_s, steps_of
 from toolkit.live.race.leg import STOCK
 from toolkit.live.space.programs import count_inputs, replay_trace, timed_program
@@ -137,14 +138,12 @@ class _Quiet:
 def _program(task: TuneTask, leg: Mapping[str, Any], trial: int) -> Program:
     """The program that a trial of a leg measured."""
     folder = Path(leg["folder"])
-    lines = (folder / "database_tuning_record.json").read_bytes().splitlines()
     row = leg["trials"][trial - 1]
     if "record" in row:
+        lines = (folder / "database_tuning_record.json").read_bytes().splitlines()
         record = orjson.loads(lines[row["record"]])[1]
     else:
-        # Stock's database has another order: it is the record that read the same.
-        timed = [record for line in lines if (record := orjson.loads(line)[1])[1]]
-        record = min(timed, key=lambda r: abs(sum(r[1]) / len(r[1]) - row["latency_s"]))
+        record = record_of(folder, row["latency_s"])
     schedule = replay_trace(task.module, record[0])
     if schedule is None:
         raise LiveError("TVM refuses the schedule of a final program", where=folder)

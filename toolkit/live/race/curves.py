@@ -18,6 +18,7 @@ import numpy as np
 import orjson
 
 from toolkit.live.confirm.rules import INCUMBENT, TWIN, trimmed_interval
+from toolkit.live.race.baselines import BASELINES, named_trial
 from toolkit.live.race.leg import LEG_FILE, STOCK
 from toolkit.live.tvm.stock import TRIALS_FILE
 
@@ -37,10 +38,10 @@ def leg_curve(folder: Path, task: str, seed: int, arm: str) -> dict[str, Any]:
     Returns ``task``, ``seed``, ``arm``, ``folder``, ``seconds`` (the whole leg); ``trials``, a row
     each with ``clock_s`` (when its latency was known), ``latency_s`` (as the search read it,
     ``None``: failed), ``best_s`` (lowest so far) and ``record`` (its place in our database, -1:
-    none) or ``batch`` (stock's); ``named``, where the best programs were read again, ``trial`` and
-    ``clock_s`` of the winner.
+    none) or ``batch`` (TVM's own tuner); ``named``, where the best programs were read again:
+    ``trial`` and ``clock_s`` of the winner.
     """
-    rows = _lines(folder / TRIALS_FILE) if arm == STOCK else _own_rows(folder)
+    rows = _lines(folder / TRIALS_FILE) if arm in BASELINES else _own_rows(folder)
     best: float | None = None
     for row in rows:
         latency = row["latency_s"]
@@ -54,7 +55,7 @@ def leg_curve(folder: Path, task: str, seed: int, arm: str) -> dict[str, Any]:
         "folder": str(folder),
         "seconds": orjson.loads((folder / LEG_FILE).read_bytes())["seconds"],
         "trials": rows,
-        "named": None if arm == STOCK else _named(folder, rows),
+        "named": named_trial(folder) if arm in BASELINES else _named(folder, rows),
     }
 
 
@@ -164,13 +165,16 @@ def steps_of(leg: Mapping[str, Any], stock_s: float) -> list[Held]:
 
 
 def as_good_from(
-    names: Sequence[str | None], readings: Mapping[str, Sequence[float]]
+    names: Sequence[str | None],
+    readings: Mapping[str, Sequence[float]],
+    tolerance: float = AS_GOOD,
 ) -> tuple[int, float | None] | None:
     """Find the first of a leg's programs from which on all are as good as stock's final one.
 
     ``names`` are those of the programs in the order of the search (``None``: stock's final one),
-    ``readings`` seconds by name, a value a block. Every second block decides which program it is;
-    the others say, without having chosen it, what it is worth.
+    ``readings`` seconds by name, a value a block. As good is what takes at most the share
+    ``tolerance`` longer. Every second block decides which program it is; the others say, without
+    having chosen it, what it is worth.
 
     Returns its place and its latency over stock's final one (``None`` with a single block);
     ``None`` where the last program is not as good.
@@ -182,7 +186,7 @@ def as_good_from(
     ]
     found = None
     for place in range(len(names) - 1, -1, -1):
-        if trimmed_interval(logs[place][::2], 0.95)[0] > math.log1p(AS_GOOD):
+        if trimmed_interval(logs[place][::2], 0.95)[0] > math.log1p(tolerance):
             break
         found = place
     if found is None:

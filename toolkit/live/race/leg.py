@@ -1,4 +1,4 @@
-"""One leg of a race, in a process of its own: stock MetaSchedule or one of our strategies.
+"""One leg of a race, in a process of its own: TVM's own tuner or one of our strategies.
 
     python -m toolkit.live.race.leg SPEC.json
 
@@ -31,12 +31,12 @@ def run_leg(spec: dict[str, Any]) -> dict[str, Any]:
     """
     from toolkit.live.measure.engines import open_engine
     from toolkit.live.measure.protocol import Protocol
+    from toolkit.live.race.baselines import BASELINES, run_baseline
     from toolkit.live.space.intrinsics import load_intrinsics
     from toolkit.live.space.programs import load_workload
     from toolkit.live.tune.settings import TuneSettings
     from toolkit.live.tune.tasks import TuneTask
     from toolkit.live.tune.tune import tune
-    from toolkit.live.tvm.stock import tune_stock
     from toolkit.search.runner import WallClock
     from toolkit.training.trained.models import load_trained
 
@@ -45,18 +45,11 @@ def run_leg(spec: dict[str, Any]) -> dict[str, Any]:
     module = load_workload(spec["workload"])
     load_intrinsics()
     started = time.perf_counter()
-    if spec["arm"] == STOCK:
-        seconds = tune_stock(
-            module,
-            folder,
-            target=target,
-            protocol=protocol,
-            trials=spec["trials"],
-            seed=spec["seed"],
-            started=started,
-            build_timeout_s=spec["stock_build_timeout_s"],
+    if spec["arm"] in BASELINES:
+        seconds = run_baseline(
+            BASELINES[spec["arm"]], module, folder, protocol=protocol, spec=spec, started=started
         )
-        return {"arm": STOCK, "seconds": seconds}
+        return {"arm": spec["arm"], "seconds": seconds}
     clock = WallClock()
     result = tune(
         [TuneTask(spec["name"], module)],

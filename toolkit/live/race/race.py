@@ -44,20 +44,27 @@ SETTINGS_FILE = "race_settings.json"
 class RaceSettings:
     """What is raced and how.
 
-    Our arms are ``strategies`` of ``toolkit.search``. Each arm has ``seeds`` legs on each task, the
-    first with ``first_seed`` and each next with the next number, of ``trials`` trials, stock's too.
-    ``blocks`` fresh readings confirm each final program (0: none). Our arms measure by an engine
-    with these options (``open_engine``). ``stock_build_timeout_s`` is of TVM's own builder, where
-    its 30 s are too short for this machine.
+    Our arms are ``strategies`` of ``toolkit.search``; ``baselines`` are TVM's tuner with one thing
+    changed (``BASELINES``), and TVM's tuner as it is always runs. Each arm has ``seeds`` legs on
+    each task, the first with ``first_seed`` and each next with the next number, of ``trials``
+    trials. ``blocks`` fresh readings confirm each final program (0: none). Our arms measure by an
+    engine with these options (``open_engine``). ``stock_build_timeout_s`` is of TVM's own builder,
+    where its 30 s are too short for this machine.
     """
 
     strategies: tuple[str, ...]
+    baselines: tuple[str, ...] = ()
     trials: int = 256
     seeds: int = 1
     first_seed: int = 0
     blocks: int = 9
     engine: Mapping[str, Any] = field(default_factory=dict)
     stock_build_timeout_s: float | None = None
+
+    @property
+    def opponents(self) -> tuple[str, ...]:
+        """All arms but stock."""
+        return (*self.baselines, *self.strategies)
 
     @property
     def all_seeds(self) -> range:
@@ -122,14 +129,14 @@ def race(
     # Legs of other settings may not be compared; tasks, seeds and arms may be added.
     keep_settings(out / SETTINGS_FILE, {**alike, "models": sorted(folders)}, "race")
     guides = load_trained(list(models))
-    refuse_missing(guides, settings.strategies)
+    refuse_missing(guides, settings.strategies, settings.baselines)
     unseen = [
         {"task": task.name, **proof}
         for task in tasks
         for proof in refuse_leak(guides, task.module, target, machine)
     ]
     warnings = noise_warnings(protocol.threads) + guides.warnings(target)
-    arms = (STOCK, *settings.strategies)
+    arms = (STOCK, *settings.opponents)
 
     def folder_of(task: TuneTask, seed: int) -> Path:
         return out / "legs" / folder_name(task.name) / f"seed-{seed}"
@@ -197,7 +204,7 @@ def race(
         unseen=unseen,
         warnings=warnings,
         finished_at=time.time(),
-        **report_race(legs, confirmed, settings.strategies),
+        **report_race(legs, confirmed, settings.opponents),
     )
     write_report(out, result.to_json(), legs)
     return result

@@ -20,6 +20,7 @@ import polars as pl
 from toolkit.atomic import replacing, write_atomically
 from toolkit.live.race.curves import final_latency_s, reached
 from toolkit.live.race.leg import STOCK
+from toolkit.live.race.quality import MOMENTS_S, TOLERANCES, add_moments, add_tolerances
 from toolkit.training.evaluate.bootstrap import expanded_tail
 
 RESAMPLES = 10_000
@@ -122,6 +123,49 @@ def geometric_mean(values: Sequence[tuple[str, int, float]]) -> dict[str, Any] |
     return answer
 
 
+def sum_tolerances(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Means of S over an arm's legs by tolerance, and how many ``reached`` it (``add_tolerances``).
+
+    Legs that did not enter with what they spent.
+    """
+    found = []
+    for tolerance in TOLERANCES:
+        legs = [
+            (row, one)
+            for row in rows
+            for one in row.get("by_tolerance", ())
+            if one["tolerance"] == tolerance
+        ]
+        entry = {"tolerance": tolerance, "reached": sum(one["reached"] for _, one in legs)}
+        for what in ("seconds", "trials"):
+            values = [(row["task"], row["seed"], one[what]) for row, one in legs]
+            entry[what] = geometric_mean(values)
+        found.append({**entry, "legs": len(legs)})
+    return found
+
+
+def sum_moments(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Mean latency of what an arm and stock held at each moment (``add_moments``).
+
+    ``held`` and ``stock_held`` say how many of the ``legs`` had a program: the others are in no
+    mean.
+    """
+    found = []
+    for seconds in MOMENTS_S:
+        legs = [
+            (row, one)
+            for row in rows
+            for one in row.get("by_moment", ())
+            if one["seconds"] == seconds
+        ]
+        entry: dict[str, Any] = {"seconds": seconds, "legs": len(legs)}
+        for what, count in (("ratio", "held"), ("stock_ratio", "stock_held")):
+            values = [(r["task"], r["seed"], one[what]) for r, one in legs if one[what] is not None]
+            entry[what], entry[count] = geometric_mean(values), len(values)
+        found.append(entry)
+    return found
+
+
 def report_race(
     legs: Sequence[dict[str, Any]], confirmed: Sequence[dict[str, Any]], arms: Sequence[str]
 ) -> dict[str, Any]:
@@ -137,7 +181,11 @@ def report_race(
     again = {(one["task"], one["seed"]): one for one in confirmed}
     for row in rows:
         if (row["task"], row["seed"]) in again:
-            add_quality(row, again[row["task"], row["seed"]])
+            found = again[row["task"], row["seed"]]
+            add_quality(row, found)
+            if found["steps"]:
+                add_tolerances(row, found)
+                add_moments(row, found)
 
     def mean(arm: str, what: str, least: str | None = None) -> dict[str, Any] | None:
         """Of what an arm's rows hold under ``what``, or where nothing under the bound ``least``."""
@@ -171,6 +219,8 @@ def report_race(
             "undecided": sum(one.get("undecided") is not None for one in confirmed),
             "final_ratio": confirmed_mean(arm, "finals"),
             "first_ratio": confirmed_mean(arm, "firsts"),
+            "by_tolerance": sum_tolerances(mine),
+            "by_moment": sum_moments(mine),
         }
     return {"rows": rows, "summary": summary, "confirmed": list(confirmed)}
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import tvm
 
-from toolkit.errors import LeakError, LiveError
+from toolkit.errors import LeakError, LiveError, did_you_mean
+from toolkit.live.race.baselines import BASELINES
+from toolkit.live.race.leg import STOCK
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.records import Task
@@ -58,8 +60,19 @@ def refuse_seen(kind: str, model: Any, scorer: Any, task: Task) -> dict[str, Any
     return {"model": kind, "identity": identity, "trained_on": sorted(set(known.values()))}
 
 
-def refuse_missing(guides: TrainedModels, strategies: Sequence[str]) -> None:
-    """Raise ``LiveError`` when a strategy of the race needs a model that is not there."""
+def refuse_missing(
+    guides: TrainedModels, strategies: Sequence[str], baselines: Sequence[str] = ()
+) -> None:
+    """Raise ``LiveError`` when an arm of the race is none, or needs a model that is not there."""
+    for name in baselines:
+        if name not in BASELINES or name == STOCK:
+            others = [known for known in BASELINES if known != STOCK]
+            raise LiveError(f"no baseline is called {name!r}", cure=did_you_mean(name, others))
+        if BASELINES[name].warm and guides.throughput is None:
+            raise LiveError(
+                f"{name!r} needs a throughput model",
+                cure="run 'toolkit train throughput' on other tasks first, or leave it out",
+            )
     for name in strategies:
         strategy: Any = STRATEGIES.get(name)
         for flag, kind, model in (

@@ -68,13 +68,16 @@ def tune_stock(
     seed: int,
     started: float,
     build_timeout_s: float | None = None,
+    cost_model: Any = None,
+    batch: int | None = None,
 ) -> float:
     """Tune with TVM's own tuner into a database in ``folder``; return the seconds that it took.
 
     ``started`` is the ``time.perf_counter()`` that clock times count from. Of the protocol the
     evaluator's settings are used; the builder's and the runner's time-outs are TVM's own unless
     ``build_timeout_s`` replaces the builder's (30 s): on a slow machine its workers need longer
-    than that to start.
+    than that to start. ``cost_model`` and ``batch`` (trials between two trainings) are TVM's own
+    where they are not given.
     """
     config = EvaluatorConfig(
         number=protocol.number,
@@ -92,5 +95,7 @@ def tune_stock(
         runner=LocalRunner(evaluator_config=config),
         measure_callbacks=[*ms.measure_callback.MeasureCallback.create("default"), notes],
         seed=seed + 1,
+        **({} if cost_model is None else {"cost_model": cost_model}),
+        **({} if batch is None else {"num_trials_per_iter": batch}),
     )
     return time.perf_counter() - started
