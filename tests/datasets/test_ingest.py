@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 import zstandard
 
-from toolkit.datasets import ingest, open_dataset
+from toolkit.datasets import describe, export, ingest, open_dataset
 from toolkit.errors import LogError, ToolkitError
 
 
@@ -271,12 +271,34 @@ def test_records_named_alone_find_their_workloads(tmp_path):
     assert ingest(path, tmp_path / "ds").records == 1
 
 
-def test_a_missing_workload_file_is_told(tmp_path):
-    path = loglines.write(tmp_path / "db" / "records.json", loglines.metaschedule())
+def test_records_whose_workload_file_is_lost_are_told_by_their_traces(tmp_path):
+    other = loglines.trace()
+    other[0][0][2][0] = "softmax"
+    lines = [
+        loglines.metaschedule(),
+        loglines.metaschedule(schedule=loglines.trace(tile=(4, 8, 2))),
+        loglines.metaschedule(schedule=other),
+        loglines.metaschedule(which=1),
+    ]
+    path = loglines.write(tmp_path / "db" / "records.json", *lines)
     report = ingest(path, tmp_path / "ds")
-    assert report.reasons == {"the database's workload file is missing": 1}
+    assert (report.records, report.rejected) == (4, 0)
+    assert "workloads is missing" in report.per_source[0].message
+    dataset = open_dataset(tmp_path / "ds")
+    tasks = list(dataset.tasks().values())
+    assert sorted(task.workload for task in tasks) == ["matmul", "matmul", "softmax"]
+    assert all(task.arguments == loglines.TENSORS and task.blob is None for task in tasks)
+    assert describe(dataset)["records"] == 4
+    # No database can be made of them: TVM wants the workloads.
+    with pytest.raises(ToolkitError, match="is lost"):
+        export(dataset, tmp_path / "out", format="metaschedule")
+    # When the file turns up, they are read anew.
     loglines.write(tmp_path / "db" / "workloads.json", loglines.workload())
-    assert ingest(path, tmp_path / "ds").records == 1
+    report = ingest(path, tmp_path / "ds")
+    assert report.records == 3 and report.per_source[0].message is None
+    assert report.reasons == {"workload 1 is missing or damaged": 1}
+    (task,) = open_dataset(tmp_path / "ds").tasks().values()
+    assert task.blob is not None
 
 
 def test_what_cannot_be_read_is_named(tmp_path):

@@ -21,9 +21,9 @@ import orjson
 from toolkit.datasets import ingest
 from toolkit.errors import ToolkitError
 from toolkit.logs.files.files import read_blocks
+from toolkit.logs.formats import format_named
 from toolkit.logs.formats.ansor.format import ansor_line
 from toolkit.logs.formats.autotvm.format import autotvm_line
-from toolkit.logs.formats.kernel_tuner.documents import read_document
 from toolkit.logs.formats.metaschedule.format import metaschedule_line
 from toolkit.logs.formats.metaschedule.reader import Database
 from toolkit.logs.formats.metaschedule.workload import LoggedWorkload, read_workload
@@ -45,7 +45,7 @@ def check(name: str, data: bytes) -> None:
     detect(data)
     if name in ("t4", "kernel-tuner"):
         try:
-            result = read_document(data, name, "name", None)
+            result = format_named(name).read(data, "name", None)
         except BadLine:
             return
         _check_result(result)

@@ -8,7 +8,7 @@ import pytest
 
 from toolkit.datasets import ingest, open_dataset
 from toolkit.errors import LogError
-from toolkit.logs.formats.kernel_tuner.documents import read_document
+from toolkit.logs.formats import format_named
 from toolkit.logs.read.detect import detect
 from toolkit.logs.rows.base import BadLine
 
@@ -78,7 +78,7 @@ def cache(closed=True):
 def test_t4_results():
     data = json.dumps(t4()).encode()
     assert detect(data) == "t4"
-    result = read_document(data, "t4", "conv", None)
+    result = format_named("t4").read(data, "conv", None)
     assert result.lines == 11
     assert [(r.line, r.reason) for r in result.rejected] == [
         (9, "the configuration is empty"),
@@ -113,7 +113,7 @@ def test_t4_results():
 @pytest.mark.parametrize(("unit", "expected"), [("s", 2.0), ("microseconds", 2e-6), ("ms", 2e-3)])
 def test_units(unit, expected):
     data = json.dumps(t4(timeunit=unit)).encode()
-    rows = read_document(data, "t4", "conv", None).rows.to_pylist()
+    rows = format_named("t4").read(data, "conv", None).rows.to_pylist()
     assert rows[0]["run_times_s"][0] == pytest.approx(expected)
 
 
@@ -121,7 +121,7 @@ def test_units(unit, expected):
 def test_a_kernel_tuner_cache(closed):
     data = cache(closed).encode()
     assert detect(data) == "kernel-tuner"
-    result = read_document(data, "kernel-tuner", "file", None)
+    result = format_named("kernel-tuner").read(data, "file", None)
     rows = result.rows.to_pylist()
     assert [row["state"] for row in rows] == ["ok", "instantiation", "runtime", "unknown"]
     assert rows[0]["run_times_s"] == [0.0015, 0.0025]
@@ -162,7 +162,7 @@ def test_a_document_that_changed_is_read_anew(tmp_path):
 )
 def test_what_is_no_document_is_refused(data, kind):
     with pytest.raises(BadLine, match=r"\w{3}"):
-        read_document(data, kind, "x", None)
+        format_named(kind).read(data, "x", None)
 
 
 def test_a_damaged_document_alone_is_an_error(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import orjson
 import pytest
 from test_documents import cache, t4
 
-from toolkit.datasets import export, ingest, open_dataset
+from toolkit.datasets import describe, export, ingest, open_dataset
 from toolkit.errors import ToolkitError
 from toolkit.logs.formats import FORMATS
 from toolkit.testing import FormatConformance
@@ -44,12 +46,25 @@ def document(content: Any) -> Any:
     return write
 
 
+def triton() -> dict[str, Any]:
+    """Three configurations of a kernel; the last does not compile (``Infinity`` in the file)."""
+    configurations = [
+        {"kwargs": {"BLOCK_M": block, "EVEN": block > 16}, "num_warps": warps, "num_stages": 2}
+        for block, warps in ((16, 2), (64, 4), (256, 8))
+    ]
+    unset = {"num_ctas": 1, "maxnreg": None, "pre_hook": None, "ir_override": None}
+    times = [[0.5, 0.49, 0.52], [0.25, 0.2, 0.3], [math.inf] * 3]
+    timings = [[{**c, **unset}, t] for c, t in zip(configurations, times, strict=True)]
+    return {"key": [4096, 4096, "torch.float16"], "configs_timings": timings}
+
+
 LOGS = {
     "autotvm": autotvm,
     "ansor": ansor,
     "metaschedule": metaschedule,
     "t4": document(t4()),
     "kernel-tuner": document(cache()),
+    "triton": document(json.dumps(triton())),
 }
 
 
@@ -65,6 +80,33 @@ class TestFormats(FormatConformance):
     @pytest.fixture
     def log(self, name: str, tmp_path: Path) -> Path:
         return LOGS[name](tmp_path / "logs")
+
+
+def test_a_triton_cache_says_what_triton_chose_by(tmp_path: Path) -> None:
+    path = tmp_path / "abc" / "matmul_kernel.autotune.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(triton()))
+    report = ingest(tmp_path, tmp_path / "dataset", machine="H100")
+    assert (report.lines, report.records, report.rejected) == (3, 3, 0)
+    dataset = open_dataset(tmp_path / "dataset")
+    (task,) = dataset.tasks().values()
+    assert (task.workload, task.machine) == ("matmul_kernel", "H100")
+    assert task.arguments == [4096, 4096, "torch.float16"]
+    (sketch,) = dataset.sketches().values()
+    names = [knob.name for knob in sketch.knobs]
+    assert names == ["BLOCK_M", "EVEN", "num_warps", "num_stages", "num_ctas"]
+    rows = dataset.records(["state", "latency_s", "run_times_s"]).collect().rows()
+    assert rows == [("ok", 0.5e-3, [0.5e-3]), ("ok", 0.25e-3, [0.25e-3]), ("unknown", None, [])]
+    described = describe(dataset)
+    assert described["tasks"][0]["best_s"] == 0.25e-3
+    export(dataset, tmp_path / "out", "kernel-tuner")
+    for number, wrong in enumerate(([1, [1.0]], [{"kwargs": 3}, [1.0]], [{"kwargs": {}}, ["x"]])):
+        path.write_text(json.dumps({"key": [1], "configs_timings": [wrong]}))
+        report = ingest(path, tmp_path / f"wrong-{number}")
+        assert (report.records, report.rejected) == (0, 1) and report.reasons
+    path.write_text(json.dumps({"key": [1], "configs_timings": 5}))
+    with pytest.raises(ToolkitError, match="no timings"):
+        ingest(path, tmp_path / "wrong")
 
 
 TABLE = """block,unroll,time_s

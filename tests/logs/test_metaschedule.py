@@ -171,9 +171,13 @@ def test_what_is_no_record_is_refused(entry):
         read(entry)
 
 
-def test_without_workloads_records_are_refused_for_that():
-    with pytest.raises(BadLine, match="workload file is missing"):
-        MetaScheduleReader(Database()).read(loglines.dump(loglines.metaschedule()), 0)
+def test_without_workloads_the_trace_tells_the_task():
+    found = MetaScheduleReader(Database()).read(loglines.dump(loglines.metaschedule()), 0)
+    assert found.task.workload == "matmul"
+    assert found.task.blob is None and found.tvm_version is None
+    assert found.decisions == read(loglines.metaschedule()).decisions
+    with pytest.raises(BadLine, match="workload -1"):
+        MetaScheduleReader(Database()).read(loglines.dump(loglines.metaschedule(which=-1)), 0)
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ class LogFile:
     """One file that was asked for, or one of an archive that was.
 
     ``ruled`` says that a rule on the path was given: without one, labels that are known stay.
+    ``elsewhere`` says that another shard reads it, and this one knows of it.
     """
 
     place: Place
@@ -48,6 +49,7 @@ class LogFile:
     machine: str | None = None
     trouble: str | None = None
     ruled: bool = False
+    elsewhere: bool = False
 
     @property
     def source_id(self) -> str:
@@ -79,6 +81,12 @@ def discover(
             named = file.labels.pop("machine", None)
             file.machine = machine or named
     return files
+
+
+def choose_shard(files: Iterable[LogFile], number: int, of: int) -> None:
+    """Leave every file to another shard that is not in the one of this number (from 1)."""
+    for place, file in enumerate(file for file in files if file.kind != SIDECAR):
+        file.elsewhere = place % of != number - 1
 
 
 def _look(found: Found) -> Iterator[LogFile]:
@@ -171,7 +179,7 @@ def _jobs(store: Store, files: Sequence[LogFile], blocks: Blocks, marks: Marks) 
         places.setdefault(file.kind, []).append(file.place)
     seen: set[str] = set()
     for file in files:
-        if file.kind == SIDECAR or file.source_id in seen:
+        if file.kind == SIDECAR or file.elsewhere or file.source_id in seen:
             continue
         seen.add(file.source_id)
         path, kind = str(file.place), file.kind
@@ -214,7 +222,7 @@ def _open(
     # A compressed file is hashed as it lies on disk; a plain one while it is read.
     plain = file.place.member is None and not is_compressed(file.place.path)
     settings, sha256 = SourceSettings(file.kind, machine, beside), "" if plain else file.sha256
-    return SourceReading(store, source, settings, file.place, sha256, marks)
+    return SourceReading(store, source, settings, file.place, sha256, marks, message=beside.note)
 
 
 def _lines(reading: SourceReading, blocks: Blocks) -> Iterator[_Block]:

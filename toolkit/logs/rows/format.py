@@ -151,6 +151,11 @@ class Beside:
         return True
 
     @property
+    def note(self) -> str | None:
+        """What is missing beside the records, for whoever reads the report; ``None``: nothing."""
+        return None
+
+    @property
     def context(self) -> str:
         """What the records depend on: when it changes, the source is read anew."""
         return ""

@@ -19,36 +19,15 @@ Parameters are categorical knobs. Entries are counted as lines.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
-import orjson
-
-from toolkit.logs.rows.base import (
-    TOO_DEEP,
-    BadLine,
-    Reading,
-    outcome_of,
-    refuse_deep,
-    seconds,
-    word_code,
-)
-from toolkit.logs.rows.identity import KnobList, learn_labels, make_sketch, make_task
-from toolkit.logs.rows.json_text import TWICE, Repeated, decode_document, holds_repeated
-from toolkit.logs.rows.results import REJECTED_BYTES, BlockResult, Rejected
-from toolkit.logs.rows.rows import Rows
-from toolkit.records import Sketch, Task, TrialState, canonical_json
+from toolkit.logs.rows.base import BadLine, seconds
+from toolkit.logs.rows.identity import make_task
+from toolkit.logs.rows.parameters import Entry, ParameterDocument, scaled, shallow
+from toolkit.records import TrialState
 
 T4, KERNEL_TUNER = "t4", "kernel-tuner"
 """Names of the two formats."""
-
-_AROUND: dict[str, tuple[bytes, bytes, bool]] = {
-    T4: (rb'"results"\s*:\s*\[', b"]}", False),
-    KERNEL_TUNER: (rb'"cache"\s*:\s*\{', b"}}", True),
-}
-"""What stands before and behind the entries, and whether each has a key."""
-
-CUT = "unfinished: the document is cut off or damaged within this entry"
 
 _T4_STATES = {
     "correct": TrialState.OK,
@@ -73,119 +52,14 @@ _CACHE_TIMES = [
     f"{part}_time" for part in ("compile", "verification", "benchmark", "strategy", "framework")
 ]
 
-_Entry = tuple[dict[str, Any], TrialState, Any, "float | None", Any]
-"""A configuration, its state, run times and elapsed time in seconds, timestamp."""
 
+class T4Document(ParameterDocument):
+    """T4 results."""
 
-def read_document(data: bytes, kind: str, name: str, machine: str | None) -> BlockResult:
-    """Read a document; ``name`` stands for the workload where the document does not tell it.
+    around = (rb'"results"\s*:\s*\[', b"]}", False)
 
-    Of a damaged document the entries before the damage are read; the rest is one rejected line.
-
-    Raises
-    ------
-    BadLine
-        When it is not the document that it seemed to be.
-    """
-    try:
-        document, end = decode_document(data, *_AROUND[kind])
-        if type(document) is Repeated:
-            raise BadLine(TWICE)
-        if not isinstance(document, dict):
-            raise BadLine("the document is not a JSON object")
-        result = (_T4 if kind == T4 else _Cache)(document, name, machine).read()
-    except (RecursionError, UnicodeError, orjson.JSONEncodeError):
-        raise BadLine(TOO_DEEP) from None
-    if end < len(data):
-        rest = data[end:].lstrip(b" \t\r\n,")
-        rejected = Rejected(result.lines + 1, len(data) - len(rest), CUT, rest[:REJECTED_BYTES])
-        result.rejected.append(rejected)
-        result.lines += 1
-        result.unfinished = True
-    return result
-
-
-class _Document:
-    """Entries of one task → rows; ``choices`` are values of parameters that the document lists."""
-
-    task: Task
-    entries: list[Any]
-    choices: dict[str, list[Any]]
-
-    def __init__(self, document: dict[str, Any]) -> None:
-        self._version = str(document.get("schema_version") or "1.0.0")
-        self._sketches: dict[tuple[str, ...], Sketch] = {}
-
-    def entry(self, raw: Any) -> _Entry:
-        raise NotImplementedError
-
-    def read(self) -> BlockResult:
-        """Read all entries; the n-th is line n."""
-        rows = Rows()
-        count = len(self.entries)
-        result = BlockResult(None, count, count)
-        for number, raw in enumerate(self.entries, start=1):
-            try:
-                if holds_repeated(raw):
-                    raise BadLine(TWICE)
-                rows.add(self._reading(*self.entry(raw)), number)
-            except (BadLine, RecursionError, orjson.JSONEncodeError) as error:
-                reason = str(error) if isinstance(error, BadLine) else TOO_DEEP
-                result.rejected.append(Rejected(number, 0, reason, _bytes(raw)))
-        result.rows = rows.table()
-        result.tasks = [self.task] if len(result.rejected) < count else []
-        result.sketches = list(self._sketches.values())
-        return result
-
-    def _reading(
-        self,
-        configuration: dict[str, Any],
-        state: TrialState,
-        costs: Any,
-        elapsed: float | None,
-        timestamp: Any,
-    ) -> Reading:
-        values = list(configuration.values())
-        if not values:
-            raise BadLine("the configuration is empty")
-        codes = tuple(map(word_code, values))
-        schedule = canonical_json(configuration)
-        refuse_deep(schedule)
-        run_times: tuple[float, ...] = ()
-        if state is TrialState.OK:
-            state, run_times = outcome_of(costs, None)
-        return Reading(
-            task=self.task,
-            sketch=self._sketch(tuple(configuration), values),
-            decisions=codes,
-            schedule=schedule.decode(),
-            format_version=self._version,
-            state=state,
-            run_times_s=run_times,
-            elapsed_s=seconds(elapsed, "elapsed time"),
-            timestamp=_timestamp(timestamp),
-        )
-
-    def _sketch(self, names: tuple[str, ...], values: list[Any]) -> Sketch:
-        sketch = self._sketches.get(names)
-        if sketch is None:
-            knobs = KnobList()
-            for name in names:
-                known = self.choices.get(name)
-                choices = None if known is None else tuple(map(word_code, known))
-                knobs.add(name, "categorical", choices=choices, labels=_labels(known or ()))
-            skeleton = [[name, self.choices.get(name)] for name in names]
-            sketch = make_sketch(self.task.format, ["parameters", *skeleton], knobs.knobs)
-        words = [_labels([value]) for value in values]
-        if any(words):
-            sketch = learn_labels(sketch, words)
-        self._sketches[names] = sketch
-        return sketch
-
-
-class _T4(_Document):
     def __init__(self, document: dict[str, Any], name: str, machine: str | None) -> None:
-        super().__init__(document)
+        super().__init__(document, name, machine)
         results, about = document.get("results"), document.get("metadata")
         if not isinstance(results, list):
             raise BadLine("the document has no results")
@@ -195,13 +69,13 @@ class _T4(_Document):
         self.task = make_task(
             format=T4,
             workload=str(about.get("workload") or name),
-            arguments=_shallow(about.get("arguments")),
+            arguments=shallow(about.get("arguments")),
             target=str(about.get("target") or ""),
             target_kind=str(about.get("target_kind") or "unknown"),
             machine=machine or (str(about["machine"]) if about.get("machine") else None),
         )
 
-    def entry(self, raw: Any) -> _Entry:
+    def entry(self, raw: Any) -> Entry:
         if not isinstance(raw, dict) or not isinstance(raw.get("configuration"), dict):
             raise BadLine("a result has no configuration")
         state = _T4_STATES.get(str(raw.get("invalidity")))
@@ -215,13 +89,17 @@ class _T4(_Document):
         if "elapsed" in times:  # the toolkit's own addition when it exports
             spent = [times["elapsed"]]
         state = _told_state(raw.get("toolkit_state"), state)
-        run_times, elapsed = _scaled(measured, self._unit), _sum(spent, self._unit)
+        run_times, elapsed = scaled(measured, self._unit), _sum(spent, self._unit)
         return raw["configuration"], state, run_times, elapsed, raw.get("timestamp")
 
 
-class _Cache(_Document):
+class CacheDocument(ParameterDocument):
+    """A Kernel Tuner cache."""
+
+    around = (rb'"cache"\s*:\s*\{', b"}}", True)
+
     def __init__(self, document: dict[str, Any], name: str, machine: str | None) -> None:
-        super().__init__(document)
+        super().__init__(document, name, machine)
         names, cache = document.get("tune_params_keys"), document.get("cache")
         if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
             raise BadLine("the cache does not name its parameters")
@@ -234,14 +112,14 @@ class _Cache(_Document):
         self.task = make_task(
             format=KERNEL_TUNER,
             workload=str(document.get("kernel_name") or name),
-            arguments=_shallow(document.get("problem_size")),
+            arguments=shallow(document.get("problem_size")),
             target=str(device or ""),
             target_kind="unknown",
             hardware={"device_name": device} if device else {},
             machine=machine or (device if isinstance(device, str) else None),
         )
 
-    def entry(self, raw: Any) -> _Entry:
+    def entry(self, raw: Any) -> Entry:
         if not isinstance(raw, dict) or not all(key in raw for key in self._names):
             raise BadLine("an entry lacks parameters")
         time: Any = raw.get("time")
@@ -253,7 +131,7 @@ class _Cache(_Document):
             state = _told_state(told.get("state"), state)
             spent = seconds(told.get("elapsed_s"), "elapsed time")
             return configuration, state, told.get("run_times_s"), spent, told.get("timestamp")
-        run_times = _scaled(raw.get("times") or [time], 1e-3)
+        run_times = scaled(raw.get("times") or [time], 1e-3)
         elapsed = _sum([raw.get(key) for key in _CACHE_TIMES], 1e-3)
         return configuration, state, run_times, elapsed, raw.get("timestamp")
 
@@ -273,39 +151,6 @@ def _measured_time(raw: dict[str, Any]) -> list[Any]:
         if isinstance(entry, dict) and entry.get("name") == "time":
             return [entry.get("value")]
     return []
-
-
-def _labels(values: Any) -> tuple[tuple[int, str], ...]:
-    words = (value for value in values if type(value) is not int)
-    return tuple((word_code(word), canonical_json(word).decode()) for word in words)
-
-
-def _shallow(value: Any) -> Any:
-    refuse_deep(canonical_json(value))
-    return value
-
-
-def _bytes(raw: Any) -> bytes:
-    try:
-        return orjson.dumps(raw)[:REJECTED_BYTES]
-    except orjson.JSONEncodeError:
-        return b""
-
-
-def _timestamp(value: Any) -> float | None:
-    if not isinstance(value, str):
-        return seconds(value, "timestamp")
-    try:
-        return datetime.fromisoformat(value).timestamp()
-    except (ValueError, OverflowError, OSError):
-        return None
-
-
-def _scaled(values: Any, unit: float) -> Any:
-    """Numbers of a list in seconds; anything else as it is, to be refused by the caller."""
-    if not isinstance(values, list):
-        return values
-    return [v * unit if type(v) is float or type(v) is int else v for v in values]
 
 
 def _sum(values: list[Any], unit: float) -> float | None:

@@ -13,8 +13,14 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from toolkit.logs.formats.kernel_tuner.documents import KERNEL_TUNER, T4, read_document
+from toolkit.logs.formats.kernel_tuner.documents import (
+    KERNEL_TUNER,
+    T4,
+    CacheDocument,
+    T4Document,
+)
 from toolkit.logs.rows.format import ANY_FORMAT, DocumentFormat, Row, Selection
+from toolkit.logs.rows.parameters import ParameterDocument
 from toolkit.logs.rows.results import BlockResult
 from toolkit.records import Sketch, Task, canonical_json
 
@@ -22,12 +28,13 @@ from toolkit.records import Sketch, Task, canonical_json
 class _Documents(DocumentFormat):
     writes = ANY_FORMAT
     fields: ClassVar[tuple[bytes, ...]] = ()
+    document_type: ClassVar[type[ParameterDocument]]
 
     def recognises(self, head: bytes) -> bool:
         return head.lstrip()[:1] == b"{" and all(field in head for field in self.fields)
 
     def read(self, data: bytes, name: str, machine: str | None) -> BlockResult:
-        return read_document(data, self.name, name, machine)
+        return self.document_type.load(data, name, machine)
 
     def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:
         """A document a task and sketch, in a folder."""
@@ -46,6 +53,7 @@ class T4Results(_Documents):
 
     name = T4
     fields = (b'"results"', b'"configuration"', b'"invalidity"')
+    document_type = T4Document
 
     def document(self, task: Task, sketch: Sketch, rows: Sequence[Row]) -> bytes:
         """A document with its times in seconds."""
@@ -60,6 +68,7 @@ class KernelTunerCaches(_Documents):
 
     name = KERNEL_TUNER
     fields = (b'"tune_params_keys"', b'"cache"')
+    document_type = CacheDocument
 
     def is_whole_space(
         self, sketch: Sketch, decisions: NDArray[np.int64], numbers: NDArray[np.int64]

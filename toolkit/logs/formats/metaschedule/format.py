@@ -69,8 +69,12 @@ class MetaSchedule(LineFormat):
         return MetaScheduleReader(beside or Database(), machine)
 
     def together(self, reader: MetaScheduleReader) -> MetaScheduleBlocks | None:
-        """Pieces that recur are parsed once; not where a sidecar describes each record."""
-        return None if reader.database.trials else MetaScheduleBlocks(reader)
+        """Pieces that recur are parsed once; not where a sidecar describes each record.
+
+        Nor where the workloads' file is lost: the trace then tells the task.
+        """
+        known = reader.database
+        return None if known.trials or not known.workloads else MetaScheduleBlocks(reader)
 
     def space_sizes(self, reader: MetaScheduleReader) -> Mapping[str, int]:
         """What the collector stated, by task id."""
@@ -97,7 +101,12 @@ class MetaSchedule(LineFormat):
         timed = False
         for row in selection.rows:
             task = selection.tasks[row["task_id"]]
-            index = workloads.setdefault(task.blob or "", len(workloads))
+            if task.blob is None:
+                raise LogError(
+                    f"the workload of task {task.task_id} is lost: TVM could not read the database",
+                    cure="ingest the records with their workload file, or export other tasks",
+                )
+            index = workloads.setdefault(task.blob, len(workloads))
             size = selection.space_sizes.get(task.task_id)
             about[index] = {"workload_index": index, "name": task.workload, "space_size": size}
             machines.add(task.machine)

@@ -5,6 +5,9 @@ A database is two files. A line of ``database_tuning_record.json`` is
 ``database_workload.json`` is workload *i*. A failed record has one run time that stands for the
 failure (``[1e10]``, ``[1e9]`` or the integer ``10000000000``); there is no error number.
 
+Where the file of workloads is lost, a workload is told by its index, the names of its blocks as the
+trace has them, and its arguments.
+
 Beside them ``toolkit collect`` writes ``database_trials.jsonl`` (one line a record: elapsed
 time, timestamp, state) and ``collection.json`` (machine, protocol, names of the tasks).
 """
@@ -30,6 +33,8 @@ from toolkit.logs.rows.base import BadLine, Reading, check_shapes, outcome_of, s
 from toolkit.logs.rows.format import Beside
 from toolkit.logs.rows.identity import Interner, make_task
 from toolkit.records import Task, TrialState, canonical_json
+
+LOST = "the file of its workloads is missing: they are told by their blocks' names and arguments"
 
 
 @dataclass(frozen=True)
@@ -63,6 +68,10 @@ class Database(Beside):
         That follows from all blocks before; and what lies in an archive cannot be opened anew.
         """
         return not self.trials and (self.file is None or self.file.member is None)
+
+    @property
+    def note(self) -> str | None:
+        return None if self.workloads else LOST
 
     @property
     def context(self) -> str:
@@ -115,8 +124,10 @@ class MetaScheduleReader:
         told = told if isinstance(told, dict) else {}
         if told and not run_times:
             state = _state(told.get("state"))
+        blocks = () if self.database.workloads else block_names(trace[0])
         task, tvm_version = self._tasks.made(
-            canonical_json([which, target, arguments]), lambda: self.task(which, target, arguments)
+            canonical_json([which, target, arguments, blocks]),
+            lambda: self.task(which, target, arguments, blocks),
         )
         return Reading(
             task=task,
@@ -131,13 +142,16 @@ class MetaScheduleReader:
             timestamp=seconds(told.get("timestamp"), "timestamp in the sidecar"),
         )
 
-    def task(self, which: int, target: Any, arguments: Any) -> tuple[Task, str | None]:
-        """The task of a record, and its TVM version; raise ``BadLine``."""
+    def task(
+        self, which: int, target: Any, arguments: Any, blocks: Sequence[str] = ()
+    ) -> tuple[Task, str | None]:
+        """The task of a record, and its TVM version; raise ``BadLine``.
+
+        ``blocks`` are the names that tell a workload whose file is lost.
+        """
         workloads = self.database.workloads
-        if not workloads:
-            raise BadLine("the database's workload file is missing")
         workload = workloads[which] if 0 <= which < len(workloads) else None
-        if workload is None:
+        if workload is None and (workloads or which < 0):
             raise BadLine(f"workload {which} is missing or damaged")
         if isinstance(target, dict):
             kind = target.get("kind")
@@ -147,22 +161,33 @@ class MetaScheduleReader:
             kind, text, hardware = target.split(" ", 1)[0], target, {}
         else:
             raise BadLine("the target is neither an object nor a string")
+        name, told = self.database.names.get(which), workload
         task = make_task(
             format=FORMAT,
-            workload=self.database.names.get(which) or workload.name,
+            workload=name or (told.name if told else "+".join(blocks) or f"workload {which}"),
             arguments=[],
             target=text,
             target_kind=kind if isinstance(kind, str) else "unknown",
             hardware=hardware,
             machine=self._machine,
-            extents=workload.extents,
-            blob=workload.line,
-            identity=workload.structural_hash,
+            extents=told.extents if told else (),
+            blob=told.line if told else None,
+            identity=told.structural_hash if told else [which, *blocks, arguments],
             named=False,
         )
         check_shapes(arguments)
         self.workloads[task.task_id] = which
-        return replace(task, arguments=arguments), workload.tvm_version
+        return replace(task, arguments=arguments), told.tvm_version if told else None
+
+
+def block_names(instructions: Sequence[Any]) -> tuple[str, ...]:
+    """Names of the workload's blocks, as the chosen part of a trace has them, in order of names."""
+    names = {
+        str(attributes[0])
+        for kind, _, attributes, _ in chosen(list(instructions))
+        if kind in ("GetBlock", "GetSBlock") and attributes
+    }
+    return tuple(sorted(names - {"root"}))
 
 
 def _state(word: Any) -> TrialState:

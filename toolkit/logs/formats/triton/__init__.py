@@ -1,0 +1,1 @@
+"""Autotune caches of Triton. Imports ``logs.rows``."""
