@@ -229,3 +229,24 @@ def test_real_logs_come_back(real_logs, tmp_path, name):
     export(dataset, out, format)
     ingest(out, tmp_path / "back")
     assert ids(open_dataset(tmp_path / "back")) == ids(dataset)
+
+
+def test_records_of_several_machines_come_into_one_log_only_when_asked(tmp_path):
+    for number, machine in enumerate(("desk", "server")):
+        lines = [
+            loglines.autotvm(n, (2**n, 8, 2), [(2 + number) * 1e-3 + n * 1e-5]) for n in (1, 2)
+        ]
+        path = loglines.write(tmp_path / f"{machine}.log", *lines)
+        ingest(path, tmp_path / "ds", machine=machine)
+    dataset = open_dataset(tmp_path / "ds")
+    with pytest.raises(DatasetError, match="desk, server") as raised:
+        export(dataset, tmp_path / "best.log", "autotvm", top=1)
+    assert "--machine" in raised.value.cure and "--mixed" in raised.value.cure
+    report = export(dataset, tmp_path / "best.log", "autotvm", top=1, machines=["server"])
+    assert report.records == 1
+    assert json.loads((tmp_path / "best.log").read_bytes())["result"][0] == [3e-3 + 1e-5]
+    assert export(dataset, tmp_path / "all.log", "autotvm", mixed=True).records == 4
+    # T4 tells the machine of every file.
+    assert export(dataset, tmp_path / "t4", "t4").records == 4
+    with pytest.raises(DatasetError, match="no task is of a machine 'sever'"):
+        export(dataset, tmp_path / "x", "autotvm", machines=["sever"])

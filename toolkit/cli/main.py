@@ -17,7 +17,7 @@ from toolkit.cli.commands.describe import describe
 from toolkit.cli.commands.evaluate import evaluate
 from toolkit.cli.commands.export import export, query
 from toolkit.cli.commands.features import features
-from toolkit.cli.commands.ingest import check, ingest
+from toolkit.cli.commands.ingest import check, ingest, merge
 from toolkit.cli.commands.live import collect, validate
 from toolkit.cli.commands.predict import predict
 from toolkit.cli.commands.race import race
@@ -27,7 +27,7 @@ from toolkit.cli.commands.tune import lookup, tune
 from toolkit.cli.common import EXIT_ERROR, EXIT_INTERRUPTED, say_error, with_exit_codes
 
 COMMANDS: tuple[Callable[..., None], ...] = (
-    *(ingest, describe, check, export, query, features, evaluate, predict, simulate),
+    *(ingest, merge, describe, check, export, query, features, evaluate, predict, simulate),
     *(lookup, collect, validate, tune, compile, race, report, demo),
 )
 KINDS: tuple[Callable[..., None], ...] = (train.throughput, train.mutation, train.validity)

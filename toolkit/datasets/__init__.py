@@ -6,6 +6,7 @@ from toolkit.datasets.read.integrity import IntegrityReport, check
 from toolkit.datasets.read.open import Dataset, open_dataset
 from toolkit.datasets.read.query import query, select_records
 from toolkit.datasets.write.ingest import follow, ingest
+from toolkit.datasets.write.merge import merge
 from toolkit.datasets.write.report import IngestReport
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "export",
     "follow",
     "ingest",
+    "merge",
     "open_dataset",
     "query",
     "select_records",

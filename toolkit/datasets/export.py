@@ -38,6 +38,8 @@ def export(
     task_ids: Sequence[str] | None = None,
     top: int | None = None,
     where: str | None = None,
+    machines: Sequence[str] | None = None,
+    mixed: bool = False,
     force: bool = False,
 ) -> ExportReport:
     """Write a selection of records (see ``select_records``).
@@ -50,20 +52,28 @@ def export(
     format
         A format that can be written; by default the one that the selected records have. Records of
         other formats are counted and left out.
+    machines
+        Only records of these machines.
+    mixed
+        Whether records of several machines may come into one log of a tuner: it does not tell
+        which is which, and who reads it takes the fastest for the best.
     force
         Whether files that exist are written over (see ``check_targets``).
 
     Raises
     ------
     DatasetError
-        When the format is unknown, no selected record can be written in it, none was named
-        and the records have several, or a file must not or cannot be written.
+        When the format or a machine is unknown, machines would be mixed unasked, no selected
+        record can be written in the format, none was named and the records have several, or a
+        file must not or cannot be written.
     """
     known = [name for name in FORMATS.names() if format_named(name).writes != frozenset()]
     if format is not None and format not in known:
         raise DatasetError(
             f"no export format is called {format!r}", cure=did_you_mean(format, known)
         )
+    if machines:
+        dataset = dataset.of_machines(machines)
     rows = select_records(dataset, task_ids=task_ids, top=top, where=where)
     found = sorted(set(rows["format"]))
     if format is None and len(found) > 1:
@@ -79,6 +89,8 @@ def export(
             f"no selected record can be written as {format}: they are {', '.join(found)}",
             cure=f"export them as {found[0]}, or as t4",
         )
+    if writes is not None and not mixed:
+        _refuse_mixed(dataset, set(fitting["task_id"]))
     selection = Selection(
         _Rows(fitting), dataset.tasks(), dataset.sketches(), dataset.manifest.space_sizes
     )
@@ -101,6 +113,17 @@ def export(
         tasks=fitting["task_id"].n_unique(),
         left_out=rows.height - fitting.height,
     )
+
+
+def _refuse_mixed(dataset: Dataset, task_ids: set[str]) -> None:
+    """Raise ``DatasetError`` where tasks are of several machines."""
+    tasks = dataset.tasks()
+    machines = sorted({tasks[key].machine or "unknown" for key in task_ids})
+    if len(machines) > 1:
+        raise DatasetError(
+            f"the selected records are of several machines: {', '.join(machines[:5])}",
+            cure="choose one with --machine; --mixed writes all, and no log tells which is which",
+        )
 
 
 class _Rows:

@@ -34,6 +34,12 @@ def export(
         int | None, Option(min=1, help="Only so many best candidates of a task.")
     ] = None,
     where: Annotated[str | None, Option(help="SQL condition on the columns of records.")] = None,
+    machine: Annotated[
+        list[str] | None, Option(help="Only what this machine measured; repeatable.")
+    ] = None,
+    mixed: Annotated[
+        bool, Option("--mixed", help="Write records of several machines into one log.")
+    ] = False,
     force: Force = False,
     json: Json = False,
 ) -> None:
@@ -54,6 +60,8 @@ def export(
         task_ids=task or None,
         top=1 if best else top,
         where=where,
+        machines=machine,
+        mixed=mixed,
         force=force,
     )
     answer(report, json, _show_export)

@@ -1,7 +1,8 @@
-"""``toolkit ingest`` and ``toolkit check``."""
+"""``toolkit ingest``, ``toolkit merge`` and ``toolkit check``."""
 
 from __future__ import annotations
 
+import re
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ from typer import Option
 
 from toolkit.cli import common
 from toolkit.cli.tables import counted, note, out, print_table, say
-from toolkit.errors import LogError
+from toolkit.errors import LogError, ToolkitError
 from toolkit.show import plural
 from toolkit.workspace import Workspace
 
@@ -35,6 +36,10 @@ def ingest(
             min=0, max=common.PROCESSES_MAX, help="Reading processes (default: by size and cores)."
         ),
     ] = None,
+    shard: Annotated[
+        str | None,
+        Option(help="I/N: only the I-th of N shards of the files; 'toolkit merge' joins them."),
+    ] = None,
     follow: Annotated[
         bool, Option("--follow", help="Keep reading what is added, until interrupted.")
     ] = False,
@@ -55,10 +60,13 @@ def ingest(
 
     folder = dataset or Workspace().dataset
     labels: dict[str, Any] = {"machine": machine, "path_rule": path_rule}
+    part = parse_shard(shard)
     if follow:
+        if part is not None:
+            raise ToolkitError("--follow reads all files", cure="leave out --shard")
         _follow(logs, folder, labels, interval, json)
         return
-    report = run(logs, folder, **labels, workers=workers, progress=common.BarProgress())
+    report = run(logs, folder, **labels, workers=workers, shard=part, progress=common.BarProgress())
     if json:
         common.print_json(report)
     else:
@@ -68,6 +76,36 @@ def ingest(
             f"none of {plural(report.lines, 'line')} is a record",
             cure='say why: toolkit query "SELECT reason, count(*) FROM rejected GROUP BY reason"',
         )
+
+
+def parse_shard(text: str | None) -> tuple[int, int] | None:
+    """Read ``I/N``; raise ``ToolkitError`` where it is no shard."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
+    if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        raise ToolkitError(f"{text!r} is no shard", cure="give --shard 2/5 for the second of five")
+    return int(found[1]), int(found[2])
+
+
+def merge(
+    datasets: Annotated[list[Path], typer.Argument(help="Folders of datasets.")],
+    folder: Annotated[
+        Path | None, Option("--out", help="Dataset to merge into (default: tuning/dataset).")
+    ] = None,
+    json: common.Json = False,
+) -> None:
+    """Put datasets together, as if one ingest had read all of their logs.
+
+    A log that several of them have read is taken once; what several logs hold is a duplicate. An
+    ingest goes on with the result where the others stopped.
+
+    Example: toolkit merge shard-1 shard-2 --out tuning/dataset
+    """
+    from toolkit.datasets import merge as run
+
+    report = run(datasets, folder or Workspace().dataset, progress=common.BarProgress())
+    common.answer(report, json, lambda _: _show_ingest(report))
 
 
 def _show_ingest(report: IngestReport) -> None:
@@ -87,6 +125,8 @@ def _show_ingest(report: IngestReport) -> None:
     for source in report.per_source:
         if source.outcome == "damaged":
             note(f"{source.path}: {source.message}; what stands before it was kept", "yellow")
+        elif source.outcome == "read" and source.message:
+            note(f"{source.path}: {source.message}", "yellow")
     for file in report.skipped[:SKIPPED_SHOWN]:
         note(f"not read: {file.path}: {file.reason}", "yellow")
     if (more := len(report.skipped) - SKIPPED_SHOWN) > 0:

@@ -13,7 +13,7 @@ from typing import Any
 
 from toolkit.datasets.write.reading import Marks
 from toolkit.datasets.write.report import IngestReport, SourceReport
-from toolkit.datasets.write.run import LogFile, discover, read_into
+from toolkit.datasets.write.run import LogFile, choose_shard, discover, read_into
 from toolkit.datasets.write.store import writing_store
 from toolkit.errors import LogError, ToolkitError
 from toolkit.logs.files.files import find_logs, shown
@@ -32,6 +32,7 @@ def ingest(
     machine: str | None = None,
     path_rule: str | None = None,
     workers: int | None = None,
+    shard: tuple[int, int] | None = None,
     progress: Progress = SILENT,
     marks: Marks | None = None,
 ) -> IngestReport:
@@ -53,6 +54,8 @@ def ingest(
     workers
         Processes that read beside this one (0: none; by default as many as there are cores where
         the logs are large).
+    shard
+        (2, 5) reads the second of five shards of the files; ``merge`` puts the datasets together.
     marks
         What ``follow`` remembers from one ingest to the next.
 
@@ -74,6 +77,8 @@ def ingest(
     if isinstance(paths, (str, Path)):
         paths = [paths]
     files = discover(paths, machine, rule)
+    if shard is not None:
+        choose_shard(files, *shard)
     folder = Path(dataset_dir)
     for word in (machine, str(folder)):
         if word is not None and shown(word) != word:
@@ -82,12 +87,15 @@ def ingest(
     with (
         writing_store(folder) as store,
         _blocks(files, workers) as blocks,
-        progress.step("reading logs", total=len(files)) as step,
+        progress.step("reading logs", total=sum(not f.elsewhere for f in files)) as step,
     ):
         for entry in read_into(store, files, blocks, {} if marks is None else marks):
             told.append(entry)
             step.advance(1, note=Path(entry.path).name)
-    if not any(entry.lines or entry.outcome in ("read", "unchanged") for entry in told):
+        # A shard without a log is a dataset all the same: 'merge' expects one of each.
+        store.changed |= shard is not None and not store.manifest.generation
+    nothing = not any(entry.lines or entry.outcome in ("read", "unchanged") for entry in told)
+    if nothing and shard is None:
         raise _nothing_read(told, paths)
     return IngestReport.of(
         told,
@@ -104,7 +112,11 @@ def ingest(
 def _blocks(files: Sequence[LogFile], workers: int | None) -> Iterator[Blocks]:
     """Choose who reads: this process alone, or others beside it where that pays."""
     if workers is None:
-        read = {file.place.path for file in files if file.kind not in {SIDECAR, *WHY_NOT}}
+        read = {
+            file.place.path
+            for file in files
+            if file.kind not in {SIDECAR, *WHY_NOT} and not file.elsewhere
+        }
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         large = sum(path.stat().st_size for path in read) >= WORTH_WORKERS_BYTES
         workers = cores if large and cores and cores > 1 else 0

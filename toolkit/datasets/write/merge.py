@@ -1,0 +1,212 @@
+"""Datasets → one dataset, as if one ingest had read all of their logs.
+
+Each source is added with its own lines, in the order in which folders are walked. What the other
+datasets hold as well becomes a duplicate, and the accounts of all sources add up as after an
+ingest. Rows of one source are in memory at a time, or of several small ones.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from toolkit.datasets.manifest import Kind, Manifest, Source
+from toolkit.datasets.read.integrity import missing, verify, verify_on_opening
+from toolkit.datasets.read.open import open_dataset
+from toolkit.datasets.write import parts
+from toolkit.datasets.write.ingest import peak_rss_bytes
+from toolkit.datasets.write.report import COUNTS, IngestReport, SourceReport
+from toolkit.datasets.write.store import Store, writing_store
+from toolkit.errors import DatasetError
+from toolkit.logs.rows.results import BlockResult, Rejected
+from toolkit.progress import SILENT, Progress
+from toolkit.records import Sketch, Task, content_id
+
+PIECE_ROWS = 100_000
+"""So many lines are taken in at a time."""
+
+
+@dataclass
+class _Input:
+    """One of the datasets."""
+
+    folder: Path
+    manifest: Manifest
+    tasks: dict[str, Task]
+    sketches: dict[str, Sketch]
+
+    @classmethod
+    def open(cls, folder: Path) -> _Input:
+        found = open_dataset(folder)
+        manifest = found.manifest
+        verify_on_opening(folder, manifest.parts())
+        return cls(folder, manifest, found.tasks(), found.sketches())
+
+    def rows(self, kind: Kind, source_ids: Sequence[str]) -> Any:
+        """Rows of some sources, as they lie."""
+        wanted = pa.array(source_ids, pa.string())
+        schema = parts.REJECTED if kind == "rejected" else parts.RECORDS
+        found = [schema.empty_table()]
+        for part in self.manifest.of(kind):
+            if set(source_ids) & set(part.sources):
+                for group in parts.row_groups(verify(self.folder, part, content=False)):
+                    found.append(group.filter(pc.is_in(group["source_id"], value_set=wanted)))
+        return pa.concat_tables(found)
+
+
+def merge(
+    datasets: Sequence[str | Path], out: str | Path, *, progress: Progress = SILENT
+) -> IngestReport:
+    """Merge datasets into the one in ``out``, which is made where there is none.
+
+    A log that several of them have read is taken once. Two logs with one path and other bytes, as
+    two machines have them, both stay.
+
+    Raises
+    ------
+    DatasetError
+        When a folder holds no dataset, one is damaged or changes meanwhile, or ``out`` is among
+        them or cannot be written.
+    """
+    begun = time.perf_counter()
+    folder = Path(out)
+    folders = [Path(each) for each in datasets]
+    if folder.resolve() in {each.resolve() for each in folders}:
+        raise DatasetError(
+            "is merged already and cannot be the result",
+            where=folder,
+            cure="name another folder with --out",
+        )
+    inputs = [_Input.open(each) for each in folders]
+    entries = sorted(
+        ((each, source) for each in inputs for source in each.manifest.sources),
+        key=lambda entry: parts.place(entry[1]),
+    )
+    told: list[SourceReport] = []
+    with writing_store(folder) as store, progress.step("merging", float(len(entries))) as step:
+        for batch in _batches(entries):
+            for entry in _taken(store, batch):
+                told.append(entry)
+                step.advance(note=Path(entry.path).name)
+    return IngestReport.of(
+        told,
+        dataset=str(folder),
+        seconds=time.perf_counter() - begun,
+        peak_rss_bytes=peak_rss_bytes(),
+        total_records=sum(part.rows for part in store.manifest.records),
+        total_tasks=len(store.tasks),
+        machines_unknown=sum(task.machine is None for task in store.tasks.values()),
+    )
+
+
+_Entry = tuple[_Input, Source]
+
+_READ_TO = (
+    *("sha256", "size", "context", "consumed", "consumed_sha256"),
+    *("finished", "unfinished", "open_end", "seen"),
+)
+"""What a source's entry says of how far it was read, so that an ingest can go on from there."""
+
+
+def _batches(entries: Sequence[_Entry]) -> Iterator[list[_Entry]]:
+    """Sources that are read together, in order: several small ones, or a large one."""
+    batch: list[_Entry] = []
+    lines = 0
+    for entry in entries:
+        if batch and lines + entry[1].lines > PIECE_ROWS:
+            yield batch
+            batch, lines = [], 0
+        batch.append(entry)
+        lines += entry[1].lines
+    if batch:
+        yield batch
+
+
+def _taken(store: Store, batch: Sequence[_Entry]) -> Iterator[SourceReport]:
+    own: dict[int, list[str]] = {}
+    inputs = {id(each): each for each, _ in batch}
+    for each, source in batch:
+        own.setdefault(id(each), []).append(source.source_id)
+    lines, refused = {}, {}
+    for key, ids in own.items():
+        each = inputs[key]
+        try:
+            read = pa.concat_tables([each.rows("records", ids), each.rows("duplicates", ids)])
+            lines[key] = _by_source(read, ids, "order")
+            refused[key] = _by_source(each.rows("rejected", ids), ids, "line")
+        except FileNotFoundError as error:
+            raise missing(each.folder, error) from None
+    for each, source in batch:
+        key, source_id = id(each), source.source_id
+        yield _add(store, each, source, lines[key][source_id], refused[key][source_id])
+
+
+def _by_source(table: Any, source_ids: Sequence[str], column: str) -> dict[str, Any]:
+    """Rows of each source, by the values of a column."""
+    number = pc.index_in(table["source_id"], value_set=pa.array(source_ids, pa.string()))
+    numbers, values = number.to_numpy(), table[column].to_numpy()
+    order = np.lexsort((values, numbers))
+    if not np.array_equal(order, np.arange(len(order))):
+        table = table.take(pa.array(order))
+    ends = np.searchsorted(numbers[order], np.arange(len(source_ids) + 1))
+    return {
+        source_id: table.slice(ends[n], ends[n + 1] - ends[n])
+        for n, source_id in enumerate(source_ids)
+    }
+
+
+def _add(store: Store, each: _Input, known: Source, rows: Any, refused: Any) -> SourceReport:
+    """Add a source with its lines to the store, unless it is there."""
+    source = store.source(known.source_id, known.path)
+    if source.sha256 and source.sha256 != known.sha256:
+        # Another machine's file of the same path.
+        source_id = content_id("source", known.source_id, known.sha256)
+        source = store.source(source_id, known.path)
+    told = SourceReport(path=known.path, format=known.format, outcome="unchanged", message=None)
+    if source.sha256:
+        return told
+    # What a merge that was killed had taken of it.
+    store.forget(source)
+    source.format, source.machine, source.labels = known.format, known.machine, known.labels
+    rejected = [
+        Rejected(*row.values()) for row in refused.drop_columns(["source_id", "path"]).to_pylist()
+    ]
+    rows = rows.drop_columns(["source_id", "order"])
+    for begin in range(0, max(len(rows), 1), PIECE_ROWS):
+        piece = rows.slice(begin, PIECE_ROWS)
+        tasks = [each.tasks[key] for key in pc.unique(piece["task_id"]).to_pylist()]
+        sketches = [each.sketches[key] for key in pc.unique(piece["sketch_id"]).to_pylist()]
+        last = begin + PIECE_ROWS >= len(rows)
+        told_rejected = rejected if last else []
+        store.add(
+            source,
+            BlockResult(
+                rows=piece,
+                lines=len(piece) + len(told_rejected),
+                counted=0,
+                rejected=told_rejected,
+                tasks=tasks,
+                sketches=sketches,
+            ),
+        )
+        sizes = each.manifest.space_sizes
+        store.manifest.space_sizes.update(
+            (task.task_id, sizes[task.task_id]) for task in tasks if task.task_id in sizes
+        )
+        if store.full:
+            store.commit()
+    # Only now it is there as a whole.
+    for name in _READ_TO:
+        setattr(source, name, getattr(known, name))
+    store.changed = True
+    counts = {name: getattr(source, name) for name in COUNTS}
+    reasons = Counter(line.reason for line in rejected)
+    return replace(told, outcome="read", **counts, reasons=dict(sorted(reasons.items())))
