@@ -38,6 +38,25 @@ def test_flops_and_their_rate(workspace: Path) -> None:
     (task,) = orjson.loads(said)["tasks"]
     assert task["gflop_per_s"] == pytest.approx(found.flops / task["best_s"] / 1e9)
     assert task["computes"]["family"] == "matmul"
+    assert task["of_peak"] is None
+
+
+def test_the_share_of_what_the_machine_can_do(workspace: Path) -> None:
+    code, said, err = here("describe", "--peak", "200", "--json", cwd=workspace)
+    assert code == 0, err
+    (task,) = orjson.loads(said)["tasks"]
+    assert task["of_peak"] == pytest.approx(task["gflop_per_s"] / 200)
+    code, said, err = here("describe", "--peak", "200", cwd=workspace)
+    assert code == 0, err
+    assert "of peak" in said
+    line = loglines.autotvm(costs=[2e-3])
+    loglines.write(workspace / "logs" / "another.json", line)
+    ingest(workspace / "logs" / "another.json", workspace / "tuning" / "dataset", machine="other")
+    code, said, err = here("describe", "--peak", "200", cwd=workspace)
+    assert code == 1
+    assert "--machine 'box'" in err or "--machine 'other'" in err
+    code, said, err = here("describe", "--peak", "200", "--machine", "box", cwd=workspace)
+    assert code == 0, err
 
 
 def test_the_bundled_logs_have_the_same_product_in_two_formats(tmp_path: Path) -> None:

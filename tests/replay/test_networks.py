@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import loglines
 import numpy as np
 import pytest
 from toy_tables import ToyDataset, toy_task
 
+from toolkit.datasets import ingest, open_dataset
 from toolkit.errors import RecipeError
 from toolkit.replay import ModelSet, load_tables, parse_scenario, simulate
+from toolkit.replay.execute import networks
 from toolkit.replay.execute.networks import find_networks, replay_network
 from toolkit.replay.execute.work import ReplayContext
-from toolkit.search.network import NetworkRun
+from toolkit.search.network import NetworkRun, NetworkTask, run_network
 
 CONTENT: dict[str, Any] = {
     "name": "toy",
@@ -70,6 +74,29 @@ def test_a_summary_for_every_scheduler(tmp_path: Path) -> None:
         assert row["reached_share_1pct"] == 1.0
     again = simulate(ToyDataset(3), parse_scenario(CONTENT))["network"]
     assert again == summary
+
+
+def test_schedulers_are_told_what_tasks_compute(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A convolution's rounds are guessed from what another one reaches for its operations."""
+    line = loglines.autotvm(costs=[1e-3])
+    loglines.write(tmp_path / "logs" / "product.json", line)
+    ingest(tmp_path / "logs", tmp_path / "dataset", machine="box")
+    told: list[NetworkTask] = []
+
+    def listening(tasks: Sequence[NetworkTask], *args: Any, **kwargs: Any) -> NetworkRun:
+        told.extend(tasks)
+        return run_network(tasks, *args, **kwargs)
+
+    monkeypatch.setattr(networks, "run_network", listening)
+    simulate(
+        open_dataset(tmp_path / "dataset"),
+        parse_scenario(CONTENT | {"tasks": {"minimum_candidates": 1}, "seeds": 1}),
+        out=tmp_path / "out",
+    )
+    assert {task.kind for task in told} == {"matmul"}
+    assert all(task.flops is not None and task.flops > 0 for task in told)
 
 
 def test_the_time_to_think_is_counted_on_request(tmp_path: Path) -> None:

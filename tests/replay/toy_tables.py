@@ -22,7 +22,7 @@ SECOND = Sketch("s1", "autotvm", "toy-2", (Knob("tile_x", "tile", 0, 2),))
 
 def toy_task(number: int = 0) -> Task:
     """One of several tasks of the same kind."""
-    return Task(content_id("task", str(number)), "metaschedule", f"toy{number}", [], "llvm", "llvm")
+    return Task(content_id("task", str(number)), "toy", f"toy{number}", [], "llvm", "llvm")
 
 
 def latency(x: int, y: int, u: int, number: int = 0) -> float:

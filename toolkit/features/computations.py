@@ -40,10 +40,13 @@ def told_computation(computes: Mapping[str, Any]) -> str:
     return f"{computes['family']} {sizes}" + (f" stride={stride}" if stride > 1 else "")
 
 
-def with_computations(dataset: Dataset, tasks: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def with_computations(
+    dataset: Dataset, tasks: Iterable[Mapping[str, Any]], peak_gflop_per_s: float | None = None
+) -> list[dict[str, Any]]:
     """Rows of tasks with what each ``computes`` and its best candidate's ``gflop_per_s``.
 
-    Both are ``None`` where they are not known. A row has ``task_id`` and ``best_s``.
+    ``of_peak`` is that over what the machine can do at most. All are ``None`` where they are not
+    known. A row has ``task_id`` and ``best_s``.
     """
     known = computations(dataset)
     rows = []
@@ -51,7 +54,8 @@ def with_computations(dataset: Dataset, tasks: Iterable[Mapping[str, Any]]) -> l
         found, best_s = known.get(task["task_id"]), task.get("best_s")
         rate = None if found is None or best_s is None else found.flops / best_s * 1e-9
         computes = None if found is None else found.to_json()
-        rows.append({**task, "computes": computes, "gflop_per_s": rate})
+        share = None if rate is None or peak_gflop_per_s is None else rate / peak_gflop_per_s
+        rows.append({**task, "computes": computes, "gflop_per_s": rate, "of_peak": share})
     return rows
 
 

@@ -11,6 +11,7 @@ from typer import Option
 from toolkit import show
 from toolkit.cli.common import DatasetDir, Json, answer
 from toolkit.cli.tables import Columns, counted, out, print_table, say
+from toolkit.errors import ToolkitError
 from toolkit.workspace import Workspace
 
 WIDE, MIDDLE, NARROW = 150, 124, 100
@@ -37,6 +38,13 @@ def describe(
             "candidates that it shares with other runs.",
         ),
     ] = False,
+    peak: Annotated[
+        float | None,
+        Option(
+            min=1e-3,
+            help="GFLOP/s that the machine can do at most: the table gives each task's share.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Say what the dataset holds, and answer what people ask of a log first.
@@ -56,7 +64,12 @@ def describe(
     if machine:
         data = data.of_machines(machine)
     found = run(data, correct_speed=correct_speed)
-    rows = with_computations(data, found.tasks)
+    if peak is not None and len(found.machines) > 1:
+        raise ToolkitError(
+            "--peak is of one machine, and the dataset holds several",
+            cure=f"add --machine '{found.machines[0]['machine'] or 'NAME'}'",
+        )
+    rows = with_computations(data, found.tasks, peak)
     summary = {**found, "tasks": rows, "cores": core_counts(data.tasks().values())}
     answer(summary, json, lambda found: _show(found, tasks))
 
@@ -126,6 +139,7 @@ def _show_tasks(summary: Row, limit: int) -> None:
         ">failed": lambda task: show.percent(task["failed"] / task["records"], 0),
         ">best": lambda task: show.seconds(task["best_s"], "none"),
         ">GFLOP/s": lambda task: show.number(task["gflop_per_s"]),
+        ">of peak": lambda task: show.percent(task["of_peak"], 0),
         ">latency": lambda task: show.percent(task["latency_share"], 0),
         ">time": lambda task: show.percent(task["time_share"], 0),
         ">settled at": lambda task: _settled(task["convergence"]),
@@ -136,6 +150,7 @@ def _show_tasks(summary: Row, limit: int) -> None:
         "decides most": lambda task: _decides(task["knobs"]),
     }
     left_out = [
+        *((">of peak",) if all(task["of_peak"] is None for task in listed) else ()),
         *(("decides most",) if out.width < WIDE else ()),
         *((">failed", ">time", ">settled at") if out.width < MIDDLE else ()),
         *((">records", ">latency") if out.width < NARROW else ()),

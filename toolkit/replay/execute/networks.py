@@ -1,6 +1,7 @@
 """Replay of whole networks: a scheduler gives rounds to the tasks, a strategy searches each.
 
-The objective is the weighted sum of the tasks' best latencies, in recorded values.
+The objective is the weighted sum of the tasks' best latencies, in recorded values. Schedulers are
+told a task's operations, and that tasks of one family of operators are alike, where features tell.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from toolkit.datasets.read.labels import network_weights, source_labels
+from toolkit.features.computations import Computation, computations
 from toolkit.progress import Progress
 from toolkit.records import content_id
 from toolkit.replay.execute.task_run import strategy_of
@@ -35,11 +37,14 @@ def simulate_networks(
 ) -> dict[str, Any]:
     """Replay every network with every scheduler; see ``docs/explanation/replay.md``."""
     networks = find_networks(dataset, list(context.tables), network.by)
+    known = computations(dataset)
     works = [
         Work(
             names=[("network", str(seed), name, scheduler)],
             size=len(weights),
-            make=partial(_network_row, network, weights),
+            make=partial(
+                _network_row, network, weights, {t: known[t] for t in weights if t in known}
+            ),
         )
         for name, weights in networks.items()
         for scheduler in network.schedulers
@@ -75,15 +80,21 @@ def replay_network(
     context: ReplayContext,
     scheduler: str,
     seed: int,
+    computed: Mapping[str, Computation] | None = None,
 ) -> tuple[NetworkRun, list[float]]:
-    """Replay one network; return the run and its objective in recorded values after each round."""
+    """Replay one network; return the run and its objective in recorded values after each round.
+
+    ``computed`` is what tasks compute, by id, as far as it is known.
+    """
     scenario = context.scenario
     oracles, tasks = [], []
     for space, guides in context.guided(*map(context.tables.__getitem__, weights)):
         strategy = strategy_of(space, scenario.strategies[0], seed, **guides)
         oracles.append(RecordedOracle(space, seed=seed, missing=scenario.missing))
-        weight = weights[space.task.task_id]
-        tasks.append(NetworkTask(strategy, oracles[-1], weight, space.task.workload))
+        task = space.task
+        known = (computed or {}).get(task.task_id)
+        kind, flops = (task.workload, None) if known is None else (known.family, known.flops)
+        tasks.append(NetworkTask(strategy, oracles[-1], weights[task.task_id], kind, flops))
     evaluations = scenario.budget.evaluations
     if evaluations is None and scenario.budget.seconds is None:
         evaluations = network.rounds_per_task * network.round_size * len(tasks)
@@ -109,11 +120,15 @@ def replay_network(
 
 
 def _network_row(
-    network: NetworkChoice, weights: Mapping[str, float], context: ReplayContext, name: Name
+    network: NetworkChoice,
+    weights: Mapping[str, float],
+    computed: Mapping[str, Computation],
+    context: ReplayContext,
+    name: Name,
 ) -> dict[str, Any]:
     """Compute what one run achieved; ``None`` where it did not get there."""
     _, seed, network_name, scheduler = name
-    run, objective = replay_network(network, weights, context, scheduler, int(seed))
+    run, objective = replay_network(network, weights, context, scheduler, int(seed), computed)
     best = sum(w * float(context.tables[t].best_s or np.inf) for t, w in weights.items())
     out: dict[str, Any] = {
         "network": network_name,
