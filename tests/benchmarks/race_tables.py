@@ -9,13 +9,20 @@ seeds. Every ``again*.json`` holds confirmations of some of these legs in anothe
 
 from __future__ import annotations
 
+import gzip
 import json
+import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from toolkit.live.race.report import add_quality, geometric_mean
+from toolkit.live.race.quality import add_moments, add_tolerances
+from toolkit.live.race.report import add_quality, geometric_mean, sum_moments, sum_tolerances
+
+# Measured on the machine on which the layers were raced, for the models.
+LOGS = Path(__file__).parents[2] / "datasets" / "epyc-znver4-2core"
 
 MEANS = {
     "S, wall clock": ("quality_seconds", "quality_at_least_seconds"),
@@ -88,6 +95,64 @@ def means(legs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield f"| all trials, ours and stock's | {ours:,.0f} s, {stock:,.0f} s |"
 
 
+def mean_of(found: Mapping[str, Any] | None, digits: int = 2) -> str:
+    """A geometric mean and its interval, a dash without one."""
+    return "-" if found is None else bracketed(found["value"], found["interval"], digits)
+
+
+def tolerances(legs: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """S by how much slower than stock's final program a program may be."""
+    yield "| as good is within | legs that got there | S, wall clock | S, trials |"
+    yield "|---|---|---|---|"
+    for one in sum_tolerances(legs):
+        cells = (f"{100 * one['tolerance']:.0f} %", f"{one['reached']} of {one['legs']}")
+        yield f"| {' | '.join((*cells, mean_of(one['seconds']), mean_of(one['trials'])))} |"
+
+
+def moments(legs: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """What each side held at a time."""
+    yield "| after | ours: legs with a program near, latency | stock: the same |"
+    yield "|---|---|---|"
+    for one in sum_moments(legs):
+        ours, stock = (
+            f"{one[count]} of {one['legs']}, {mean_of(one[what])}"
+            for count, what in (("held", "ratio"), ("stock_held", "stock_ratio"))
+        )
+        yield f"| {one['seconds']:.0f} s | {ours} | {stock} |"
+
+
+def account(legs: Sequence[Mapping[str, Any]], collected_s: float) -> Iterator[str]:
+    """Wall clock summed over legs, alone and with what was measured for the models before."""
+
+    def spent(row: Mapping[str, Any], arm: str, total: str) -> float:
+        found = row["confirmed"]["as_good"][arm]
+        return float(row[total] if found is None else found["clock_s"])
+
+    stock = sum(spent(row, "stock", "stock_seconds") for row in legs) / len(legs)
+    ours = sum(spent(row, row["arm"], "seconds") for row in legs) / len(legs)
+    yield "| seconds until stock's quality, or all of a leg without | mean a leg | over stock's |"
+    yield "|---|---|---|"
+    yield f"| stock | {stock:.0f} | 1 |"
+    yield f"| ours | {ours:.0f} | {ours / stock:.2f} |"
+    for layers in (1, 6, 40):
+        cold = ours + collected_s / layers
+        label = f"ours and the models' logs ({collected_s:,.0f} s), for {layers}"
+        yield f"| {label} layer{'s' if layers > 1 else ''} | {cold:.0f} | {cold / stock:.2f} |"
+    even = collected_s / (stock - ours)
+    yield f"| layers at which the logs have paid | {math.ceil(even)} | |"
+
+
+def collected(logs: Path) -> float:
+    """Seconds that it took to measure bundled logs: without pauses of over two minutes."""
+    times = sorted(
+        json.loads(line)["timestamp"]
+        for path in sorted(logs.glob("*/database_trials.jsonl.gz"))
+        for line in gzip.decompress(path.read_bytes()).splitlines()
+    )
+    gaps = (later - earlier for earlier, later in pairwise(times))
+    return float(sum(gap for gap in gaps if gap <= 120.0))
+
+
 def sessions(folder: Path, legs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """What a second session of confirmation said of the same final programs."""
     first = {(row["task"], row["seed"]): row for row in legs}
@@ -105,9 +170,13 @@ def sessions(folder: Path, legs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def tables(folder: Path) -> list[str]:
-    """All of them, as Markdown: legs, means and, where there are any, second sessions."""
+    """All of them, as Markdown: legs, means, costs and, where there are any, second sessions."""
     legs = legs_of(folder)
-    parts = [table(legs), means(legs)]
+    for row in legs:
+        add_tolerances(row, row["confirmed"])
+        add_moments(row, row["confirmed"])
+    parts = [table(legs), means(legs), tolerances(legs), moments(legs)]
+    parts.append(account(legs, collected(LOGS)))
     if any(folder.glob("again*.json")):
         parts.append(sessions(folder, legs))
     return ["\n".join(part) for part in parts]
