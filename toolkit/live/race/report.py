@@ -123,44 +123,47 @@ def geometric_mean(values: Sequence[tuple[str, int, float]]) -> dict[str, Any] |
     return answer
 
 
+def _entries(
+    rows: Sequence[Mapping[str, Any]], what: str, key: str, value: float
+) -> list[tuple[str, int, Any]]:
+    """Task, seed and the entry of each leg's list ``what`` whose ``key`` has this value."""
+    return [
+        (row["task"], row["seed"], entry)
+        for row in rows
+        for entry in row.get(what, ())
+        if entry[key] == value
+    ]
+
+
 def sum_tolerances(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Means of S over an arm's legs by tolerance, and how many ``reached`` it (``add_tolerances``).
 
-    Legs that did not enter with what they spent.
+    A leg that did not get there counts with what it spent.
     """
     found = []
     for tolerance in TOLERANCES:
-        legs = [
-            (row, one)
-            for row in rows
-            for one in row.get("by_tolerance", ())
-            if one["tolerance"] == tolerance
-        ]
-        entry = {"tolerance": tolerance, "reached": sum(one["reached"] for _, one in legs)}
-        for what in ("seconds", "trials"):
-            values = [(row["task"], row["seed"], one[what]) for row, one in legs]
-            entry[what] = geometric_mean(values)
-        found.append({**entry, "legs": len(legs)})
+        legs = _entries(rows, "by_tolerance", "tolerance", tolerance)
+        means = {
+            what: geometric_mean([(task, seed, leg[what]) for task, seed, leg in legs])
+            for what in ("seconds", "trials")
+        }
+        reached = sum(leg["reached"] for _, _, leg in legs)
+        found.append({"tolerance": tolerance, "legs": len(legs), "reached": reached, **means})
     return found
 
 
 def sum_moments(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Mean latency of what an arm and stock held at each moment (``add_moments``).
 
-    ``held`` and ``stock_held`` say how many of the ``legs`` had a program: the others are in no
-    mean.
+    ``held`` and ``stock_held`` say how many of the ``legs`` had a program. A leg without one is in
+    no mean.
     """
     found = []
     for seconds in MOMENTS_S:
-        legs = [
-            (row, one)
-            for row in rows
-            for one in row.get("by_moment", ())
-            if one["seconds"] == seconds
-        ]
+        legs = _entries(rows, "by_moment", "seconds", seconds)
         entry: dict[str, Any] = {"seconds": seconds, "legs": len(legs)}
         for what, count in (("ratio", "held"), ("stock_ratio", "stock_held")):
-            values = [(r["task"], r["seed"], one[what]) for r, one in legs if one[what] is not None]
+            values = [(task, seed, leg[what]) for task, seed, leg in legs if leg[what] is not None]
             entry[what], entry[count] = geometric_mean(values), len(values)
         found.append(entry)
     return found
