@@ -20,7 +20,7 @@ from tvm import relax
 
 from toolkit import children
 from toolkit.live.measure.machine import default_target, parse_target, target_threads
-from toolkit.networks.importing import load_model
+from toolkit.networks.graph.importing import load_model
 from toolkit.networks.library import FACTS, LIBRARY, inputs_of, write_runner
 
 MANY = 1_000_000

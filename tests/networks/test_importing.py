@@ -10,9 +10,9 @@ import pytest
 from tests.networks.conftest import small_model
 from toolkit.errors import LiveError
 from toolkit.networks.compile import compile_network
-from toolkit.networks.constants import move_constants
-from toolkit.networks.graph import operators, prepare
-from toolkit.networks.importing import load_model, read_onnx
+from toolkit.networks.graph.constants import move_constants
+from toolkit.networks.graph.importing import load_model, read_onnx
+from toolkit.networks.graph.prepare import operators, prepare
 from toolkit.networks.tasks import network_of, tasks_of
 
 pytestmark = pytest.mark.live

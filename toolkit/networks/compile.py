@@ -28,8 +28,8 @@ from toolkit.networks.compare import (
     network_protocol,
     own_latency_s,
 )
-from toolkit.networks.graph import Graph
-from toolkit.networks.importing import save_simplified
+from toolkit.networks.graph.importing import save_simplified
+from toolkit.networks.graph.prepare import Graph
 from toolkit.networks.kernels import function_of, profile
 from toolkit.networks.library import (
     FACTS,

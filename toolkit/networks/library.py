@@ -13,7 +13,7 @@ from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.measure.machine import tvm_target
 from toolkit.live.space.quiet import quiet
-from toolkit.networks.graph import Graph
+from toolkit.networks.graph.prepare import Graph
 
 LIBRARY, FACTS, RUNNER = "network.so", "network.json", "run.py"
 

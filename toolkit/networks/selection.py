@@ -26,7 +26,7 @@ from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.measure.machine import target_threads, tvm_target
 from toolkit.live.space.quiet import quiet
-from toolkit.networks.graph import Graph
+from toolkit.networks.graph.prepare import Graph
 from toolkit.networks.kernels import function_of, profile
 from toolkit.networks.library import FACTS, LIBRARY, build_library, inputs_of
 from toolkit.progress import Step

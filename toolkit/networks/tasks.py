@@ -15,8 +15,8 @@ from toolkit.live.space.database import workload_line
 from toolkit.live.space.intrinsics import load_intrinsics
 from toolkit.live.tune.tasks import TuneTask
 from toolkit.live.workloads.named import Workload, parse_workload
-from toolkit.networks.graph import Graph, Layout, prepare, relax_functions
-from toolkit.networks.importing import is_model_file, load_model
+from toolkit.networks.graph.importing import is_model_file, load_model
+from toolkit.networks.graph.prepare import Graph, Layout, prepare, relax_functions
 
 
 def tasks_of(
@@ -28,7 +28,7 @@ def tasks_of(
 ) -> list[TuneTask]:
     """Resolve workloads, Python files and networks into distinct tasks.
 
-    A text is what ``toolkit collect`` takes, or a model file (``toolkit.networks.importing``). The
+    A text is what ``toolkit collect`` takes, or a model file (``networks.graph.importing``). The
     tasks of a network are those that TVM extracts from its prepared graph, with the number of times
     that each is called as weight. Equal tasks become one whose weight is the sum.
 

@@ -19,8 +19,8 @@ from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
 
 from toolkit.errors import LiveError
 from toolkit.live.measure.machine import tvm_target
-from toolkit.networks.concatenation import concatenate_by_copies
-from toolkit.networks.constants import move_constants
+from toolkit.networks.graph.concatenation import concatenate_by_copies
+from toolkit.networks.graph.constants import move_constants
 
 Layout = Literal["auto", "NCHW", "NHWC"]
 

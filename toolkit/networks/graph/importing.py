@@ -18,7 +18,7 @@ from typing import Any
 import tvm
 
 from toolkit.errors import LiveError
-from toolkit.networks.onnx_rewrites import rewrite
+from toolkit.networks.graph.onnx_rewrites import rewrite
 
 EXTRAS = {".onnx": "onnx", ".pt2": "torch"}
 """Endings of model files, and the extra that reads them."""
