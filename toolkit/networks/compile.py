@@ -16,7 +16,7 @@ from toolkit.errors import LiveError
 from toolkit.live.confirm.verdict import Confirmation
 from toolkit.live.measure.machine import describe_machine, target_threads
 from toolkit.live.measure.program import Program
-from toolkit.live.tune.tune import RESULT_FILE
+from toolkit.live.tune.tune import RESULT_FILE, SETTINGS_FILE
 from toolkit.locks import one_writer
 from toolkit.networks.compare import (
     RUNTIMES,
@@ -263,23 +263,29 @@ def _untuned_warning(untuned: Sequence[str], count: int) -> str:
 
 def _promised_s(database: Path | None) -> float | None:
     """The sum over tasks that a search left beside its database."""
-    path = None if database is None else database / RESULT_FILE
-    if path is None or not path.is_file():
-        return None
-    try:
-        found = orjson.loads(path.read_bytes()).get("weighted_latency_s")
-    except (orjson.JSONDecodeError, AttributeError):
-        return None
-    return None if found is None else float(found)
+    return (
+        None if database is None else _number(_beside(database, RESULT_FILE, "weighted_latency_s"))
+    )
 
 
 def tuned_target(database: Path) -> str | None:
     """The target for which a search tuned, as it left it beside its database."""
-    path = database / "collection.json"
-    if not path.is_file():
-        return None
-    try:
-        found = orjson.loads(path.read_bytes()).get("target")
-    except (orjson.JSONDecodeError, AttributeError):
-        return None
+    found = _beside(database, "collection.json", "target")
     return found if isinstance(found, str) else None
+
+
+def tuned_tolerance(database: Path) -> float:
+    """The error that a search allowed in its network; 0 where nothing says so."""
+    return _number(_beside(database, SETTINGS_FILE, "tolerance")) or 0.0
+
+
+def _number(found: Any) -> float | None:
+    return float(found) if isinstance(found, int | float) else None
+
+
+def _beside(database: Path, name: str, key: str) -> Any:
+    """What a file beside a database says of a key; ``None`` where it says nothing."""
+    try:
+        return orjson.loads((database / name).read_bytes()).get(key)
+    except (OSError, orjson.JSONDecodeError, AttributeError):
+        return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import tvm
 from tvm import relax
@@ -29,17 +30,22 @@ class Coverage:
 def coverage_of(graph: Graph, module: tvm.IRModule) -> Coverage:
     """Tell which functions of a scheduled network use a record.
 
-    Reshapes do not count as functions: the compiler makes views of them.
+    Reshapes do not count: the compiler makes views of them. Nor does what came scheduled.
     """
     tuned: list[str] = []
     untuned: list[str] = []
     for name, function in graph.module.functions.items():
-        if isinstance(function, relax.Function) or relax.analysis.has_reshape_pattern(function):
+        if isinstance(function, relax.Function) or is_scheduled(function):
             continue
-        applied = module[name.name_hint]
-        scheduled = bool(applied.attrs and applied.attrs.get("tirx.is_scheduled", False))
-        (tuned if scheduled else untuned).append(str(name.name_hint))
+        if not relax.analysis.has_reshape_pattern(function):
+            scheduled = is_scheduled(module[name.name_hint])
+            (tuned if scheduled else untuned).append(str(name.name_hint))
     return Coverage(sorted(tuned), sorted(untuned))
+
+
+def is_scheduled(function: Any) -> bool:
+    """Whether a function is run as it is."""
+    return bool(function.attrs and function.attrs.get("tirx.is_scheduled", False))
 
 
 def flops_of(graph: Graph, name: str) -> float | None:

@@ -17,6 +17,7 @@ from toolkit.live.tune.tasks import TuneTask
 from toolkit.live.workloads.named import Workload, parse_workload
 from toolkit.networks.graph.importing import is_model_file, load_model
 from toolkit.networks.graph.prepare import Graph, Layout, prepare, relax_functions
+from toolkit.networks.library import is_scheduled
 
 
 def tasks_of(
@@ -25,6 +26,7 @@ def tasks_of(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     layout: Layout = "auto",
+    tolerance: float = 0.0,
 ) -> list[TuneTask]:
     """Resolve workloads, Python files and networks into distinct tasks.
 
@@ -34,8 +36,9 @@ def tasks_of(
 
     Parameters
     ----------
-    shapes, layout
-        Of networks: shapes of inputs that a file leaves open, and the layout of convolutions.
+    shapes, layout, tolerance
+        Of networks: shapes of inputs that a file leaves open, the layout of convolutions, and the
+        error that is allowed (``networks.graph.prepare``).
 
     Raises
     ------
@@ -45,10 +48,13 @@ def tasks_of(
     found: dict[str, TuneTask] = {}
     for text in texts:
         if is_model_file(text):
-            listed = network_tasks(network_of(text, target, shapes=shapes, layout=layout), target)
+            graph = network_of(text, target, shapes=shapes, layout=layout, tolerance=tolerance)
+            listed = network_tasks(graph, target)
         else:
             listed = [
-                task for each in parse_workload(text) for task in _tasks(each, target, layout)
+                task
+                for each in parse_workload(text)
+                for task in _tasks(each, target, layout, tolerance)
             ]
         for task in listed:
             key = str(orjson.loads(workload_line(task.module))[0])
@@ -71,22 +77,24 @@ def network_of(
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     layout: Layout = "auto",
+    tolerance: float = 0.0,
 ) -> Graph:
     """Load and prepare one network: a model file, or a Relax module of a file of workloads."""
     if is_model_file(text):
-        return prepare(load_model(Path(text), shapes), target, Path(text).stem, layout)
+        return prepare(load_model(Path(text), shapes), target, Path(text).stem, layout, tolerance)
     for workload in parse_workload(text):
         if relax_functions(workload.module):
-            return prepare(workload.module, target, workload.name, layout)
+            return prepare(workload.module, target, workload.name, layout, tolerance)
     raise LiveError(
         f"{text!r} is no network",
         cure="give an .onnx or .pt2 file, or a Python file whose WORKLOADS holds a Relax module",
     )
 
 
-def _tasks(workload: Workload, target: str, layout: Layout) -> list[TuneTask]:
+def _tasks(workload: Workload, target: str, layout: Layout, tolerance: float) -> list[TuneTask]:
     if relax_functions(workload.module):
-        return network_tasks(prepare(workload.module, target, workload.name, layout), target)
+        graph = prepare(workload.module, target, workload.name, layout, tolerance)
+        return network_tasks(graph, target)
     return [TuneTask(workload.name, workload.module)]
 
 
@@ -107,8 +115,8 @@ def network_tasks(graph: Graph, target: str) -> list[TuneTask]:
     tasks = []
     for task in extracted:
         module = task.dispatched[0]
-        scheduled = task.mod.attrs and task.mod.attrs.get("tirx.is_scheduled", False)
-        if not scheduled and not relax.analysis.has_reshape_pattern(module["main"]):
+        function = module["main"]
+        if not is_scheduled(function) and not relax.analysis.has_reshape_pattern(function):
             name = f"{graph.name}:{task.task_name}"
             tasks.append(TuneTask(name, module, float(task.weight), network=True))
     if not tasks:

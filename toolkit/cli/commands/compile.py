@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from toolkit.cli import common
-from toolkit.cli.commands.tune import Layout, Shapes, parse_layout, parse_shapes
+from toolkit.cli.network_options import Layout, Shapes, parse_layout, parse_shapes
 from toolkit.cli.tables import print_table, print_warnings, say
 from toolkit.show import interval, number, percent, plural, ratio, seconds
 from toolkit.workspace import Workspace
@@ -73,7 +73,13 @@ def compile(
         target or networks.tuned_target(source) or here.default_target(here.physical_cores())
     )
     shapes = parse_shapes(shape)
-    graph = network_of(network, chosen, shapes=shapes, layout=parse_layout(layout))
+    graph = network_of(
+        network,
+        chosen,
+        shapes=shapes,
+        layout=parse_layout(layout),
+        tolerance=networks.tuned_tolerance(source),
+    )
     result = networks.compile_network(
         graph,
         folder or workspace.compiled(graph.name),

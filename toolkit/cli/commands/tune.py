@@ -13,6 +13,7 @@ from typer import Option
 from toolkit import show
 from toolkit.cli import common
 from toolkit.cli.commands.live import device as device_of
+from toolkit.cli.network_options import Layout, Shapes, Tolerance, parse_layout, parse_shapes
 from toolkit.cli.tables import microseconds, print_table, print_warnings, say
 from toolkit.errors import LiveError
 from toolkit.workspace import Workspace
@@ -36,34 +37,6 @@ Builders = Annotated[
     int | None,
     Option(min=1, max=common.PROCESSES_MAX, help="Processes that build (default: one a core)."),
 ]
-Shapes = Annotated[
-    list[str] | None,
-    Option(
-        "--shape",
-        help="Shape of an input that a model file leaves open: NAME=1,3,224,224; repeatable.",
-    ),
-]
-Layout = Annotated[str, Option(help="Layout of a network's convolutions: auto, NCHW or NHWC.")]
-
-
-def parse_shapes(texts: list[str] | None) -> dict[str, list[int]]:
-    """Read ``NAME=1,3,224,224``; raise ``LiveError`` for anything else."""
-    found = {}
-    for text in texts or []:
-        name, _, extents = text.rpartition("=")
-        parts = extents.split(",")
-        if not name or not all(part.strip().isdigit() and int(part) for part in parts):
-            raise LiveError(f"{text!r} is no shape", cure="example: --shape data=1,3,224,224")
-        found[name] = [int(part) for part in parts]
-    return found
-
-
-def parse_layout(text: str) -> Any:
-    """Check a layout's name; raise ``LiveError`` for another."""
-    known = {"auto": "auto", "nchw": "NCHW", "nhwc": "NHWC"}
-    if text.lower() not in known:
-        raise LiveError(f"no layout is called {text!r}", cure="give auto, NCHW or NHWC")
-    return known[text.lower()]
 
 
 def tune(
@@ -94,6 +67,7 @@ def tune(
     ] = None,
     shape: Shapes = None,
     layout: Layout = "auto",
+    tolerance: Tolerance = 0.0,
     dataset: common.DatasetDir = None,
     recorded: Annotated[
         bool,
@@ -152,6 +126,7 @@ def tune(
         chosen,
         shapes=parse_shapes(shape),
         layout=parse_layout(layout),
+        tolerance=tolerance,
     )
     guides = load_trained(model)
     known = recorded_in(dataset) if recorded else None
@@ -163,6 +138,7 @@ def tune(
         strategy=strategy or guides.best_strategy(),
         scheduler=scheduler,
         seed=seed,
+        tolerance=tolerance,
     )
     if any(task.network for task in tasks):
         settings = for_network(settings, stop=trials is None)
@@ -244,6 +220,7 @@ def lookup(
     target: common.Target = None,
     shape: Shapes = None,
     layout: Layout = "auto",
+    tolerance: Tolerance = 0.0,
     dataset: common.DatasetDir = None,
     threads: common.Threads = None,
     trials: Annotated[
@@ -275,6 +252,7 @@ def lookup(
         chosen,
         shapes=parse_shapes(shape),
         layout=parse_layout(layout),
+        tolerance=tolerance,
     ):
         space = MetaScheduleSpace(DesignSpace(task.module, chosen), machine=here)
         found = recorded.of(space.task)

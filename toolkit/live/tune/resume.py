@@ -75,7 +75,7 @@ def keep_settings(path: Path, wanted: Mapping[str, Any], what: str) -> None:
     Raises
     ------
     LiveError
-        When the file holds other values for any of the keys in ``wanted``.
+        When the file holds other keys, or other values.
     """
     # Read back, so that tuples and paths compare as the file has them.
     plain = orjson.loads(orjson.dumps(wanted))
@@ -86,7 +86,7 @@ def keep_settings(path: Path, wanted: Mapping[str, Any], what: str) -> None:
         before = dict(orjson.loads(path.read_bytes()))
     except (orjson.JSONDecodeError, TypeError, ValueError):
         raise LiveError("damaged: no JSON object", where=path, cure="give another --out") from None
-    other = [key for key in plain if before.get(key) != plain[key]]
+    other = [key for key in {**plain, **before} if before.get(key) != plain.get(key)]
     if other:
         raise LiveError(
             f"it holds a {what} with another {', '.join(other)}",

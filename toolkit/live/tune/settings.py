@@ -40,6 +40,8 @@ class TuneSettings:
         So many of each task's best programs are read again before one is named; 0: none.
     check
         Compare the outputs of each task's best program with the unscheduled one's.
+    tolerance
+        Error with which the network was prepared whose tasks these are.
     """
 
     trials: int | None = 256
@@ -54,6 +56,7 @@ class TuneSettings:
     seed: int = 0
     finalists: int = FINALISTS
     check: bool = True
+    tolerance: float = 0.0
 
 
 def for_network(settings: TuneSettings, *, stop: bool) -> TuneSettings:

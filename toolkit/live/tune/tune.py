@@ -222,8 +222,9 @@ def _same_settings(out: Path, target: str, protocol: Protocol, settings: TuneSet
     """Refuse to mix two protocols or searches in one folder; a budget may grow."""
     free = ("trials", "seconds", "finalists", "check", "stop_when_settled")
     chosen = {key: value for key, value in asdict(settings).items() if key not in free}
-    if not settings.scheduler_options:
-        del chosen["scheduler_options"]  # folders that are older than it have none
+    for newer in ("scheduler_options", "tolerance"):
+        if not chosen[newer]:
+            del chosen[newer]  # folders that are older than it have none
     wanted = {"target": target, "protocol": protocol.to_dict(), **chosen}
     keep_settings(out / SETTINGS_FILE, wanted, "search")
 

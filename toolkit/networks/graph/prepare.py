@@ -3,7 +3,8 @@
 The passes are TVM's (``static_shape_tuning_pipeline`` of ``relax/pipeline.py``, TVM 0.27), with
 batch norms folded, a layout chosen, and ``erf``, ``exp`` and ``tanh`` as polynomials
 (``FastMathTransform``): as library calls, one an element, they cost more than the products around
-them. Outputs differ by about 1e-6 of their range. The tasks of a graph that went through any pass
+them. Outputs differ by about 1e-6 of their range; where more is allowed, Winograd's convolutions
+are taken (``winograd``). The tasks of a graph that went through any pass
 again have other hashes, and no record fits them: what is tuned is what is compiled.
 """
 
@@ -21,6 +22,7 @@ from toolkit.errors import LiveError
 from toolkit.live.measure.machine import tvm_target
 from toolkit.networks.graph.concatenation import concatenate_by_copies
 from toolkit.networks.graph.constants import move_constants
+from toolkit.networks.graph.winograd import with_winograd
 
 Layout = Literal["auto", "NCHW", "NHWC"]
 
@@ -28,6 +30,9 @@ NHWC = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
 
 TRANSPOSES = 0.1
 """NHWC is taken where it leaves at most so many transposes a convolution (and four) behind."""
+
+CACHE_BYTES = 24 * 2**20
+"""Weights of smaller networks are still in the last cache when the network runs again."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,16 @@ class Graph:
     weight_bytes: int
 
 
-def prepare(module: tvm.IRModule, target: str, name: str, layout: Layout = "auto") -> Graph:
+def prepare(
+    module: tvm.IRModule, target: str, name: str, layout: Layout = "auto", tolerance: float = 0.0
+) -> Graph:
     """Turn an imported network into what is tuned and compiled.
+
+    Parameters
+    ----------
+    tolerance
+        Error of the outputs, as a share of their range, up to which algorithms are taken that round
+        differently: 1e-5 or 1e-4 allow Winograd's convolutions of two sizes.
 
     Raises
     ------
@@ -67,7 +80,11 @@ def prepare(module: tvm.IRModule, target: str, name: str, layout: Layout = "auto
             plain = t.FoldConstant()(move_constants(module))
             plain = t.FoldBatchnormToConv2D()(plain)
             chosen, plain = _laid_out(plain, layout)
-            plain = concatenate_by_copies(rewritten(plain))
+            plain = rewritten(plain)
+            if tolerance > 0:
+                in_cache = _constant_bytes(plain) <= CACHE_BYTES
+                plain = with_winograd(plain, tolerance, in_cache)
+            plain = concatenate_by_copies(plain)
             passes = [
                 t.DecomposeOpsForInference(),
                 t.CanonicalizeBindings(),

@@ -1,0 +1,47 @@
+"""Options of commands that read a network."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from typer import Option
+
+from toolkit.errors import LiveError
+
+Shapes = Annotated[
+    list[str] | None,
+    Option(
+        "--shape",
+        help="Shape of an input that a model file leaves open: NAME=1,3,224,224; repeatable.",
+    ),
+]
+Layout = Annotated[str, Option(help="Layout of a network's convolutions: auto, NCHW or NHWC.")]
+Tolerance = Annotated[
+    float,
+    Option(
+        min=0.0,
+        max=0.1,
+        help="Error of a network's outputs, as a share of their range, that other algorithms may "
+        "bring: 1e-5 and 1e-4 allow Winograd's convolutions of two sizes.",
+    ),
+]
+
+
+def parse_shapes(texts: list[str] | None) -> dict[str, list[int]]:
+    """Read ``NAME=1,3,224,224``; raise ``LiveError`` for anything else."""
+    found = {}
+    for text in texts or []:
+        name, _, extents = text.rpartition("=")
+        parts = extents.split(",")
+        if not name or not all(part.strip().isdigit() and int(part) for part in parts):
+            raise LiveError(f"{text!r} is no shape", cure="example: --shape data=1,3,224,224")
+        found[name] = [int(part) for part in parts]
+    return found
+
+
+def parse_layout(text: str) -> Any:
+    """Check a layout's name; raise ``LiveError`` for another."""
+    known = {"auto": "auto", "nchw": "NCHW", "nhwc": "NHWC"}
+    if text.lower() not in known:
+        raise LiveError(f"no layout is called {text!r}", cure="give auto, NCHW or NHWC")
+    return known[text.lower()]
