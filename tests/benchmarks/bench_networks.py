@@ -152,6 +152,7 @@ def main() -> None:
     parser.add_argument("networks", nargs="*", choices=[*NETWORKS, []], default=[])
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--compare-seconds", type=float, default=60.0)
+    parser.add_argument("--tolerance", type=float, default=0.0)
     parser.add_argument("--model", action="append", default=[])
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
@@ -165,6 +166,7 @@ def main() -> None:
         models = [word for model in given.model for word in ("--model", model)]
         begun = time.perf_counter()
         tune = ["tune", "--workload", str(path), "--seconds", str(given.seconds), "--json"]
+        tune += ["--tolerance", str(given.tolerance)]
         tuned = subprocess.run(
             [*toolkit, *tune, "--out", str(folder / "tuned"), *models],
             stdout=subprocess.PIPE,
