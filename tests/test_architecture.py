@@ -58,7 +58,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "search": {"vocabulary", "roles"},
     "replay": {"vocabulary", "roles", "datasets", "features", "training", "search"},
     "live": {"vocabulary", "roles", "logs", "datasets", "features", "training", "search"},
-    "networks": {"vocabulary", "live"},
+    "networks": {"vocabulary", "live", "training"},
     "reports": {"vocabulary", "datasets", "features", "training", "search", "replay"},
     "testing": {"vocabulary", "roles", "logs", "datasets", "features", "training", "search"},
     "demo": {

@@ -72,3 +72,7 @@ def main() -> None:
         sys.stderr.flush()
         os._exit(EXIT_INTERRUPTED)  # Python would wait for threads that fit models
     sys.exit(code)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    main()

@@ -38,6 +38,7 @@ from toolkit.networks.library import (
     coverage_of,
     flops_of,
     inputs_of,
+    write_network,
     write_runner,
 )
 from toolkit.networks.peak import peak_gflop_per_s
@@ -233,9 +234,7 @@ def _reference(
     """What outputs are compared with: ONNX Runtime's, else those of the network as TVM has it."""
     if model is not None and "onnxruntime" in installed_runtimes():
         return "onnxruntime", arm("onnxruntime", model, inputs)
-    build_library(graph.module, target, folder / LIBRARY)
-    facts = {"threads": target_threads(target), "inputs": inputs}
-    write_atomically(folder / FACTS, orjson.dumps(facts))
+    write_network(graph.module, target, folder)
     return "the unscheduled network", arm("tvm", folder, inputs)
 
 

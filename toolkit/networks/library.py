@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import orjson
 import tvm
 from tvm import relax
 from tvm.s_tir.analysis import estimate_tir_flops
 
 from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
-from toolkit.live.measure.machine import tvm_target
+from toolkit.live.measure.machine import target_threads, tvm_target
 from toolkit.live.space.quiet import quiet
 from toolkit.networks.graph.prepare import Graph
 
@@ -79,6 +80,13 @@ def build_library(module: tvm.IRModule, target: str, path: Path) -> None:
             cure="is a C++ compiler installed (g++ or clang++)? TVM links libraries with it",
         ) from None
     unfinished.replace(path)
+
+
+def write_network(module: tvm.IRModule, target: str, folder: Path) -> None:
+    """Write a folder that can be loaded and read: a scheduled network's library, and its facts."""
+    build_library(module, target, folder / LIBRARY)
+    facts = {"threads": target_threads(target), "inputs": inputs_of(module)}
+    write_atomically(folder / FACTS, orjson.dumps(facts))
 
 
 def inputs_of(module: tvm.IRModule) -> list[dict[str, object]]:

@@ -16,19 +16,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import orjson
 import psutil
 import tvm
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
-from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.measure.machine import target_threads, tvm_target
 from toolkit.live.space.quiet import quiet
 from toolkit.networks.graph.prepare import Graph
 from toolkit.networks.kernels import function_of, profile
-from toolkit.networks.library import FACTS, LIBRARY, build_library, inputs_of
+from toolkit.networks.library import LIBRARY, write_network
 from toolkit.progress import Step
 
 NEAR = 1.25
@@ -126,8 +124,6 @@ def choose_in_network(
     what was chosen before stands.
     """
     begun, longest = time.perf_counter(), 0.0
-    threads = target_threads(target)
-    inputs = inputs_of(graph.module)
     most = max(map(len, selection.records.values()), default=0)
     free = psutil.virtual_memory().available
     with TemporaryDirectory() as name:
@@ -143,16 +139,14 @@ def choose_in_network(
             folder = Path(name) / str(position)
             folder.mkdir()
             module = scheduled(graph, RecordChoice(selection.records, tried), target)
-            build_library(module, target, folder / LIBRARY)
-            facts = orjson.dumps({"threads": threads, "inputs": inputs})
-            write_atomically(folder / FACTS, facts)
+            write_network(module, target, folder)
             builds.append((tried, folder))
             longest = max(longest, time.perf_counter() - at)
             step.advance(note=f"{position + 1} of {most} programs a function")
             if (len(builds) + 1) * (folder / LIBRARY).stat().st_size > MEMORY_SHARE * free:
                 break
         left = max(seconds - (time.perf_counter() - begun), 0.0)
-        read = profile([folder for _, folder in builds], threads, left)
+        read = profile([folder for _, folder in builds], target_threads(target), left)
         for (tried, _), rows in zip(builds, read, strict=False):
             _note(selection, tried, rows)
     for name, ratios in selection.ratios.items():

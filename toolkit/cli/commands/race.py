@@ -13,7 +13,11 @@ from typer import Option
 from toolkit.cli import common
 from toolkit.cli.commands.live import device
 from toolkit.cli.commands.tune import Builders, DropAbove, Workloads
-from toolkit.cli.tables import bracketed, microseconds, out, print_table, print_warnings
+from toolkit.cli.network_options import Layout, Shapes, Tolerance, parse_layout, parse_shapes
+from toolkit.cli.tables import bracketed, microseconds, out, print_table, print_warnings, say
+from toolkit.errors import LiveError
+from toolkit.show import interval, number, ratio
+from toolkit.show import seconds as in_seconds
 from toolkit.workspace import Workspace
 
 AS_IN_TVM = "As in TVM's EvaluatorConfig."
@@ -61,6 +65,20 @@ def race(
     stock_build_timeout: Annotated[
         float | None, Option(min=1.0, help="Seconds of TVM's own builder (default: its 30).")
     ] = None,
+    seconds: Annotated[
+        float | None,
+        Option(
+            min=10.0,
+            help="Race a whole network instead, end to end: wall clock of each arm. Trials, seeds, "
+            "strategies and readings are then those of 'toolkit tune'.",
+        ),
+    ] = None,
+    stock_seconds: Annotated[
+        float | None, Option(min=10.0, help="With --seconds: stock's own wall clock.")
+    ] = None,
+    shape: Shapes = None,
+    layout: Layout = "auto",
+    tolerance: Tolerance = 0.0,
     machine: common.Machine = None,
     folder: Annotated[Path | None, Option("--out", help="Folder (default: tuning/race).")] = None,
     json: common.Json = False,
@@ -72,18 +90,46 @@ def race(
     Exit code 4 says: a confirmation was undecided, because the machine had become much slower.
 
     Example: toolkit race --workload GMM:0 --trials 64 --seeds 1 --strategy evolutionary
+
+    Example: toolkit race --workload model.onnx --seconds 900
     """
     from toolkit.live.measure.engines import engine_options
     from toolkit.live.measure.protocol import Protocol
     from toolkit.live.race.race import RaceSettings
     from toolkit.live.race.race import race as run
     from toolkit.live.race.rules import ABLATION
+    from toolkit.networks.legs import NetworkRaceSettings
+    from toolkit.networks.race import race_network
     from toolkit.networks.tasks import tasks_of
     from toolkit.training.trained.loading import default_folders
     from toolkit.training.trained.models import load_trained
 
     chosen, count, pinned = device(target, threads, cores)
     models = default_folders() if model is None else model
+    if seconds is not None or stock_seconds is not None:
+        if seconds is None or workload is None or len(workload) != 1:
+            raise LiveError(
+                "a race of a network needs one network and --seconds",
+                cure="toolkit race --workload model.onnx --seconds 900",
+            )
+        settings = NetworkRaceSettings(
+            seconds=seconds,
+            stock_seconds=stock_seconds or seconds,
+            shapes=parse_shapes(shape),
+            layout=parse_layout(layout),
+            tolerance=tolerance,
+            seed=seed,
+        )
+        found = race_network(
+            Path(workload[0]),
+            folder or Workspace().race,
+            target=chosen,
+            settings=settings,
+            models=models,
+            progress=common.BarProgress(),
+        )
+        common.answer(found, json, _show_network)
+        return
     arms = list(strategy or [load_trained(models).best_strategy()])
     arms += [name for name in (ABLATION if ablation else ()) if name not in arms]
     engine = engine_options(None, builders)
@@ -149,6 +195,28 @@ def _show(result: Mapping[str, Any]) -> None:
         out.print(f"{arm}: {_means(summary)}")
         if any(one["legs"] for one in summary["by_tolerance"]):
             out.print(f"  {_tolerances(summary['by_tolerance'])}")
+
+
+def _show_network(result: Mapping[str, Any]) -> None:
+    print_warnings(result["warnings"])
+    print_table(
+        {
+            "arm": itemgetter("arm"),
+            ">tuned for": lambda row: in_seconds(row["tuned_s"]),
+            ">compiled in": lambda row: in_seconds(row["compile_s"]),
+            ">latency": lambda row: in_seconds(row["latency_s"]),
+            ">our last one's over it": lambda row: ratio(row["ratio"]),
+            "95 %": lambda row: interval(row["interval"], "ratio"),
+        },
+        result["rows"],
+    )
+    if result["reached_s"] is None:
+        say("ours did not become as good as stock's last network")
+    else:
+        say(
+            f"as good as stock's last network after {in_seconds(result['reached_s'])}: at most "
+            f"{number(result['s_at_most'])} of stock's time"
+        )
 
 
 def _means(summary: Mapping[str, Any]) -> str:

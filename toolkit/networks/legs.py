@@ -1,0 +1,213 @@
+"""The arms of a race on a whole network: what they run, and what they had at several moments."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from toolkit import children
+from toolkit.atomic import write_atomically
+from toolkit.errors import LiveError
+from toolkit.live.measure.machine import target_threads
+from toolkit.networks import stock
+from toolkit.networks.graph.prepare import Graph, Layout
+from toolkit.networks.library import write_network
+from toolkit.networks.selection import read_records, scheduled
+from toolkit.progress import Step
+
+STOCK, OURS = "stock", "toolkit"
+
+SHARES = (1 / 15, 2 / 15, 4 / 15, 8 / 15, 1.0)
+"""Shares of an arm's time after which its database is copied."""
+
+LEG_FILE, COMPILED = "leg.json", "compiled"
+
+DATABASE_FILES = ("database_workload.json", "database_tuning_record.json")
+
+
+@dataclass(frozen=True)
+class NetworkRaceSettings:
+    """What is raced and how.
+
+    Attributes
+    ----------
+    seconds, stock_seconds
+        Wall clock of our arm and of stock's.
+    shapes, layout, tolerance
+        Of the network, as ``toolkit tune`` takes them; ``tolerance`` is our arm's alone.
+    read_seconds
+        For reading all networks in blocks.
+    """
+
+    seconds: float = 900.0
+    stock_seconds: float = 900.0
+    shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    layout: Layout = "auto"
+    tolerance: float = 0.0
+    seed: int = 0
+    read_seconds: float = 240.0
+
+
+def run_leg(
+    name: str,
+    network: Path,
+    folder: Path,
+    seconds: float,
+    target: str,
+    settings: NetworkRaceSettings,
+    models: Sequence[str],
+    step: Step,
+) -> list[dict[str, Any]]:
+    """Run an arm until its time is over, or it ends; its copies: seconds and folder of each."""
+    done = folder / LEG_FILE
+    if not done.is_file():
+        shutil.rmtree(folder, ignore_errors=True)
+        database = folder / "database"
+        database.mkdir(parents=True)
+        command = _command(name, network, database, seconds, target, settings, models)
+        copies = []
+        with (folder / "leg.log").open("wb") as log:
+            begun = time.perf_counter()
+            process = children.start(
+                command,
+                environment={"TVM_NUM_THREADS": str(target_threads(target))},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd=folder,
+            )
+            try:
+                for number, share in enumerate(SHARES):
+                    ended = _wait(process, begun, share * seconds, step)
+                    copy = folder / f"copy-{number}"
+                    if _copy(database, copy):
+                        copies.append({"tuned_s": time.perf_counter() - begun, "folder": str(copy)})
+                    if ended:
+                        break
+            finally:
+                children.end(process)
+        if not copies:
+            said = (folder / "leg.log").read_text(errors="replace").strip().splitlines()[-1:]
+            raise LiveError(
+                f"{name} measured nothing in {seconds:.0f} s: {''.join(said)[:200]}",
+                where=folder / "leg.log",
+                cure="give it more seconds",
+            )
+        write_atomically(done, orjson.dumps(copies))
+    found: list[dict[str, Any]] = orjson.loads(done.read_bytes())
+    return found
+
+
+def _command(
+    name: str,
+    network: Path,
+    database: Path,
+    seconds: float,
+    target: str,
+    settings: NetworkRaceSettings,
+    models: Sequence[str],
+) -> list[str]:
+    path = str(network.resolve())
+    if name == STOCK:
+        spec = {
+            "network": path,
+            "shapes": settings.shapes,
+            "target": target,
+            "database": str(database.resolve()),
+        }
+        return children.python(stock.MODULE, orjson.dumps(spec).decode())
+    shapes = [f"{key}={','.join(map(str, extents))}" for key, extents in settings.shapes.items()]
+    options: dict[str, Sequence[str]] = {
+        "--workload": [path],
+        "--out": [str(database.resolve())],
+        "--seconds": [f"{seconds:g}"],
+        "--target": [target],
+        "--threads": [str(target_threads(target))],
+        "--layout": [settings.layout],
+        "--tolerance": [f"{settings.tolerance:g}"],
+        "--seed": [str(settings.seed)],
+        "--shape": shapes,
+        "--model": list(models),
+    }
+    words = [
+        word for option, values in options.items() for value in values for word in (option, value)
+    ]
+    return children.python("toolkit.cli.main", "tune", "--no-recorded", *words)
+
+
+def _wait(process: subprocess.Popen[bytes], begun: float, until: float, step: Step) -> bool:
+    """Wait until so many seconds after ``begun``; whether the process ended before."""
+    while (left := begun + until - time.perf_counter()) > 0:
+        at = time.perf_counter()
+        try:
+            process.wait(timeout=min(left, 5.0))
+        except subprocess.TimeoutExpired:
+            step.advance(time.perf_counter() - at)
+        else:
+            return True
+    return False
+
+
+def _copy(database: Path, to: Path) -> bool:
+    """Copy a database that is being written, without a line that is not whole yet."""
+    if not all((database / name).is_file() for name in DATABASE_FILES):
+        return False
+    to.mkdir(parents=True)
+    # Records first: each of them names a workload that is written before it.
+    for name in reversed(DATABASE_FILES):
+        content = (database / name).read_bytes()
+        (to / name).write_bytes(content[: content.rfind(b"\n") + 1])
+    return (to / DATABASE_FILES[1]).stat().st_size > 0
+
+
+def compile_copy(
+    name: str,
+    network: Path,
+    graph: Graph,
+    folder: str,
+    target: str,
+    settings: NetworkRaceSettings,
+) -> float:
+    """Compile a copy as its arm's user would; seconds that it took."""
+    done = Path(folder) / "compiled.json"
+    if not done.is_file():
+        begun, out = time.perf_counter(), Path(folder) / COMPILED
+        out.mkdir(exist_ok=True)
+        if name == STOCK:
+            spec = {
+                "network": str(network.resolve()),
+                "shapes": settings.shapes,
+                "target": target,
+                "database": folder,
+                "out": str(out),
+            }
+            _compile_stock(spec, Path(folder))
+        else:
+            selection = read_records(graph, Path(folder), target)
+            write_network(scheduled(graph, selection, target), target, out)
+        write_atomically(done, orjson.dumps(time.perf_counter() - begun))
+    return float(orjson.loads(done.read_bytes()))
+
+
+def _compile_stock(spec: dict[str, Any], folder: Path) -> None:
+    with (folder / "compile.log").open("wb") as log:
+        process = children.start(
+            children.python(stock.MODULE, orjson.dumps(spec).decode()),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+        )
+        try:
+            code = process.wait()
+        finally:
+            children.end(process)
+    if code:
+        raise LiveError("TVM's own pipeline does not compile it", where=folder / "compile.log")

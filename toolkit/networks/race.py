@@ -1,0 +1,222 @@
+"""Races TVM's own tuner against ``toolkit tune`` on a whole network, at equal wall clock.
+
+Each arm is the command that a user would give, in a process that is ended when its time is over.
+Meanwhile its database is copied several times; each copy is compiled as that arm's user would do
+it. At the end all compiled networks are read in turns, in blocks of fresh processes. All that an
+arm does counts: imports, models, checks of outputs, and the compilation of each copy.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from toolkit.atomic import write_atomically
+from toolkit.errors import LiveError
+from toolkit.live.confirm.rules import INCUMBENT
+from toolkit.live.measure.machine import describe_machine, noise_warnings, target_threads
+from toolkit.live.race.rules import refuse_leak
+from toolkit.live.tune.resume import keep_settings
+from toolkit.locks import one_writer
+from toolkit.networks.compare import (
+    arm,
+    check_outputs,
+    compare,
+    comparison_row,
+    installed_runtimes,
+    network_protocol,
+)
+from toolkit.networks.graph.importing import is_model_file, save_simplified
+from toolkit.networks.graph.prepare import Graph
+from toolkit.networks.legs import (
+    COMPILED,
+    OURS,
+    STOCK,
+    NetworkRaceSettings,
+    compile_copy,
+    run_leg,
+)
+from toolkit.networks.library import inputs_of
+from toolkit.networks.tasks import network_of, network_tasks
+from toolkit.progress import SILENT, Progress
+from toolkit.results import Result, plain
+from toolkit.training.trained.models import load_trained
+
+AS_GOOD = 1.01
+"""A network is as good as stock's when it takes at most so many times as long."""
+
+RACE_FILE, SETTINGS_FILE = "race.json", "race_settings.json"
+
+
+@dataclass(frozen=True, repr=False)
+class NetworkRaceResult(Result):
+    """What ``race.json`` holds.
+
+    Attributes
+    ----------
+    rows
+        A row a compiled network, in order: arm, seconds after which its database was copied and
+        that the compilation took, latency in seconds (``None``: it does not run), and what our
+        last network's latency is over it, with interval and verdict.
+    ratio, interval
+        Our last network's latency over stock's last one's.
+    reached_s
+        When ours was first as good as stock's last: seconds with those of the compilation.
+    s_at_most
+        ``reached_s`` over stock's whole time. Ours may have been as good earlier: it is looked at a
+        few times only.
+    """
+
+    network: str
+    target: str
+    hardware: dict[str, Any]
+    settings: dict[str, Any]
+    models: list[str]
+    rows: list[dict[str, Any]]
+    ratio: float | None
+    interval: list[float] | None
+    reached_s: float | None
+    s_at_most: float | None
+    readings_s: dict[str, list[float]]
+    warnings: list[str]
+    seconds: float
+
+
+@one_writer
+def race_network(
+    network: Path,
+    out: Path,
+    *,
+    target: str,
+    settings: NetworkRaceSettings,
+    models: Sequence[Path] = (),
+    progress: Progress = SILENT,
+) -> NetworkRaceResult:
+    """Run both arms, compile what they had at several moments, read all in turns.
+
+    A finished arm is kept: interrupted, the same call goes on.
+
+    Raises
+    ------
+    LeakError
+        When a model was trained on one of the network's tasks.
+    LiveError
+        When ``out`` holds another race, an arm leaves nothing that compiles, or a network of ours
+        computes something else.
+    """
+    begun = time.perf_counter()
+    if not is_model_file(str(network)):
+        raise LiveError(f"{str(network)!r} is no model file", cure="give an .onnx or .pt2 file")
+    kept = plain({key: getattr(settings, key) for key in settings.__dataclass_fields__})
+    folders = [str(model.resolve()) for model in models]
+    alike = {"network": str(network.resolve()), "target": target, "models": folders}
+    raced = {key: value for key, value in kept.items() if key != "read_seconds"}
+    keep_settings(out / SETTINGS_FILE, {**alike, **raced}, "race")
+    warnings = noise_warnings(target_threads(target))
+    graph = network_of(
+        str(network),
+        target,
+        shapes=settings.shapes,
+        layout=settings.layout,
+        tolerance=settings.tolerance,
+    )
+    guides = load_trained(list(models))
+    for task in network_tasks(graph, target):
+        refuse_leak(guides, task.module, target, None)
+    found: list[dict[str, Any]] = []
+    for name, limit in ((STOCK, settings.stock_seconds), (OURS, settings.seconds)):
+        with progress.step(f"tune: {name}", limit) as step:
+            copies = run_leg(name, network, out / name, limit, target, settings, folders, step)
+        with progress.step(f"compile: {name}", float(len(copies))) as step:
+            for copy in copies:
+                compiled_s = compile_copy(name, network, graph, copy["folder"], target, settings)
+                found.append({**copy, "arm": name, "compile_s": compiled_s})
+                step.advance()
+    readings, judged = _read(network, graph, found, out, target, settings, progress)
+    rows = [_row(one, readings.get(_label(one), []), judged.get(_label(one))) for one in found]
+    last = {row["arm"]: row for row in rows if row["latency_s"] is not None}
+    if len(last) < 2:
+        missing = OURS if OURS not in last else STOCK
+        raise LiveError(f"no network of {missing} runs", where=out, cure="give it more seconds")
+    best = AS_GOOD * last[STOCK]["latency_s"]
+    ours = [row for row in rows if row["arm"] == OURS and row["latency_s"] is not None]
+    reached = [row["tuned_s"] + row["compile_s"] for row in ours if row["latency_s"] <= best]
+    result = NetworkRaceResult(
+        network=graph.name,
+        target=target,
+        hardware=describe_machine(),
+        settings=kept,
+        models=folders,
+        rows=rows,
+        ratio=last[STOCK]["ratio"],
+        interval=last[STOCK]["interval"],
+        reached_s=reached[0] if reached else None,
+        s_at_most=reached[0] / settings.stock_seconds if reached else None,
+        readings_s=readings,
+        warnings=warnings,
+        seconds=round(time.perf_counter() - begun, 2),
+    )
+    content = orjson.dumps(result.to_json(), option=orjson.OPT_INDENT_2)
+    write_atomically(out / RACE_FILE, content)
+    return result
+
+
+def _label(one: Mapping[str, Any]) -> str:
+    return f"{one['arm']} after {one['tuned_s']:.0f} s"
+
+
+def _read(
+    network: Path,
+    graph: Graph,
+    found: Sequence[Mapping[str, Any]],
+    out: Path,
+    target: str,
+    settings: NetworkRaceSettings,
+    progress: Progress,
+) -> tuple[dict[str, list[float]], dict[str, dict[str, Any]]]:
+    """Read all networks in turns beside our last one: readings, and rows that compare, by label."""
+    inputs = inputs_of(graph.module)
+    arms = {
+        _label(one): arm("tvm", (Path(one["folder"]) / COMPILED).resolve(), inputs) for one in found
+    }
+    mine = _label(next(one for one in reversed(found) if one["arm"] == OURS))
+    protocol = network_protocol(target_threads(target))
+    if network.suffix == ".onnx" and "onnxruntime" in installed_runtimes():
+        model = save_simplified(network, settings.shapes, out / "model.onnx")
+        reference = arm("onnxruntime", model, inputs)
+        for label in (mine, _label(next(one for one in reversed(found) if one["arm"] == STOCK))):
+            check_outputs(arms[label], reference, target, protocol)
+    others = {label: program for label, program in arms.items() if label != mine}
+    with progress.step("read all networks", settings.read_seconds) as step:
+        read = compare(
+            arms[mine],
+            others,
+            target,
+            protocol,
+            seconds=settings.read_seconds,
+            seed=settings.seed,
+            step=step,
+        )
+    judged = {one.challenger: comparison_row(one, read.readings) for one in read.judgements}
+    readings = {mine if label == INCUMBENT else label: s for label, s in read.readings.items()}
+    return readings, judged
+
+
+def _row(
+    one: Mapping[str, Any], readings: Sequence[float], judged: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    mean = math.exp(sum(map(math.log, readings)) / len(readings)) if readings else None
+    found = judged or {"ratio": 1.0, "interval": None, "verdict": ""}
+    return {
+        "arm": one["arm"],
+        "tuned_s": round(one["tuned_s"], 2),
+        "compile_s": round(one["compile_s"], 2),
+        "latency_s": mean,
+        **{key: found[key] for key in ("ratio", "interval", "verdict")},
+    }

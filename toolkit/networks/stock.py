@@ -1,0 +1,46 @@
+"""TVM's own best practice for a network, in a process of its own: it tunes until it is ended.
+
+``static_shape_tuning_pipeline`` of TVM 0.27 with packed weights, on the network as the toolkit
+imports it. What its database holds is compiled by the same pipeline without trials.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import tvm
+from tvm import relax
+
+from toolkit.atomic import write_atomically
+from toolkit.live.measure.machine import target_threads, tvm_target
+from toolkit.networks.graph.importing import load_model
+from toolkit.networks.library import FACTS, LIBRARY, inputs_of, write_runner
+
+MODULE = "toolkit.networks.stock"
+
+ENDLESS = 1_000_000
+"""More trials than there is time for."""
+
+
+def run(spec: dict[str, Any]) -> None:
+    """Tune ``network`` into ``database``; with ``out`` compile it there instead."""
+    module = load_model(Path(spec["network"]), spec["shapes"])
+    target = tvm_target(spec["target"])
+    pipeline = relax.pipeline.static_shape_tuning_pipeline(
+        0 if "out" in spec else ENDLESS, target, spec["database"], cpu_weight_prepack=True
+    )
+    tuned = pipeline(module)
+    if "out" not in spec:
+        return
+    out = Path(spec["out"])
+    tvm.compile(tuned, target=target).export_library(str(out / LIBRARY))
+    facts = {"threads": target_threads(spec["target"]), "inputs": inputs_of(tuned)}
+    write_atomically(out / FACTS, orjson.dumps(facts))
+    write_runner(out)
+
+
+if __name__ == "__main__":
+    run(orjson.loads(sys.argv[1]))
