@@ -10,7 +10,7 @@ import pytest
 from tests.networks.conftest import small_model
 from toolkit.errors import LiveError
 from toolkit.networks.compile import compile_network
-from toolkit.networks.graph.constants import move_constants
+from toolkit.networks.graph.constants import fold_constants
 from toolkit.networks.graph.importing import load_model, read_onnx
 from toolkit.networks.graph.prepare import operators, prepare
 from toolkit.networks.tasks import network_of, tasks_of
@@ -209,7 +209,70 @@ def test_powers_of_quarters_are_roots(
 
 
 def test_constants_are_moved_before_anything_is_compiled(model_file: Path, target: str) -> None:
-    module = move_constants(load_model(model_file))
+    module = fold_constants(load_model(model_file))
     graph = prepare(module, target, "small", "NHWC")
     transposes = [n for n in map(str, graph.module.get_global_vars()) if "transpose" in n]
     assert len(transposes) == 2  # of the input, and of the pooled output
+
+
+@pytest.mark.parametrize(("kernel", "pads"), [(2, 0), (3, 1)])
+def test_a_network_with_transposed_convolutions_keeps_channels_last(
+    tmp_path: Path, target: str, kernel: int, pads: int
+) -> None:
+    pytest.importorskip("onnxruntime")
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    rng = np.random.default_rng(0)
+    shapes = {"w1": (8, 3, 3, 3), "w2": (8, 6, kernel, kernel), "b": (6,), "w3": (4, 6, 1, 1)}
+    weights = [
+        numpy_helper.from_array(rng.normal(size=shape).astype("float32"), name)
+        for name, shape in shapes.items()
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["c"], pads=[1] * 4),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("ConvTranspose", ["r", "w2", "b"], ["t"], strides=[2, 2], pads=[pads] * 4),
+        helper.make_node("Conv", ["t", "w3"], ["y"]),
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 5, 6])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "up", inputs, outputs, weights)
+    path = tmp_path / "up.onnx"
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), str(path))
+    prepared = network_of(str(path), target)
+    assert prepared.layout == "NHWC"
+    names = {name.name_hint for name in prepared.module.functions}
+    # Windows that do not overlap are a product; others have channels first for a moment.
+    assert any("matmul" in name for name in names) == (kernel == 2)
+    result = compile_network(
+        prepared,
+        tmp_path / "out",
+        database=None,
+        target=target,
+        model=path,
+        choose_seconds=0,
+        seconds=0,
+    )
+    assert result.checked_against == "onnxruntime" and result.difference < 1e-5
+
+
+def test_bare_numbers_and_sums_of_constants_are_folded() -> None:
+    import tvm
+    from tvm import relax
+
+    ones = np.ones((3, 4), dtype="float32")
+    x = relax.Var("x", relax.TensorType((3, 4), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            half = relax.op.add(relax.const(ones), tvm.tirx.FloatImm("float32", 3.0))
+            root = relax.op.sqrt(builder.emit(half))
+            shifted = relax.op.add(x, tvm.tirx.FloatImm("float32", 0.5))
+            total = relax.op.divide(builder.emit(shifted), builder.emit(root))
+            result = builder.emit_output(total)
+        builder.emit_func_output(result)
+    folded = fold_constants(builder.get())
+    assert operators(folded) == {"relax.add": 1, "relax.divide": 1}
+    assert "R.const(0.5" in folded.script(show_meta=False)
+    machine = relax.VirtualMachine(tvm.compile(folded, target="llvm"), tvm.cpu())
+    np.testing.assert_allclose(machine["main"](tvm.runtime.tensor(ones)).numpy(), 0.75 * ones)

@@ -31,6 +31,9 @@ RUNTIMES = ("onnxruntime", "openvino")
 TOLERANCE = 1e-3
 """Outputs agree when they differ by no more than this share of their range."""
 
+ROUNDING = 2e-5
+"""Of it, what runtimes differ by that compute the same in another order."""
+
 WORKER = "toolkit.networks.worker"
 
 
@@ -63,27 +66,35 @@ def open_worker(target: str, protocol: Protocol) -> Device:
     return Device(target, protocol, command=children.python(WORKER))
 
 
-def check_outputs(mine: Program, reference: Program, target: str, protocol: Protocol) -> str | None:
+def check_outputs(
+    mine: Program, reference: Program, target: str, protocol: Protocol, allowed: float = 0.0
+) -> tuple[float | None, str | None]:
     """Compare a network's outputs with a reference's on one random input.
 
-    Returns why nothing could be compared, ``None`` when they agree.
+    Returns by how much they differ at most, as a share of their range, or ``None`` and why nothing
+    could be compared. ``allowed`` is the error that its user allowed; 0: none was named.
 
     Raises
     ------
     LiveError
-        When they differ by more than ``TOLERANCE`` of their range.
+        When they differ by more than that, or than ``TOLERANCE``.
     """
+    tolerance = min(allowed + ROUNDING, TOLERANCE) if allowed else TOLERANCE
     with open_worker(target, protocol) as device:
         known = device.set_reference(reference)
         if known.state is not TrialState.OK:
-            return known.error or known.state.value
-        answer = device.check(mine, tolerance=TOLERANCE)
+            return None, known.error or known.state.value
+        answer = device.check(mine, tolerance=tolerance)
     if answer.state is TrialState.WRONG_ANSWER:
         raise LiveError(
             f"the compiled network is wrong: {answer.error}",
-            cure="tune it anew into another folder, and report it with the model",
+            cure="tune it with a smaller --tolerance into another folder"
+            if allowed
+            else "tune it anew into another folder, and report it with the model",
         )
-    return None if answer.state is TrialState.OK else answer.error or answer.state.value
+    if answer.state is TrialState.OK:
+        return answer.difference, None
+    return None, answer.error or answer.state.value
 
 
 def compare(

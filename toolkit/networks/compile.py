@@ -66,6 +66,9 @@ class CompileResult(Result):
         How many functions it has, how many use a tuned record, and the names of those that do not.
     moved
         Functions that take another program than the one that read lowest alone.
+    checked_against, difference
+        What its outputs were compared with (``None``: nothing), and by how much they differ at
+        most, as a share of their range.
     latency_s
         Of the whole network, geometric mean over blocks of fresh processes; ``None``: not read.
     tasks_latency_s
@@ -90,6 +93,7 @@ class CompileResult(Result):
     untuned: list[str]
     moved: list[str]
     checked_against: str | None
+    difference: float | None
     latency_s: float | None
     tasks_latency_s: float | None
     against: list[dict[str, Any]]
@@ -162,7 +166,7 @@ def compile_network(
             step.advance()
         with progress.step("check the outputs", 1.0) as step:
             reference, program = _reference(graph, Path(folder), target, model, inputs)
-            unchecked = check_outputs(mine, program, target, protocol)
+            difference, unchecked = check_outputs(mine, program, target, protocol, graph.tolerance)
             step.advance()
         read = Confirmation()
         if seconds > 0:
@@ -186,6 +190,7 @@ def compile_network(
         untuned=coverage.untuned,
         moved=selection.moved(),
         checked_against=reference if unchecked is None else None,
+        difference=difference,
         latency_s=own_latency_s(read.readings) if read.readings else None,
         tasks_latency_s=_promised_s(database),
         against=[

@@ -72,7 +72,7 @@ def run_leg(
         database = folder / "database"
         database.mkdir(parents=True)
         command = _command(name, network, database, seconds, target, settings, models)
-        copies = []
+        copies, known = [], -1
         with (folder / "leg.log").open("wb") as log:
             begun = time.perf_counter()
             process = children.start(
@@ -87,18 +87,20 @@ def run_leg(
                 for number, share in enumerate(SHARES):
                     ended = _wait(process, begun, share * seconds, step)
                     copy = folder / f"copy-{number}"
-                    if _copy(database, copy):
-                        copies.append({"tuned_s": time.perf_counter() - begun, "folder": str(copy)})
+                    tuned_s, held = time.perf_counter() - begun, copy_database(database, copy)
+                    if held != known:  # one that holds nothing new is the one before
+                        copies.append({"tuned_s": tuned_s, "folder": str(copy)})
+                        known = held
                     if ended:
                         break
             finally:
                 children.end(process)
-        if not copies:
+        if ended and process.returncode:
             said = (folder / "leg.log").read_text(errors="replace").strip().splitlines()[-1:]
             raise LiveError(
-                f"{name} measured nothing in {seconds:.0f} s: {''.join(said)[:200]}",
+                f"{name} ended with code {process.returncode}: {''.join(said)[:200]}",
                 where=folder / "leg.log",
-                cure="give it more seconds",
+                cure="run the same command again: finished arms are kept",
             )
         write_atomically(done, orjson.dumps(copies))
     found: list[dict[str, Any]] = orjson.loads(done.read_bytes())
@@ -155,16 +157,19 @@ def _wait(process: subprocess.Popen[bytes], begun: float, until: float, step: St
     return False
 
 
-def _copy(database: Path, to: Path) -> bool:
-    """Copy a database that is being written, without a line that is not whole yet."""
-    if not all((database / name).is_file() for name in DATABASE_FILES):
-        return False
+def copy_database(database: Path, to: Path) -> int:
+    """Copy a database that is being written, without a line that is not whole yet.
+
+    Returns the bytes of its records. One that holds nothing so far is copied, too: what is compiled
+    with it has no schedule.
+    """
     to.mkdir(parents=True)
     # Records first: each of them names a workload that is written before it.
     for name in reversed(DATABASE_FILES):
-        content = (database / name).read_bytes()
+        path = database / name
+        content = path.read_bytes() if path.is_file() else b""
         (to / name).write_bytes(content[: content.rfind(b"\n") + 1])
-    return (to / DATABASE_FILES[1]).stat().st_size > 0
+    return (to / DATABASE_FILES[1]).stat().st_size
 
 
 def compile_copy(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.measure.machine import target_threads, tvm_target
 from toolkit.live.space.quiet import quiet
-from toolkit.networks.graph.prepare import Graph
+from toolkit.networks.graph.prepare import Graph, said
 
 LIBRARY, FACTS, RUNNER = "network.so", "network.json", "run.py"
 
@@ -74,9 +75,14 @@ def build_library(module: tvm.IRModule, target: str, path: Path) -> None:
             unfinished = path.with_suffix(".part.so")
             executable.export_library(str(unfinished))
     except Exception as error:  # TVM's errors have no type in common
-        said = (str(error).strip() or type(error).__name__).splitlines()[-1]
+        left = re.search(r"Offending call:\s*R\.([\w.]+)", str(error))
+        if left:
+            raise LiveError(
+                f"TVM does not lower the operator {left[1]}",
+                cure="try --layout NCHW; or export the model without it",
+            ) from None
         raise LiveError(
-            f"TVM cannot compile the network: {said[:200]}",
+            f"TVM cannot compile the network: {said(error)[:200]}",
             cure="is a C++ compiler installed (g++ or clang++)? TVM links libraries with it",
         ) from None
     unfinished.replace(path)

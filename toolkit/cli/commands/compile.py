@@ -100,8 +100,7 @@ def _show(result: Mapping[str, Any]) -> None:
     print_warnings(result["warnings"])
     say(
         f"{result['network']}: {result['tuned']} of {plural(result['functions'], 'function')} use "
-        f"a tuned record; layout {result['layout']}; outputs agree with "
-        f"{result['checked_against'] or 'nothing'}"
+        f"a tuned record; layout {result['layout']}; {_agreement(result)}"
     )
     if result["latency_s"] is not None:
         own = {"against": "this one", "latency_s": result["latency_s"], "ratio": 1.0}
@@ -131,3 +130,12 @@ def _show(result: Mapping[str, Any]) -> None:
         peak = number(result["peak_gflop_per_s"])
         say(f"the processor, read beside it: {peak} GFLOP/s of multiply-adds in registers")
     say(f"run it: python {result['out']}/run.py")
+
+
+def _agreement(result: Mapping[str, Any]) -> str:
+    if result["checked_against"] is None:
+        return "outputs agree with nothing"
+    return (
+        f"outputs agree with {result['checked_against']} "
+        f"(to {result['difference']:.1g} of their range)"
+    )

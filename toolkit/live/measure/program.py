@@ -31,7 +31,8 @@ class MeasureResult:
     """What one request to the worker gave; times in seconds.
 
     ``first`` marks a program that was dropped after a first short reading (``Protocol``);
-    ``processors`` are those that its threads were bound to, if they were.
+    ``processors`` are those that its threads were bound to, if they were. ``difference`` is by how
+    much its outputs differ at most from the reference's, as a share of their range.
     """
 
     state: TrialState
@@ -43,3 +44,4 @@ class MeasureResult:
     error: str | None = None
     first: bool = False
     processors: tuple[int, ...] = ()
+    difference: float | None = None

@@ -94,7 +94,8 @@ class _Server:
             if op == "reference":
                 self.reference = self.bench.outputs(built, request)
             elif op == "check":
-                _compare(self.bench.outputs(built, request), self.reference, request["tolerance"])
+                outputs = self.bench.outputs(built, request)
+                answer["difference"] = _compare(outputs, self.reference, request["tolerance"])
             else:
                 answer.update(self.bench.run(built, request, lambda: self.say({"again": True})))
             answer["run_s"] = time.perf_counter() - started
@@ -109,8 +110,11 @@ class _Server:
         return answer
 
 
-def _compare(got: list[Any], wanted: list[Any], tolerance: float) -> None:
-    """Raise ``WrongAnswerError`` where outputs differ by more than this share of their range."""
+def _compare(got: list[Any], wanted: list[Any], tolerance: float) -> float:
+    """By how much outputs differ at most, as a share of their range.
+
+    Raises ``WrongAnswerError`` where that is more than ``tolerance``.
+    """
     import numpy as np
 
     if len(got) != len(wanted):
@@ -124,3 +128,4 @@ def _compare(got: list[Any], wanted: list[Any], tolerance: float) -> None:
             worst = float("inf")
     if not worst <= tolerance:
         raise WrongAnswerError(f"outputs differ by {worst:.2g} of their range")
+    return worst

@@ -19,7 +19,7 @@ ADD, RELU, CLIP = "relax.add", "relax.nn.relu", "relax.clip"
 
 
 @dataclass(frozen=True)
-class Step:
+class Elementwise:
     """What is done to every element: an operator, and what it is given beside the element.
 
     ``other`` is what ``ADD`` adds: a constant of one number a channel (an array), or a variable of
@@ -33,7 +33,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Chain:
-    """A convolution in channels last, and the steps after it.
+    """A convolution in channels last, and the epilogue after it.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class Chain:
     convolution: relax.Call
     source: relax.Var
     weight: Any
-    steps: tuple[Step, ...]
+    epilogue: tuple[Elementwise, ...]
     last: relax.Call
     type: Any
 
@@ -83,15 +83,15 @@ def chains_of(function: relax.Function) -> list[Chain]:
         weight = _weight(value)
         if weight is None:
             continue
-        steps, last, at = [], value, variable
+        epilogue, last, at = [], value, variable
         while at not in results and len(users.get(at, [])) == 1:
             (user,) = users[at]
-            step = _step(values[user], at, value)
-            if step is None:
+            each = _elementwise(values[user], at, value)
+            if each is None:
                 break
-            steps.append(step)
+            epilogue.append(each)
             last, at = values[user], user
-        found.append(Chain(value, value.args[0], weight, tuple(steps), last, value.ty))
+        found.append(Chain(value, value.args[0], weight, tuple(epilogue), last, value.ty))
     return found
 
 
@@ -125,28 +125,28 @@ def _weight(call: Any) -> Any:
     return weight.value.numpy()
 
 
-def _step(call: Any, before: relax.Var, convolution: Any) -> Step | None:
+def _elementwise(call: Any, before: relax.Var, convolution: Any) -> Elementwise | None:
     """What a call does to the elements of ``before``; ``None`` when it does anything else."""
     if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.Op):
         return None
     name, shape = str(call.op.name), extents(convolution)
     if name == RELU:
-        return Step(RELU)
+        return Elementwise(RELU)
     if name == CLIP:
         low, high = (float(bound.value) for bound in call.args[1:])
-        return Step(CLIP, bounds=(low, high))
+        return Elementwise(CLIP, bounds=(low, high))
     if name != ADD or extents(call) != shape:
         return None
     other = call.args[1] if before.same_as(call.args[0]) else call.args[0]
     if isinstance(other, tvm.ir.expr.GenericConst):
         array = other.value.numpy()
         if array.size == 1 or array.shape[-1:] == (array.size,) == (shape[-1],):
-            return Step(ADD, np.broadcast_to(array.reshape(-1), (shape[-1],)).copy())
+            return Elementwise(ADD, np.broadcast_to(array.reshape(-1), (shape[-1],)).copy())
         if array.size == shape[-1] and array.ndim == 4 and array.shape[3] == shape[-1]:
-            return Step(ADD, array.reshape(-1))
+            return Elementwise(ADD, array.reshape(-1))
         return None
     if isinstance(other, relax.Var) and not other.same_as(before) and extents(other) == shape:
-        return Step(ADD, other)
+        return Elementwise(ADD, other)
     return None
 
 

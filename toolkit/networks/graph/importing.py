@@ -101,6 +101,9 @@ def simplified_onnx(path: Path, shapes: Mapping[str, Sequence[int]]) -> Any:
     model.graph.input.extend(inputs)
     model.ir_version = max(model.ir_version, 4)
     _set_shapes(model.graph.input, shapes, path)
+    known = all(value.type.tensor_type.HasField("shape") for value in model.graph.output)
+    if not known and model.ByteSize() <= SINGLE_FILE_BYTES:
+        model = onnx.shape_inference.infer_shapes(model)  # importers refuse outputs without one
     return _folded(model)
 
 

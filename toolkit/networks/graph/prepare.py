@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import tvm
 from tvm import relax
 from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
@@ -21,7 +22,7 @@ from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
 from toolkit.errors import LiveError
 from toolkit.live.measure.machine import tvm_target
 from toolkit.networks.graph.concatenation import concatenate_by_copies
-from toolkit.networks.graph.constants import move_constants
+from toolkit.networks.graph.constants import fold_constants
 from toolkit.networks.graph.winograd import with_winograd
 
 Layout = Literal["auto", "NCHW", "NHWC"]
@@ -49,12 +50,15 @@ class Graph:
         Of its convolutions.
     weight_bytes
         Size of all constants.
+    tolerance
+        Error of its outputs, as a share of their range, that was allowed.
     """
 
     name: str
     module: tvm.IRModule
     layout: str
     weight_bytes: int
+    tolerance: float = 0.0
 
 
 def prepare(
@@ -77,8 +81,8 @@ def prepare(
     t = relax.transform
     try:
         with made:
-            plain = t.FoldConstant()(move_constants(module))
-            plain = t.FoldBatchnormToConv2D()(plain)
+            plain = t.FoldConstant()(fold_constants(module))
+            plain = fold_constants(t.FoldBatchnormToConv2D()(plain))
             chosen, plain = _laid_out(plain, layout)
             plain = rewritten(plain)
             if tolerance > 0:
@@ -102,10 +106,10 @@ def prepare(
         raise
     except Exception as error:  # TVM's errors have no type in common
         raise LiveError(
-            f"TVM cannot lower the network {name!r}: {_last_line(error)}",
+            f"TVM cannot lower the network {name!r}: {said(error)[:200]}",
             cure="its shapes must be known: relax.transform.BindSymbolicVars binds dynamic ones",
         ) from None
-    return Graph(name, lowered, chosen, _constant_bytes(lowered))
+    return Graph(name, lowered, chosen, _constant_bytes(lowered), tolerance)
 
 
 def _laid_out(module: tvm.IRModule, layout: Layout) -> tuple[str, tvm.IRModule]:
@@ -116,17 +120,76 @@ def _laid_out(module: tvm.IRModule, layout: Layout) -> tuple[str, tvm.IRModule]:
         return "NCHW", module
     try:
         converted = relax.transform.ConvertLayout(NHWC)(module)
-        converted = move_constants(converted)  # weights are transposed now
+        converted = fold_constants(
+            _transposed_convolutions(converted)
+        )  # weights are transposed now
     except Exception as error:  # an internal error of TVM's
         if layout == "NHWC":
             raise LiveError(
-                f"TVM cannot convert the layout: {_last_line(error)}", cure="give --layout NCHW"
+                f"TVM cannot convert the layout: {said(error)[:200]}", cure="give --layout NCHW"
             ) from None
         return "NCHW", module
     added = operators(converted)["relax.permute_dims"] - before["relax.permute_dims"]
+    added -= 2 * before["relax.nn.conv2d_transpose"]
     if layout == "NHWC" or added <= 4 + TRANSPOSES * convolutions:
         return "NHWC", converted
     return "NCHW", module
+
+
+def _transposed_convolutions(module: tvm.IRModule) -> tvm.IRModule:
+    """Write transposed convolutions in channels last so that TVM lowers them.
+
+    Where the windows do not overlap it is a product, whose results are put beside each other. Other
+    ones get channels first again.
+    """
+    data, weight = wildcard(), wildcard()
+
+    def lowered(call: relax.Call, found: Any) -> relax.Expr:
+        given = call.attrs
+        if given.data_layout != "NHWC":
+            return call
+        apart = [int(one) for one in given.strides]
+        product = (
+            isinstance(found[weight], tvm.ir.expr.GenericConst)
+            and str(given.kernel_layout) == "IOHW"
+            and found[weight].value.numpy().shape[2:] == tuple(apart)
+            and not any(int(one) for one in (*given.padding, *given.output_padding))
+            and all(int(one) == 1 for one in (*given.dilation, given.groups))
+        )
+        if product:
+            return _as_product(found[data], found[weight].value.numpy(), call)
+        names = ("strides", "padding", "output_padding", "dilation", "groups", "kernel_layout")
+        done = relax.op.nn.conv2d_transpose(
+            relax.op.permute_dims(found[data], [0, 3, 1, 2]),
+            found[weight],
+            **{name: given[name] for name in names},
+            data_layout="NCHW",
+        )
+        return relax.op.permute_dims(done, [0, 2, 3, 1])
+
+    return _rewrite(module, is_op("relax.nn.conv2d_transpose")(data, weight), lowered)
+
+
+def _as_product(data: relax.Expr, weight: Any, call: relax.Call) -> relax.Expr:
+    """A transposed convolution whose stride is its window's size; ``weight`` is (I, O, H, W)."""
+    channels, filters, down, across = weight.shape
+    images, rows, columns, _ = (int(extent) for extent in call.ty.shape.values)
+    rows, columns = rows // down, columns // across
+    flat = relax.op.reshape(data, [images * rows * columns, channels])
+    matrix = np.ascontiguousarray(weight.transpose(0, 2, 3, 1).reshape(channels, -1))
+    apart = relax.op.reshape(
+        relax.op.matmul(flat, relax.const(matrix)),
+        [images, rows, columns, down, across, filters],
+    )
+    return relax.op.reshape(relax.op.permute_dims(apart, [0, 1, 3, 2, 4, 5]), call.ty.shape)
+
+
+def _rewrite(module: tvm.IRModule, pattern: Any, replace: Any) -> tvm.IRModule:
+    made = tvm.IRModule(module.functions, attrs=module.attrs)
+    for name, function in module.functions.items():
+        if isinstance(function, relax.Function):
+            made[name] = rewrite_call(pattern, replace, function)
+    return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(made))
 
 
 def rewritten(module: tvm.IRModule) -> tvm.IRModule:
@@ -148,13 +211,8 @@ def rewritten(module: tvm.IRModule) -> tvm.IRModule:
         exponent = _number(found[limit], found[x])
         return _POWERS[exponent](found[x]) if exponent in _POWERS else call
 
-    made = tvm.IRModule(module.functions, attrs=module.attrs)
-    for name, function in module.functions.items():
-        if isinstance(function, relax.Function):
-            whole = is_op("relax.subtract")(relu, excess)
-            made[name] = rewrite_call(whole, clip, function)
-            made[name] = rewrite_call(is_op("relax.power")(x, limit), roots, made[name])
-    return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(made))
+    clipped = _rewrite(module, is_op("relax.subtract")(relu, excess), clip)
+    return _rewrite(clipped, is_op("relax.power")(x, limit), roots)
 
 
 def _number(constant: Any, beside: Any) -> float | None:
@@ -202,5 +260,7 @@ def _constant_bytes(module: tvm.IRModule) -> int:
     return sum(sizes)
 
 
-def _last_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[-1][:200]
+def said(error: Exception) -> str:
+    """The line of a TVM error that says most: the last one that is no remark."""
+    lines = [line for line in str(error).strip().splitlines() if not line.startswith("#")]
+    return lines[-1].strip() if lines else type(error).__name__

@@ -24,8 +24,8 @@ from toolkit.networks.graph.chains import (
     CLIP,
     RELU,
     Chain,
+    Elementwise,
     Rewriter,
-    Step,
     extents,
     replace_chains,
 )
@@ -127,8 +127,8 @@ def with_winograd(module: tvm.IRModule, tolerance: float, weights_in_cache: bool
         transformed = to.emit(relax.call_tir(function, [find(chain.source)], tiled))
         weight = relax.const(transformed_weight(chain.weight, m))
         sums = to.emit(relax.op.matmul(transformed, weight))
-        function = to.add(output_transform(shape, m, chain.steps), "winograd_output")
-        added = [step.other for step in chain.steps if step.operator == ADD]
+        function = to.add(output_transform(shape, m, chain.epilogue), "winograd_output")
+        added = [each.other for each in chain.epilogue if each.operator == ADD]
         others = [
             find(each) if isinstance(each, relax.Var) else relax.const(each) for each in added
         ]
@@ -206,28 +206,28 @@ def input_transform(shape: Shape, m: int) -> Any:
     return _function(buffers, shape, m, lines)
 
 
-def output_transform(shape: Shape, m: int, steps: Sequence[Step]) -> Any:
-    """Function from sums ((m + 2)^2, tiles, filters), and what ``steps`` add, to the outputs."""
+def output_transform(shape: Shape, m: int, epilogue: Sequence[Elementwise]) -> Any:
+    """Function from sums ((m + 2)^2, tiles, filters), and what ``epilogue`` add, to the outputs."""
     rows, size, tiles = shape.tiles(m)[0], m + 2, shape.images * math.prod(shape.tiles(m))
     lanes = math.gcd(LANES, shape.filters)
     at = f"c * {lanes} + lane"
     out = (shape.images, shape.out_rows, shape.out_columns, shape.filters)
     buffers: dict[str, Sequence[int]] = {"s": (size**2, tiles, shape.filters)}
-    for number, step in enumerate(steps):
-        if step.operator == ADD:
-            whole = isinstance(step.other, relax.Var)
+    for number, each in enumerate(epilogue):
+        if each.operator == ADD:
+            whole = isinstance(each.other, relax.Var)
             buffers[f"other{number}"] = out if whole else (shape.filters,)
     buffers["y"] = out
 
     def finished(value: str, place: str) -> str:
-        for number, step in enumerate(steps):
-            if step.operator == ADD:
+        for number, each in enumerate(epilogue):
+            if each.operator == ADD:
                 index = f"{place}, {at}" if len(buffers[f"other{number}"]) == 4 else at
                 value = f"{value} + other{number}[{index}]"
-            elif step.operator == RELU:
+            elif each.operator == RELU:
                 value = f"T.max({value}, T.float32(0))"
-            elif step.operator == CLIP and step.bounds is not None:
-                low, high = (repr(bound) for bound in step.bounds)
+            elif each.operator == CLIP and each.bounds is not None:
+                low, high = (repr(bound) for bound in each.bounds)
                 value = f"T.min(T.max({value}, T.float32({low})), T.float32({high}))"
         return value
 
