@@ -276,3 +276,89 @@ def test_bare_numbers_and_sums_of_constants_are_folded() -> None:
     assert "R.const(0.5" in folded.script(show_meta=False)
     machine = relax.VirtualMachine(tvm.compile(folded, target="llvm"), tvm.cpu())
     np.testing.assert_allclose(machine["main"](tvm.runtime.tensor(ones)).numpy(), 0.75 * ones)
+
+
+def test_batch_norms_before_convolutions_and_flat_constants_keep_channels_last(
+    tmp_path: Path, target: str
+) -> None:
+    """As DenseNet has them, and as old models scale: with constants of three dimensions."""
+    pytest.importorskip("onnxruntime")
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    rng = np.random.default_rng(0)
+    sizes = {"w0": (8, 3, 3, 3), "w1": (8, 8, 1, 1), "w2": (8, 16, 3, 3), "scale": (8, 1, 1)}
+    weights = [
+        numpy_helper.from_array(rng.normal(size=size).astype("float32"), name)
+        for name, size in sizes.items()
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["s"], pads=[1] * 4),
+        helper.make_node("Mul", ["s", "scale"], ["y0"]),
+    ]
+    wide = "y0"
+    for place, (weight, channels) in enumerate((("w1", 8), ("w2", 16))):
+        norm = [f"n{place}_{part}" for part in range(4)]
+        weights += [
+            numpy_helper.from_array(rng.uniform(0.5, 2, channels).astype("float32"), name)
+            for name in norm
+        ]
+        pads = [1 if weight == "w2" else 0] * 4
+        nodes += [
+            helper.make_node("BatchNormalization", [wide, *norm], [f"b{place}"]),
+            helper.make_node("Relu", [f"b{place}"], [f"r{place}"]),
+            helper.make_node("Conv", [f"r{place}", weight], [f"c{place}"], pads=pads),
+            helper.make_node("Concat", [wide, f"c{place}"], [f"y{place + 1}"], axis=1),
+        ]
+        wide = f"y{place + 1}"
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 6, 6])]
+    outputs = [helper.make_tensor_value_info(wide, TensorProto.FLOAT, [1, 24, 6, 6])]
+    graph = helper.make_graph(nodes, "dense", inputs, outputs, weights)
+    path = tmp_path / "dense.onnx"
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), str(path))
+    prepared = network_of(str(path), target)
+    names = [name.name_hint for name in prepared.module.functions]
+    assert prepared.layout == "NHWC"
+    # Of the input and the output; and nothing divides.
+    assert len([name for name in names if "transpose" in name]) <= 2
+    assert not [name for name in names if "divide" in name or "sqrt" in name]
+    result = compile_network(
+        prepared, tmp_path / "out", database=None, target=target, model=path,
+        choose_seconds=0, seconds=0,
+    )  # fmt: skip
+    assert result.checked_against == "onnxruntime" and result.difference < 1e-5
+
+
+def test_hard_swish_keeps_channels_last_and_is_one_clip(tmp_path: Path, target: str) -> None:
+    pytest.importorskip("onnxruntime")
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    rng = np.random.default_rng(0)
+    weights = [
+        numpy_helper.from_array(rng.normal(size=(8, channels, 3, 3)).astype("float32"), name)
+        for name, channels in (("w1", 3), ("w2", 8))
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["c"], pads=[1] * 4),
+        helper.make_node("HardSwish", ["c"], ["h"]),
+        helper.make_node("Conv", ["h", "w2"], ["y"]),
+    ]
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 6, 6])]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 4, 4])]
+    graph = helper.make_graph(nodes, "swish", inputs, outputs, weights)
+    path = tmp_path / "swish.onnx"
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)]), str(path))
+    prepared = network_of(str(path), target)
+    names = [name.name_hint for name in prepared.module.functions]
+    assert prepared.layout == "NHWC"
+    (swish,) = [name for name in names if "clip" in name]
+    assert "conv2d" in swish and "relu" not in swish
+    result = compile_network(
+        prepared,
+        tmp_path / "out",
+        database=None,
+        target=target,
+        model=path,
+        choose_seconds=0,
+        seconds=0,
+    )
+    assert result.checked_against == "onnxruntime" and result.difference < 1e-5

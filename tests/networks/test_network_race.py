@@ -15,10 +15,11 @@ pytestmark = pytest.mark.live
 
 
 def test_both_arms_leave_networks_that_are_compared(
-    model_file: Path, target: str, tmp_path: Path
+    model_file: Path, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path.parent)  # as users name folders: from where they are
     settings = NetworkRaceSettings(seconds=12.0, stock_seconds=4.0, read_seconds=1.0)
-    result = race_network(model_file, tmp_path, target=target, settings=settings)
+    result = race_network(model_file, Path(tmp_path.name), target=target, settings=settings)
     arms = {row["arm"] for row in result.rows}
     assert arms == {STOCK, OURS}
     assert all(row["latency_s"] > 0 and row["compile_s"] > 0 for row in result.rows)

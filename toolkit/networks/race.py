@@ -113,6 +113,7 @@ def race_network(
     begun = time.perf_counter()
     if not is_model_file(str(network)):
         raise LiveError(f"{str(network)!r} is no model file", cure="give an .onnx or .pt2 file")
+    out = out.resolve()  # arms have a folder of their own
     kept = plain({key: getattr(settings, key) for key in settings.__dataclass_fields__})
     folders = [str(model.resolve()) for model in models]
     alike = {"network": str(network.resolve()), "target": target, "models": folders}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -16,7 +17,7 @@ from toolkit.live.space.intrinsics import load_intrinsics
 from toolkit.live.tune.tasks import TuneTask
 from toolkit.live.workloads.named import Workload, parse_workload
 from toolkit.networks.graph.importing import is_model_file, load_model
-from toolkit.networks.graph.prepare import Graph, Layout, prepare, relax_functions
+from toolkit.networks.graph.prepare import CACHE_BYTES, Graph, Layout, prepare, relax_functions
 from toolkit.networks.library import is_scheduled
 
 
@@ -62,11 +63,11 @@ def tasks_of(
             if before is None:
                 found[key] = task
             else:
-                found[key] = TuneTask(
-                    before.name,
-                    before.module,
-                    before.weight + task.weight,
-                    before.network or task.network,
+                found[key] = replace(
+                    before,
+                    weight=before.weight + task.weight,
+                    network=before.network or task.network,
+                    cold=before.cold or task.cold,
                 )
     return list(found.values())
 
@@ -118,7 +119,8 @@ def network_tasks(graph: Graph, target: str) -> list[TuneTask]:
         function = module["main"]
         if not is_scheduled(function) and not relax.analysis.has_reshape_pattern(function):
             name = f"{graph.name}:{task.task_name}"
-            tasks.append(TuneTask(name, module, float(task.weight), network=True))
+            cold = graph.weight_bytes > CACHE_BYTES
+            tasks.append(TuneTask(name, module, float(task.weight), network=True, cold=cold))
     if not tasks:
         raise LiveError(f"TVM extracts no tasks from {graph.name!r}", cure="does it have a 'main'?")
     return tasks

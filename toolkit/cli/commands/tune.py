@@ -83,6 +83,14 @@ def tune(
     min_repeat_ms: Annotated[
         int, Option(min=0, max=5000, help="Least milliseconds of a repeat, as in TVM.")
     ] = 100,
+    cache_flush: Annotated[
+        bool | None,
+        Option(
+            "--cache-flush/--no-cache-flush",
+            help="Read programs with their weights in memory and not in the cache (default: those "
+            "of a network whose weights do not fit one).",
+        ),
+    ] = None,
     drop_above: DropAbove = 1.3,
     finalists: Annotated[
         int | None,
@@ -150,6 +158,7 @@ def tune(
         number=3,
         repeat=repeat,
         min_repeat_ms=min_repeat_ms,
+        cache_flush=any(task.cold for task in tasks) if cache_flush is None else cache_flush,
         threads=count,
         cores=pinned,
         drop_above=drop_above,

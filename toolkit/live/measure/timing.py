@@ -18,6 +18,10 @@ SPARE_CALLS = 0.05
 # Where a repeat is shorter than so many pilots, nothing was gained.
 LEAST_PILOTS = 10
 
+# Flushing a cache takes as long as a call: a repeat has fewer calls then, but not fewer than these.
+FLUSHED_SHARE, FEWEST_FLUSHED = 0.4, 5
+FLUSH = "cache_flush_cpu_non_first_arg"
+
 
 class CoreUse:
     """CPU seconds that other processes spent on some cores (Linux: ``/proc/stat``)."""
@@ -74,16 +78,20 @@ def read_program(
 
     def read(number: int, repeat: int, min_repeat_ms: int) -> tuple[list[float], float]:
         """Seconds a call, repeat by repeat, and the share of the cores that was others'."""
-        evaluator = module.time_evaluator(
-            "main",
-            device,
-            number=number,
-            repeat=repeat,
-            min_repeat_ms=min_repeat_ms,
-            f_preproc="cache_flush_cpu_non_first_arg" if protocol["cache_flush"] else "",
-        )
         use = CoreUse(cores)
-        results = list(evaluator(*arguments).results)
+        if protocol["cache_flush"]:
+            # TVM flushes before a repeat and not before a call: every call is one.
+            calls = max(math.ceil(FLUSHED_SHARE * number), FEWEST_FLUSHED)
+            evaluator = module.time_evaluator(
+                "main", device, number=1, repeat=calls * repeat, f_preproc=FLUSH
+            )
+            each = list(evaluator(*arguments).results)
+            results = [sum(each[i::repeat]) / calls for i in range(repeat)]
+        else:
+            evaluator = module.time_evaluator(
+                "main", device, number=number, repeat=repeat, min_repeat_ms=min_repeat_ms
+            )
+            results = list(evaluator(*arguments).results)
         return results, use.foreign_share()
 
     def calls(expected_s: float) -> int:

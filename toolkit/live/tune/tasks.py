@@ -19,9 +19,13 @@ class TuneTask:
         How often the network runs it.
     network
         Whether it is a function of a network, and no workload of its own.
+    cold
+        Whether its weights come from memory whenever the network runs: all of them together do not
+        fit a cache.
     """
 
     name: str
     module: tvm.IRModule
     weight: float = 1.0
     network: bool = False
+    cold: bool = False

@@ -2,7 +2,8 @@
 
 A network in channels last has its weights transposed, one by one. Compiled, that takes 13 s of
 ResNet-50's preparation; here 0.2 s. A batch norm that TVM folds into a convolution leaves sums and
-roots of constants and bare numbers, at which ``ConvertLayout`` crashes (TVM 0.27).
+roots of constants and bare numbers, at which ``ConvertLayout`` crashes (TVM 0.27); at constants of
+fewer dimensions than what they are combined with, it puts transposes.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class _Folder(PyExprMutator):  # type: ignore[misc]
         arrays = [self._array(source) for source in sources]
         known = [array for array in arrays if array is not None]
         if len(known) < len(arrays):
-            return _without_numbers(visited) if name in _ARITHMETIC else visited
+            return _of_equal_rank(visited) if name in _ARITHMETIC else visited
         if name in _ARITHMETIC and str(call.ty.dtype) not in FLOATS:
             return visited
         try:
@@ -91,12 +92,14 @@ class _Folder(PyExprMutator):  # type: ignore[misc]
         return source.value.numpy() if isinstance(source, tvm.ir.expr.GenericConst) else None
 
 
-def _without_numbers(call: Any) -> Any:
-    """A call whose bare numbers are constants: ``ConvertLayout`` crashes at numbers."""
-    args = [
-        relax.const(float(arg.value), str(arg.ty.dtype))
-        if isinstance(arg, tvm.tirx.FloatImm)
-        else arg
-        for arg in call.args
-    ]
+def _of_equal_rank(call: Any) -> Any:
+    """A call whose numbers are constants, and whose constants have the result's dimensions."""
+    args = []
+    for arg in call.args:
+        if isinstance(arg, tvm.tirx.FloatImm):
+            arg = relax.const(float(arg.value), str(arg.ty.dtype))
+        elif isinstance(arg, tvm.ir.expr.GenericConst) and 0 < arg.ty.ndim < call.ty.ndim:
+            array = arg.value.numpy()
+            arg = relax.const(array.reshape([1] * (call.ty.ndim - array.ndim) + [*array.shape]))
+        args.append(arg)
     return relax.Call(call.op, args, call.attrs, call.ty_args, call.span)

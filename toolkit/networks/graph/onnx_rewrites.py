@@ -46,10 +46,7 @@ def _without_sum(model: Any, onnx: Any) -> None:
 
 def _clip_as_relu(model: Any, onnx: Any) -> None:
     """Write ``Clip`` between 0 and c as r - relu(r - c) with r = relu(x): all of it fuses."""
-    values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    for node in model.graph.node:
-        if node.op_type == "Constant" and node.attribute[0].name == "value":
-            values[node.output[0]] = onnx.numpy_helper.to_array(node.attribute[0].t)
+    values = _constants(model, onnx)
     nodes = []
     for node in model.graph.node:
         bounds = _bounds(node, values, onnx) if node.op_type == "Clip" else None

@@ -82,7 +82,8 @@ def prepare(
     try:
         with made:
             plain = t.FoldConstant()(fold_constants(module))
-            plain = fold_constants(t.FoldBatchnormToConv2D()(plain))
+            plain = t.DecomposeOpsForInference()(t.FoldBatchnormToConv2D()(plain))
+            plain = _clips_as_relus(_batch_norms(fold_constants(plain)))
             chosen, plain = _laid_out(plain, layout)
             plain = rewritten(plain)
             if tolerance > 0:
@@ -90,7 +91,6 @@ def prepare(
                 plain = with_winograd(plain, tolerance, in_cache)
             plain = concatenate_by_copies(plain)
             passes = [
-                t.DecomposeOpsForInference(),
                 t.CanonicalizeBindings(),
                 t.FoldConstant(),
                 t.FastMathTransform(),
@@ -182,6 +182,42 @@ def _as_product(data: relax.Expr, weight: Any, call: relax.Call) -> relax.Expr:
         [images, rows, columns, down, across, filters],
     )
     return relax.op.reshape(relax.op.permute_dims(apart, [0, 1, 3, 2, 4, 5]), call.ty.shape)
+
+
+def _batch_norms(module: tvm.IRModule) -> tvm.IRModule:
+    """Write what is left of batch norms as a product and a sum; no division is left."""
+    x, mean, root, scale, shift = wildcard(), is_const(), is_const(), is_const(), is_const()
+    centred = is_op("relax.divide")(is_op("relax.subtract")(x, mean), root)
+    whole = is_op("relax.add")(is_op("relax.multiply")(centred, scale), shift)
+
+    def product(_: relax.Call, found: Any) -> relax.Expr:
+        values = [found[one].value.numpy() for one in (mean, root, scale, shift)]
+        factor = values[2] / values[1]
+        scaled = relax.op.multiply(found[x], relax.const(factor))
+        return relax.op.add(scaled, relax.const(values[3] - values[0] * factor))
+
+    return _rewrite(module, whole, product)
+
+
+def _clips_as_relus(module: tvm.IRModule) -> tvm.IRModule:
+    """Write clips as ``onnx_rewrites`` does: ``ConvertLayout`` has no rule for them.
+
+    ``rewritten`` makes clips of them again.
+    """
+    x, low, high = wildcard(), wildcard(), wildcard()
+
+    def relus(call: relax.Call, found: Any) -> relax.Expr:
+        bounds = [getattr(found[bound], "value", None) for bound in (low, high)]
+        if not all(isinstance(bound, int | float) for bound in bounds) or call.ty.ndim != 4:
+            return call
+        least, most = (float(bound) for bound in bounds)
+        kind = str(call.ty.dtype)
+        shifted = relax.op.subtract(found[x], relax.const(least, kind)) if least else found[x]
+        over = relax.op.subtract(relax.op.nn.relu(shifted), relax.const(most - least, kind))
+        clipped = relax.op.subtract(relax.op.nn.relu(shifted), relax.op.nn.relu(over))
+        return relax.op.add(clipped, relax.const(least, kind)) if least else clipped
+
+    return _rewrite(module, is_op("relax.clip")(x, low, high), relus)
 
 
 def _rewrite(module: tvm.IRModule, pattern: Any, replace: Any) -> tvm.IRModule:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -161,6 +162,7 @@ def transformed_weight(weight: Any, m: int) -> Any:
     return np.ascontiguousarray(exact.reshape(-1, *weight.shape[2:]).astype(np.float32))
 
 
+@cache
 def input_transform(shape: Shape, m: int) -> Any:
     """Function from inputs (images, rows, columns, channels) to ((m + 2)^2, tiles, channels)."""
     rows, size, tiles = shape.tiles(m)[0], m + 2, shape.images * math.prod(shape.tiles(m))
@@ -207,27 +209,33 @@ def input_transform(shape: Shape, m: int) -> Any:
 
 
 def output_transform(shape: Shape, m: int, epilogue: Sequence[Elementwise]) -> Any:
-    """Function from sums ((m + 2)^2, tiles, filters), and what ``epilogue`` add, to the outputs."""
+    """Function from sums ((m + 2)^2, tiles, filters), and what is added, to the outputs."""
+    kinds = [(each.operator, isinstance(each.other, relax.Var), each.bounds) for each in epilogue]
+    return _output_transform(shape, m, tuple(kinds))
+
+
+@cache
+def _output_transform(shape: Shape, m: int, epilogue: Sequence[Any]) -> Any:
+    """``epilogue``: operator, whether it adds a whole tensor, and bounds of each."""
     rows, size, tiles = shape.tiles(m)[0], m + 2, shape.images * math.prod(shape.tiles(m))
     lanes = math.gcd(LANES, shape.filters)
     at = f"c * {lanes} + lane"
     out = (shape.images, shape.out_rows, shape.out_columns, shape.filters)
     buffers: dict[str, Sequence[int]] = {"s": (size**2, tiles, shape.filters)}
-    for number, each in enumerate(epilogue):
-        if each.operator == ADD:
-            whole = isinstance(each.other, relax.Var)
+    for number, (operator, whole, _) in enumerate(epilogue):
+        if operator == ADD:
             buffers[f"other{number}"] = out if whole else (shape.filters,)
     buffers["y"] = out
 
     def finished(value: str, place: str) -> str:
-        for number, each in enumerate(epilogue):
-            if each.operator == ADD:
+        for number, (operator, _, bounds) in enumerate(epilogue):
+            if operator == ADD:
                 index = f"{place}, {at}" if len(buffers[f"other{number}"]) == 4 else at
                 value = f"{value} + other{number}[{index}]"
-            elif each.operator == RELU:
+            elif operator == RELU:
                 value = f"T.max({value}, T.float32(0))"
-            elif each.operator == CLIP and each.bounds is not None:
-                low, high = (repr(bound) for bound in each.bounds)
+            elif operator == CLIP:
+                low, high = (repr(bound) for bound in bounds)
                 value = f"T.min(T.max({value}, T.float32({low})), T.float32({high}))"
         return value
 
