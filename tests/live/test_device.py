@@ -30,6 +30,14 @@ def test_a_program_is_built_and_timed(design: DesignSpace, device: Device) -> No
     assert reading.build_s > 0 and reading.run_s > 0
 
 
+def test_a_flushed_cache_gives_as_many_readings(design: DesignSpace, target: str) -> None:
+    protocol = Protocol(number=2, repeat=3, min_repeat_ms=1, cache_flush=True)
+    with Device(target, protocol) as device:
+        reading = device.measure(_program(design))
+    assert reading.state is TrialState.OK
+    assert len(reading.run_times_s) == 3 and all(0 < s < 1 for s in reading.run_times_s)
+
+
 def test_outputs_are_compared_with_the_unscheduled_program(
     design: DesignSpace, device: Device
 ) -> None:

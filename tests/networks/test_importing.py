@@ -362,3 +362,11 @@ def test_hard_swish_keeps_channels_last_and_is_one_clip(tmp_path: Path, target: 
         seconds=0,
     )
     assert result.checked_against == "onnxruntime" and result.difference < 1e-5
+
+
+def test_weights_that_do_not_fit_the_cache_are_cold(
+    model_file: Path, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not any(task.cold for task in tasks_of([str(model_file)], target))
+    monkeypatch.setattr("toolkit.networks.tasks.CACHE_BYTES", 100)
+    assert all(task.cold for task in tasks_of([str(model_file)], target))

@@ -154,11 +154,12 @@ def tune(
         settings = replace(settings, round_size=round_size)
     if finalists is not None:
         settings = replace(settings, finalists=finalists)
+    cold = here.runs_on_cpu(chosen) and any(task.cold for task in tasks)
     protocol = Protocol(
         number=3,
         repeat=repeat,
         min_repeat_ms=min_repeat_ms,
-        cache_flush=any(task.cold for task in tasks) if cache_flush is None else cache_flush,
+        cache_flush=cold if cache_flush is None else cache_flush,
         threads=count,
         cores=pinned,
         drop_above=drop_above,

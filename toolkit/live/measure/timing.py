@@ -89,7 +89,12 @@ def read_program(
             results = [sum(each[i::repeat]) / calls for i in range(repeat)]
         else:
             evaluator = module.time_evaluator(
-                "main", device, number=number, repeat=repeat, min_repeat_ms=min_repeat_ms
+                "main",
+                device,
+                number=number,
+                repeat=repeat,
+                min_repeat_ms=min_repeat_ms,
+                f_preproc="",
             )
             results = list(evaluator(*arguments).results)
         return results, use.foreign_share()

@@ -1,0 +1,140 @@
+"""Rewrites of a Relax graph: what no layout runs through, what TVM does not lower, what is slow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
+
+
+def transposed_convolutions(module: tvm.IRModule) -> tvm.IRModule:
+    """Write transposed convolutions in channels last so that TVM lowers them.
+
+    Where the windows do not overlap it is a product, whose results are put beside each other. Other
+    ones get channels first again.
+    """
+    data, weight = wildcard(), wildcard()
+
+    def lowered(call: relax.Call, found: Any) -> relax.Expr:
+        given = call.attrs
+        if given.data_layout != "NHWC":
+            return call
+        apart = [int(one) for one in given.strides]
+        product = (
+            isinstance(found[weight], tvm.ir.expr.GenericConst)
+            and str(given.kernel_layout) == "IOHW"
+            and found[weight].value.numpy().shape[2:] == tuple(apart)
+            and not any(int(one) for one in (*given.padding, *given.output_padding))
+            and all(int(one) == 1 for one in (*given.dilation, given.groups))
+        )
+        if product:
+            return _as_product(found[data], found[weight].value.numpy(), call)
+        names = ("strides", "padding", "output_padding", "dilation", "groups", "kernel_layout")
+        done = relax.op.nn.conv2d_transpose(
+            relax.op.permute_dims(found[data], [0, 3, 1, 2]),
+            found[weight],
+            **{name: given[name] for name in names},
+            data_layout="NCHW",
+        )
+        return relax.op.permute_dims(done, [0, 2, 3, 1])
+
+    return _rewrite(module, is_op("relax.nn.conv2d_transpose")(data, weight), lowered)
+
+
+def _as_product(data: relax.Expr, weight: Any, call: relax.Call) -> relax.Expr:
+    """A transposed convolution whose stride is its window's size; ``weight`` is (I, O, H, W)."""
+    channels, filters, down, across = weight.shape
+    images, rows, columns, _ = (int(extent) for extent in call.ty.shape.values)
+    rows, columns = rows // down, columns // across
+    flat = relax.op.reshape(data, [images * rows * columns, channels])
+    matrix = np.ascontiguousarray(weight.transpose(0, 2, 3, 1).reshape(channels, -1))
+    apart = relax.op.reshape(
+        relax.op.matmul(flat, relax.const(matrix)),
+        [images, rows, columns, down, across, filters],
+    )
+    return relax.op.reshape(relax.op.permute_dims(apart, [0, 1, 3, 2, 4, 5]), call.ty.shape)
+
+
+def batch_norms(module: tvm.IRModule) -> tvm.IRModule:
+    """Write what is left of batch norms as a product and a sum; no division is left."""
+    x, mean, root, scale, shift = wildcard(), is_const(), is_const(), is_const(), is_const()
+    centred = is_op("relax.divide")(is_op("relax.subtract")(x, mean), root)
+    whole = is_op("relax.add")(is_op("relax.multiply")(centred, scale), shift)
+
+    def product(_: relax.Call, found: Any) -> relax.Expr:
+        values = [found[one].value.numpy() for one in (mean, root, scale, shift)]
+        factor = values[2] / values[1]
+        scaled = relax.op.multiply(found[x], relax.const(factor))
+        return relax.op.add(scaled, relax.const(values[3] - values[0] * factor))
+
+    return _rewrite(module, whole, product)
+
+
+def clips_as_relus(module: tvm.IRModule) -> tvm.IRModule:
+    """Write clips as ``onnx_rewrites`` does: ``ConvertLayout`` has no rule for them.
+
+    ``clips_and_roots`` makes clips of them again.
+    """
+    x, low, high = wildcard(), wildcard(), wildcard()
+
+    def relus(call: relax.Call, found: Any) -> relax.Expr:
+        numbers = tvm.tirx.FloatImm, tvm.tirx.IntImm
+        if not all(isinstance(found[bound], numbers) for bound in (low, high)) or call.ty.ndim != 4:
+            return call
+        least, most = float(found[low].value), float(found[high].value)
+        kind = str(call.ty.dtype)
+        shifted = relax.op.subtract(found[x], relax.const(least, kind)) if least else found[x]
+        over = relax.op.subtract(relax.op.nn.relu(shifted), relax.const(most - least, kind))
+        clipped = relax.op.subtract(relax.op.nn.relu(shifted), relax.op.nn.relu(over))
+        return relax.op.add(clipped, relax.const(least, kind)) if least else clipped
+
+    return _rewrite(module, is_op("relax.clip")(x, low, high), relus)
+
+
+def _rewrite(module: tvm.IRModule, pattern: Any, replace: Any) -> tvm.IRModule:
+    made = tvm.IRModule(module.functions, attrs=module.attrs)
+    for name, function in module.functions.items():
+        if isinstance(function, relax.Function):
+            made[name] = rewrite_call(pattern, replace, function)
+    return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(made))
+
+
+def clips_and_roots(module: tvm.IRModule) -> tvm.IRModule:
+    """Write what stood in the way of layouts, or would be a call an element, in fewer operators.
+
+    r - relu(r - c) with r = relu(x) is a clip again (``onnx_rewrites``): one stage and not four.
+    Powers of quarters are square roots and products, which are vectorised: response normalisation
+    raises to 0.75.
+    """
+    x, limit = wildcard(), is_const()
+    relu = is_op("relax.nn.relu")(x)
+    excess = is_op("relax.nn.relu")(is_op("relax.subtract")(relu, limit))
+
+    def clip(call: relax.Call, found: Any) -> relax.Expr:
+        bound = _number(found[limit], found[x])
+        return call if bound is None else relax.op.clip(found[x], 0, bound)
+
+    def roots(call: relax.Call, found: Any) -> relax.Expr:
+        exponent = _number(found[limit], found[x])
+        return _POWERS[exponent](found[x]) if exponent in _POWERS else call
+
+    clipped = _rewrite(module, is_op("relax.subtract")(relu, excess), clip)
+    return _rewrite(clipped, is_op("relax.power")(x, limit), roots)
+
+
+def _number(constant: Any, beside: Any) -> float | None:
+    """The value of a constant that is one number, and gives a result no further dimensions."""
+    value = constant.value.numpy()
+    return float(value.reshape(-1)[0]) if value.size == 1 and value.ndim <= beside.ty.ndim else None
+
+
+_POWERS: dict[float | None, Any] = {
+    0.25: lambda x: relax.op.sqrt(relax.op.sqrt(x)),
+    0.5: relax.op.sqrt,
+    0.75: lambda x: relax.op.multiply(relax.op.sqrt(x), relax.op.sqrt(relax.op.sqrt(x))),
+    1.5: lambda x: relax.op.multiply(x, relax.op.sqrt(x)),
+    2.0: lambda x: relax.op.multiply(x, x),
+}
