@@ -3,7 +3,7 @@
     python tests/benchmarks/bench_networks.py --model tuning/models/throughput --seconds 300
 
 Needs onnx, onnxruntime and openvino. Each network is tuned into a fresh folder, compiled, and read
-in turns with both libraries at the same number of threads. Three networks come from the onnx
+in turns with both libraries at the same number of threads. Four networks come from the onnx
 package (all weights of a tensor are equal); the others are written here with random weights. Prints
 a line of JSON a network.
 """
@@ -143,6 +143,7 @@ NETWORKS = {
     "mobilenet-v2": mobilenet_v2,
     "encoder": lambda: encoder(layers=4),
     "inception-v1": lambda: of_onnx("inception_v1"),
+    "densenet-121": lambda: of_onnx("densenet121"),
 }
 
 

@@ -370,3 +370,21 @@ def test_weights_that_do_not_fit_the_cache_are_cold(
     assert not any(task.cold for task in tasks_of([str(model_file)], target))
     monkeypatch.setattr("toolkit.networks.tasks.CACHE_BYTES", 100)
     assert all(task.cold for task in tasks_of([str(model_file)], target))
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1.5), (-1.0, 1.0), (-3.0e38, 2.0), (0.0, float("inf"))])
+def test_clips_keep_their_bounds(bounds: tuple[float, float], target: str) -> None:
+    import tvm
+    from tvm import relax
+
+    x = relax.Var("x", relax.TensorType((1, 2, 3, 4), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(relax.op.clip(x, *bounds))
+        builder.emit_func_output(result)
+    lowered = prepare(builder.get(), target, "clip").module
+    machine = relax.VirtualMachine(tvm.compile(lowered, target="llvm"), tvm.cpu())
+    array = np.random.default_rng(0).normal(0, 2, (1, 2, 3, 4)).astype("float32")
+    got = machine["main"](tvm.runtime.tensor(array)).numpy()
+    np.testing.assert_allclose(got, np.clip(array, *bounds), rtol=1e-6)

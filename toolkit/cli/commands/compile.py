@@ -134,7 +134,7 @@ def _show(result: Mapping[str, Any]) -> None:
 
 def _agreement(result: Mapping[str, Any]) -> str:
     if result["checked_against"] is None:
-        return "outputs agree with nothing"
+        return "outputs were not compared"
     return (
         f"outputs agree with {result['checked_against']} "
         f"(to {result['difference']:.1g} of their range)"

@@ -74,7 +74,7 @@ def batch_norms(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def clips_as_relus(module: tvm.IRModule) -> tvm.IRModule:
-    """Write clips as ``onnx_rewrites`` does: ``ConvertLayout`` has no rule for them.
+    """Write clips from 0 on as ``onnx_rewrites`` does: ``ConvertLayout`` has no rule for clips.
 
     ``clips_and_roots`` makes clips of them again.
     """
@@ -86,10 +86,12 @@ def clips_as_relus(module: tvm.IRModule) -> tvm.IRModule:
             return call
         least, most = float(found[low].value), float(found[high].value)
         kind = str(call.ty.dtype)
-        shifted = relax.op.subtract(found[x], relax.const(least, kind)) if least else found[x]
-        over = relax.op.subtract(relax.op.nn.relu(shifted), relax.const(most - least, kind))
-        clipped = relax.op.subtract(relax.op.nn.relu(shifted), relax.op.nn.relu(over))
-        return relax.op.add(clipped, relax.const(least, kind)) if least else clipped
+        # Others would have to be shifted, which rounds; integers may wrap around.
+        if least != 0 or not np.isfinite(most) or not kind.startswith("float"):
+            return call
+        relu = relax.op.nn.relu(found[x])
+        over = relax.op.subtract(relu, relax.const(most, kind))
+        return relax.op.subtract(relu, relax.op.nn.relu(over))
 
     return _rewrite(module, is_op("relax.clip")(x, low, high), relus)
 
