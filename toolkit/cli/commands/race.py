@@ -89,9 +89,9 @@ def race(
     kept: interrupted, the same command goes on. Models must not know the raced workloads.
     Exit code 4 says: a confirmation was undecided, because the machine had become much slower.
 
-    Example: toolkit race --workload GMM:0 --trials 64 --seeds 1 --strategy evolutionary
+    With --seconds a whole network (--workload model.onnx) is raced instead, end to end.
 
-    Example: toolkit race --workload model.onnx --seconds 900
+    Example: toolkit race --workload GMM:0 --trials 64 --seeds 1 --strategy evolutionary
     """
     from toolkit.live.measure.engines import engine_options
     from toolkit.live.measure.protocol import Protocol
