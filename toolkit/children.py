@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -73,6 +74,33 @@ def start(
         return subprocess.Popen(list(command), env=variables, start_new_session=True, **options)
 
     return _starter(os.getpid()).submit(begin).result()
+
+
+def run_logged(
+    command: Sequence[str], log: Path, *, cwd: Path, environment: Mapping[str, str] = {}
+) -> int:
+    """Run a command until it ends, its output in a file; return its exit status.
+
+    Interrupted, it ends the command: nobody would read what that goes on to do.
+    """
+    with log.open("wb") as written:
+        process = start(
+            command,
+            environment=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=written,
+            stderr=subprocess.STDOUT,
+            cwd=cwd,
+        )
+        try:
+            return process.wait()
+        finally:
+            end(process)
+
+
+def last_line(log: Path) -> str:
+    """The last line of a command's output, at most 200 characters; empty where there is none."""
+    return "".join(log.read_text(errors="replace").strip().splitlines()[-1:])[:200]
 
 
 class Lines:

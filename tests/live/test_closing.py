@@ -44,6 +44,8 @@ def test_a_search_leaves_time_for_what_follows() -> None:
     assert search_seconds(TuneSettings(seconds=400.0, finalists=12), 1) == 391.3
     assert search_seconds(TuneSettings(seconds=400.0, finalists=12), 200) == 300.0
     assert search_seconds(TuneSettings(seconds=9.0, finalists=0, check=False), 5) == 9.0
+    # A network of many functions: the first look at each comes before checks of outputs.
+    assert search_seconds(TuneSettings(seconds=400.0, finalists=0), 200) == 360.0
 
 
 def run_of(objective: list[float], every_s: float, rounds: int = 2) -> NetworkRun:

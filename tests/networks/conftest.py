@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from toolkit.live.measure.machine import default_target, parse_target
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.tune.settings import TuneSettings
 from toolkit.live.tune.tune import tune
+from toolkit.networks.compile import CompileResult, compile_network
+from toolkit.networks.graph.prepare import Graph
 from toolkit.training.trained.models import TrainedModels
 
 PROTOCOL = Protocol(number=1, repeat=1, min_repeat_ms=1, threads=1)
@@ -86,3 +89,47 @@ def tuned(model_file: Path, target: str, tmp_path_factory: pytest.TempPathFactor
     )
     tune(tasks, folder, target=target, protocol=PROTOCOL, settings=settings, guides=TrainedModels())
     return folder
+
+
+def save_model(
+    path: Path,
+    nodes: list[Any],
+    weights: Mapping[str, Any],
+    x: Sequence[int],
+    y: Sequence[int] | None,
+    *,
+    opset: int = 13,
+) -> Path:
+    """Write a model from ``x`` to ``y``, whose shape may be left out (``None``).
+
+    ``weights`` are arrays, or shapes of random ones.
+    """
+    onnx = pytest.importorskip("onnx", reason="onnx, an optional extra, is not installed")
+    pytest.importorskip("onnxruntime", reason="onnxruntime, an optional extra, is not installed")
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(0)
+    tensors = [
+        numpy_helper.from_array(
+            one if isinstance(one, np.ndarray) else rng.normal(0, 0.3, one).astype("float32"), name
+        )
+        for name, one in weights.items()
+    ]
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", x), ("y", y))
+    ]
+    graph = helper.make_graph(nodes, "network", ends[:1], ends[1:], tensors)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    made.ir_version = 8
+    onnx.save(made, str(path))
+    return path
+
+
+def compiled_untuned(graph: Graph, out: Path, model: Path, target: str) -> CompileResult:
+    """Compile a network without a database; its outputs agree with ONNX Runtime's."""
+    result = compile_network(
+        graph, out, database=None, target=target, model=model, choose_seconds=0, seconds=0
+    )
+    assert result.checked_against == "onnxruntime"
+    return result

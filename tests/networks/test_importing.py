@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.networks.conftest import small_model
+from tests.networks.conftest import compiled_untuned, save_model, small_model
 from toolkit.errors import LiveError
-from toolkit.networks.compile import compile_network
 from toolkit.networks.graph.constants import fold_constants
 from toolkit.networks.graph.importing import load_model, read_onnx
 from toolkit.networks.graph.prepare import operators, prepare
@@ -119,16 +119,7 @@ def test_a_concatenation_is_copies_unless_it_fuses(
     # TVM's own asks at each element which input it is of; the copies do not.
     assert ("if_then_else" in task.module.script()) == elementwise
     assert ("relu" in task.name) == elementwise
-    compiled = compile_network(
-        network_of(str(path), target),
-        tmp_path / "compiled",
-        database=None,
-        target=target,
-        model=path,
-        choose_seconds=0,
-        seconds=0,
-    )
-    assert compiled.checked_against == "onnxruntime"
+    compiled_untuned(network_of(str(path), target), tmp_path / "compiled", path, target)
 
 
 @pytest.mark.parametrize(("after", "used_again"), [(2, False), (12, False), (2, True)])
@@ -201,11 +192,7 @@ def test_powers_of_quarters_are_roots(
     assert ("power" in " ".join(map(str, graph.module.get_global_vars()))) == (
         exponent == 0.3 or dimensions == 3
     )
-    compiled = compile_network(
-        graph, tmp_path / "out", database=None, target=target, model=path,
-        choose_seconds=0, seconds=0,
-    )  # fmt: skip
-    assert compiled.checked_against == "onnxruntime"
+    compiled_untuned(graph, tmp_path / "out", path, target)
 
 
 def test_constants_are_moved_before_anything_is_compiled(model_file: Path, target: str) -> None:
@@ -219,41 +206,23 @@ def test_constants_are_moved_before_anything_is_compiled(model_file: Path, targe
 def test_a_network_with_transposed_convolutions_keeps_channels_last(
     tmp_path: Path, target: str, kernel: int, pads: int
 ) -> None:
-    pytest.importorskip("onnxruntime")
-    from onnx import TensorProto, helper, numpy_helper, save
+    pytest.importorskip("onnx")
+    from onnx import helper
 
-    rng = np.random.default_rng(0)
-    shapes = {"w1": (8, 3, 3, 3), "w2": (8, 6, kernel, kernel), "b": (6,), "w3": (4, 6, 1, 1)}
-    weights = [
-        numpy_helper.from_array(rng.normal(size=shape).astype("float32"), name)
-        for name, shape in shapes.items()
-    ]
+    weights = {"w1": (8, 3, 3, 3), "w2": (8, 6, kernel, kernel), "b": (6,), "w3": (4, 6, 1, 1)}
     nodes = [
         helper.make_node("Conv", ["x", "w1"], ["c"], pads=[1] * 4),
         helper.make_node("Relu", ["c"], ["r"]),
         helper.make_node("ConvTranspose", ["r", "w2", "b"], ["t"], strides=[2, 2], pads=[pads] * 4),
         helper.make_node("Conv", ["t", "w3"], ["y"]),
     ]
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 5, 6])]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
-    graph = helper.make_graph(nodes, "up", inputs, outputs, weights)
-    path = tmp_path / "up.onnx"
-    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), str(path))
+    path = save_model(tmp_path / "up.onnx", nodes, weights, [2, 3, 5, 6], None)
     prepared = network_of(str(path), target)
     assert prepared.layout == "NHWC"
     names = {name.name_hint for name in prepared.module.functions}
     # Windows that do not overlap are a product; others have channels first for a moment.
     assert any("matmul" in name for name in names) == (kernel == 2)
-    result = compile_network(
-        prepared,
-        tmp_path / "out",
-        database=None,
-        target=target,
-        model=path,
-        choose_seconds=0,
-        seconds=0,
-    )
-    assert result.checked_against == "onnxruntime" and result.difference < 1e-5
+    assert compiled_untuned(prepared, tmp_path / "out", path, target).difference < 1e-5
 
 
 def test_bare_numbers_and_sums_of_constants_are_folded() -> None:
@@ -282,86 +251,55 @@ def test_batch_norms_before_convolutions_and_flat_constants_keep_channels_last(
     tmp_path: Path, target: str
 ) -> None:
     """As DenseNet has them, and as old models scale: with constants of three dimensions."""
-    pytest.importorskip("onnxruntime")
-    from onnx import TensorProto, helper, numpy_helper, save
+    pytest.importorskip("onnx")
+    from onnx import helper
 
     rng = np.random.default_rng(0)
-    sizes = {"w0": (8, 3, 3, 3), "w1": (8, 8, 1, 1), "w2": (8, 16, 3, 3), "scale": (8, 1, 1)}
-    weights = [
-        numpy_helper.from_array(rng.normal(size=size).astype("float32"), name)
-        for name, size in sizes.items()
-    ]
+    weights: dict[str, Any] = {
+        "w0": (8, 3, 3, 3), "w1": (8, 8, 1, 1), "w2": (8, 16, 3, 3), "scale": (8, 1, 1),
+    }  # fmt: skip
     nodes = [
         helper.make_node("Conv", ["x", "w0"], ["s"], pads=[1] * 4),
         helper.make_node("Mul", ["s", "scale"], ["y0"]),
     ]
-    wide = "y0"
-    for place, (weight, channels) in enumerate((("w1", 8), ("w2", 16))):
+    for place, (weight, channels, pad) in enumerate((("w1", 8, 0), ("w2", 16, 1))):
         norm = [f"n{place}_{part}" for part in range(4)]
-        weights += [
-            numpy_helper.from_array(rng.uniform(0.5, 2, channels).astype("float32"), name)
-            for name in norm
-        ]
-        pads = [1 if weight == "w2" else 0] * 4
+        weights |= {name: rng.uniform(0.5, 2, channels).astype("float32") for name in norm}
+        after = "y" if place else "y1"
         nodes += [
-            helper.make_node("BatchNormalization", [wide, *norm], [f"b{place}"]),
+            helper.make_node("BatchNormalization", [f"y{place}", *norm], [f"b{place}"]),
             helper.make_node("Relu", [f"b{place}"], [f"r{place}"]),
-            helper.make_node("Conv", [f"r{place}", weight], [f"c{place}"], pads=pads),
-            helper.make_node("Concat", [wide, f"c{place}"], [f"y{place + 1}"], axis=1),
+            helper.make_node("Conv", [f"r{place}", weight], [f"c{place}"], pads=[pad] * 4),
+            helper.make_node("Concat", [f"y{place}", f"c{place}"], [after], axis=1),
         ]
-        wide = f"y{place + 1}"
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 6, 6])]
-    outputs = [helper.make_tensor_value_info(wide, TensorProto.FLOAT, [1, 24, 6, 6])]
-    graph = helper.make_graph(nodes, "dense", inputs, outputs, weights)
-    path = tmp_path / "dense.onnx"
-    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), str(path))
+    path = save_model(tmp_path / "dense.onnx", nodes, weights, [1, 3, 6, 6], [1, 24, 6, 6])
     prepared = network_of(str(path), target)
     names = [name.name_hint for name in prepared.module.functions]
     assert prepared.layout == "NHWC"
     # Of the input and the output; and nothing divides.
     assert len([name for name in names if "transpose" in name]) <= 2
     assert not [name for name in names if "divide" in name or "sqrt" in name]
-    result = compile_network(
-        prepared, tmp_path / "out", database=None, target=target, model=path,
-        choose_seconds=0, seconds=0,
-    )  # fmt: skip
-    assert result.checked_against == "onnxruntime" and result.difference < 1e-5
+    assert compiled_untuned(prepared, tmp_path / "out", path, target).difference < 1e-5
 
 
 def test_hard_swish_keeps_channels_last_and_is_one_clip(tmp_path: Path, target: str) -> None:
-    pytest.importorskip("onnxruntime")
-    from onnx import TensorProto, helper, numpy_helper, save
+    pytest.importorskip("onnx")
+    from onnx import helper
 
-    rng = np.random.default_rng(0)
-    weights = [
-        numpy_helper.from_array(rng.normal(size=(8, channels, 3, 3)).astype("float32"), name)
-        for name, channels in (("w1", 3), ("w2", 8))
-    ]
     nodes = [
         helper.make_node("Conv", ["x", "w1"], ["c"], pads=[1] * 4),
         helper.make_node("HardSwish", ["c"], ["h"]),
         helper.make_node("Conv", ["h", "w2"], ["y"]),
     ]
-    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 6, 6])]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 4, 4])]
-    graph = helper.make_graph(nodes, "swish", inputs, outputs, weights)
-    path = tmp_path / "swish.onnx"
-    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)]), str(path))
+    weights = {"w1": (8, 3, 3, 3), "w2": (8, 8, 3, 3)}
+    shapes = ([1, 3, 6, 6], [1, 8, 4, 4])
+    path = save_model(tmp_path / "swish.onnx", nodes, weights, *shapes, opset=14)
     prepared = network_of(str(path), target)
     names = [name.name_hint for name in prepared.module.functions]
     assert prepared.layout == "NHWC"
     (swish,) = [name for name in names if "clip" in name]
     assert "conv2d" in swish and "relu" not in swish
-    result = compile_network(
-        prepared,
-        tmp_path / "out",
-        database=None,
-        target=target,
-        model=path,
-        choose_seconds=0,
-        seconds=0,
-    )
-    assert result.checked_against == "onnxruntime" and result.difference < 1e-5
+    assert compiled_untuned(prepared, tmp_path / "out", path, target).difference < 1e-5
 
 
 def test_weights_that_do_not_fit_the_cache_are_cold(

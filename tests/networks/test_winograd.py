@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.networks.conftest import PROTOCOL
+from tests.networks.conftest import PROTOCOL, save_model
 from toolkit.errors import LiveError
 from toolkit.live.tune.settings import TuneSettings
 from toolkit.live.tune.tune import tune
@@ -146,27 +146,17 @@ def test_what_a_tolerance_allows_and_what_it_saves() -> None:
 
 
 def _model(path: Path) -> Path:
-    onnx = pytest.importorskip("onnx", reason="onnx, an optional extra, is not installed")
-    from onnx import TensorProto, helper, numpy_helper
+    pytest.importorskip("onnx")
+    from onnx import helper
 
-    rng = np.random.default_rng(0)
-    weights = [
-        numpy_helper.from_array(rng.normal(0, 0.1, shape).astype("float32"), name)
-        for name, shape in (("w1", (32, 32, 3, 3)), ("w2", (32, 32, 3, 3)), ("b", (32,)))
-    ]
+    weights = {"w1": (32, 32, 3, 3), "w2": (32, 32, 3, 3), "b": (32,)}
     nodes = [
         helper.make_node("Conv", ["x", "w1", "b"], ["c"], pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["c"], ["r"]),
         helper.make_node("Conv", ["r", "w2"], ["e"], pads=[1, 1, 1, 1], strides=[2, 2]),
         helper.make_node("Relu", ["e"], ["y"]),
     ]
-    values = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in (("x", [1, 32, 24, 24]), ("y", [1, 32, 12, 12]))
-    ]
-    graph = helper.make_graph(nodes, "two", values[:1], values[1:], weights)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), str(path))
-    return path
+    return save_model(path, nodes, weights, [1, 32, 24, 24], [1, 32, 12, 12])
 
 
 def test_a_tolerance_reaches_the_compiled_network(target: str, tmp_path: Path) -> None:

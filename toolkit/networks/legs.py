@@ -96,9 +96,9 @@ def run_leg(
             finally:
                 children.end(process)
         if ended and process.returncode:
-            said = (folder / "leg.log").read_text(errors="replace").strip().splitlines()[-1:]
+            said = children.last_line(folder / "leg.log")
             raise LiveError(
-                f"{name} ended with code {process.returncode}: {''.join(said)[:200]}",
+                f"{name} ended with code {process.returncode}: {said}",
                 where=folder / "leg.log",
                 cure="run the same command again: finished arms are kept",
             )
@@ -193,26 +193,13 @@ def compile_copy(
                 "database": folder,
                 "out": str(out),
             }
-            _compile_stock(spec, Path(folder))
+            log = Path(folder) / "compile.log"
+            command = children.python(stock.MODULE, orjson.dumps(spec).decode())
+            if children.run_logged(command, log, cwd=Path(folder)):
+                said = children.last_line(log)
+                raise LiveError(f"TVM's own pipeline does not compile it: {said}", where=log)
         else:
             selection = read_records(graph, Path(folder), target)
             write_network(scheduled(graph, selection, target), target, out)
         write_atomically(done, orjson.dumps(time.perf_counter() - begun))
     return float(orjson.loads(done.read_bytes()))
-
-
-def _compile_stock(spec: dict[str, Any], folder: Path) -> None:
-    with (folder / "compile.log").open("wb") as log:
-        process = children.start(
-            children.python(stock.MODULE, orjson.dumps(spec).decode()),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            cwd=folder,
-        )
-        try:
-            code = process.wait()
-        finally:
-            children.end(process)
-    if code:
-        raise LiveError("TVM's own pipeline does not compile it", where=folder / "compile.log")

@@ -112,6 +112,11 @@ def race(
                 "a race of a network needs one network and --seconds",
                 cure="toolkit race --workload model.onnx --seconds 900",
             )
+        if strategy or baseline or ablation:
+            raise LiveError(
+                "a race of a network has two arms: TVM's own pipeline and 'toolkit tune'",
+                cure="leave out --strategy, --baseline and --ablation",
+            )
         settings = NetworkRaceSettings(
             seconds=seconds,
             stock_seconds=stock_seconds or seconds,

@@ -9,7 +9,6 @@ the latencies that the search itself read decide nothing about which final progr
 from __future__ import annotations
 
 import shutil
-import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -219,28 +218,20 @@ def run_leg_process(spec: dict[str, Any]) -> None:
     folder.mkdir(parents=True)
     path = folder / "spec.json"
     path.write_bytes(orjson.dumps(spec, option=orjson.OPT_INDENT_2))
-    with (folder / "leg.log").open("wb") as log:
-        process = children.start(
-            children.python("toolkit.live.race.leg", str(path)),
-            environment={"TVM_NUM_THREADS": str(spec["protocol"]["threads"])},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            # TVM's own builders put the current folder first where Python is 3.10.
-            cwd=folder,
-        )
-        try:
-            code = process.wait()
-        finally:
-            # Nobody would read what it goes on to measure when this process is interrupted.
-            children.end(process)
+    log = folder / "leg.log"
+    code = children.run_logged(
+        children.python("toolkit.live.race.leg", str(path)),
+        log,
+        environment={"TVM_NUM_THREADS": str(spec["protocol"]["threads"])},
+        # TVM's own builders put the current folder first where Python is 3.10.
+        cwd=folder,
+    )
     if code != 0:
         error = folder / "error.json"
         if error.is_file():
             raise LiveError(**orjson.loads(error.read_bytes()))
-        last = (folder / "leg.log").read_text(errors="replace").strip().splitlines()[-1:]
         raise LiveError(
-            f"{spec['arm']} on {spec['name']} ended with code {code}: {''.join(last)[:200]}",
-            where=folder / "leg.log",
+            f"{spec['arm']} on {spec['name']} ended with code {code}: {children.last_line(log)}",
+            where=log,
             cure="run the same command again: finished legs are kept",
         )

@@ -16,8 +16,9 @@ DECAY = 1.5
 """Ansor expects of a task's next round what its first gave over its rounds; tasks that learn from
 each other settle sooner, and their time is better spent on the many that had few rounds."""
 
-RESERVE_SHARE, FINALS_S, CHECK_S = 0.25, 8.0, 0.7
-"""Kept for what follows a search: at most this share, and so many seconds a task."""
+RESERVE_SHARE, CHECKS_SHARE, FINALS_S, CHECK_S = 0.25, 0.1, 8.0, 0.7
+"""Kept for what follows a search: at most the first share, or the second where nothing but outputs
+is left to check, and so many seconds a task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,4 +99,5 @@ def search_seconds(settings: TuneSettings, tasks: int) -> float | None:
     if settings.seconds is None:
         return None
     a_task = (FINALS_S if settings.finalists else 0.0) + (CHECK_S if settings.check else 0.0)
-    return settings.seconds - min(RESERVE_SHARE * settings.seconds, a_task * tasks)
+    share = RESERVE_SHARE if settings.finalists else CHECKS_SHARE
+    return settings.seconds - min(share * settings.seconds, a_task * tasks)

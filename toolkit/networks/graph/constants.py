@@ -100,6 +100,7 @@ def _of_equal_rank(call: Any) -> Any:
             arg = relax.const(float(arg.value), str(arg.ty.dtype))
         elif isinstance(arg, tvm.ir.expr.GenericConst) and 0 < arg.ty.ndim < call.ty.ndim:
             array = arg.value.numpy()
-            arg = relax.const(array.reshape([1] * (call.ty.ndim - array.ndim) + [*array.shape]))
+            shape = [1] * (call.ty.ndim - array.ndim) + [*array.shape]
+            arg = relax.const(array.reshape(shape), str(arg.ty.dtype))
         args.append(arg)
     return relax.Call(call.op, args, call.attrs, call.ty_args, call.span)
