@@ -66,6 +66,8 @@ class NetworkRaceResult(Result):
         last network's latency is over it, with interval and verdict.
     ratio, interval
         Our last network's latency over stock's last one's.
+    against
+        Our last network beside the runtimes that are installed, as ``CompileResult.against``.
     reached_s
         When ours was first as good as stock's last: seconds with those of the compilation.
     s_at_most
@@ -81,6 +83,7 @@ class NetworkRaceResult(Result):
     rows: list[dict[str, Any]]
     ratio: float | None
     interval: list[float] | None
+    against: list[dict[str, Any]]
     reached_s: float | None
     s_at_most: float | None
     readings_s: dict[str, list[float]]
@@ -157,6 +160,7 @@ def race_network(
         rows=rows,
         ratio=last[STOCK]["ratio"],
         interval=last[STOCK]["interval"],
+        against=[judged[name] for name in installed_runtimes() if name in judged],
         reached_s=reached[0] if reached else None,
         s_at_most=reached[0] / settings.stock_seconds if reached else None,
         readings_s=readings,
@@ -188,11 +192,13 @@ def _read(
     }
     mine = _label(next(one for one in reversed(found) if one["arm"] == OURS))
     protocol = network_protocol(target_threads(target))
-    if network.suffix == ".onnx" and "onnxruntime" in installed_runtimes():
-        model = save_simplified(network, settings.shapes, out / "model.onnx")
-        reference = arm("onnxruntime", model, inputs)
-        check_outputs(arms[mine], reference, target, protocol, settings.tolerance)
     others = {label: program for label, program in arms.items() if label != mine}
+    runtimes = installed_runtimes() if network.suffix == ".onnx" else []
+    if runtimes:
+        model = save_simplified(network, settings.shapes, out / "model.onnx")
+        others |= {name: arm(name, model, inputs) for name in runtimes}
+    if "onnxruntime" in runtimes:
+        check_outputs(arms[mine], others["onnxruntime"], target, protocol, settings.tolerance)
     with progress.step("read all networks", settings.read_seconds) as step:
         read = compare(
             arms[mine],

@@ -2,10 +2,15 @@
 
 ``static_shape_tuning_pipeline`` of TVM 0.27 with packed weights, on the network as the toolkit
 imports it. What its database holds is compiled by the same pipeline without trials.
+
+One thing is mended: TVM's builder starts new processes for every batch, and each parses the tensor
+intrinsics, which takes nearly its limit of 30 seconds on a slow machine. They are loaded here as
+our own arm loads them (``toolkit.live.space.intrinsics``).
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,9 +18,11 @@ from typing import Any
 import orjson
 import tvm
 from tvm import relax
+from tvm.s_tir.meta_schedule.builder import LocalBuilder
 
 from toolkit.atomic import write_atomically
 from toolkit.live.measure.machine import target_threads, tvm_target
+from toolkit.live.space.intrinsics import load_intrinsics
 from toolkit.networks.graph.importing import load_model
 from toolkit.networks.library import FACTS, LIBRARY, inputs_of, write_runner
 
@@ -27,6 +34,9 @@ ENDLESS = 1_000_000
 
 def run(spec: dict[str, Any]) -> None:
     """Tune ``network`` into ``database``; with ``out`` compile it there instead."""
+    load_intrinsics()
+    start = LocalBuilder.__init__
+    LocalBuilder.__init__ = functools.partialmethod(start, initializer=load_intrinsics)
     module = load_model(Path(spec["network"]), spec["shapes"])
     target = tvm_target(spec["target"])
     pipeline = relax.pipeline.static_shape_tuning_pipeline(
