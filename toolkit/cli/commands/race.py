@@ -215,6 +215,9 @@ def _show_network(result: Mapping[str, Any]) -> None:
         },
         result["rows"],
     )
+    for row in result["against"]:
+        bounds = interval(row["interval"], "ratio")
+        say(f"our last one takes {ratio(row['ratio'])} {bounds} of {row['against']}'s time")
     if result["reached_s"] is None:
         say("ours did not become as good as stock's last network")
     else:
