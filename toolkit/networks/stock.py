@@ -3,9 +3,7 @@
 ``static_shape_tuning_pipeline`` of TVM 0.27 with packed weights, on the network as the toolkit
 imports it. What its database holds is compiled by the same pipeline without trials.
 
-One thing is mended: TVM's builder starts new processes for every batch, and each parses the tensor
-intrinsics, which takes nearly its limit of 30 seconds on a slow machine. They are loaded here as
-our own arm loads them (``toolkit.live.space.intrinsics``).
+One thing is mended: build workers start faster (``toolkit.live.space.intrinsics``).
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ ENDLESS = 1_000_000
 def run(spec: dict[str, Any]) -> None:
     """Tune ``network`` into ``database``; with ``out`` compile it there instead."""
     load_intrinsics()
-    start = LocalBuilder.__init__
+    start = LocalBuilder.__init__  # the pipeline takes no builder
     LocalBuilder.__init__ = functools.partialmethod(start, initializer=load_intrinsics)
     module = load_model(Path(spec["network"]), spec["shapes"])
     target = tvm_target(spec["target"])

@@ -1,8 +1,9 @@
-"""TVM's own tuner, untouched, with a note of when each of its trials was known.
+"""TVM's own tuner, with a note of when each of its trials was known.
 
 ``tune_tir`` of TVM 0.27 (``meta_schedule/tir_integration.py``) with its own builder, runner,
-evolutionary search and cost model, in its default batches. All that is added is a measure callback
-behind TVM's own, which writes down what they were given.
+evolutionary search and cost model, in its default batches. Two things are added: a measure callback
+behind TVM's own, which writes down what they were given, and build workers that start faster
+(``toolkit.live.space.intrinsics``).
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import orjson
 import tvm
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.meta_schedule.builder import LocalBuilder
 from tvm.s_tir.meta_schedule.runner import EvaluatorConfig, LocalRunner
 
 from toolkit.live.measure.machine import tvm_target
 from toolkit.live.measure.protocol import Protocol
+from toolkit.live.space.intrinsics import stock_builder
 
 TRIALS_FILE = "stock_trials.jsonl"
 """Trials in order: batch, clock_s, latency_s (``None``: it failed), error."""
@@ -75,9 +76,8 @@ def tune_stock(
 
     ``started`` is the ``time.perf_counter()`` that clock times count from. Of the protocol the
     evaluator's settings are used; the builder's and the runner's time-outs are TVM's own unless
-    ``build_timeout_s`` replaces the builder's (30 s): on a slow machine its workers need longer
-    than that to start. ``cost_model`` and ``batch`` (trials between two trainings) are TVM's own
-    where they are not given.
+    ``build_timeout_s`` replaces the builder's (30 s). ``cost_model`` and ``batch`` (trials between
+    two trainings) are TVM's own where they are not given.
     """
     config = EvaluatorConfig(
         number=protocol.number,
@@ -91,7 +91,7 @@ def tune_stock(
         tvm_target(target),
         work_dir=str(folder),
         max_trials_global=trials,
-        builder="local" if build_timeout_s is None else LocalBuilder(timeout_sec=build_timeout_s),
+        builder=stock_builder(build_timeout_s),
         runner=LocalRunner(evaluator_config=config),
         measure_callbacks=[*ms.measure_callback.MeasureCallback.create("default"), notes],
         seed=seed + 1,
