@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-A_CORE = 3
+A_CORE = 2
 
 NOT_THE_MACHINE = "the machine was not the one that the search read on"
 """What every command says of it."""

@@ -195,6 +195,36 @@ def test_powers_of_quarters_are_roots(
     compiled_untuned(graph, tmp_path / "out", path, target)
 
 
+ACTIVATIONS = {
+    "sigmoid": [("Sigmoid", ["z"], {})],
+    "silu": [("Sigmoid", ["z"], {}), ("Mul", ["z", "a"], {})],
+    "gelu": [("Gelu", ["z"], {})],
+    "gelu, tanh": [("Gelu", ["z"], {"approximate": "tanh"})],
+    "mish": [("Mish", ["z"], {})],
+    "elu": [("Elu", ["z"], {})],
+}
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_no_activation_is_a_call_an_element(tmp_path: Path, target: str, name: str) -> None:
+    pytest.importorskip("onnx")
+    from onnx import helper
+
+    steps = [("Mul", ["x", "s"], {}), *ACTIVATIONS[name]]
+    ends = [*["z", "a"][: len(steps) - 1], "y"]
+    nodes = [
+        helper.make_node(kind, inputs, [end], **options)
+        for (kind, inputs, options), end in zip(steps, ends, strict=True)
+    ]
+    # Far out too: what is raised to a power of e must neither overflow nor become NaN.
+    scale = np.repeat(np.float32([0.1, 1, 5, 40]), 16)
+    path = save_model(tmp_path / "a.onnx", nodes, {"s": scale}, [9, 64], [9, 64], opset=20)
+    graph = network_of(str(path), target)
+    calls = ("sigmoid(", "T.exp(", "T.erf(", "T.tanh(", "T.log(", "T.pow")
+    assert not [call for call in calls if call in graph.module.script()]
+    assert compiled_untuned(graph, tmp_path / "out", path, target).difference < 1e-5
+
+
 def test_constants_are_moved_before_anything_is_compiled(model_file: Path, target: str) -> None:
     module = fold_constants(load_model(model_file))
     graph = prepare(module, target, "small", "NHWC")

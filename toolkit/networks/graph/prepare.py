@@ -22,6 +22,7 @@ from toolkit.live.measure.machine import tvm_target
 from toolkit.networks.graph.concatenation import concatenate_by_copies
 from toolkit.networks.graph.constants import fold_constants
 from toolkit.networks.graph.relax_rewrites import (
+    activations,
     batch_norms,
     clips_and_roots,
     clips_as_relus,
@@ -93,7 +94,7 @@ def prepare(
             if tolerance > 0:
                 in_cache = _constant_bytes(plain) <= CACHE_BYTES
                 plain = with_winograd(plain, tolerance, in_cache)
-            plain = concatenate_by_copies(plain)
+            plain = activations(concatenate_by_copies(plain))
             passes = [
                 t.CanonicalizeBindings(),
                 t.FoldConstant(),

@@ -127,6 +127,59 @@ def clips_and_roots(module: tvm.IRModule) -> tvm.IRModule:
     return _rewrite(clipped, is_op("relax.power")(x, limit), roots)
 
 
+def activations(module: tvm.IRModule) -> tvm.IRModule:
+    """Write activations by ``exp``, ``erf`` and ``tanh`` of their own.
+
+    ``FastMathTransform`` makes polynomials of these three alone. A sigmoid, a GELU or a Mish would
+    be a library call an element, which costs more than the convolution before it.
+    """
+    x, zero, one = wildcard(), is_const(), is_const()
+    small = is_op("relax.exp")(is_op("relax.negative")(is_op("relax.abs")(x)))
+    above = is_op("relax.log")(is_op("relax.add")(one, small))
+    softplus = is_op("relax.add")(is_op("relax.maximum")(x, zero), above)
+    kinds = {
+        is_op("relax.sigmoid")(x): _sigmoid,
+        is_op("relax.nn.silu")(x): lambda x: relax.op.multiply(x, _sigmoid(x)),
+        is_op("relax.nn.gelu")(x): _gelu,
+        is_op("relax.nn.gelu_tanh")(x): _gelu_tanh,
+        is_op("relax.tanh")(softplus): _tanh_of_softplus,
+    }
+    for pattern, written in kinds.items():
+
+        def rewritten(call: relax.Call, found: Any, written: Any = written) -> relax.Expr:
+            other = one in found and _number(found[one], found[x]) != 1.0
+            return call if other or str(call.ty.dtype) != "float32" else written(found[x])
+
+        module = _rewrite(module, pattern, rewritten)
+    return module
+
+
+def _sigmoid(x: relax.Expr) -> relax.Expr:
+    below = relax.op.add(relax.op.exp(relax.op.negative(x)), relax.const(1.0))
+    return relax.op.divide(relax.const(1.0), below)
+
+
+def _gelu(x: relax.Expr) -> relax.Expr:
+    error = relax.op.erf(relax.op.multiply(x, relax.const(0.5**0.5)))
+    half = relax.op.multiply(error, relax.const(0.5))
+    return relax.op.multiply(x, relax.op.add(half, relax.const(0.5)))
+
+
+def _gelu_tanh(x: relax.Expr) -> relax.Expr:
+    cubic = relax.op.multiply(relax.op.multiply(x, x), relax.const(0.044715))
+    inner = relax.op.multiply(x, relax.op.add(cubic, relax.const(1.0)))
+    bent = relax.op.tanh(relax.op.multiply(inner, relax.const((2.0 / np.pi) ** 0.5)))
+    half = relax.op.multiply(x, relax.const(0.5))
+    return relax.op.multiply(half, relax.op.add(bent, relax.const(1.0)))
+
+
+def _tanh_of_softplus(x: relax.Expr) -> relax.Expr:
+    """tanh(log(1 + e)) with e = exp(x) is n / (n + 2), n = e (e + 2): 1 from x = 20 on."""
+    e = relax.op.exp(relax.op.minimum(x, relax.const(20.0)))
+    n = relax.op.multiply(e, relax.op.add(e, relax.const(2.0)))
+    return relax.op.divide(n, relax.op.add(n, relax.const(2.0)))
+
+
 def _number(constant: Any, beside: Any) -> float | None:
     """The value of a constant that is one number, and gives a result no further dimensions."""
     value = constant.value.numpy()
