@@ -28,6 +28,7 @@ from toolkit.networks.graph.relax_rewrites import (
     clips_as_relus,
     transposed_convolutions,
 )
+from toolkit.networks.graph.reshapes import move_reshapes
 from toolkit.networks.graph.winograd import with_winograd
 
 Layout = Literal["auto", "NCHW", "NHWC"]
@@ -90,7 +91,7 @@ def prepare(
             plain = t.DecomposeOpsForInference()(t.FoldBatchnormToConv2D()(plain))
             plain = clips_as_relus(batch_norms(fold_constants(plain)))
             chosen, plain = _laid_out(plain, layout)
-            plain = clips_and_roots(plain)
+            plain = move_reshapes(clips_and_roots(plain))
             if tolerance > 0:
                 in_cache = _constant_bytes(plain) <= CACHE_BYTES
                 plain = with_winograd(plain, tolerance, in_cache)

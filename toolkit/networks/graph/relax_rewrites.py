@@ -108,8 +108,8 @@ def clips_and_roots(module: tvm.IRModule) -> tvm.IRModule:
     """Write what stood in the way of layouts, or would be a call an element, in fewer operators.
 
     r - relu(r - c) with r = relu(x) is a clip again (``onnx_rewrites``): one stage and not four.
-    Powers of quarters are square roots and products, which are vectorised: response normalisation
-    raises to 0.75.
+    Powers of quarters, and the third one, are square roots and products, which are vectorised:
+    response normalisation raises to 0.75, GELU to 3.
     """
     x, limit = wildcard(), is_const()
     relu = is_op("relax.nn.relu")(x)
@@ -192,4 +192,5 @@ _POWERS: dict[float | None, Any] = {
     0.75: lambda x: relax.op.multiply(relax.op.sqrt(x), relax.op.sqrt(relax.op.sqrt(x))),
     1.5: lambda x: relax.op.multiply(x, relax.op.sqrt(x)),
     2.0: lambda x: relax.op.multiply(x, x),
+    3.0: lambda x: relax.op.multiply(x, relax.op.multiply(x, x)),
 }

@@ -1,0 +1,123 @@
+"""Moves reshapes behind what works element by element, or row by row, where they cancel.
+
+A product of three dimensions by a matrix is imported as a product of two, with a reshape before and
+one after. Between two layers of a transformer stands nothing else but bias, activation, addition
+and norm; behind a reshape none of them fuses with the product, and each is a pass over memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from toolkit.networks.graph.chains import extents
+
+RESHAPES = {f"relax.{name}" for name in ("reshape", "expand_dims", "squeeze", "flatten")}
+
+ONE = {
+    *(f"relax.{name}" for name in ("negative", "abs", "exp", "erf", "tanh", "sigmoid", "sqrt")),
+    *(f"relax.nn.{name}" for name in ("relu", "gelu", "gelu_tanh", "silu", "leakyrelu")),
+    "relax.clip",
+}
+"""Of one tensor, element by element; other arguments are numbers."""
+
+TWO = {f"relax.{name}" for name in ("add", "subtract", "multiply", "divide", "minimum", "maximum")}
+
+LAST = {"relax.nn.layer_norm", "relax.nn.softmax"}
+"""Along the last dimension, where they name that."""
+
+
+def move_reshapes(module: tvm.IRModule) -> tvm.IRModule:
+    """Rewrite a module's Relax functions; shapes that are not known stay as they are."""
+    for name, function in module.functions.items():
+        if isinstance(function, relax.Function):
+            module = _Mover(module).run(name, function)
+    return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(module))
+
+
+@mutator
+class _Mover(PyExprMutator):  # type: ignore[misc]
+    """Visits bindings in order, so that a reshape moves as far as it goes."""
+
+    def run(self, name: tvm.ir.GlobalVar, function: relax.Function) -> tvm.IRModule:
+        """Rewrite a function of the module."""
+        self.builder_.update_func(name, self.visit_expr(function))
+        return self.builder_.get()
+
+    def visit_call_(self, call: Any) -> Any:
+        """Join a reshape with the one before, or do what is called before the reshape."""
+        visited = self.visit_expr_post_order(call)
+        name = str(visited.op.name) if isinstance(visited.op, tvm.ir.Op) else ""
+        try:
+            shape = extents(call)
+            if name in RESHAPES:
+                return self._joined(visited, shape)
+            if name in ONE | TWO | LAST:
+                return self._before(visited, name, shape)
+        except (AttributeError, TypeError, ValueError):  # a shape that is not known
+            pass
+        return visited
+
+    def _joined(self, call: Any, shape: list[int]) -> Any:
+        source = self._reshaped(call.args[0])
+        if source is None:
+            return call
+        return source if extents(source) == shape else relax.op.reshape(source, shape)
+
+    def _before(self, call: Any, name: str, shape: list[int]) -> Any:
+        tensors = 2 if name in TWO else 1
+        sources = [self._reshaped(one) for one in call.args[:tensors]]
+        flat = next((extents(one) for one in sources if one is not None), None)
+        same_rows = flat is not None and bool(flat) and bool(shape) and flat[-1] == shape[-1]
+        if flat is None or (name in LAST and not (same_rows and _along_last(call))):
+            return call
+        args = []
+        for one, source in zip(call.args, sources, strict=False):
+            if source is not None and extents(source) == flat and extents(one) == shape:
+                args.append(source)
+            elif (constant := _of_rows(one, len(flat), same_rows)) is not None:
+                args.append(constant)
+            elif name == "relax.add" and isinstance(one, relax.Var) and extents(one) == shape:
+                args.append(self.builder_.emit(relax.op.reshape(one, flat)))
+            else:
+                return call
+        if name in LAST:
+            done = _last(call, [*args, *call.args[1:]])
+        else:
+            done = relax.Call(call.op, [*args, *call.args[tensors:]], call.attrs)
+        return relax.op.reshape(self.builder_.emit(done), shape)
+
+    def _reshaped(self, source: Any) -> Any:
+        """What a variable is a reshape of; ``None`` when it is none."""
+        value = self.lookup_binding(source) if isinstance(source, relax.Var) else None
+        if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
+            return None
+        found = value.args[0] if str(value.op.name) in RESHAPES else None
+        return found if isinstance(found, relax.Var) else None
+
+
+def _of_rows(source: Any, dimensions: int, same_rows: bool) -> Any:
+    """A constant of one number, or of one a column, for so many dimensions; else ``None``."""
+    if not isinstance(source, tvm.ir.expr.GenericConst):
+        return None
+    array = source.value.numpy()
+    if array.size != 1 and not (same_rows and array.ndim and array.shape[-1] == array.size):
+        return None
+    return relax.const(array.reshape([1] * (dimensions - 1) + [-1]), str(source.ty.dtype))
+
+
+def _along_last(call: Any) -> bool:
+    axes = [call.attrs.axis] if hasattr(call.attrs, "axis") else call.attrs.axes
+    return [int(axis) % call.ty.ndim for axis in axes] == [call.ty.ndim - 1]
+
+
+def _last(call: Any, args: list[Any]) -> Any:
+    if len(args) == 1:
+        return relax.op.nn.softmax(args[0], axis=-1)
+    given = call.attrs
+    return relax.op.nn.layer_norm(
+        *args, axes=[-1], epsilon=given.epsilon, center=given.center, scale=given.scale
+    )
