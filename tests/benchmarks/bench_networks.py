@@ -72,7 +72,7 @@ class Writer:
             "LayerNormalization", x, self.constant(ones), self.constant(0 * ones), axis=-1
         )
 
-    def model(self, out: str) -> Any:
+    def model(self, out: str, opset: int = 17) -> Any:
         graph = helper.make_graph(
             self.nodes,
             "network",
@@ -80,7 +80,7 @@ class Writer:
             [helper.make_tensor_value_info(out, TensorProto.FLOAT, None)],
             self.weights,
         )
-        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
         made.ir_version = 9
         return onnx.shape_inference.infer_shapes(made)
 
@@ -131,6 +131,63 @@ def encoder(layers: int = 12, width: int = 768, heads: int = 12, tokens: int = 1
     return w.model(x)
 
 
+def efficientnet() -> Any:
+    """As EfficientNet-B0 (Tan and Le 2019, table 1), each stage once: SiLU, squeeze-excitation."""
+    w = Writer([1, 3, 224, 224])
+
+    def silu(x: str) -> str:
+        return w.add("Mul", x, w.add("Sigmoid", x))
+
+    def gate(x: str, before: int, after: int) -> str:
+        weights = w.weight(after, before, 1, 1), w.weight(after, scale=0.01)
+        return w.add("Conv", x, *weights)
+
+    x, channels = silu(w.conv("data", 3, 32, 3, 2)), 32
+    for expand, kernel, after, stride in (
+        (1, 3, 16, 1), (6, 3, 24, 2), (6, 5, 40, 2), (6, 3, 80, 2), (6, 5, 112, 1), (6, 5, 192, 2),
+    ):  # fmt: skip
+        inner, y = channels * expand, x
+        if expand > 1:
+            y = silu(w.conv(y, channels, inner, 1))
+        y = silu(w.conv(y, inner, inner, kernel, stride, inner))
+        squeezed = silu(gate(w.add("GlobalAveragePool", y), inner, channels // 4))
+        y = w.add("Mul", y, w.add("Sigmoid", gate(squeezed, channels // 4, inner)))
+        x, channels = w.conv(y, inner, after, 1), after
+    x = w.add("Flatten", w.add("GlobalAveragePool", silu(w.conv(x, channels, 1280, 1))))
+    return w.model(w.dense(x, 1280, 1000))
+
+
+def vision_transformer(layers: int = 3, width: int = 192, heads: int = 3) -> Any:
+    """As ViT-Tiny (Touvron et al. 2021) with fewer layers, 224 x 224 in patches of 16 (GELU)."""
+    w = Writer([1, 3, 224, 224])
+    patches, tokens, depth = 14 * 14, 14 * 14 + 1, width // heads
+    kernel = w.weight(width, 3, 16, 16), w.weight(width, scale=0.01)
+    x = w.add("Conv", "data", *kernel, strides=[16, 16])
+    x = w.add("Reshape", x, w.constant(np.array([1, width, patches], dtype="int64")))
+    x = w.add("Transpose", x, perm=[0, 2, 1])
+    x = w.add("Concat", w.weight(1, 1, width, scale=1.0), x, axis=1)
+    x = w.add("Add", x, w.weight(1, tokens, width, scale=0.1))
+    split = w.constant(np.array([1, tokens, 3, heads, depth], dtype="int64"))
+    joined = w.constant(np.array([1, tokens, width], dtype="int64"))
+    for _ in range(layers):
+        mixed = w.add("Reshape", w.dense(w.norm(x, width), width, 3 * width), split)
+        mixed = w.add("Transpose", mixed, perm=[2, 0, 3, 1, 4])
+        parts = [
+            w.add("Gather", mixed, w.constant(np.array(number, dtype="int64")), axis=0)
+            for number in range(3)
+        ]
+        query = w.add("Mul", parts[0], w.constant(np.float32(depth**-0.5)))
+        scores = w.add("MatMul", query, w.add("Transpose", parts[1], perm=[0, 1, 3, 2]))
+        mixed = w.add("MatMul", w.add("Softmax", scores, axis=-1), parts[2])
+        mixed = w.add("Reshape", w.add("Transpose", mixed, perm=[0, 2, 1, 3]), joined)
+        x = w.add("Add", x, w.dense(mixed, width, width))
+        y = w.add("Gelu", w.dense(w.norm(x, width), width, 4 * width))
+        x = w.add("Add", x, w.dense(y, 4 * width, width))
+    first = w.constant(np.array(0, dtype="int64"))
+    x = w.add("Gather", w.norm(x, width), first, axis=1)
+    return w.model(w.dense(x, width, 1000), opset=20)
+
+
 def of_onnx(name: str) -> Any:
     """A network of the onnx package."""
     folder = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
@@ -144,6 +201,8 @@ NETWORKS = {
     "encoder": lambda: encoder(layers=4),
     "inception-v1": lambda: of_onnx("inception_v1"),
     "densenet-121": lambda: of_onnx("densenet121"),
+    "efficientnet": efficientnet,
+    "vision-transformer": vision_transformer,
 }
 
 
