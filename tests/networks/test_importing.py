@@ -13,6 +13,7 @@ from toolkit.errors import LiveError
 from toolkit.networks.graph.constants import fold_constants
 from toolkit.networks.graph.importing import load_model, read_onnx
 from toolkit.networks.graph.prepare import operators, prepare
+from toolkit.networks.graph.relax_rewrites import activations
 from toolkit.networks.tasks import network_of, tasks_of
 
 pytestmark = pytest.mark.live
@@ -223,6 +224,22 @@ def test_no_activation_is_a_call_an_element(tmp_path: Path, target: str, name: s
     calls = ("sigmoid(", "T.exp(", "T.erf(", "T.tanh(", "T.log(", "T.pow")
     assert not [call for call in calls if call in graph.module.script()]
     assert compiled_untuned(graph, tmp_path / "out", path, target).difference < 1e-5
+
+
+@pytest.mark.parametrize(("least", "added"), [(0.0, 1.0), (0.5, 1.0), (0.0, 2.0)])
+def test_what_is_only_like_mish_stays_what_it_is(least: float, added: float) -> None:
+    from tvm import relax
+
+    builder, x = relax.BlockBuilder(), relax.Var("x", relax.TensorType([4, 16], "float32"))
+    with builder.function("main", [x]):
+        small = relax.op.exp(relax.op.negative(relax.op.abs(x)))
+        above = relax.op.log(relax.op.add(relax.const(added), small))
+        softplus = relax.op.add(relax.op.maximum(x, relax.const(least)), above)
+        with builder.dataflow():
+            out = builder.emit_output(builder.normalize(relax.op.tanh(softplus)))
+        builder.emit_func_output(out)
+    left = operators(activations(builder.finalize()))
+    assert left["relax.log"] == int((least, added) != (0.0, 1.0))
 
 
 def test_constants_are_moved_before_anything_is_compiled(model_file: Path, target: str) -> None:

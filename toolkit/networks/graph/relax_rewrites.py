@@ -147,8 +147,9 @@ def activations(module: tvm.IRModule) -> tvm.IRModule:
     for pattern, written in kinds.items():
 
         def rewritten(call: relax.Call, found: Any, written: Any = written) -> relax.Expr:
-            other = one in found and _number(found[one], found[x]) != 1.0
-            return call if other or str(call.ty.dtype) != "float32" else written(found[x])
+            numbers = ((found[c], value) for c, value in ((zero, 0.0), (one, 1.0)) if c in found)
+            same = all(_number(constant, found[x]) == value for constant, value in numbers)
+            return written(found[x]) if same and str(call.ty.dtype) == "float32" else call
 
         module = _rewrite(module, pattern, rewritten)
     return module
