@@ -7,7 +7,7 @@ import pytest
 
 from toolkit.errors import SearchError
 from toolkit.live.space.design import DesignSpace
-from toolkit.live.space.space import MetaScheduleSpace
+from toolkit.live.space.space import REDRAWS, MetaScheduleSpace
 from toolkit.search.base import Space
 
 
@@ -74,3 +74,21 @@ def test_features_follow_the_candidates(space: MetaScheduleSpace) -> None:
     assert matrix.shape[0] == 9 and matrix.shape[1] > 5
     backwards = space.features(drawn[::-1])
     np.testing.assert_array_equal(matrix[::-1], backwards)
+
+
+def test_a_pool_is_the_same_whether_or_not_its_draws_are_postprocessed(
+    design: DesignSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pool() -> list[str]:
+        drawn = MetaScheduleSpace(design).sample(np.random.default_rng(3), 3 * REDRAWS)
+        return [candidate.candidate_id for candidate in drawn]
+
+    asked = []
+    postprocessed = DesignSpace._postprocessed
+    monkeypatch.setattr(
+        DesignSpace, "_postprocessed", lambda *one: asked.append(1) or postprocessed(*one)
+    )
+    quick = pool()
+    assert not asked
+    monkeypatch.setattr("toolkit.live.space.space.runs_on_cpu", lambda target: False)
+    assert pool() == quick and asked

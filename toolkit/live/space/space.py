@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from toolkit.errors import SearchError
 from toolkit.features import best_extractor_for
 from toolkit.features.base import CandidateGroup
+from toolkit.live.measure.machine import runs_on_cpu
 from toolkit.live.space.choices import (
     choices,
     other_values,
@@ -145,8 +146,8 @@ class MetaScheduleSpace:
         """Draw up to n distinct candidates.
 
         TVM draws one in ``REDRAWS`` of them; the others take its compute locations and draw
-        tiles and categories anew here, a hundred times faster. Should TVM refuse one of these,
-        it fails when it is measured.
+        tiles and categories anew here, a hundred times faster. Should TVM refuse one of these, or
+        on a CPU one that it drew, it fails when it is measured.
         """
         sketch = None if sketch_id is None else self._index[sketch_id]
         found: dict[str, Candidate] = {}
@@ -155,19 +156,29 @@ class MetaScheduleSpace:
             if len(found) >= n or barren == BARREN_ROUNDS:
                 break
             before = len(found)
-            design = self.design.sample(rng, sketch)
-            if design is None:
+            one = self._drawn(rng, sketch, n)
+            if one is None:
                 continue
-            drawn = [design.chosen]
+            of, first = one
+            drawn = [first]
             for _ in range(min(REDRAWS, n // 8)):
-                drawn.append(self.design.settled(design.sketch, redrawn(design.chosen, rng)))
+                drawn.append(self.design.settled(of, redrawn(first, rng)))
             for chosen in drawn:
-                candidate = self._candidate(design.sketch, chosen)
+                candidate = self._candidate(of, chosen)
                 found.setdefault(candidate.candidate_id, candidate)
             barren = barren + 1 if len(found) - before < 0.1 * len(drawn) else 0
         # In random order, so that cutting off the surplus favours none.
         listed = list(found.values())
         return [listed[i] for i in rng.permutation(len(listed))[:n].tolist()]
+
+    def _drawn(
+        self, rng: np.random.Generator, sketch: int | None, n: int
+    ) -> tuple[int, list[Any]] | None:
+        """What TVM draws, and of which sketch; of a large pool on a CPU not postprocessed."""
+        if n > REDRAWS and runs_on_cpu(str(self.design.target)):
+            return self.design.draw(rng, sketch)
+        design = self.design.sample(rng, sketch)
+        return None if design is None else (design.sketch, design.chosen)
 
     def directions(self, candidate: Candidate) -> list[Direction]:
         """One direction a knob that can be changed, or two where it has an up and a down."""
