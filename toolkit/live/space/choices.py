@@ -33,26 +33,50 @@ class Choice:
     limits: tuple[int, ...] = ()
 
 
+_Slot = tuple[int, KnobKind, tuple[int, ...]]
+_SLOTS: dict[int, tuple[list[Any], tuple[_Slot, ...]]] = {}
+_MOST_SLOTS = 1024
+
+
 def choices(trace: Trace) -> list[Choice]:
     """Decisions of a trace in the order in which they are made, postprocessors left out."""
     instructions, decisions = trace
     decided = {int(position): value for position, value in decisions}
-    found = []
-    for position, (kind, inputs, attributes, outputs) in enumerate(instructions):
+    return [
+        Choice(
+            position,
+            kind,
+            instructions[position][1][1] if kind == "parallel" else decided[position],
+            limits,
+        )
+        for position, kind, limits in _slots(instructions)
+    ]
+
+
+def _slots(instructions: list[Any]) -> tuple[_Slot, ...]:
+    """Position, kind and limits of each decision: read once of a list that many traces share."""
+    known = _SLOTS.get(id(instructions))
+    if known is not None and known[0] is instructions:
+        return known[1]
+    found: list[_Slot] = []
+    for position, (kind, _, attributes, outputs) in enumerate(instructions):
         if kind == "EnterPostproc":
             break
         if kind == "SamplePerfectTile":
-            limits = (int(attributes[0]), int(attributes[1]))
-            found.append(Choice(position, "tile", decided[position], limits))
+            found.append((position, "tile", (int(attributes[0]), int(attributes[1]))))
         elif kind == "SampleCategorical":
             values = tuple(int(value) for value in attributes[0])
-            role = _categorical_role(instructions, outputs[0])
-            found.append(Choice(position, role, decided[position], values))
+            found.append((position, _categorical_role(instructions, outputs[0]), values))
         elif kind == "SampleComputeLocation":
-            found.append(Choice(position, "compute_location", decided[position]))
+            found.append((position, "compute_location", ()))
         elif kind == "Annotate" and attributes == ["meta_schedule.parallel"]:
-            found.append(Choice(position, "parallel", inputs[1]))
-    return found
+            found.append((position, "parallel", ()))
+    if len(_SLOTS) >= _MOST_SLOTS:
+        _SLOTS.clear()
+    slots = tuple(found)
+    # The list is kept, so that its id stays its own.
+    _SLOTS[id(instructions)] = (instructions, slots)
+    return slots
 
 
 def _categorical_role(instructions: list[Any], variable: str) -> KnobKind:
@@ -106,6 +130,7 @@ def with_value(trace: Trace, choice: Choice, value: Any) -> Trace:
     instructions, decisions = without_postprocessors(trace)
     if choice.kind == "parallel":
         kind, inputs, attributes, outputs = instructions[choice.position]
+        instructions = list(instructions)
         instructions[choice.position] = [kind, [inputs[0], value], attributes, outputs]
         return [instructions, decisions]
     changed = [[p, value if p == choice.position else v] for p, v in decisions]
@@ -113,12 +138,12 @@ def with_value(trace: Trace, choice: Choice, value: Any) -> Trace:
 
 
 def without_postprocessors(trace: Trace) -> Trace:
-    """The trace up to ``EnterPostproc``: what was chosen."""
+    """The trace up to ``EnterPostproc``: what was chosen. It may share its lists with the trace."""
     instructions, decisions = trace
     for position, instruction in enumerate(instructions):
         if instruction[0] == "EnterPostproc":
             return [instructions[:position], [d for d in decisions if d[0] < position]]
-    return [list(instructions), list(decisions)]
+    return [instructions, decisions]
 
 
 def redrawn(trace: Trace, rng: np.random.Generator) -> Trace:

@@ -33,15 +33,16 @@ from toolkit.live.space.choices import (
 )
 from toolkit.live.space.intrinsics import load_intrinsics
 from toolkit.live.space.locations import Locations, learn_locations
-from toolkit.live.space.programs import count_inputs, plain, trace_json
+from toolkit.live.space.parallel import parallel_limits, same_plan
+from toolkit.live.space.programs import count_inputs, decisions_of, plain, trace_json
 from toolkit.live.space.quiet import quiet
 from toolkit.records import KnobKind
 from toolkit.search.moves.knobs import Kernel
 
-_MUTATORS: dict[KnobKind, str] = {
-    "compute_location": "MutateComputeLocation",
-    "parallel": "MutateParallel",
-}
+_LOCATION_MUTATOR = "MutateComputeLocation"
+
+# Which values these may have depends on the loops that there are.
+_LOOP_BOUND: tuple[KnobKind, ...] = ("compute_location", "parallel")
 
 _ASK_AGAIN = tuple(8**power for power in range(2, 7))
 
@@ -127,15 +128,13 @@ class DesignSpace:
 
     def realise(self, sketch: int, chosen: list[Any]) -> Design | None:
         """Apply a trace and the postprocessors; ``None`` when it is not in the space."""
-        schedule = Schedule(self.module, debug_mask="none")
-        try:
-            Trace.apply_json_to_schedule(chosen, schedule)
-        except Exception:
-            # TVM raises several kinds for a decision that does not fit.
+        schedule = self._applied(chosen)
+        if schedule is None:
             return None
-        if design_key(sketch, trace_json(schedule.trace)) != design_key(sketch, chosen):
+        chosen = without_postprocessors(chosen)
+        if decisions_of(schedule, (position for position, _ in chosen[1])) != chosen[1]:
             return None
-        return self._postprocessed(sketch, schedule)
+        return self._postprocessed(sketch, chosen, schedule)
 
     def sample(self, rng: np.random.Generator, sketch: int | None = None) -> Design | None:
         """Draw one design (of one sketch); ``None`` when TVM refused what was drawn."""
@@ -149,9 +148,11 @@ class DesignSpace:
         the functions of six networks, 3 of 775 for a seventh.
         """
         drawn = self._drawn(rng, sketch)
-        return None if drawn is None else (drawn[0], trace_json(drawn[1].trace))
+        return None if drawn is None else drawn[:2]
 
-    def _drawn(self, rng: np.random.Generator, sketch: int | None) -> tuple[int, Schedule] | None:
+    def _drawn(
+        self, rng: np.random.Generator, sketch: int | None
+    ) -> tuple[int, list[Any], Schedule] | None:
         if sketch is None:
             sketch = int(rng.integers(len(self.bases)))
         schedule = Schedule(self.module, seed=int(rng.integers(1, 2**31 - 1)), debug_mask="none")
@@ -159,7 +160,10 @@ class DesignSpace:
             Trace(self._traces[sketch].insts, {}).apply_to_schedule(schedule, remove_postproc=True)
         except Exception:
             return None
-        return sketch, schedule
+        # A draw makes the instructions of its sketch anew; only what it decides is its own.
+        instructions, decisions = without_postprocessors(self.bases[sketch])
+        drawn = decisions_of(schedule, (position for position, _ in decisions))
+        return sketch, [instructions, drawn], schedule
 
     def settled(self, sketch: int, chosen: list[Any]) -> list[Any]:
         """The trace with its compute location as TVM would take it (``live.space.locations``).
@@ -171,8 +175,7 @@ class DesignSpace:
         locations = self._locations[sketch]
         return chosen if locations is None else locations.settled(chosen)
 
-    def _postprocessed(self, sketch: int, schedule: Schedule) -> Design | None:
-        chosen = trace_json(schedule.trace)
+    def _postprocessed(self, sketch: int, chosen: list[Any], schedule: Schedule) -> Design | None:
         schedule.enter_postproc()
         with contextlib.suppress(Exception):
             if all(post.apply(schedule) for post in self._postprocessors):
@@ -216,7 +219,7 @@ class DesignSpace:
         rng: np.random.Generator,
         tries: int = 6,
     ) -> Iterator[Any]:
-        if choice.kind in _MUTATORS:
+        if choice.kind in _LOOP_BOUND:
             values = self._proposed(choice, sketch, chosen, rng)
         else:
             values = other_values(choice, self.kernel)
@@ -227,11 +230,12 @@ class DesignSpace:
     def _proposed(
         self, choice: Choice, sketch: int, chosen: list[Any], rng: np.random.Generator
     ) -> list[Any]:
-        """Values that TVM's mutator proposes for a decision.
+        """Values that a compute location, or a limit of parallel loops, may have.
 
-        Where it is known how TVM settles a compute location, these are known too. Loops have the
-        same order in all programs of a sketch, so what it proposed for one serves the others; since
-        extents do differ it is asked again after 64, 512, ... times.
+        Where it is known how TVM settles a compute location, these are known too. Otherwise TVM
+        applies the trace, which takes milliseconds. Loops have the same order in all programs of a
+        sketch, so what was found for one serves the others; since extents do differ it is looked
+        for again after 64, 512, ... times.
         """
         locations = self._locations.get(sketch)
         if locations is not None and locations.position == choice.position:
@@ -239,46 +243,53 @@ class DesignSpace:
         key = (sketch, choice.position)
         known, asked = self._seen_values.get(key, ([], 0))
         if asked in (0, *_ASK_AGAIN):
-            fresh = self._ask_mutator(choice, chosen, rng)
+            if choice.kind == "parallel":
+                fresh = self._parallel_limits(choice, sketch, chosen)
+            else:
+                fresh = self._ask_mutator(choice, chosen, rng)
             known = known + [value for value in fresh if value not in known]
         self._seen_values[key] = (known, asked + 1)
         return known
 
+    def _parallel_limits(self, choice: Choice, sketch: int, chosen: list[Any]) -> list[Any]:
+        """Limits of parallel loops that differ from a program's own in what they fuse."""
+        schedule = self._applied(chosen)
+        if schedule is None:
+            return []
+        # The rule that made the sketch annotated the most that there may be.
+        most = int(self.bases[sketch][0][choice.position][1][1])
+        limits = parallel_limits(schedule.mod, most)
+        return [limit for limit in limits if not same_plan(limits, limit, int(choice.value))]
+
     def _ask_mutator(
         self, choice: Choice, chosen: list[Any], rng: np.random.Generator
     ) -> list[Any]:
-        """Values that TVM's mutator draws, until ``BARREN`` draws in a row are known ones.
-
-        A draw takes milliseconds: TVM applies the whole trace.
-        """
-        mutator = self._mutators.get(_MUTATORS[choice.kind])
+        """Locations that TVM's mutator draws, until ``BARREN`` draws in a row are known ones."""
+        mutator, schedule = self._mutators.get(_LOCATION_MUTATOR), self._applied(chosen)
         found: list[Any] = []
-        if mutator is None:
-            return found
-        schedule = Schedule(self.module, debug_mask="none")
-        try:
-            Trace.apply_json_to_schedule(without_postprocessors(chosen), schedule)
-        except Exception:
-            return found
         barren = 0
-        while barren < BARREN:
+        while mutator is not None and schedule is not None and barren < BARREN:
             seed = int(rng.integers(1, 2**31 - 1))
             mutated = _ffi_api.MutatorApply(mutator, schedule.trace, seed)
             if mutated is None:
                 break
             # The one decision is read, not the whole trace: that would take most of the time.
-            instruction = mutated.insts[choice.position]
-            decided = (
-                instruction.inputs[1]
-                if choice.kind == "parallel"
-                else mutated.decisions[instruction]
-            )
-            value = plain(decided)
+            value = plain(mutated.decisions[mutated.insts[choice.position]])
             barren += 1
             if value not in found:
                 found.append(value)
                 barren = 0
         return found
+
+    def _applied(self, chosen: list[Any]) -> Schedule | None:
+        """The schedule of a trace without postprocessors; ``None`` when TVM refuses it."""
+        schedule = Schedule(self.module, debug_mask="none")
+        try:
+            Trace.apply_json_to_schedule(without_postprocessors(chosen), schedule)
+        except Exception:
+            # TVM raises several kinds for a decision that does not fit.
+            return None
+        return schedule
 
     def enumerate(self, limit: int) -> list[Design] | None:
         """All designs, or ``None`` when there may be more than ``limit`` combinations."""
@@ -319,15 +330,5 @@ class DesignSpace:
     def _keeps(self, trace: list[Any], position: int) -> bool:
         """Whether TVM takes the decision at a position as it stands."""
         wanted = dict(map(tuple, trace[1]))[position]
-        schedule = Schedule(self.module, debug_mask="none")
-        try:
-            Trace.apply_json_to_schedule(trace, schedule)
-        except Exception:
-            return False
-        return bool(dict(map(tuple, plain_decisions(schedule)))[position] == wanted)
-
-
-def plain_decisions(schedule: Schedule) -> list[list[Any]]:
-    """Decisions of a schedule's trace as ``[[position, value], ...]``."""
-    decisions: list[list[Any]] = trace_json(schedule.trace)[1]
-    return decisions
+        schedule = self._applied(trace)
+        return schedule is not None and decisions_of(schedule, [position]) == [[position, wanted]]

@@ -3,12 +3,13 @@
 TVM takes a sampled compute location for the nearest one at or above it that is possible (seen of
 ``SampleComputeLocation``, TVM 0.27): loops of extent 1 do not count, and below a loop over a
 reduction no other kind does. Beside other tiles other loops have extent 1, so that the same
-decision means another place. Which tile factor each loop has is found by asking TVM about a few
-random programs of the sketch, and checked on them.
+decision means another place. Which tile factor each loop has is read from the splits of the
+sketch's trace, and checked by asking TVM about a few random programs.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -20,15 +21,14 @@ from tvm.s_tir.schedule import Trace
 
 from toolkit.live.space.choices import Trace as JsonTrace
 from toolkit.live.space.choices import redrawn, without_postprocessors
-from toolkit.live.space.programs import trace_json
+from toolkit.live.space.programs import decisions_of
 
 INLINE, ROOT = -2, -1
 # Below every loop.
 DEEPEST = 1_000
 
-# Random programs whose loops are looked at (so many that no two factors are alike in all of them),
-# and how many of these TVM is asked about.
-PROBES, ASKED = 16, 6
+# Random programs that TVM is asked about. Each question applies the trace once: milliseconds.
+PROBES = 3
 
 # TVM's number for an iteration over a reduction.
 _REDUCTION = 2
@@ -121,14 +121,13 @@ def learn_locations(module: tvm.IRModule, design: JsonTrace) -> Locations | None
         return None
     rng = np.random.default_rng(0)
     probes = [without_postprocessors(redrawn(design, rng)) for _ in range(PROBES)]
-    nests = [_nest(module, probe, position) for probe in probes]
+    nests = {_nest(module, probe, position) for probe in probes}
     tiles = [{int(place): value for place, value in probe[1]} for probe in probes]
-    loops = _named([nest for nest in nests if nest is not None], tiles, instructions)
     inline = {_ask(module, probe, position, INLINE) == INLINE for probe in probes[:2]}
-    if loops is None or None in nests or len(inline) != 1:
+    loops = nests.pop()
+    if loops is None or nests or len(inline) != 1:
         return None
     whole = Locations(position, loops, inline.pop())
-    probes, tiles = probes[:ASKED], tiles[:ASKED]
     deepest = [_ask(module, probe, position, DEEPEST) for probe in probes]
     # What is possible by all that is known here and was not taken is out of reach, and all below.
     reach = min(
@@ -150,28 +149,6 @@ def learn_locations(module: tvm.IRModule, design: JsonTrace) -> Locations | None
     return learned
 
 
-def _named(
-    nests: list[list[tuple[int, bool]]], tiles: list[dict[int, Any]], instructions: list[Any]
-) -> tuple[LocatedLoop, ...] | None:
-    """Say which factor the extent of each loop is; ``None`` where one cannot be told."""
-    if not nests or len({tuple(reduces for _, reduces in nest) for nest in nests}) != 1:
-        return None
-    factors = [
-        (position, level)
-        for position, instruction in enumerate(instructions)
-        if instruction[0] == "SamplePerfectTile"
-        for level in range(len(tiles[0][position]))
-    ]
-    found = []
-    for place, (_, reduces) in enumerate(nests[0]):
-        seen = [nest[place][0] for nest in nests]
-        alike = [f for f in factors if [mine[f[0]][f[1]] for mine in tiles] == seen]
-        if not alike and len(set(seen)) != 1:
-            return None
-        found.append(LocatedLoop(alike[0] if alike else seen[0], reduces))
-    return tuple(found)
-
-
 def _applied(
     module: tvm.IRModule, trace: JsonTrace, end: int, decisions: list[Any]
 ) -> Schedule | None:
@@ -188,8 +165,8 @@ def _before(trace: JsonTrace, position: int) -> list[Any]:
     return [decision for decision in trace[1] if decision[0] < position]
 
 
-def _nest(module: tvm.IRModule, trace: JsonTrace, position: int) -> list[tuple[int, bool]] | None:
-    """Extents of the loops around the only consumer of the block, and whether each reduces."""
+def _nest(module: tvm.IRModule, trace: JsonTrace, position: int) -> tuple[LocatedLoop, ...] | None:
+    """Read the loops around the only consumer of the block; ``None`` where that cannot be."""
     schedule = _applied(module, trace, position, _before(trace, position))
     if schedule is None:
         return None
@@ -202,14 +179,41 @@ def _nest(module: tvm.IRModule, trace: JsonTrace, position: int) -> list[tuple[i
     consumers = schedule.get_consumers(schedule.trace.insts[made].outputs[number])
     if len(consumers) != 1:
         return None
-    loops = [schedule.get(loop) for loop in schedule.get_loops(consumers[0])]
+    references = schedule.get_loops(consumers[0])
+    loops = [schedule.get(loop) for loop in references]
     realised: Any = getattr(loops[-1], "body", None) if loops else None
     if not hasattr(realised, "iter_values"):
         return None
     bound = zip(realised.block.iter_vars, realised.iter_values, strict=True)
     values = " ".join(str(value) for one, value in bound if int(one.iter_type) == _REDUCTION)
     reduced = set(re.findall(r"\w+", values))
-    return [(int(loop.extent), loop.loop_var.name in reduced) for loop in loops]
+    factors = _factors(trace[0][:position], schedule)
+    found = []
+    for reference, loop in zip(references, loops, strict=True):
+        tile = factors.get(hash(schedule.get_sref(reference)))
+        found.append(LocatedLoop(tile or int(loop.extent), loop.loop_var.name in reduced))
+    return tuple(found)
+
+
+def _factors(instructions: list[Any], schedule: Schedule) -> dict[int, tuple[int, int]]:
+    """By loop: the tile whose factor it was split by, as its instruction's position and the level.
+
+    Loops are known by what TVM's reference to them hashes to: they stay while they are there.
+    """
+    sampled = {
+        variable: (position, level)
+        for position, (kind, _, _, outputs) in enumerate(instructions)
+        if kind == "SamplePerfectTile"
+        for level, variable in enumerate(outputs)
+    }
+    found = {}
+    for position, (kind, inputs, _, _) in enumerate(instructions):
+        if kind != "Split":
+            continue
+        for variable, loop in zip(inputs[1:], schedule.trace.insts[position].outputs, strict=True):
+            with contextlib.suppress(Exception):  # a loop that was merged with another is gone
+                found[hash(schedule.get_sref(loop))] = sampled[variable]
+    return found
 
 
 def _ask(module: tvm.IRModule, trace: JsonTrace, position: int, wanted: int) -> int | None:
@@ -218,5 +222,4 @@ def _ask(module: tvm.IRModule, trace: JsonTrace, position: int, wanted: int) -> 
     schedule = _applied(module, trace, position + 1, decisions)
     if schedule is None:
         return None
-    taken = {int(place): value for place, value in trace_json(schedule.trace)[1]}
-    return int(taken[position])
+    return int(decisions_of(schedule, [position])[0][1])

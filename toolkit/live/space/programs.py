@@ -5,6 +5,7 @@ Source: TVM 0.27 ``s_tir/schedule/trace.py`` and ``s_tir/meta_schedule/arg_info.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -33,6 +34,16 @@ def trace_json(trace: Trace) -> list[Any]:
     """A trace as ``[instructions, decisions]`` in Python's own types."""
     answer: list[Any] = plain(trace.as_json())
     return answer
+
+
+def decisions_of(schedule: Schedule, positions: Iterable[int]) -> list[list[Any]]:
+    """What a schedule decided at some instructions, as ``trace_json`` gives it.
+
+    The whole trace, turned into JSON, would take most of the time of a draw.
+    """
+    trace = schedule.trace
+    instructions, decided = trace.insts, trace.decisions
+    return [[position, plain(decided[instructions[position]])] for position in positions]
 
 
 def entry_arguments(module: tvm.IRModule, *, as_timed: bool) -> list[Any]:
