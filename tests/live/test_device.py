@@ -9,6 +9,7 @@ from tvm import te
 
 from toolkit.errors import LiveError
 from toolkit.live.measure.device import Device
+from toolkit.live.measure.engines import open_engine
 from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.design import DesignSpace
@@ -82,6 +83,29 @@ def test_a_program_that_takes_too_long_is_stopped_and_the_next_one_runs(
         assert device.restarts == 1
     with Device(target, Protocol(repeat=1, min_repeat_ms=1, build_timeout_s=1e-4)) as device:
         assert device.measure(program).state is TrialState.BUILD_TIMEOUT
+
+
+def test_a_build_far_beyond_the_usual_is_given_up(
+    design: DesignSpace, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, protocol = _program(design), Protocol(repeat=1, min_repeat_ms=1)
+    monkeypatch.setattr("toolkit.live.measure.device.BUILDS_KNOWN", 2)
+    with open_engine(target, protocol, builders=1, patience=0.01) as engine:
+        (device,) = engine._builders
+
+        def states() -> list[TrialState]:
+            return [r.state for _, r in engine.measure_many([program] * 2, lambda: None)]
+
+        assert states() == [TrialState.OK] * 2
+        # A build of this program takes less than what a build may always take.
+        assert states() == [TrialState.OK] * 2
+        monkeypatch.setattr("toolkit.live.measure.device.LEAST_PATIENCE_S", 0.0)
+        reading = device.measure(program)
+        assert reading.state is TrialState.BUILD_TIMEOUT
+        assert reading.build_s < protocol.build_timeout_s / 4
+    with open_engine(target, protocol, builders=1) as engine:
+        assert states() == [TrialState.OK] * 2
+        assert states() == [TrialState.OK] * 2
 
 
 def test_a_process_that_cannot_start_is_a_named_error() -> None:

@@ -121,7 +121,7 @@ def tune(
     from toolkit.live.measure import machine as here
     from toolkit.live.measure.engines import engine_options, open_engine
     from toolkit.live.measure.protocol import Protocol
-    from toolkit.live.tune.settings import TuneSettings, for_network
+    from toolkit.live.tune.settings import NETWORK_PATIENCE, TuneSettings, for_network
     from toolkit.live.tune.tune import tune as run
     from toolkit.networks.tasks import tasks_of
     from toolkit.search.runner import WallClock
@@ -148,8 +148,10 @@ def tune(
         seed=seed,
         tolerance=tolerance,
     )
+    engine = engine_options(device, builders)
     if any(task.network for task in tasks):
         settings = for_network(settings, stop=trials is None)
+        engine["patience"] = NETWORK_PATIENCE
     if round_size is not None:
         settings = replace(settings, round_size=round_size)
     if finalists is not None:
@@ -171,7 +173,7 @@ def tune(
         protocol=protocol,
         settings=settings,
         guides=guides,
-        engine=lambda: open_engine(chosen, protocol, **engine_options(device, builders)),
+        engine=lambda: open_engine(chosen, protocol, **engine),
         machine=machine,
         clock=clock,
         recorded=known,

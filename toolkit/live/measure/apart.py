@@ -103,11 +103,18 @@ class BuildPool:
     They import TVM while the caller generates spaces and asks for the first candidates.
     """
 
-    def __init__(self, target: str, protocol: Protocol, *, builders: int = 1) -> None:
+    def __init__(
+        self,
+        target: str,
+        protocol: Protocol,
+        *,
+        builders: int = 1,
+        patience: float | None = None,
+    ) -> None:
         if builders < 1:
             raise LiveError(f"{builders} build processes", cure="give at least 1")
         self.protocol = protocol
-        self._builders = [Device(target, protocol) for _ in range(builders)]
+        self._builders = [Device(target, protocol, patience=patience) for _ in range(builders)]
         self._pool = ThreadPoolExecutor(builders)
         self._starting: list[Future[None]] = []
 
@@ -135,11 +142,17 @@ class ApartEngine(BuildPool):
     """
 
     def __init__(
-        self, target: str, protocol: Protocol, *, builders: int = 1, remote: Remote | None = None
+        self,
+        target: str,
+        protocol: Protocol,
+        *,
+        builders: int = 1,
+        patience: float | None = None,
+        remote: Remote | None = None,
     ) -> None:
         rpc = None if remote is None else asdict(remote)
         count = 1 if remote is None else remote.count()
-        super().__init__(target, protocol, builders=builders)
+        super().__init__(target, protocol, builders=builders, patience=patience)
         self.remote = remote
         self.runners = [Device(target, protocol, max_builds=10**9, rpc=rpc) for _ in range(count)]
         self._folder = tempfile.TemporaryDirectory(prefix="toolkit-built-")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import statistics
 import subprocess
 import tempfile
 import time
@@ -28,6 +29,9 @@ UNSCHEDULED_TIMEOUT_S = 120.0
 # A scheduled program that is checked runs once, and its outputs are compared.
 CHECK_TIMEOUT_S = 30.0
 
+# With patience: so many builds are known before it counts, and a build may always take so long.
+BUILDS_KNOWN, LEAST_PATIENCE_S = 8, 3.0
+
 # Somebody else ended the process (or memory ran out): a program that crashes raises other ones.
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -38,7 +42,9 @@ class Device:
     It starts with the first request, and is replaced after ``max_builds`` builds, since a
     compiler's memory only grows. ``rpc`` connects it to a tracker (``host``, ``port``, ``key``);
     ``command`` is another process that speaks the same protocol, ``settings`` what that is told
-    beside target and cores.
+    beside target and cores. With ``patience`` a build that takes so many times as long as the
+    median one is given up before the protocol's limit: some programs explode when unrolled, and
+    the others wait for them.
     """
 
     def __init__(
@@ -50,7 +56,10 @@ class Device:
         rpc: dict[str, Any] | None = None,
         command: Sequence[str] | None = None,
         settings: dict[str, Any] | None = None,
+        patience: float | None = None,
     ) -> None:
+        self.patience = patience
+        self._build_s: list[float] = []
         self.target, self.protocol = target, protocol
         self.max_builds = max_builds
         self.rpc = rpc
@@ -257,14 +266,17 @@ class Device:
             self._lines.send(message)
         except OSError:
             return self._died(started)
-        limit = {"reference": UNSCHEDULED_TIMEOUT_S, "check": CHECK_TIMEOUT_S}.get(op, 0.0)
-        reply = self._lines.receive(max(limit, self.protocol.build_timeout_s))
+        least = {"reference": UNSCHEDULED_TIMEOUT_S, "check": CHECK_TIMEOUT_S}.get(op, 0.0)
+        whole = max(least, self.protocol.build_timeout_s)
+        reply = self._lines.receive(whole if least else self._build_limit_s())
         if reply is None:
             return self._died(started)
         build_s = time.perf_counter() - started
         if reply.get("built"):
             self._builds += bool(reply["fresh"])
-            reply = self._lines.receive(max(limit, self.protocol.run_timeout_s))
+            if reply["fresh"]:
+                self._build_s.append(build_s)
+            reply = self._lines.receive(max(least, self.protocol.run_timeout_s))
             while reply is not None and reply.get("again"):
                 reply = self._lines.receive(self.protocol.run_timeout_s)
             if reply is None:
@@ -273,6 +285,14 @@ class Device:
         lists = {name: tuple(value) for name, value in reply.items() if isinstance(value, list)}
         state = TrialState(reply["state"])
         return MeasureResult(**{"build_s": build_s, **reply, **lists, "state": state})
+
+    def _build_limit_s(self) -> float:
+        """Seconds that a build may take."""
+        limit_s = self.protocol.build_timeout_s
+        if self.patience is None or len(self._build_s) < BUILDS_KNOWN:
+            return limit_s
+        usual_s = statistics.median(self._build_s)
+        return min(limit_s, max(LEAST_PATIENCE_S, self.patience * usual_s))
 
     def _died(self, started: float, build_s: float | None = None) -> MeasureResult:
         """End a process that gave no answer; without ``build_s`` to its build."""

@@ -25,20 +25,26 @@ BUILT_AHEAD = 16
 
 
 def open_engine(
-    target: str, protocol: Protocol, *, device: str | None = None, builders: int | None = None
+    target: str,
+    protocol: Protocol,
+    *,
+    device: str | None = None,
+    builders: int | None = None,
+    patience: float | None = None,
 ) -> LocalEngine | ApartEngine:
     """Open an engine: a context manager with ``measure_many`` (see ``toolkit.live.space.oracle``).
 
     ``device`` is this machine (``None``) or all devices of a key of an RPC tracker (``rpc HOST:PORT
     KEY``); as many processes build as there are cores unless ``builders`` says how many.
+    ``patience`` is that of each of them (``Device``).
 
     Raises ``LiveError`` when ``device`` is not understood, or no device of the key is free.
     """
     count = builders or physical_cores()
     if device is None and runs_on_cpu(target):
-        return LocalEngine(target, protocol, builders=count)
+        return LocalEngine(target, protocol, builders=count, patience=patience)
     remote = None if device is None else Remote.parse(device)
-    return ApartEngine(target, protocol, builders=count, remote=remote)
+    return ApartEngine(target, protocol, builders=count, patience=patience, remote=remote)
 
 
 def engine_options(device: str | None, builders: int | None) -> dict[str, Any]:

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from toolkit.live.measure.device import Device
+from toolkit.live.measure.engines import open_engine
 from toolkit.live.measure.machine import describe_machine
+from toolkit.live.measure.program import MeasureResult
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.choices import choices, without_postprocessors
 from toolkit.live.space.database import DatabaseWriter
-from toolkit.live.space.design import DesignSpace, design_key
+from toolkit.live.space.design import Design, DesignSpace, design_key
+from toolkit.live.space.oracle import Engine
 from toolkit.live.space.programs import entry_arguments, timed_program, trace_json
 from toolkit.live.workloads.named import Workload
 from toolkit.locks import one_writer
@@ -87,7 +89,7 @@ def collect(
     again. Returns counts (JSON-ready).
     """
     found: dict[str, dict[str, Any]] = {}
-    with Device(target, protocol) as device:
+    with open_engine(target, protocol) as device:
         for occasion in range(max(1, plan.occasions)):
             for workload in workloads:
                 folder = out / folder_name(workload.name)
@@ -141,7 +143,7 @@ class _Collector:
     """One workload's measurements."""
 
     def __init__(
-        self, workload: Workload, space: DesignSpace, writer: DatabaseWriter, device: Device
+        self, workload: Workload, space: DesignSpace, writer: DatabaseWriter, device: Engine
     ) -> None:
         self.space = space
         self.writer = writer
@@ -232,10 +234,10 @@ class _Collector:
                 yield _Job(sketch, mutant.chosen, parent=parent, direction=direction)
 
     def _measure_all(self, jobs: list[_Job], step: Step) -> None:
-        for count, job in enumerate(jobs):
-            if (job.key, job.occasion) not in self.done:
-                self._measure(job)
-            step.advance(note=f"{count + 1} of {len(jobs)}")
+        # A mutant's record names its parent's: those that have none come first.
+        for mutants in (False, True):
+            mine = [job for job in jobs if (job.parent is not None) == mutants]
+            self._measure([job for job in mine if (job.key, job.occasion) not in self.done], step)
 
     def _fastest(
         self, jobs: list[_Job], parents: set[bytes], count: int
@@ -251,21 +253,24 @@ class _Collector:
                 timed.append((sum(times) / len(times), number))
         return [(jobs[number].sketch, jobs[number].chosen) for _, number in sorted(timed)[:count]]
 
-    def _measure(self, job: _Job) -> None:
-        design = self.space.realise(job.sketch, job.chosen)
-        if design is None:
-            # A mutated parallel extent is no decision of the trace; TVM may refuse it later.
-            return
-        program = timed_program(design.schedule, self.space.inputs)
-        reading = self.device.measure(program)
-        parent = None if job.parent is None else self.done.get((job.parent, 0))
+    def _measure(self, jobs: list[_Job], step: Step) -> None:
+        found = [(job, self.space.realise(job.sketch, job.chosen)) for job in jobs]
+        # A mutated limit of parallel loops is no decision of the trace: TVM may refuse it later.
+        taken = [(job, design) for job, design in found if design is not None]
+        programs = [timed_program(design.schedule, self.space.inputs) for _, design in taken]
+        readings = self.device.measure_many(programs, lambda: None)
+        for count, (place, reading) in enumerate(readings, 1):
+            self._write(*taken[place], reading)
+            step.advance(note=f"{count} of {len(programs)}")
+
+    def _write(self, job: _Job, design: Design, reading: MeasureResult) -> None:
         position = self.writer.add(
             self.index,
             trace_json(design.schedule.trace),
             entry_arguments(design.schedule.mod, as_timed=True),
             reading,
             occasion=job.occasion,
-            parent=parent,
+            parent=None if job.parent is None else self.done.get((job.parent, 0)),
             direction=job.direction,
             threads=self.device.protocol.threads,
         )

@@ -16,6 +16,9 @@ DECAY = 1.5
 """Ansor expects of a task's next round what its first gave over its rounds; tasks that learn from
 each other settle sooner, and their time is better spent on the many that had few rounds."""
 
+NETWORK_PATIENCE = 16.0
+"""Of the engine that tunes a network (``Device``): slow builds of one function cost all of them."""
+
 RESERVE_SHARE, CHECKS_SHARE, FINALS_S, CHECK_S = 0.25, 0.1, 8.0, 0.7
 """Kept for what follows a search: at most the first share, or the second where nothing but outputs
 is left to check, and so many seconds a task."""
