@@ -226,6 +226,25 @@ def test_no_activation_is_a_call_an_element(tmp_path: Path, target: str, name: s
     assert compiled_untuned(graph, tmp_path / "out", path, target).difference < 1e-5
 
 
+@pytest.mark.parametrize(("side", "steps"), [(64, 2), (16, 1)])
+def test_a_large_mean_is_taken_in_two_steps(
+    tmp_path: Path, target: str, side: int, steps: int
+) -> None:
+    pytest.importorskip("onnx")
+    from onnx import helper
+
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("GlobalAveragePool", ["c"], ["y"]),
+    ]
+    shape = [1, 3, side, side]
+    path = save_model(tmp_path / "m.onnx", nodes, {"w": (64, 3, 1, 1)}, shape, [1, 64, 1, 1])
+    graph = network_of(str(path), target)
+    called = [name.name_hint for name in graph.module.functions if "mean" in name.name_hint]
+    assert graph.layout == "NHWC" and len(called) == steps
+    assert compiled_untuned(graph, tmp_path / "out", path, target).difference < 1e-5
+
+
 @pytest.mark.parametrize(("least", "added"), [(0.0, 1.0), (0.5, 1.0), (0.0, 2.0)])
 def test_what_is_only_like_mish_stays_what_it_is(least: float, added: float) -> None:
     from tvm import relax

@@ -26,6 +26,7 @@ from toolkit.networks.graph.relax_rewrites import (
     batch_norms,
     clips_and_roots,
     clips_as_relus,
+    large_means,
     transposed_convolutions,
 )
 from toolkit.networks.graph.reshapes import move_reshapes
@@ -95,7 +96,7 @@ def prepare(
             if tolerance > 0:
                 in_cache = _constant_bytes(plain) <= CACHE_BYTES
                 plain = with_winograd(plain, tolerance, in_cache)
-            plain = activations(concatenate_by_copies(plain))
+            plain = activations(concatenate_by_copies(large_means(plain)))
             passes = [
                 t.CanonicalizeBindings(),
                 t.FoldConstant(),

@@ -127,6 +127,33 @@ def clips_and_roots(module: tvm.IRModule) -> tvm.IRModule:
     return _rewrite(clipped, is_op("relax.power")(x, limit), roots)
 
 
+LARGE_MEAN = 1 << 17
+"""Elements from which a mean over rows and columns is taken in two steps."""
+
+
+def large_means(module: tvm.IRModule) -> tvm.IRModule:
+    """Write large means over rows and columns, channels last, as means of rows' means.
+
+    The rows can be shared among threads then, and what is added stays in registers. As one
+    reduction it is split by TVM's rule into partial sums, whose programs are slow to build and to
+    run.
+    """
+    x = wildcard()
+
+    def stepwise(call: relax.Call, found: Any) -> relax.Expr:
+        given, shape = call.attrs, getattr(found[x].ty.shape, "values", None)
+        if given.axis is None or shape is None or len(shape) != 4:
+            return call
+        over = sorted(int(axis) % 4 for axis in given.axis)
+        extents = [getattr(extent, "value", 0) for extent in shape]
+        if over != [1, 2] or np.prod(extents) < LARGE_MEAN or min(extents[1:3]) < 2:
+            return call
+        rows = relax.op.mean(found[x], axis=[2], keepdims=bool(given.keepdims))
+        return relax.op.mean(rows, axis=[1], keepdims=bool(given.keepdims))
+
+    return _rewrite(module, is_op("relax.mean")(x), stepwise)
+
+
 def activations(module: tvm.IRModule) -> tvm.IRModule:
     """Write activations by ``exp``, ``erf`` and ``tanh`` of their own.
 
@@ -137,9 +164,12 @@ def activations(module: tvm.IRModule) -> tvm.IRModule:
     small = is_op("relax.exp")(is_op("relax.negative")(is_op("relax.abs")(x)))
     above = is_op("relax.log")(is_op("relax.add")(one, small))
     softplus = is_op("relax.add")(is_op("relax.maximum")(x, zero), above)
+    sigmoid = is_op("relax.sigmoid")(x)
     kinds = {
-        is_op("relax.sigmoid")(x): _sigmoid,
-        is_op("relax.nn.silu")(x): lambda x: relax.op.multiply(x, _sigmoid(x)),
+        is_op("relax.multiply")(x, sigmoid): _silu,
+        is_op("relax.multiply")(sigmoid, x): _silu,
+        is_op("relax.nn.silu")(x): _silu,
+        sigmoid: _sigmoid,
         is_op("relax.nn.gelu")(x): _gelu,
         is_op("relax.nn.gelu_tanh")(x): _gelu_tanh,
         is_op("relax.tanh")(softplus): _tanh_of_softplus,
@@ -156,8 +186,15 @@ def activations(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def _sigmoid(x: relax.Expr) -> relax.Expr:
-    below = relax.op.add(relax.op.exp(relax.op.negative(x)), relax.const(1.0))
-    return relax.op.divide(relax.const(1.0), below)
+    return relax.op.divide(relax.const(1.0), _one_and_exp_of_minus(x))
+
+
+def _silu(x: relax.Expr) -> relax.Expr:
+    return relax.op.divide(x, _one_and_exp_of_minus(x))
+
+
+def _one_and_exp_of_minus(x: relax.Expr) -> relax.Expr:
+    return relax.op.add(relax.op.exp(relax.op.negative(x)), relax.const(1.0))
 
 
 def _gelu(x: relax.Expr) -> relax.Expr:
