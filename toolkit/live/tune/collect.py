@@ -24,6 +24,9 @@ from toolkit.progress import SILENT, Progress, Step
 from toolkit.records import TrialState
 from toolkit.workspace import folder_name
 
+TOGETHER = 32
+"""Programs that are made, built side by side and then measured, before others are made."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -236,8 +239,14 @@ class _Collector:
     def _measure_all(self, jobs: list[_Job], step: Step) -> None:
         # A mutant's record names its parent's: those that have none come first.
         for mutants in (False, True):
-            mine = [job for job in jobs if (job.parent is not None) == mutants]
-            self._measure([job for job in mine if (job.key, job.occasion) not in self.done], step)
+            mine = [
+                job
+                for job in jobs
+                if (job.parent is not None) == mutants and (job.key, job.occasion) not in self.done
+            ]
+            what = "mutants" if mutants else "programs"
+            for count, _ in enumerate(self._measured(mine), 1):
+                step.advance(note=f"{count} of {len(mine)} {what}")
 
     def _fastest(
         self, jobs: list[_Job], parents: set[bytes], count: int
@@ -253,15 +262,19 @@ class _Collector:
                 timed.append((sum(times) / len(times), number))
         return [(jobs[number].sketch, jobs[number].chosen) for _, number in sorted(timed)[:count]]
 
-    def _measure(self, jobs: list[_Job], step: Step) -> None:
-        found = [(job, self.space.realise(job.sketch, job.chosen)) for job in jobs]
-        # A mutated limit of parallel loops is no decision of the trace: TVM may refuse it later.
-        taken = [(job, design) for job, design in found if design is not None]
-        programs = [timed_program(design.schedule, self.space.inputs) for _, design in taken]
-        readings = self.device.measure_many(programs, lambda: None)
-        for count, (place, reading) in enumerate(readings, 1):
-            self._write(*taken[place], reading)
-            step.advance(note=f"{count} of {len(programs)}")
+    def _measured(self, jobs: list[_Job]) -> Iterator[MeasureResult]:
+        """Measure and write down; what TVM refuses is left out."""
+        for begin in range(0, len(jobs), TOGETHER):
+            taken, programs = [], []
+            for job in jobs[begin : begin + TOGETHER]:
+                # A mutated limit of parallel loops is no decision: TVM may refuse it later.
+                design = self.space.realise(job.sketch, job.chosen)
+                if design is not None:
+                    taken.append((job, design))
+                    programs.append(timed_program(design.schedule, self.space.inputs))
+            for place, reading in self.device.measure_many(programs, lambda: None):
+                self._write(*taken[place], reading)
+                yield reading
 
     def _write(self, job: _Job, design: Design, reading: MeasureResult) -> None:
         position = self.writer.add(
