@@ -68,6 +68,8 @@ def build_library(module: tvm.IRModule, target: str, path: Path) -> None:
     """
     t = relax.transform
     packing = [t.SplitLayoutRewritePreproc(), t.LiftTransformParams(), t.FoldConstant()]
+    # The functions that packed the weights are half of the module, and have done their work.
+    packing.append(t.DeadCodeElimination())
     try:
         with tvm_target(target) as made, quiet():
             packed = tvm.transform.Sequential(packing)(module)
