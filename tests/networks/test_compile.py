@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,8 @@ from toolkit.live.confirm.rules import Judgement
 from toolkit.networks.compare import comparison_row
 from toolkit.networks.compile import CompileResult, compile_network, tuned_target
 from toolkit.networks.kernels import profile
+from toolkit.networks.library import LIBRARY
+from toolkit.networks.storage import APART
 from toolkit.networks.tasks import network_of
 
 pytestmark = pytest.mark.live
@@ -49,6 +52,15 @@ def test_every_function_uses_its_record(compiled: CompileResult) -> None:
     assert all(0.01 < rate < compiled.peak_gflop_per_s for rate in rates)
     written = orjson.loads((Path(compiled.out) / "network.json").read_bytes())
     assert written["tuned"] == compiled.tuned and written["threads"] == 1
+
+
+def test_no_thread_works_right_behind_what_functions_share(compiled: CompileResult) -> None:
+    import tvm
+
+    held = tvm.runtime.load_module(str(Path(compiled.out) / LIBRARY))["stats"]()
+    # Tensors have two or four dimensions here; each holds 5 KB at most.
+    storages = [int(size) for size in re.findall(r"shapetuple\[(\d+)\]", held)]
+    assert storages and min(storages) > APART and max(storages) < APART + 2**13
 
 
 def test_builds_are_read_in_turns_beside_the_first(compiled: CompileResult, tmp_path: Path) -> None:

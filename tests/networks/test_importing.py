@@ -245,6 +245,35 @@ def test_a_large_mean_is_taken_in_two_steps(
     assert compiled_untuned(graph, tmp_path / "out", path, target).difference < 1e-5
 
 
+@pytest.mark.parametrize(
+    ("indices", "gathers"),
+    [(1, False), (-1, False), ([0, 2], False), ([1, 2], False), ([2, 0], True), ([0, 0], True)],
+)
+def test_gathers_of_constants_are_slices_and_nothing_is_printed(
+    tmp_path: Path,
+    target: str,
+    indices: int | list[int],
+    gathers: bool,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    pytest.importorskip("onnx")
+    from onnx import helper
+
+    nodes = [
+        helper.make_node("Gather", ["x", "i"], ["g"], axis=1),
+        helper.make_node("Relu", ["g"], ["r"]),
+        helper.make_node("Mul", ["r", "s"], ["y"]),
+    ]
+    weights = {"i": np.array(indices, "int64"), "s": np.float32([2, 3, 4, 5])}
+    after = [5, 4] if isinstance(indices, int) else [5, len(indices), 4]
+    path = save_model(tmp_path / "g.onnx", nodes, weights, [5, 3, 4], after)
+    graph = network_of(str(path), target)
+    names = " ".join(str(name.name_hint) for name in graph.module.functions)
+    assert ("take" in names) == gathers and ("slice" in names) != gathers
+    assert compiled_untuned(graph, tmp_path / "out", path, target).difference < 1e-5
+    assert "Warning" not in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(("least", "added"), [(0.0, 1.0), (0.5, 1.0), (0.0, 2.0)])
 def test_what_is_only_like_mish_stays_what_it_is(least: float, added: float) -> None:
     from tvm import relax

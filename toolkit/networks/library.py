@@ -17,6 +17,7 @@ from toolkit.errors import LiveError
 from toolkit.live.measure.machine import target_threads, tvm_target
 from toolkit.live.space.quiet import quiet
 from toolkit.networks.graph.prepare import Graph, said
+from toolkit.networks.storage import network_pipeline
 
 LIBRARY, FACTS, RUNNER = "network.so", "network.json", "run.py"
 
@@ -73,7 +74,7 @@ def build_library(module: tvm.IRModule, target: str, path: Path) -> None:
     try:
         with tvm_target(target) as made, quiet():
             packed = tvm.transform.Sequential(packing)(module)
-            executable = tvm.compile(packed, target=made)
+            executable = tvm.compile(packed, target=made, relax_pipeline=network_pipeline(made))
             unfinished = path.with_suffix(".part.so")
             executable.export_library(str(unfinished))
     except Exception as error:  # TVM's errors have no type in common

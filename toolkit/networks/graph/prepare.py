@@ -19,6 +19,7 @@ from tvm import relax
 
 from toolkit.errors import LiveError
 from toolkit.live.measure.machine import tvm_target
+from toolkit.live.space.quiet import quiet
 from toolkit.networks.graph.concatenation import concatenate_by_copies
 from toolkit.networks.graph.constants import fold_constants
 from toolkit.networks.graph.relax_rewrites import (
@@ -27,6 +28,7 @@ from toolkit.networks.graph.relax_rewrites import (
     clips_and_roots,
     clips_as_relus,
     large_means,
+    slices,
     transposed_convolutions,
 )
 from toolkit.networks.graph.reshapes import move_reshapes
@@ -87,10 +89,10 @@ def prepare(
     made = tvm_target(target)
     t = relax.transform
     try:
-        with made:
+        with made, quiet():  # legalizing a gather prints TVM's thoughts on bounds
             plain = t.FoldConstant()(fold_constants(module))
             plain = t.DecomposeOpsForInference()(t.FoldBatchnormToConv2D()(plain))
-            plain = clips_as_relus(batch_norms(fold_constants(plain)))
+            plain = clips_as_relus(batch_norms(fold_constants(slices(plain))))
             chosen, plain = _laid_out(plain, layout)
             plain = move_reshapes(clips_and_roots(plain))
             if tolerance > 0:

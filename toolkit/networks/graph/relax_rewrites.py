@@ -96,6 +96,31 @@ def clips_as_relus(module: tvm.IRModule) -> tvm.IRModule:
     return _rewrite(module, is_op("relax.clip")(x, low, high), relus)
 
 
+def slices(module: tvm.IRModule) -> tvm.IRModule:
+    """Write gathers of what constants name, one or evenly spaced, as slices, which are fused.
+
+    This is how exporters write the parts of a stacked query, key and value.
+    """
+    x, indices = wildcard(), is_const()
+
+    def sliced(call: relax.Call, found: Any) -> relax.Expr:
+        shape, named = getattr(found[x].ty.shape, "values", None), found[indices].value.numpy()
+        if shape is None or call.attrs.axis is None or named.ndim > 1 or not named.size:
+            return call
+        axis = int(call.attrs.axis) % len(shape)
+        extent = getattr(shape[axis], "value", 0)
+        flat = named.reshape(-1).astype("int64")
+        flat = np.where(flat < 0, flat + extent, flat)
+        steps = set(np.diff(flat).tolist()) or {1}
+        if len(steps) > 1 or min(steps) < 1 or flat[0] < 0 or flat[-1] >= extent:
+            return call
+        bounds = [int(flat[0])], [int(flat[-1]) + 1], [int(min(steps))]
+        part = relax.op.strided_slice(found[x], [axis], *bounds)
+        return part if named.ndim else relax.op.reshape(part, call.ty.shape)
+
+    return _rewrite(module, is_op("relax.take")(x, indices), sliced)
+
+
 def _rewrite(module: tvm.IRModule, pattern: Any, replace: Any) -> tvm.IRModule:
     made = tvm.IRModule(module.functions, attrs=module.attrs)
     for name, function in module.functions.items():
