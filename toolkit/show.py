@@ -121,19 +121,42 @@ def task_label(name: str, chars: int) -> str:
     workload, _, rest = name.partition("(")
     if ":" in workload:
         # Names given by 'toolkit collect' hold all numbers that matter.
-        return cut(workload.replace(":", " ", 1), chars)
+        name, numbers = workload.split(":", 1)
+        if len(workload) > chars:
+            name = name[: max(6, chars - 1 - len(numbers))].rstrip("_")
+        return cut(f"{name} {numbers}", chars)
     arguments = [part for part in rest.rstrip(")").split(",") if part[:1].isdigit()]
     shapes = [part.removeprefix("1x") for part in arguments if "x" in part] or arguments
     workload = workload.removesuffix(".x86").removesuffix(".cuda")
-    if re.fullmatch("[0-9a-f]{32}", workload):
-        workload = workload[:8]
     scalars = [part for part in arguments if "x" not in part]
-    stride = scalars[0] if "conv" in workload and len(scalars) > 1 else "1"
-    strided = "" if stride == "1" or shapes is arguments else f"/{stride}"
+    if is_hash(workload):
+        workload = workload[:8]
+        if len(" ".join([workload, *shapes])) > chars:  # It is the loops that tell something.
+            workload, shapes = workload[:4], [part for part in shapes if part != "1"]
+    # The arguments of fused operators are all tensors: a lone number is the length of one.
+    told = "conv" in workload and "+" not in workload and len(scalars) > 1
+    strided = f"/{scalars[0]}" if told and scalars[0] != "1" and shapes is not arguments else ""
     text = " ".join([workload + strided, *shapes])
     if len(text) > chars and shapes:
-        text = " ".join([workload[: max(6, chars // 3)].rstrip("_") + strided, *shapes])
+        anchor = main_operator(workload)
+        begun = [anchor[:kept].rstrip("_") + strided for kept in (max(6, chars // 3), 6, 4)]
+        fits = [one for one in begun if len(" ".join([one, *shapes[:2]])) <= chars]
+        text = " ".join([next(iter(fits), begun[1]), *shapes])
     return cut(text, chars)
+
+
+def is_hash(workload: str) -> bool:
+    """Whether a workload's name is a hash: Ansor's are, where it was not given one."""
+    return re.fullmatch("[0-9a-f]{32}", workload) is not None
+
+
+def main_operator(workload: str) -> str:
+    """Of the operators that a name joins by ``+`` that for which the others were fused."""
+    parts = workload.split("+")
+    return next((part for part in parts if re.search(_MAIN, part)), parts[0])
+
+
+_MAIN = "conv|matmul|dense|gemm|pool|softmax"
 
 
 def listed(names: Sequence[str], last: str = "and") -> str:

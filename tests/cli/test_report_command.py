@@ -57,3 +57,15 @@ def test_a_named_folder_that_holds_nothing_is_a_named_error(work: Path, tmp_path
     command = ["report", "--workspace", str(work / "tuning"), "--simulation", str(tmp_path)]
     done = CliRunner().invoke(app, command)
     assert (done.exit_code, "toolkit simulate" in done.stderr) == (1, True)
+
+
+def test_a_dataset_without_a_record_is_no_report(tmp_path: Path) -> None:
+    log = tmp_path / "bad.json"
+    log.write_text('{"input": ["llvm"], "config": {}, "result": [], "version": 0.2}\n' * 50)
+    runner = CliRunner()
+    place = tmp_path / "tuning"
+    done = runner.invoke(app, ["ingest", str(log), "--dataset", str(place / "dataset")])
+    assert done.exit_code == 1 and "none of 50 lines is a record" in done.stderr
+    done = runner.invoke(app, ["report", "--workspace", str(place)])
+    assert done.exit_code == 1 and "nothing to report" in done.stderr
+    assert not (place / "report.html").exists()

@@ -10,6 +10,7 @@ import pytest
 from analysed_logs import analysed, write
 from running import here
 
+from toolkit.cli.tables import out
 from toolkit.datasets import describe, ingest, open_dataset
 from toolkit.reports.caveats import find_caveats
 from toolkit.reports.sections.dataset import dataset_section
@@ -87,3 +88,13 @@ def test_describe_says_it_and_corrects_on_demand(tmp_path):
     assert "see --correct" in " ".join(said.split()) and "Slowdown:" in said
     code, said, _ = here("describe", "--correct-speed", "--json", cwd=tmp_path)
     assert code == 0 and orjson.loads(said)["speeds"]["corrected"]
+
+
+def test_a_terminal_of_80_columns_shows_the_slowdown_whole(tmp_path, monkeypatch):
+    ingest(tuners_of_two_speeds(tmp_path), tmp_path / "tuning" / "dataset")
+    monkeypatch.setattr(out, "_width", 80)
+    code, said, err = here("describe", cwd=tmp_path)
+    assert code == 0, err
+    (heads,) = [line for line in said.splitlines() if line.startswith("tuner ")]
+    assert heads.split()[-1] == "slowdown" and "…" not in heads
+    assert max(map(len, said.splitlines())) <= 80

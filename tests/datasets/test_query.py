@@ -7,6 +7,7 @@ import pytest
 from running import here
 
 from toolkit import schema
+from toolkit.cli.tables import out
 from toolkit.datasets import describe, ingest, open_dataset, query, select_records
 from toolkit.datasets.read.query import TABLES
 from toolkit.errors import DatasetError
@@ -113,6 +114,9 @@ def test_every_table_has_the_columns_that_are_documented(dataset, table):
     assert dict(found.schema) == getattr(schema, table.upper())
 
 
+RECORD = "SELECT record_id FROM records LIMIT 1"
+
+
 @pytest.fixture
 def two_machines(tmp_path):
     for machine, cpu, count in (("fast", "a", 3), ("slow", "b", 5)):
@@ -152,3 +156,13 @@ def test_labels_are_reached_by_sql_and_full_cuts_nothing(two_machines):
     assert code == 0 and len(longest) > 80 and longest in said
     code, said, _ = here("query", sql, cwd=two_machines)
     assert code == 0 and longest not in said
+
+
+def test_a_row_that_no_terminal_holds_is_shown_a_value_a_line(two_machines, monkeypatch):
+    monkeypatch.setattr(out, "_width", 80)
+    code, said, _ = here("query", "SELECT * FROM records LIMIT 2", cwd=two_machines)
+    (id_,) = query(open_dataset(two_machines / "tuning" / "dataset"), RECORD)["record_id"]
+    assert code == 0 and f"record_id       {id_}" in said and "--full cuts none" in said
+    assert max(map(len, said.splitlines())) <= 80
+    code, said, _ = here("query", "SELECT line, state FROM records LIMIT 2", cwd=two_machines)
+    assert code == 0 and "--full" not in said

@@ -10,7 +10,12 @@ import pytest
 from running import here
 
 from toolkit.datasets import ingest, open_dataset
-from toolkit.features.computations import computations, told_computation
+from toolkit.features.computations import (
+    computations,
+    formats_compared,
+    told_comparison,
+    told_computation,
+)
 from toolkit.reports.sections.dataset import dataset_section
 
 
@@ -75,3 +80,24 @@ def test_the_bundled_logs_have_the_same_product_in_two_formats(tmp_path: Path) -
     code, said, err = here("describe", cwd=tmp_path)
     assert code == 0, err
     assert "The same computation in several formats" in said and "GFLOP/s" in said
+    # Their machines have different names: formats are not compared across machines.
+    assert section["formats_compared"] == [] and "in the median" not in said
+
+
+def test_formats_are_compared_within_a_machine_by_the_best_task_of_each() -> None:
+    def task(format: str, machine: str, co: int, best_s: float | None) -> dict[str, object]:
+        computes = {"family": "conv", "extents": {"co": co}, "stride": 1, "flops": 1.0}
+        return {"format": format, "machine": machine, "computes": computes, "best_s": best_s}
+
+    twins = [
+        task("ansor", "a", 8, 1e-3), task("ansor", "a", 8, 5e-3), task("autotvm", "a", 8, 2e-3),
+        task("ansor", "a", 16, 4e-3), task("autotvm", "a", 16, 2e-3), task("ansor", "b", 8, 1e-9),
+        task("autotvm", "a", 32, None), task("ansor", "a", 32, 1e-3),
+    ]  # fmt: skip
+    (found,) = formats_compared(twins)
+    assert (found.machine, found.first, found.second) == ("a", "ansor", "autotvm")
+    assert (found.computations, found.faster, found.ratio) == (2, 1, pytest.approx(1.25))
+    assert told_comparison(found) == (
+        "On a, of 2 computations in both, the best of ansor is faster than that of autotvm in 1; "
+        "it takes 1.250 times as long in the median."
+    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import altair as alt
 import pytest
 
 from toolkit import show
@@ -15,8 +17,17 @@ from toolkit.datasets import open_dataset
 from toolkit.replay import parse_scenario, simulate
 from toolkit.reports import ReportInputs, export_figures, render_html, report_summary
 from toolkit.reports.figures import report_figures
-from toolkit.reports.page.charts import NARROW, WIDE, Layout, labels_of
-from toolkit.reports.page.drawing import inline_svg, specification
+from toolkit.reports.page import charts
+from toolkit.reports.page.charts import (
+    NARROW,
+    TIMES,
+    WIDE,
+    Figure,
+    Layout,
+    labels_of,
+    log_axis,
+)
+from toolkit.reports.page.drawing import draw_svg, inline_svg, specification
 from toolkit.workspace import Workspace
 
 SECTIONS = ("findings", "dataset", "throughput", "mutation", "strategies", "live", "provenance")
@@ -249,3 +260,38 @@ def test_task_labels_keep_what_tells_tasks_apart() -> None:
     assert show.task_label("matmul:61,127,128(61x128,128x127,61x127)", 20) == "matmul 61,127,128"
     small = Layout("small", width=300, rows=3, label_chars=20)
     assert len(set(labels_of([{"name": name}] * 3, small))) == 3
+
+
+def test_a_fused_operator_is_named_by_its_main_one_and_has_no_stride_of_a_bias() -> None:
+    name = "pad_temp+conv2d_nchw+T_add+T_relu(1x256x14x14,512x256x3x3,512,512,1x512x1x1,1x512x7x7)"
+    assert show.task_label(name, 29) == "conv2d 256x14x14 512x256x3x3…"
+    assert show.task_label(name, 27) == "conv 256x14x14 512x256x3x3…"
+    assert show.task_label(name, 200).startswith("pad_temp+conv2d_nchw+T_add+T_relu 256x14x14 ")
+    assert show.task_label("data_pad+B+bgemm+A(1x7x7x64,4x4x64x64)", 20) == "bgemm 7x7x64 4x4x64…"
+
+
+def test_a_task_that_is_a_hash_is_told_by_its_loops() -> None:
+    hashed = "3458e75493bb4bb042e539b5ff4818fb(128,3072,768,3072,1,768,128,768)"
+    assert show.task_label(hashed, 22) == "3458 128 3072 768 307…"
+    assert show.task_label(hashed, 60) == "3458e754 128 3072 768 3072 1 768 128 768"
+
+
+def test_of_a_name_that_is_too_long_the_numbers_are_kept() -> None:
+    name = "depthwise_conv2d_nhwc:1,56,56,32,3,1,1(1x56x56x32)"
+    assert show.task_label(name, 26) == "depthwise 1,56,56,32,3,1,1"
+
+
+def test_labels_of_an_axis_keep_apart() -> None:
+    """On a narrow page, too, in whose font they may be wider than in the one they were drawn in."""
+
+    def draw(layout: Layout) -> Any:
+        x = log_axis(1.0, 1200.0, "times", TIMES)
+        return charts.chart([{"x": 1.0}, {"x": 1200.0}]).mark_point().encode(x=alt.X("x:Q", **x))
+
+    made = Figure("axis", "An axis", "", "", "", draw)
+    svg = draw_svg(made, Layout("small", width=160, rows=3, label_chars=20, font_size=11))
+    texts = re.findall(r'translate\(([\d.]+),[^>]*opacity="1">([\d,]+×)<', svg)
+    shown = [(float(at), text) for at, text in texts]
+    assert 2 <= len(shown) < 7
+    for (left, one), (right, other) in itertools.pairwise(shown):
+        assert right - left >= 11 * 0.63 * (len(one) + len(other)) / 2

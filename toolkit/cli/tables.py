@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -18,6 +19,9 @@ if (_columns := os.environ.get("COLUMNS", "")).isdigit() and int(_columns) < 40:
 # No text is taken for markup: names come from logs and files.
 out = Console(markup=False)
 err = Console(stderr=True, markup=False)
+
+NARROW = 100
+"""Width of a terminal below which tables leave out columns and shorten words."""
 
 Columns = Mapping[str, Callable[[Any], Any]]
 """What a table shows: its headings, and how a row's cell is written.
@@ -54,6 +58,19 @@ def print_table(
     out.print(table)
 
 
+def print_plain(
+    columns: Columns,
+    rows: Iterable[Any],
+    title: str = "",
+    elastic: int = 0,
+    shorten: Callable[[str, int], str] = show.cut,
+) -> None:
+    """Print a table without lines that does not wrap."""
+    if title:
+        say(f"\n{title}", "bold")
+    print_table(columns, rows, elastic=elastic, shorten=shorten, box=None, pad_edge=False)
+
+
 def say(text: str, style: str | None = None) -> None:
     """Write a line on standard output."""
     out.print(text, style=style, highlight=False)
@@ -75,14 +92,11 @@ def counted(key: Any) -> Callable[[Any], str]:
     return lambda row: f"{row[key]:,}"
 
 
-def microseconds(value: float | None) -> str:
-    """A latency in microseconds; ``-`` where there is none."""
-    return "-" if value is None else f"{value * 1e6:.1f} us"
-
-
 def decimals(value: Any) -> str:
     """Three decimals of a number, a text as it is; nothing for what is unknown."""
-    return f"{value:.3f}" if isinstance(value, float) else value if isinstance(value, str) else ""
+    if isinstance(value, float):
+        return f"{value:.3f}" if math.isfinite(value) else ""
+    return value if isinstance(value, str) else ""
 
 
 def low_to_high(bounds: Sequence[Any] | None, form: str = ".3f") -> str:

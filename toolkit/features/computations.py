@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from toolkit import show
 from toolkit.datasets import Dataset
 from toolkit.datasets.tables import decision_matrix
 from toolkit.errors import ToolkitError
@@ -74,6 +76,53 @@ def in_several_formats(tasks: Iterable[Mapping[str, Any]]) -> list[Mapping[str, 
         if len({task["format"] for task in group}) > 1
         for task in sorted(group, key=lambda task: task["best_s"] or math.inf)
     ]
+
+
+@dataclass(frozen=True, repr=False)
+class FormatsCompared(Result):
+    """Two formats on the computations that one machine ran in both, the best task of each.
+
+    ``ratio`` is the median of ``first``'s best latency over ``second``'s; ``faster`` counts the
+    computations in which ``first`` has the lower one.
+    """
+
+    machine: str | None
+    first: str
+    second: str
+    computations: int
+    faster: int
+    ratio: float
+
+
+def formats_compared(twins: Iterable[Mapping[str, Any]]) -> list[FormatsCompared]:
+    """Compare formats pair by pair, within one machine; ``twins`` as ``in_several_formats`` gives.
+
+    Tasks without a latency are left out.
+    """
+    best: dict[tuple[str | None, str], dict[str, float]] = {}
+    for task in twins:
+        if task["best_s"] is not None:
+            own = best.setdefault((task["machine"], told_computation(task["computes"])), {})
+            own[task["format"]] = min(own.get(task["format"], math.inf), task["best_s"])
+    ratios: dict[tuple[str | None, str, str], list[float]] = {}
+    for (machine, _), own in best.items():
+        for first, second in combinations(sorted(own), 2):
+            ratios.setdefault((machine, first, second), []).append(own[first] / own[second])
+    return [
+        FormatsCompared(*key, len(of), sum(ratio < 1 for ratio in of), float(np.median(of)))
+        for key, of in ratios.items()
+    ]
+
+
+def told_comparison(compared: Mapping[str, Any]) -> str:
+    """Say which format was faster, on how many computations."""
+    where = f"On {compared['machine']}, o" if compared["machine"] else "O"
+    return (
+        f"{where}f {show.plural(compared['computations'], 'computation')} in both, the best of "
+        f"{compared['first']} is faster than that of {compared['second']} in "
+        f"{compared['faster']:,}; it takes {show.ratio(compared['ratio'])} times as long in the "
+        "median."
+    )
 
 
 def computations(dataset: Dataset) -> dict[str, Computation]:

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 from typer import Option
 
+from toolkit import show
 from toolkit.cli.commands.simulate import efforts
 from toolkit.cli.common import BarProgress, Json, Seed, answer
-from toolkit.cli.tables import bracketed, microseconds, note, out, print_table, say
+from toolkit.cli.tables import bracketed, note, out, print_table, say
 
 
 def demo(
@@ -56,11 +57,11 @@ def _told(verdict: Mapping[str, Any]) -> str:
     word = verdict["verdict"]
     text = (
         f"live, {verdict['name']}: {word} {'against' if word == 'undecided' else 'than'} "
-        f"{verdict['incumbent']} {microseconds(verdict['incumbent_latency_s'])}"
+        f"{verdict['incumbent']} {show.seconds(verdict['incumbent_latency_s'])}"
     )
     if verdict["ratio"] is None:
         return text
     if verdict["interval"] is None:
         return f"{text}; too few blocks"
     ratio = bracketed(verdict["ratio"], verdict["interval"])
-    return f"{text}; {microseconds(verdict['winner_latency_s'])}, ratio {ratio}"
+    return f"{text}; {show.seconds(verdict['winner_latency_s'])}, ratio {ratio}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Annotated, Any
 
@@ -10,15 +10,14 @@ from typer import Option
 
 from toolkit import show
 from toolkit.cli.common import DatasetDir, Json, answer
-from toolkit.cli.tables import Columns, counted, out, print_table, say
+from toolkit.cli.comparisons import show_tuners, show_twins
+from toolkit.cli.tables import NARROW, Columns, counted, out, print_plain, say
 from toolkit.errors import ToolkitError
 from toolkit.workspace import Workspace
 
-WIDE, MIDDLE, NARROW = 150, 124, 100
+WIDE, MIDDLE = 150, 124
 """Widths of a terminal below which columns of the table of tasks are left out."""
 KNOBS_SHOWN = 3
-SLOWDOWN_SHOWN = 1.05
-TWINS_SHOWN = 12
 SKETCHES_SHOWN = 5
 
 Row = Mapping[str, Any]
@@ -80,29 +79,16 @@ def _show(summary: Row, tasks: int) -> None:
         say("next: toolkit ingest LOGS", "bold")
         return
     _show_tasks(summary, tasks)
-    _show_twins(summary["tasks"])
+    show_twins(summary["tasks"])
     _show_verdicts(summary)
     _show_failures(summary)
     _show_noise(summary["noise"])
     _show_speeds(summary["speeds"])
     _show_knobs(summary["knobs"])
     if summary["tuners"] is not None:
-        _show_tuners(summary["tuners"])
+        show_tuners(summary["tuners"])
     if summary["failed"] < summary["records"]:
         say("next: toolkit train throughput", "bold")
-
-
-def _table(
-    columns: Columns,
-    rows: Iterable[Any],
-    title: str = "",
-    elastic: int = 0,
-    shorten: Callable[[str, int], str] = show.cut,
-) -> None:
-    """Print a table without lines that does not wrap."""
-    if title:
-        say(f"\n{title}", "bold")
-    print_table(columns, rows, elastic=elastic, shorten=shorten, box=None, pad_edge=False)
 
 
 def _show_counts(summary: Row) -> None:
@@ -115,7 +101,7 @@ def _show_counts(summary: Row) -> None:
         f"{summary['failed']:,} records failed, {summary['duplicates']:,} exact duplicates, "
         f"{summary['rejected']:,} lines rejected"
     )
-    _table(
+    print_plain(
         {
             "machine": lambda row: row["machine"] or "unknown",
             "target": itemgetter("target_kind"),
@@ -144,9 +130,7 @@ def _show_tasks(summary: Row, limit: int) -> None:
         ">time": lambda task: show.percent(task["time_share"], 0),
         ">settled at": lambda task: _settled(task["convergence"]),
         ">to expect": lambda task: show.percent(task["convergence"]["expected_gain"]),
-        "verdict": lambda task: (
-            "enumerated" if task["enumerated"] else task["convergence"]["verdict"]
-        ),
+        "verdict": _verdict,
         "decides most": lambda task: _decides(task["knobs"]),
     }
     left_out = [
@@ -155,7 +139,7 @@ def _show_tasks(summary: Row, limit: int) -> None:
         *((">failed", ">time", ">settled at") if out.width < MIDDLE else ()),
         *((">records", ">latency") if out.width < NARROW else ()),
     ]
-    _table(
+    print_plain(
         {head: write for head, write in columns.items() if head not in left_out},
         listed,
         "Tasks, largest share of the summed best latency first",
@@ -168,27 +152,12 @@ def _show_tasks(summary: Row, limit: int) -> None:
         say(f"and {show.plural(rest, 'more task')} (--tasks 0 lists all)")
 
 
-def _show_twins(tasks: Sequence[Row]) -> None:
-    """Tasks of different formats that compute the same, side by side."""
-    from toolkit.features.computations import in_several_formats, told_computation
-
-    twins = in_several_formats(tasks)
-    if not twins:
-        return
-    _table(
-        {
-            "computes": lambda task: told_computation(task["computes"]),
-            "format": itemgetter("format"),
-            "machine": lambda task: task["machine"] or "unknown",
-            "task": lambda task: task["task_id"][:8],
-            ">best": lambda task: show.seconds(task["best_s"], "none"),
-            ">GFLOP/s": lambda task: show.number(task["gflop_per_s"]),
-        },
-        twins[:TWINS_SHOWN],
-        "The same computation in several formats",
-    )
-    if (rest := len(twins) - TWINS_SHOWN) > 0:
-        say(f"and {show.plural(rest, 'more task')} (--json lists all)")
+def _verdict(task: Row) -> str:
+    if task["enumerated"]:
+        return "enumerated"
+    word: str = task["convergence"]["verdict"]
+    # In a narrow terminal its room is the workload's.
+    return word.removeprefix("still ") if out.width < NARROW else word
 
 
 def _settled(state: Row) -> str:
@@ -229,7 +198,7 @@ def _show_failures(summary: Row) -> None:
     if not summary["failures"]:
         say("No record failed.")
         return
-    _table(
+    print_plain(
         {
             "failed by": lambda row: row["state"].replace("_", " "),
             ">records": counted("records"),
@@ -243,7 +212,7 @@ def _show_failures(summary: Row) -> None:
 
 def _show_noise(noise: Row) -> None:
     kinds = {"within a record": "within", "between records of a candidate": "between"}
-    _table(
+    print_plain(
         {
             "relative spread of repeats": lambda row: row[0],
             ">groups": lambda row: f"{row[1]['groups']:,}",
@@ -278,7 +247,7 @@ def _show_knobs(knobs: Sequence[Row]) -> None:
     sketches: dict[str, list[Row]] = {}
     for row in knobs:
         sketches.setdefault(row["sketch_id"], []).append(row)
-    _table(
+    print_plain(
         {
             "sketch": lambda row: row["sketch_id"][:8],
             "workload": itemgetter("workload"),
@@ -286,52 +255,20 @@ def _show_knobs(knobs: Sequence[Row]) -> None:
             ">tasks": counted("tasks"),
             ">top in": counted("top_in"),
             ">explains": lambda row: show.percent(row["effect"], 0),
-            ">best over median": lambda row: show.percent(row["gain"], 0),
+            f">{'best ' if out.width >= NARROW else ''}over median": lambda row: show.percent(
+                row["gain"], 0
+            ),
         },
         [row for own in list(sketches.values())[:SKETCHES_SHOWN] for row in own[:KNOBS_SHOWN]],
         "Which decision matters: share of the variance of log latency, medians over tasks",
         elastic=1,
+        shorten=_operator,
     )
     if (rest := len(sketches) - SKETCHES_SHOWN) > 0:
         say(f"and {show.plural(rest, 'more sketch', 'more sketches')} (--json lists all)")
 
 
-def _show_tuners(tuners: Row) -> None:
-    tasks = show.plural(tuners["tasks"], "task")
-    which = "that all of them ran" if tuners["common"] else "that two of them ran"
-    percents = [reached["percent"] for reached in tuners["tuners"][0]["reached"]]
-
-    def near(n: int) -> Callable[[Row], str]:
-        return lambda row: show.number(row["reached"][n]["evaluations"], "not")
-
-    slow = [row["slowdown"] for row in tuners["tuners"] if row["slowdown"] is not None]
-
-    _table(
-        {
-            "tuner": itemgetter("tuner"),
-            ">runs": counted("runs"),
-            ">length": lambda row: show.number(row["evaluations"]),
-            **{f">to {percent} %": near(n) for n, percent in enumerate(percents)},
-            ">got there": lambda row: show.percent(row["reached"][-1]["reached_share"], 0),
-            ">seconds": lambda row: show.seconds(row["reached"][-1]["seconds"]),
-            ">ends at": lambda row: (
-                "–" if row["final_ratio"] is None else f"{show.ratio(row['final_ratio'])} ×"
-            ),
-            **({">slowdown": _slowdown} if slow and max(slow) >= SLOWDOWN_SHOWN else {}),
-        },
-        tuners["tuners"],
-        f"Tuners (told apart by: {tuners['by']}) on {tasks} {which}, medians over tasks",
-    )
-    say(
-        f"Evaluations to within so many per cent of the best recorded by any tuner; runs that got "
-        f"there and seconds are for {percents[-1]} %; “not”: in fewer than half."
-    )
-    if slow and max(slow) >= SLOWDOWN_SHOWN:
-        say(
-            "Slowdown: how much longer it read the same candidates than the fastest run of the "
-            "task, as recorded; such a difference is the machine's, not the tuner's."
-        )
-
-
-def _slowdown(row: Row) -> str:
-    return "–" if row["slowdown"] is None else f"{show.ratio(row['slowdown'])} ×"
+def _operator(workload: str, chars: int) -> str:
+    if show.is_hash(workload):
+        return workload[:8]
+    return workload if len(workload) <= chars else show.cut(show.main_operator(workload), chars)

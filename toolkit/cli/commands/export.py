@@ -9,11 +9,16 @@ import orjson
 import typer
 from typer import Option
 
+from toolkit import show
 from toolkit.cli.common import DatasetDir, Force, Json, Rows, answer, print_json
 from toolkit.cli.tables import out, print_table, say
 from toolkit.workspace import Workspace
 
 ROWS_SHOWN = 50
+ROWS_DOWN = 10
+"""Rows shown a value a line."""
+LEAST = 12
+"""Characters of the terminal a column, below which rows are shown so."""
 FILES_SHOWN = 10
 
 
@@ -114,6 +119,12 @@ def query(
         say(f"{frame.height:,} rows written to {to}")
     elif full:
         _print_full(frame)
+    elif len(frame.columns) * LEAST > out.width:
+        # A table of so many columns would show none of them.
+        _print_full(frame.head(ROWS_DOWN), out.width)
+        if frame.height > ROWS_DOWN:
+            say(f"and {frame.height - ROWS_DOWN:,} more rows (--out or --json gives all)")
+        say("a value a line, each cut to the terminal: --full cuts none")
     else:
         cells = {
             name: lambda row, n=n: "" if row[n] is None else str(row[n])[:80]
@@ -124,8 +135,11 @@ def query(
             out.print(f"and {frame.height - ROWS_SHOWN:,} more rows (--out or --json gives all)")
 
 
-def _print_full(frame: Any) -> None:
-    """Print rows one value a line, an empty line between rows; lists and structs as JSON."""
+def _print_full(frame: Any, most: int | None = None) -> None:
+    """Print rows one value a line, an empty line between rows; lists and structs as JSON.
+
+    Lines are cut to ``most`` characters, if given.
+    """
     from toolkit.results import plain
 
     width = max((len(name) for name in frame.columns), default=0)
@@ -135,4 +149,6 @@ def _print_full(frame: Any) -> None:
         for name, value in row.items():
             nested = isinstance(value, (list, dict))
             text = orjson.dumps(plain(value)).decode() if nested else str(value)
-            out.print(f"{name:{width}}  {text}", highlight=False, soft_wrap=True)
+            line = f"{name:{width}}  {text}"
+            line = line if most is None else show.cut(line, most)
+            out.print(line, highlight=False, soft_wrap=True)

@@ -11,8 +11,9 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
+from toolkit import show
 from toolkit.cli import common
-from toolkit.cli.tables import bracketed, microseconds, print_table, print_warnings, say
+from toolkit.cli.tables import bracketed, print_table, print_warnings, say
 from toolkit.workspace import Workspace
 
 
@@ -190,7 +191,7 @@ def _show_verdicts(result: Mapping[str, Any]) -> None:
     print_table(
         {
             "task": itemgetter("name"),
-            "incumbent": lambda verdict: microseconds(verdict["incumbent_latency_s"]),
+            "incumbent": lambda verdict: show.seconds(verdict["incumbent_latency_s"]),
             "challenger": _challenger,
             "latency ratio [interval]": _ratio,
             "verdict": itemgetter("verdict"),
@@ -202,7 +203,7 @@ def _show_verdicts(result: Mapping[str, Any]) -> None:
 
 def _challenger(verdict: Mapping[str, Any]) -> str:
     winner = verdict.get("winner_latency_s")
-    return "-" if winner is None else f"{microseconds(winner)} ({verdict['winner_from']})"
+    return "-" if winner is None else f"{show.seconds(winner)} ({verdict['winner_from']})"
 
 
 def _ratio(verdict: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from toolkit.cli import common
 from toolkit.cli.commands.live import device
 from toolkit.cli.commands.tune import Builders, DropAbove, Workloads
 from toolkit.cli.network_options import Layout, Shapes, Tolerance, parse_layout, parse_shapes
-from toolkit.cli.tables import bracketed, microseconds, out, print_table, print_warnings, say
+from toolkit.cli.tables import bracketed, out, print_table, print_warnings, say
 from toolkit.errors import LiveError
 from toolkit.show import interval, number, ratio
 from toolkit.show import seconds as in_seconds
@@ -187,8 +187,8 @@ def _show(result: Mapping[str, Any]) -> None:
             "task": itemgetter("task"),
             "seed": itemgetter("seed"),
             "arm": itemgetter("arm"),
-            "stock's best": lambda row: microseconds(row["stock_final_s"]),
-            "ours": lambda row: microseconds(row["final_s"]),
+            "stock's best": lambda row: in_seconds(row["stock_final_s"]),
+            "ours": lambda row: in_seconds(row["final_s"]),
             "S time": lambda row: _ratio(row, "quality_seconds", "quality_at_least_seconds"),
             "S trials": lambda row: _ratio(row, "quality_trials", "quality_at_least_trials"),
             "as read": lambda row: _ratio(row, "s_seconds", "at_least_seconds"),

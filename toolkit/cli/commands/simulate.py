@@ -86,7 +86,7 @@ def efforts(near: str = "1pct", name: str = "strategy") -> dict[str, Callable[[A
         name: itemgetter(name),
         ">evaluations": lambda row: interval_text(row, f"median_evaluations_to_{near}"),
         ">seconds": lambda row: interval_text(row, f"median_seconds_to_{near}"),
-        ">reached": lambda row: f"{row['reached_share']:.0%}",
+        ">reached": lambda row: show.percent(row["reached_share"], 0),
     }
 
 
@@ -98,7 +98,7 @@ def _show(summary: Mapping[str, Any]) -> None:
     print_table(
         {
             **efforts(),
-            ">coverage": lambda row: f"{row['coverage']:.0%}",
+            ">coverage": lambda row: show.percent(row["coverage"], 0),
             ">area": lambda row: f"{row['auc']:.3f}",
             ">rank": lambda row: str(ranks[row["strategy"]]),
         },
@@ -118,7 +118,7 @@ def _show(summary: Mapping[str, Any]) -> None:
         print_table(
             {
                 **efforts("5pct", "scheduler"),
-                ">reached": lambda row: f"{row['reached_share_5pct']:.0%}",
+                ">reached": lambda row: show.percent(row["reached_share_5pct"], 0),
             },
             [{**row, "scheduler": name} for name, row in network["schedulers"].items()],
             title=f"{show.plural(len(network['networks']), 'network')}: the weighted sum of "

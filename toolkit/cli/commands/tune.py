@@ -15,7 +15,7 @@ from toolkit import show
 from toolkit.cli import common
 from toolkit.cli.commands.live import device as device_of
 from toolkit.cli.network_options import Layout, Shapes, Tolerance, parse_layout, parse_shapes
-from toolkit.cli.tables import microseconds, print_table, print_warnings, say
+from toolkit.cli.tables import print_table, print_warnings, say
 from toolkit.errors import LiveError
 from toolkit.workspace import Workspace
 
@@ -215,7 +215,7 @@ def _show(result: Mapping[str, Any]) -> None:
             "failed": lambda row: (
                 ", ".join(f"{count} {state}" for state, count in row["failed"].items()) or "0"
             ),
-            "best latency": lambda row: microseconds(row["best_latency_s"]),
+            "best latency": lambda row: show.seconds(row["best_latency_s"]),
         },
         result["tasks"],
     )

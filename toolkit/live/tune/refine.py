@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from toolkit import show
 from toolkit.live.space.oracle import DeviceOracle
 from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.progress import Step
@@ -44,7 +45,7 @@ def refine(
     def follow(state: Run, _: Sequence[Trial]) -> None:
         nonlocal last
         best = state.best_latency_s
-        note = f"{state.evaluations} trials" + (f", best {best * 1e6:.1f} us" if best else "")
+        note = f"{state.evaluations} trials" + (f", best {show.seconds(best)}" if best else "")
         step.advance(max(0.0, state.seconds - last), note=note)
         last = state.seconds
 

@@ -89,11 +89,14 @@ def altair_config(font_size: int) -> dict[str, Any]:
     labels = {"labelFont": FONT, "labelFontSize": font_size, "titleFontSize": font_size}
     sizes: dict[str, dict[str, Any]] = {
         "axis": {**labels, "titleFont": FONT},
+        # A browser's font may be wider than the one that is measured here: a letter and more apart.
+        "axisX": {"labelOverlap": "greedy", "labelSeparation": font_size},
         "legend": labels,
         "text": {"font": FONT, "fontSize": font_size},
         "title": {"font": FONT, "fontSize": font_size + 2},
     }
     found: dict[str, Any] = {"font": FONT, "view": {"stroke": None}, **THEME["config"]}
+    found["axisX"] = sizes["axisX"]
     for part, options in THEME["config"].items():
         if isinstance(options, dict):
             roles = {key: light(role) for key, role in options.items() if str(role) in ROLES}

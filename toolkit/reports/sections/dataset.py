@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 from toolkit import show
 from toolkit.datasets import Dataset, describe, open_dataset
-from toolkit.features.computations import in_several_formats, told_computation, with_computations
+from toolkit.features.computations import (
+    formats_compared,
+    in_several_formats,
+    told_comparison,
+    told_computation,
+    with_computations,
+)
 from toolkit.reports.page import charts
 from toolkit.reports.page.charts import Figure, Layout, figure
 from toolkit.reports.page.inputs import DATASET_FILE, Section
@@ -53,6 +59,7 @@ def dataset_section(folder: Path | None) -> dict[str, Any]:
         }
         for task in found["tasks"]
     ]
+    twins = in_several_formats(tasks)
     known = found["measuring_s"] is not None
     failing = [entry["seconds"] for entry in found["failures"] if entry["seconds"] is not None]
     return {
@@ -72,8 +79,9 @@ def dataset_section(folder: Path | None) -> dict[str, Any]:
                 "computes": told_computation(task["computes"]),
                 **{key: task[key] for key in TWIN},
             }
-            for task in in_several_formats(tasks)
+            for task in twins
         ],
+        "formats_compared": [told_comparison(one) for one in formats_compared(twins)],
     }
 
 

@@ -1,0 +1,93 @@
+"""What ``toolkit describe`` compares: formats that compute the same, and tuners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
+from typing import Any
+
+from toolkit import show
+from toolkit.cli.tables import NARROW, Columns, counted, out, print_plain, say
+
+SLOWDOWN_SHOWN = 1.05
+TWINS_SHOWN = 12
+
+Row = Mapping[str, Any]
+
+
+def show_twins(tasks: Sequence[Row]) -> None:
+    """Tasks of different formats that compute the same, side by side."""
+    from toolkit.features.computations import (
+        formats_compared,
+        in_several_formats,
+        told_comparison,
+        told_computation,
+    )
+
+    twins = in_several_formats(tasks)
+    if not twins:
+        return
+    machine: Columns = {"machine": lambda task: task["machine"] or "unknown"}
+    several = len({task["machine"] for task in twins}) > 1
+    print_plain(
+        {
+            "computes": lambda task: told_computation(task["computes"]),
+            "format": itemgetter("format"),
+            **(machine if several else {}),
+            "task": lambda task: task["task_id"][:8],
+            ">best": lambda task: show.seconds(task["best_s"], "none"),
+            ">GFLOP/s": lambda task: show.number(task["gflop_per_s"]),
+        },
+        twins[:TWINS_SHOWN],
+        "The same computation in several formats",
+    )
+    if (rest := len(twins) - TWINS_SHOWN) > 0:
+        say(f"and {show.plural(rest, 'more task')} (--json lists all)")
+    for compared in formats_compared(twins):
+        say(told_comparison(compared))
+
+
+def show_tuners(tuners: Row) -> None:
+    """Print how soon each tuner came near the best recorded, and how slow its machine read."""
+    tasks = show.plural(tuners["tasks"], "task")
+    which = "that all of them ran" if tuners["common"] else "that two of them ran"
+    percents = [reached["percent"] for reached in tuners["tuners"][0]["reached"]]
+
+    def near(n: int) -> Callable[[Row], str]:
+        return lambda row: show.number(row["reached"][n]["evaluations"], "not")
+
+    slow = [row["slowdown"] for row in tuners["tuners"] if row["slowdown"] is not None]
+    # The slowdown explains all other columns: in a narrow terminal two of them make room for it.
+    crowded = out.width < NARROW and bool(slow) and max(slow) >= SLOWDOWN_SHOWN
+    length: Columns = {">length": lambda row: show.number(row["evaluations"])}
+    nearer = {n: percent for n, percent in enumerate(percents) if not crowded or n != 1}
+
+    print_plain(
+        {
+            "tuner": itemgetter("tuner"),
+            ">runs": counted("runs"),
+            **({} if crowded else length),
+            **{f">to {percent} %": near(n) for n, percent in nearer.items()},
+            ">got there": lambda row: show.percent(row["reached"][-1]["reached_share"], 0),
+            ">seconds": lambda row: show.seconds(row["reached"][-1]["seconds"]),
+            ">ends at": lambda row: (
+                "–" if row["final_ratio"] is None else f"{show.ratio(row['final_ratio'])} ×"
+            ),
+            **({">slowdown": _slowdown} if slow and max(slow) >= SLOWDOWN_SHOWN else {}),
+        },
+        tuners["tuners"],
+        f"Tuners (told apart by: {tuners['by']}) on {tasks} {which}, medians over tasks",
+    )
+    say(
+        f"Evaluations to within so many per cent of the best recorded by any tuner; runs that got "
+        f"there and seconds are for {percents[-1]} %; “not”: in fewer than half."
+    )
+    if slow and max(slow) >= SLOWDOWN_SHOWN:
+        say(
+            "Slowdown: how much longer it read the same candidates than the fastest run of the "
+            "task, as recorded; such a difference is the machine's, not the tuner's."
+        )
+
+
+def _slowdown(row: Row) -> str:
+    return "–" if row["slowdown"] is None else f"{show.ratio(row['slowdown'])} ×"
