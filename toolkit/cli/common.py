@@ -183,7 +183,7 @@ class _LineStep:
             parts.append(f"about {seconds(left)} left")
         if note:
             parts.append(note)
-        err.print(f"{self._label}: {', '.join(parts)}", highlight=False)
+        err.print(f"{self._label}: {', '.join(parts)}", highlight=False, soft_wrap=True)
 
 
 class BarProgress:

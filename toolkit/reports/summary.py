@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from toolkit import __version__
-from toolkit.errors import DatasetError, ModelError
+from toolkit.errors import ModelError
 from toolkit.reports.headline import headline
 from toolkit.reports.page.inputs import ReportInputs, Section
 from toolkit.reports.sections.dataset import dataset_section
@@ -54,15 +54,9 @@ def report_summary(
     Raises
     ------
     ToolkitError
-        When a folder cannot be read, or a dataset without a record is all that there is.
+        When a folder cannot be read.
     """
     dataset = dataset_section(inputs.dataset)
-    if dataset["missing"] is None and not (dataset["records"] or inputs.models):
-        raise DatasetError(
-            "no line was a record: there is nothing to report",
-            where=inputs.dataset,
-            cure='say why: toolkit query "SELECT reason, count(*) FROM rejected GROUP BY reason"',
-        )
     models = _models(inputs.models)
     simulations = simulation_sections(inputs.simulations)
     live = live_section(inputs.validation)

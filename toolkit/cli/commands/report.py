@@ -10,7 +10,11 @@ from typer import Option
 
 from toolkit.cli.common import BarProgress, DatasetDir, Json, print_json
 from toolkit.cli.tables import say
+from toolkit.errors import DatasetError
 from toolkit.workspace import Workspace
+
+OTHERS = {"throughput", "mutation", "simulations", "live"}
+"""What a report holds beside a dataset."""
 
 
 def report(
@@ -52,6 +56,12 @@ def report(
     )
     today = datetime.now(timezone.utc).date().isoformat()
     summary = report_summary(inputs, title=title, generated=today)
+    if not summary["dataset"].get("records") and set(summary["missing"]) >= OTHERS:
+        raise DatasetError(
+            "no line was a record: there is nothing to report",
+            where=inputs.dataset,
+            cure='say why: toolkit query "SELECT reason, count(*) FROM rejected GROUP BY reason"',
+        )
     progress = BarProgress()
     written = write_html(summary, out_file or Workspace(workspace).report, progress=progress)
     exported = export_figures(summary, figures, progress=progress) if figures is not None else []
