@@ -14,6 +14,7 @@ from toolkit.reports.figures import report_figures
 from toolkit.reports.headline import headline
 from toolkit.reports.page.charts import NARROW, WIDE
 from toolkit.reports.page.drawing import specification
+from toolkit.reports.sections.analysis import decision_label
 
 
 @pytest.fixture(scope="module")
@@ -94,3 +95,13 @@ def test_an_empty_dataset_can_be_reported(tmp_path: Path) -> None:
     manifest.save(tmp_path / "dataset", found)
     page = render_html(report_summary(ReportInputs(dataset=tmp_path / "dataset")))
     assert "What the record says" not in page
+
+
+def test_a_narrow_page_cuts_the_workload_before_the_decision() -> None:
+    name = "tile:conv1d_nlc:i2 · conv1d_nlc"
+    assert decision_label(name, 34) == name
+    assert decision_label(name, 21) == "tile:conv1d_nlc:i2"
+    assert decision_label("tile:C:i1 · pad_temp+matmul_long", 21) == "tile:C:i1 · matmu…ong"
+    assert (
+        decision_label("SP:s3:i15 · 3458e75493bb4bb042e539b5ff4818fb", 34) == "SP:s3:i15 · 3458e754"
+    )

@@ -15,6 +15,7 @@ from toolkit.reports.page.theme import light, styles
 
 TASKS_DRAWN = 14
 KNOBS_DRAWN = 3
+LEAST_OF_A_WORKLOAD = 5
 SKETCHES_DRAWN = 6
 LEAST = 0.02
 """Share of what is to be gained in all below which a task is not drawn."""
@@ -126,7 +127,7 @@ def _knobs(knobs: list[Section]) -> Figure:
             scale=alt.Scale(domain=[0, 1.6]),
             axis=alt.Axis(format="%", title=title, values=[0, 0.5, 1]),
         )
-        base = charts.named(rows, layout, charts.short_name)
+        base = charts.named(rows, layout, decision_label)
         bars = base.mark_bar(
             cornerRadiusEnd=3, color=light("accent"), opacity=0.55, height={"band": 0.75}
         ).encode(x=x)
@@ -163,3 +164,15 @@ def _tuners(found: Section) -> Figure:
     told = [f"{name} {show.percent(share, 0)}" for name, share in last.items()]
     tasks = show.plural(found["tasks"], "task")
     return figure("dataset-tuners", draw, tasks=tasks, ends=", ".join(told))
+
+
+def decision_label(name: str, chars: int) -> str:
+    """Shorten ``DECISION · WORKLOAD``: first the workload, which the decision often names, too."""
+    decision, _, workload = name.partition(" · ")
+    room = chars - len(decision) - len(" · ")
+    if room >= len(workload):
+        return name
+    main = show.main_operator(workload[:8] if show.is_hash(workload) else workload)
+    if room >= LEAST_OF_A_WORKLOAD:
+        return f"{decision} · {charts.short_name(main, room)}"
+    return charts.short_name(decision, chars)
