@@ -26,7 +26,7 @@ def test_both_arms_leave_networks_that_are_compared(
     assert all(row["latency_s"] > 0 and row["compile_s"] > 0 for row in result.rows)
     assert all(row["tuned_s"] < 60 for row in result.rows)
     assert result.ratio is not None and result.ratio > 0
-    assert [row["against"] for row in result.against] == installed_runtimes()
+    assert [row["against"] for row in result.against] == installed_runtimes(model_file)
     assert all(row["latency_s"] > 0 and row["ratio"] > 0 for row in result.against)
     if result.reached_s is not None:
         assert result.s_at_most == pytest.approx(result.reached_s / 4.0)

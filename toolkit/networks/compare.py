@@ -25,8 +25,11 @@ from toolkit.live.measure.protocol import Protocol
 from toolkit.progress import Step
 from toolkit.records import TrialState, content_id
 
-RUNTIMES = ("onnxruntime", "openvino")
-"""Runtimes that read an ONNX file, as arms to compare with."""
+RUNTIMES = {"onnxruntime": ".onnx", "openvino": ".onnx", "torch": ".pt2"}
+"""Runtimes, as arms to compare with, and the ending of the model files that each reads."""
+
+REFERENCES = ("onnxruntime", "torch")
+"""Those of them whose outputs are right."""
 
 TOLERANCE = 1e-3
 """Outputs agree when they differ by no more than this share of their range."""
@@ -38,14 +41,15 @@ WORKER = "toolkit.networks.worker"
 
 
 def arm(kind: str, path: Path | str, inputs: Sequence[Mapping[str, Any]]) -> Program:
-    """Describe an arm: a compiled folder (``tvm``), or an ONNX file in a runtime."""
+    """Describe an arm: a compiled folder (``tvm``), or a model file in a runtime."""
     text = orjson.dumps({"kind": kind, "path": str(path), "inputs": list(inputs)}).decode()
     return Program(content_id(text), text, [], 0)
 
 
-def installed_runtimes() -> list[str]:
-    """Those of ``RUNTIMES`` that are installed here."""
-    return [name for name in RUNTIMES if importlib.util.find_spec(name) is not None]
+def installed_runtimes(model: Path | None) -> list[str]:
+    """Those of ``RUNTIMES`` that read a model file and are installed here."""
+    reading = [name for name, ending in RUNTIMES.items() if model and model.suffix == ending]
+    return [name for name in reading if importlib.util.find_spec(name) is not None]
 
 
 def network_protocol(threads: int, cores: Sequence[int] = ()) -> Protocol:

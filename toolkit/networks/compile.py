@@ -19,6 +19,7 @@ from toolkit.live.measure.program import Program
 from toolkit.live.tune.tune import RESULT_FILE, SETTINGS_FILE
 from toolkit.locks import one_writer
 from toolkit.networks.compare import (
+    REFERENCES,
     RUNTIMES,
     arm,
     check_outputs,
@@ -28,7 +29,7 @@ from toolkit.networks.compare import (
     network_protocol,
     own_latency_s,
 )
-from toolkit.networks.graph.importing import save_simplified
+from toolkit.networks.graph.importing import for_runtimes
 from toolkit.networks.graph.prepare import Graph
 from toolkit.networks.kernels import function_of, profile
 from toolkit.networks.library import (
@@ -126,8 +127,8 @@ def compile_network(
     database
         Folder of a MetaSchedule database; ``None`` compiles without one.
     model, shapes
-        The ONNX file, with the shapes of inputs that it leaves open: outputs are checked by it, and
-        other runtimes are given it.
+        The model file, with the shapes of inputs that it leaves open: outputs are checked by it,
+        and other runtimes are given it.
     against
         Names of ``RUNTIMES`` and folders of other compiled networks; ``None``: what is installed.
     choose_seconds
@@ -148,7 +149,7 @@ def compile_network(
     mine = arm("tvm", out.resolve(), inputs)
     with TemporaryDirectory() as folder:
         if model is not None:
-            model = save_simplified(model, shapes or {}, Path(folder) / "model.onnx")
+            model = for_runtimes(model, shapes or {}, Path(folder))
         others = _others(against, model, inputs)
         out.mkdir(parents=True, exist_ok=True)
         facts = {"network": graph.name, "target": target, "threads": threads, "inputs": inputs}
@@ -212,14 +213,15 @@ def _others(
     against: Sequence[str] | None, model: Path | None, inputs: list[dict[str, Any]]
 ) -> dict[str, Program]:
     """What the network is compared with, by name."""
-    installed = installed_runtimes()
+    installed = installed_runtimes(model)
     if against is None:
-        against = installed if model is not None else []
+        against = installed
     found = {}
     for name in against:
         if name in RUNTIMES:
-            if model is None:
-                raise LiveError(f"{name} reads ONNX files", cure="give the network as one")
+            if model is None or model.suffix != RUNTIMES[name]:
+                kind = "ONNX" if RUNTIMES[name] == ".onnx" else RUNTIMES[name]
+                raise LiveError(f"{name} reads {kind} files", cure="give the network as one")
             if name not in installed:
                 raise LiveError(f"{name} is not installed", cure=f"pip install {name}")
             found[name] = arm(name, model, inputs)
@@ -236,9 +238,10 @@ def _others(
 def _reference(
     graph: Graph, folder: Path, target: str, model: Path | None, inputs: list[dict[str, Any]]
 ) -> tuple[str, Program]:
-    """What outputs are compared with: ONNX Runtime's, else those of the network as TVM has it."""
-    if model is not None and "onnxruntime" in installed_runtimes():
-        return "onnxruntime", arm("onnxruntime", model, inputs)
+    """What outputs are compared with: a runtime's, else those of the network as TVM has it."""
+    for name in installed_runtimes(model):
+        if name in REFERENCES:
+            return name, arm(name, model or "", inputs)
     write_network(graph.module, target, folder)
     return "the unscheduled network", arm("tvm", folder, inputs)
 

@@ -25,6 +25,7 @@ from toolkit.live.race.rules import refuse_leak
 from toolkit.live.tune.resume import keep_settings
 from toolkit.locks import one_writer
 from toolkit.networks.compare import (
+    REFERENCES,
     arm,
     check_outputs,
     compare,
@@ -32,7 +33,7 @@ from toolkit.networks.compare import (
     installed_runtimes,
     network_protocol,
 )
-from toolkit.networks.graph.importing import is_model_file, save_simplified
+from toolkit.networks.graph.importing import for_runtimes, is_model_file
 from toolkit.networks.graph.prepare import Graph
 from toolkit.networks.legs import (
     COMPILED,
@@ -160,7 +161,7 @@ def race_network(
         rows=rows,
         ratio=last[STOCK]["ratio"],
         interval=last[STOCK]["interval"],
-        against=[judged[name] for name in installed_runtimes() if name in judged],
+        against=[judged[name] for name in installed_runtimes(network) if name in judged],
         reached_s=reached[0] if reached else None,
         s_at_most=reached[0] / settings.stock_seconds if reached else None,
         readings_s=readings,
@@ -193,12 +194,13 @@ def _read(
     mine = _label(next(one for one in reversed(found) if one["arm"] == OURS))
     protocol = network_protocol(target_threads(target))
     others = {label: program for label, program in arms.items() if label != mine}
-    runtimes = installed_runtimes() if network.suffix == ".onnx" else []
+    runtimes = installed_runtimes(network)
     if runtimes:
-        model = save_simplified(network, settings.shapes, out / "model.onnx")
+        model = for_runtimes(network, settings.shapes, out)
         others |= {name: arm(name, model, inputs) for name in runtimes}
-    if "onnxruntime" in runtimes:
-        check_outputs(arms[mine], others["onnxruntime"], target, protocol, settings.tolerance)
+    for name in runtimes:
+        if name in REFERENCES:
+            check_outputs(arms[mine], others[name], target, protocol, settings.tolerance)
     with progress.step("read all networks", settings.read_seconds) as step:
         read = compare(
             arms[mine],

@@ -1,8 +1,8 @@
 """Measures whole networks, in a process of its own (``toolkit.live.measure.serve``).
 
-A request's program is JSON: ``kind`` (``tvm``, ``onnxruntime``, ``openvino``), ``path`` (a folder
-that ``toolkit compile`` wrote, or an ONNX file), and ``inputs``. Every kind runs with the threads
-that it is told, and all else at its library's defaults for latency.
+A request's program is JSON: ``kind`` (``tvm``, ``onnxruntime``, ``openvino``, ``torch``), ``path``
+(a folder that ``toolkit compile`` wrote, or a model file), and ``inputs``. Every kind runs with the
+threads that it is told, and all else at its library's defaults for latency.
 """
 
 from __future__ import annotations
@@ -83,6 +83,27 @@ def open_openvino(path: str, inputs: list[dict[str, Any]], threads: int) -> Run:
     return run
 
 
+def open_torch(path: str, inputs: list[dict[str, Any]], threads: int) -> Run:
+    """Load an exported program into PyTorch, which runs it operator by operator."""
+    import torch
+    from torch.utils import _pytree as tree
+
+    torch.set_num_threads(threads)
+    program = torch.export.load(path)
+    module = program.module()
+    tensors = [torch.from_numpy(array) for array in random_inputs(inputs)]
+    args, options = tree.tree_unflatten(tensors, program.call_spec.in_spec)
+
+    def run() -> list[Any]:
+        with torch.inference_mode():
+            return [one.numpy() for one in tree.tree_leaves(module(*args, **options))]
+
+    return run
+
+
+RUNTIMES = {"onnxruntime": open_onnxruntime, "openvino": open_openvino, "torch": open_torch}
+
+
 class NetworkBench:
     """Opens and reads networks (``toolkit.live.measure.serve``)."""
 
@@ -97,8 +118,7 @@ class NetworkBench:
         if arm["kind"] == "tvm":
             run = open_tvm(arm["path"], arm["inputs"], self.bound)
         else:
-            opened = {"onnxruntime": open_onnxruntime, "openvino": open_openvino}[arm["kind"]]
-            run = opened(arm["path"], arm["inputs"], request["protocol"]["threads"])
+            run = RUNTIMES[arm["kind"]](arm["path"], arm["inputs"], request["protocol"]["threads"])
         if request["op"] == "build":
             for _ in range(WARM_RUNS):
                 run()

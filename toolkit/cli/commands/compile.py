@@ -33,8 +33,8 @@ def compile(
     against: Annotated[
         list[str] | None,
         Option(
-            help="Compare with: onnxruntime, openvino, or a folder of another compiled network; "
-            "repeatable (default: the runtimes that are installed)."
+            help="Compare with: onnxruntime, openvino, torch (for .pt2), or a folder of another "
+            "compiled network; repeatable (default: the runtimes that are installed)."
         ),
     ] = None,
     choose: Annotated[
@@ -58,13 +58,15 @@ def compile(
 ) -> None:
     """Compile a network with a tuned database: a library, checked and timed, and run.py beside it.
 
-    Says how many functions use a tuned record, compares outputs with ONNX Runtime's (or with the
-    unscheduled network's), and reads the whole network beside other runtimes.
+    Says how many functions use a tuned record, compares outputs with ONNX Runtime's (a .pt2 file's
+    with PyTorch's, others with the unscheduled network's), and reads the whole network beside other
+    runtimes.
 
     Example: toolkit compile model.onnx --database tuning/tuned
     """
     from toolkit.live.measure import machine as here
     from toolkit.networks import compile as networks
+    from toolkit.networks.graph.importing import is_model_file
     from toolkit.networks.tasks import network_of
 
     workspace = Workspace()
@@ -85,7 +87,7 @@ def compile(
         folder or workspace.compiled(graph.name),
         database=source,
         target=chosen,
-        model=Path(network) if network.endswith(".onnx") else None,
+        model=Path(network) if is_model_file(network) else None,
         shapes=shapes,
         against=against,
         choose_seconds=choose,

@@ -18,6 +18,7 @@ from typing import Any
 import tvm
 
 from toolkit.errors import LiveError
+from toolkit.networks.graph.exported import load_exported
 from toolkit.networks.graph.onnx_rewrites import rewrite
 
 EXTRAS = {".onnx": "onnx", ".pt2": "torch"}
@@ -54,10 +55,7 @@ def load_model(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) ->
             from tvm.relax.frontend.onnx import from_onnx
 
             return from_onnx(read_onnx(path, shapes or {}), keep_params_in_input=False)
-        torch = importlib.import_module("torch")
-        from tvm.relax.frontend.torch import from_exported_program
-
-        return from_exported_program(torch.export.load(str(path)))
+        return load_exported(path, shapes or {})
     except ImportError as error:
         raise LiveError(
             f"reading it needs {extra}: {error}",
@@ -107,8 +105,11 @@ def simplified_onnx(path: Path, shapes: Mapping[str, Sequence[int]]) -> Any:
     return _folded(model)
 
 
-def save_simplified(path: Path, shapes: Mapping[str, Sequence[int]], out: Path) -> Path:
-    """Write ``simplified_onnx`` into a file, for other runtimes; return its path."""
+def for_runtimes(path: Path, shapes: Mapping[str, Sequence[int]], folder: Path) -> Path:
+    """The file that other runtimes are given: of ONNX ``simplified_onnx``, in the folder."""
+    if EXTRAS[path.suffix] != "onnx":
+        return path.resolve()
+    out = folder / "model.onnx"
     importlib.import_module("onnx").save(simplified_onnx(path, shapes), str(out))
     return out
 

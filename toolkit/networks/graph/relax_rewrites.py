@@ -189,6 +189,7 @@ def activations(module: tvm.IRModule) -> tvm.IRModule:
     small = is_op("relax.exp")(is_op("relax.negative")(is_op("relax.abs")(x)))
     above = is_op("relax.log")(is_op("relax.add")(one, small))
     softplus = is_op("relax.add")(is_op("relax.maximum")(x, zero), above)
+    whole = is_op("relax.nn.softplus")(x).has_attr({"beta": 1.0})
     sigmoid = is_op("relax.sigmoid")(x)
     kinds = {
         is_op("relax.multiply")(x, sigmoid): _silu,
@@ -198,6 +199,7 @@ def activations(module: tvm.IRModule) -> tvm.IRModule:
         is_op("relax.nn.gelu")(x): _gelu,
         is_op("relax.nn.gelu_tanh")(x): _gelu_tanh,
         is_op("relax.tanh")(softplus): _tanh_of_softplus,
+        is_op("relax.tanh")(whole): _tanh_of_softplus,
     }
     for pattern, written in kinds.items():
 

@@ -53,6 +53,8 @@ class _Mover(PyExprMutator):  # type: ignore[misc]
         name = str(visited.op.name) if isinstance(visited.op, tvm.ir.Op) else ""
         try:
             shape = extents(call)
+            if name == "relax.broadcast_to" and extents(visited.args[0]) == shape:
+                return visited.args[0]
             if name in RESHAPES:
                 return self._joined(visited, shape)
             if name in ONE | TWO | LAST:
@@ -92,7 +94,9 @@ class _Mover(PyExprMutator):  # type: ignore[misc]
 
     def _reshaped(self, source: Any) -> Any:
         """What a variable is a reshape of; ``None`` when it is none."""
-        value = self.lookup_binding(source) if isinstance(source, relax.Var) else None
+        value = source
+        while isinstance(value, relax.Var):  # another name of one
+            value = self.lookup_binding(value)
         if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
             return None
         found = value.args[0] if str(value.op.name) in RESHAPES else None

@@ -1,0 +1,260 @@
+"""Reads a program that ``torch.export.save`` wrote as a Relax module.
+
+PyTorch takes operators apart before TVM imports them. Those that TVM imports whole, and better so,
+stay whole; attention is taken apart without the steps that only a mask needs.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import logging
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from toolkit.errors import LiveError
+from toolkit.live.space.quiet import quiet
+
+KEPT = (
+    "hardsigmoid.default",
+    "hardswish.default",
+    "leaky_relu.default",
+    "prelu.default",
+    "roll.default",
+    "selu.default",
+    "silu.default",
+    "softplus.default",
+    "upsample_bicubic2d.vec",
+)
+"""Operators that stay whole: no layout runs through the parts of some, others have dozens."""
+
+EXPORT = "torch.export.save(torch.export.export(model.eval(), inputs), 'model.pt2')"
+
+
+def load_exported(path: Path, shapes: Mapping[str, Sequence[int]]) -> tvm.IRModule:
+    """Import an exported program with its weights as constants; ``shapes`` are those left open.
+
+    Raises
+    ------
+    LiveError
+        For a file of another kind, a model in training mode, operators that TVM does not import, or
+        an input without a known shape.
+    """
+    with _silent():
+        torch = importlib.import_module("torch")
+        from tvm.relax.frontend.torch import from_exported_program
+
+        try:
+            program = torch.export.load(str(path))
+        except Exception:  # of many types; they say little of what was wrong
+            raise LiveError(
+                "PyTorch cannot read it as an exported program",
+                where=path,
+                cure=f"write it by {EXPORT}, with this version of PyTorch ({torch.__version__})",
+            ) from None
+        _refuse_training(program, path)
+        try:
+            module = from_exported_program(
+                program.run_decompositions(_decompositions(torch)),
+                run_ep_decomposition=False,
+                unwrap_unit_return_tuple=True,
+                custom_convert_map=IMPORTED,
+            )
+            problem = None
+        except Exception as error:  # TVM's and PyTorch's errors have no type in common
+            problem = _not_imported(error, path)
+        if problem is not None:
+            gc.collect()  # TVM's builder warns when it is destroyed: now, where nobody sees it
+            raise problem
+    return _with_shapes(module, shapes, path)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Nothing on the terminal: both packages warn of what a user can do nothing about."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with quiet(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _decompositions(torch: Any) -> Any:
+    """PyTorch's table of what is taken apart, and how, without what stays whole."""
+    aten, table = torch.ops.aten, torch.export.default_decompositions()
+    for name in KEPT:
+        packet, overload = name.split(".")
+        table.pop(getattr(getattr(aten, packet), overload), None)
+    attention = aten.scaled_dot_product_attention.default
+    usual = table[attention]
+
+    def plain_attention(query: Any, key: Any, value: Any, *args: Any, **options: Any) -> Any:
+        """PyTorch's own looks at every row for whether a mask left anything of it."""
+        names = ("attn_mask", "dropout_p", "is_causal")
+        given = {**dict(zip(names, args, strict=False)), **options}
+        if any(given.get(name) for name in ("dropout_p", "is_causal", "enable_gqa")) or (
+            given.get("attn_mask") is not None
+        ):
+            return usual(query, key, value, *args, **options)
+        scale = given.get("scale") or query.shape[-1] ** -0.5
+        rows = torch.softmax(torch.matmul(query * scale, key.transpose(-2, -1)), -1)
+        return torch.matmul(rows, value)
+
+    table[attention] = plain_attention
+    return table
+
+
+def _select(node: Any, importer: Any) -> Any:
+    """Import the choice of one index. TVM's own reads beyond the tensor where that is negative."""
+    source, axis, index = importer.env[node.args[0]], int(node.args[1]), int(node.args[2])
+    extent = int(source.ty.shape.values[axis]) if index < 0 else 0
+    begin, emit = index + extent, importer.block_builder.emit
+    one = emit(relax.op.strided_slice(source, axes=[axis], begin=[begin], end=[begin + 1]))
+    return emit(relax.op.squeeze(one, axis=[axis]))
+
+
+def _index(node: Any, importer: Any) -> Any:
+    """Import the choice of several indices, those below 0 counted from the end.
+
+    TVM's own reads beyond the tensor for these, and takes every pair of several axes' indices.
+    """
+    source, emit = importer.env[node.args[0]], importer.block_builder.emit
+    chosen = {
+        axis: _from_end(importer.env[index], int(source.ty.shape.values[axis]), emit)
+        for axis, index in enumerate(node.args[1])
+        if index is not None
+    }
+    if len(chosen) == 1:
+        ((axis, index),) = chosen.items()
+        return emit(relax.op.take(source, index, axis=axis))
+    axes, most = list(chosen), max(index.ty.ndim for index in chosen.values())
+    rest = [axis for axis in range(source.ty.ndim) if axis not in chosen]
+    indices = [
+        emit(relax.op.expand_dims(index, list(range(most - index.ty.ndim))))
+        if index.ty.ndim < most
+        else index
+        for index in chosen.values()
+    ]
+    front = emit(relax.op.permute_dims(source, [*axes, *rest])) if rest else source
+    found = emit(relax.op.index_tensor(front, indices))
+    # What was chosen of neighbouring axes stays in their place.
+    before = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
+    if before == 0:
+        return found
+    order = [*range(most, most + before), *range(most), *range(most + before, most + len(rest))]
+    return emit(relax.op.permute_dims(found, order))
+
+
+def _from_end(index: Any, extent: int, emit: Any) -> Any:
+    kind = str(index.ty.dtype)
+    if not kind.startswith("int"):
+        raise NotImplementedError("an index that is a mask: the output's shape is open")
+    behind = relax.op.add(index, relax.const(extent, kind))
+    return emit(relax.op.where(relax.op.less(index, relax.const(0, kind)), behind, index))
+
+
+def _grid_sample(node: Any, importer: Any) -> Any:
+    """Import a sampled grid, whose two coordinates PyTorch has last, TVM second."""
+    grid = node.args[1]
+    given = importer.env[grid]
+    importer.env[grid] = importer.block_builder.emit(relax.op.permute_dims(given, [0, 3, 1, 2]))
+    found = importer._grid_sampler_2d(node)
+    importer.env[grid] = given
+    return found
+
+
+def _most(node: Any, importer: Any) -> Any:
+    """Import the largest or the smallest along axes."""
+    reduced = relax.op.max if node.target.__name__.startswith("amax") else relax.op.min
+    axes = [int(axis) for axis in node.args[1]] if len(node.args) > 1 else []
+    keep = bool(node.args[2]) if len(node.args) > 2 else False
+    found = reduced(importer.env[node.args[0]], axes or None, keepdims=keep)
+    return importer.block_builder.emit(found)
+
+
+IMPORTED = {
+    "amax.default": _most,
+    "amin.default": _most,
+    "grid_sampler_2d.default": _grid_sample,
+    "index.Tensor": _index,
+    "select.int": _select,
+}
+"""What TVM does not import, or imports wrongly (0.27)."""
+
+
+def _refuse_training(program: Any, path: Path) -> None:
+    for node in program.graph.nodes:
+        arguments = getattr(getattr(node.target, "_schema", None), "arguments", ())
+        given = dict(zip((one.name for one in arguments), node.args, strict=False)) | node.kwargs
+        if any(given.get(name) is True for name in ("train", "training")):
+            raise LiveError(
+                f"it was exported in training mode: {node.target} trains",
+                where=path,
+                cure=f"call model.eval() first: {EXPORT}",
+            )
+
+
+def _not_imported(error: Exception, path: Path) -> LiveError:
+    said = str(error).strip() or type(error).__name__
+    missing = re.search(r"Unsupported function types \[(.*)\]", said)
+    if missing:
+        return LiveError(
+            f"TVM does not import the operators {missing[1]}",
+            where=path,
+            cure="export the model without them, or as ONNX: "
+            "torch.onnx.export(model.eval(), inputs, 'model.onnx')",
+        )
+    return LiveError(
+        f"TVM cannot import it: {said.splitlines()[-1][-200:]}",
+        where=path,
+        cure="export it as ONNX: torch.onnx.export(model.eval(), inputs, 'model.onnx')",
+    )
+
+
+def _with_shapes(
+    module: tvm.IRModule, shapes: Mapping[str, Sequence[int]], path: Path
+) -> tvm.IRModule:
+    """Bind the dimensions that were exported as dynamic."""
+    inputs = {str(one.name): list(one.ty.shape.values) for one in module["main"].params}
+    for name in shapes:
+        if name not in inputs:
+            raise LiveError(
+                f"it has no input {name!r}", where=path, cure=f"its inputs: {', '.join(inputs)}"
+            )
+    bound: dict[Any, int] = {}
+    for name, dims in inputs.items():
+        known = [int(dim) if isinstance(dim, tvm.tirx.IntImm) else None for dim in dims]
+        given = shapes.get(name)
+        if given is None and any(isinstance(dim, tvm.tirx.Var) for dim in dims):
+            example = ",".join(str(extent or 1) for extent in known)
+            raise LiveError(
+                f"the shape of its input {name!r} is open",
+                where=path,
+                cure=f"give it, for example: --shape {name}={example}",
+            )
+        if given is None:
+            continue
+        fits = (extent in (None, int(wanted)) for extent, wanted in zip(known, given, strict=False))
+        if len(given) != len(known) or not all(fits):
+            exported = ",".join("?" if extent is None else str(extent) for extent in known)
+            raise LiveError(
+                f"{name!r} was exported with the shape {exported}",
+                where=path,
+                cure="name what shall be open in dynamic_shapes of torch.export.export",
+            )
+        bound |= {
+            dim: int(extent)
+            for dim, extent in zip(dims, given, strict=True)
+            if isinstance(dim, tvm.tirx.Var)
+        }
+    return relax.transform.BindSymbolicVars(bound)(module) if bound else module
