@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 from tvm.s_tir.analysis import estimate_tir_flops
 
+from toolkit.datasets import ingest
 from toolkit.errors import LiveError
+from toolkit.live.measure.machine import default_target, parse_target
+from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.programs import count_inputs, entry_arguments
+from toolkit.live.tune.settings import TuneSettings
+from toolkit.live.tune.tune import tune
 from toolkit.live.workloads.drawn import (
     KINDS,
     LEAST_ELEMENTS,
@@ -18,6 +23,8 @@ from toolkit.live.workloads.drawn import (
     draw_workloads,
 )
 from toolkit.live.workloads.named import parse_workload
+from toolkit.networks.tasks import tasks_of
+from toolkit.training.trained.models import TrainedModels
 
 
 def test_names_sets_and_files(tmp_path: Path) -> None:
@@ -58,6 +65,29 @@ def test_a_file_may_hold_tvmscript(tmp_path: Path) -> None:
     )
     (only,) = parse_workload(str(file))
     assert entry_arguments(only.module, as_timed=True) == [["TENSOR", "float32", [4]]] * 2
+
+
+def test_minus_infinity_is_tuned(tmp_path: Path) -> None:
+    """As masks hold it: TVM writes the number into the database as no JSON has it."""
+    file = tmp_path / "mask.py"
+    file.write_text(
+        "from tvm import te, tirx\n"
+        "def mask():\n"
+        "    a = te.placeholder((8, 8), name='A')\n"
+        "    low = tirx.const(float('-inf'), 'float32')\n"
+        "    of = lambda i, j: tirx.if_then_else(i >= j, a[i, j], low)\n"
+        "    return [a, te.compute((8, 8), of, name='B')]\n"
+        "WORKLOADS = {'mask': mask}\n"
+    )
+    target = parse_target(default_target(1))
+    settings = TuneSettings(trials=1, finalists=0, strategy="random")
+    result = tune(
+        tasks_of([str(file)], target), tmp_path / "out", target=target, settings=settings,
+        protocol=Protocol(number=1, repeat=1, min_repeat_ms=1, threads=1),
+        guides=TrainedModels(),
+    )  # fmt: skip
+    assert result.trials == 1 and result.tasks[0]["best_latency_s"] > 0
+    assert ingest([tmp_path / "out"], tmp_path / "dataset").records == 1
 
 
 @pytest.mark.parametrize(

@@ -101,8 +101,9 @@ def compile(
 def _show(result: Mapping[str, Any]) -> None:
     print_warnings(result["warnings"])
     say(
-        f"{result['network']}: {result['tuned']} of {plural(result['functions'], 'function')} use "
-        f"a tuned record; layout {result['layout']}; {_agreement(result)}"
+        f"{result['network']}: {result['tuned']} of {plural(result['functions'], 'function')} "
+        f"use{'s' if result['functions'] == 1 else ''} a tuned record; "
+        f"layout {result['layout']}; {_agreement(result)}"
     )
     if result["latency_s"] is not None:
         own = {"against": "this one", "latency_s": result["latency_s"], "ratio": 1.0}

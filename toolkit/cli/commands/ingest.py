@@ -133,11 +133,12 @@ def _show_ingest(report: IngestReport) -> None:
         note(f"not read: {more:,} more files (--json lists them)", "yellow")
     out.print(
         f"{report.records:,} records added in {report.seconds:.1f} s; the dataset "
-        f"{report.dataset} holds {report.total_records:,} records of {report.total_tasks:,} tasks"
+        f"{report.dataset} holds {report.total_records:,} records of "
+        f"{plural(report.total_tasks, 'task')}"
     )
     if report.machines_unknown:
         out.print(
-            f"the machine of {report.machines_unknown:,} tasks is unknown: "
+            f"the machine of {plural(report.machines_unknown, 'task')} is unknown: "
             "name it with --machine or --path-rule"
         )
     if report.total_records:

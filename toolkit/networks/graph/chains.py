@@ -76,8 +76,8 @@ def extents(expression: Any) -> list[int]:
 def chains_of(function: relax.Function) -> list[Chain]:
     """List a function's chains, each as long as it goes."""
     values = relax.analysis.get_var2val(function)
-    users = _users(values)
-    results = _results(function)
+    users = users_of(values)
+    results = results_of(function)
     found = []
     for variable, value in values.items():
         weight = _weight(value)
@@ -95,7 +95,8 @@ def chains_of(function: relax.Function) -> list[Chain]:
     return found
 
 
-def _users(values: Any) -> dict[Any, list[Any]]:
+def users_of(values: Any) -> dict[Any, list[Any]]:
+    """Variables whose values use a variable, by variable; ``values`` as ``get_var2val`` gives."""
     found: dict[Any, list[Any]] = {}
     for variable, value in values.items():
         for used in relax.analysis.free_vars(value):
@@ -103,7 +104,7 @@ def _users(values: Any) -> dict[Any, list[Any]]:
     return found
 
 
-def _results(function: relax.Function) -> list[Any]:
+def results_of(function: relax.Function) -> list[Any]:
     """Variables that a function returns: nothing may take their place."""
     return list(relax.analysis.free_vars(function.body.body))
 

@@ -1,4 +1,4 @@
-"""Concatenations as copies: one loop an input, each into its part of the output.
+"""Concatenations: as sums of convolutions, or as copies, one loop an input.
 
 TVM's own concatenation asks at every element which input it comes from, which no schedule
 vectorises well. Where its result goes straight into an elementwise operator it stays: there it
@@ -10,16 +10,94 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
+from toolkit.networks.graph.chains import extents, results_of, users_of
+
 FUSED = ("add", "subtract", "multiply", "divide", "clip", "relu", "relu6", "gelu", "silu", "tanh",
          "sigmoid", "exp", "erf", "sqrt", "rsqrt", "negative", "abs", "maximum", "minimum", "power",
          "leakyrelu", "prelu", "batch_norm", "astype", "round", "where")  # fmt: skip
 """Operators, by the last part of their name, that a concatenation fuses into."""
+
+
+def convolve_before_concatenation(module: tvm.IRModule) -> tvm.IRModule:
+    """Write a convolution of a concatenation as the sum of convolutions of its parts.
+
+    Channels come first. Only where the concatenation has no other use, and the convolution has at
+    most half as many channels as it: then the sums cost less than the copy that is saved.
+    SqueezeNet spends a sixth of its time in such copies.
+    """
+    for name, function in module.functions.items():
+        if isinstance(function, relax.Function):
+            module = _Sums(module, _convolved_once(function)).run(name, function)
+    return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(module))
+
+
+def _convolved_once(function: relax.Function) -> dict[Any, list[Any]]:
+    """Concatenations along channels with one use, a convolution: their parts, by its call."""
+    values = relax.analysis.get_var2val(function)
+    users, results = users_of(values), results_of(function)
+    found = {}
+    for variable, call in values.items():
+        of = users.get(variable, [])
+        if not _calls(call, "relax.concat") or variable in results or len(of) != 1:
+            continue
+        parts = values.get(call.args[0], call.args[0])
+        if call.attrs.axis == 1 and isinstance(parts, relax.Tuple) and _of_parts(values[of[0]]):
+            found[values[of[0]]] = list(parts.fields)
+    return found
+
+
+def _calls(value: Any, name: str) -> bool:
+    return isinstance(value, relax.Call) and value.op == tvm.ir.Op.get(name)
+
+
+def _of_parts(call: Any) -> bool:
+    """Whether it is a convolution, in one group, of half as many channels as it is given."""
+    if not _calls(call, "relax.nn.conv2d") or int(call.attrs.groups) != 1:
+        return False
+    layouts = str(call.attrs.data_layout), str(call.attrs.kernel_layout)
+    if layouts != ("NCHW", "OIHW") or not isinstance(call.args[1], tvm.ir.expr.GenericConst):
+        return False
+    filters, channels = call.args[1].value.numpy().shape[:2]
+    return bool(2 * filters <= channels)
+
+
+@mutator
+class _Sums(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, module: tvm.IRModule, parts: dict[Any, list[Any]]) -> None:
+        super().__init__(module)
+        self._parts = parts
+
+    def run(self, name: tvm.ir.GlobalVar, function: relax.Function) -> tvm.IRModule:
+        """Rewrite a function of the module."""
+        self.builder_.update_func(name, self.visit_expr(function))
+        return self.builder_.get()
+
+    def visit_call_(self, call: Any) -> Any:
+        """Put a sum in the place of a convolution, the first part added to the last."""
+        visited = self.visit_expr_post_order(call)
+        parts = self._parts.get(call)
+        if parts is None:
+            return visited
+        cuts = np.cumsum([extents(part)[1] for part in parts])[:-1]
+        total = None
+        for part, weight in zip(
+            parts, np.split(call.args[1].value.numpy(), cuts, axis=1), strict=True
+        ):
+            one = relax.op.nn.conv2d(
+                self.visit_expr(part),
+                relax.const(np.ascontiguousarray(weight)),
+                **{name: call.attrs[name] for name in ("strides", "padding", "dilation")},
+            )
+            one = self.builder_.emit(one)
+            total = one if total is None else self.builder_.emit(relax.op.add(one, total))
+        return total
 
 
 def concatenate_by_copies(module: tvm.IRModule) -> tvm.IRModule:

@@ -1,12 +1,11 @@
 """Rewrites of an ONNX graph, so that what TVM's importer makes of it fuses.
 
 ``Sum`` would become a stack and a sum over five axes, ``Clip`` two calls that no layout runs
-through. A convolution of concatenated tensors becomes the sum of their convolutions.
+through.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +16,6 @@ def rewrite(model: Any, onnx: Any) -> None:
     """Apply all rewrites to a model in place."""
     _without_sum(model, onnx)
     _clip_as_relu(model, onnx)
-    _convolve_before_concat(model, onnx)
 
 
 def _constants(model: Any, onnx: Any) -> dict[str, Any]:
@@ -75,71 +73,6 @@ def _bounds(node: Any, values: Mapping[str, Any], onnx: Any) -> tuple[float, Any
     if len(ends) < 2 or ends[0] is None or ends[1] is None or ends[0].size != 1:
         return None
     return float(ends[0]), np.asarray(ends[1])
-
-
-def _convolve_before_concat(model: Any, onnx: Any) -> None:
-    """Write a convolution of a concatenation as the sum of convolutions of its parts.
-
-    Only where the concatenation has no other use, and the convolution has at most half as many
-    channels as it: then the sums cost less than the copy that is saved. SqueezeNet spends a sixth
-    of its time in such copies.
-    """
-    values = _constants(model, onnx)
-    uses = Counter(name for node in model.graph.node for name in node.input)
-    uses.update(value.name for value in model.graph.output)
-    joined = {
-        node.output[0]: node
-        for node in model.graph.node
-        if node.op_type == "Concat"
-        and uses[node.output[0]] == 1
-        and [a.i for a in node.attribute if a.name == "axis"] == [1]
-    }
-    inferred = onnx.shape_inference.infer_shapes(model) if joined else model
-    channels = {
-        value.name: value.type.tensor_type.shape.dim[1].dim_value
-        for value in (*inferred.graph.value_info, *inferred.graph.input)
-        if len(value.type.tensor_type.shape.dim) > 1
-    }
-    gone, nodes = set(), []
-    for node in model.graph.node:
-        source = joined.get(node.input[0]) if node.op_type == "Conv" else None
-        weight = None if source is None else values.get(node.input[1])
-        widths = [] if source is None else [channels.get(name, 0) for name in source.input]
-        # One group alone: its weights have all channels of the input.
-        if (
-            source is None
-            or weight is None
-            or sum(widths) != weight.shape[1]
-            or 2 * len(weight) > sum(widths)
-        ):
-            nodes.append(node)
-            continue
-        gone.add(node.input[0])
-        parts = np.split(weight, np.cumsum(widths)[:-1], axis=1)
-        nodes += _summed(node, source.input, parts, model, onnx)
-    _replace(model, [node for node in nodes if not (set(node.output) & gone)])
-
-
-def _summed(
-    conv: Any, sources: Sequence[str], parts: Sequence[Any], model: Any, onnx: Any
-) -> list[Any]:
-    """Make convolutions of the sources, each added to the one before; the last has the bias."""
-    out, total, made = conv.output[0], "", []
-    for place, (source, part) in enumerate(zip(sources, parts, strict=True)):
-        weight = onnx.numpy_helper.from_array(np.ascontiguousarray(part), f"{out}__w{place}")
-        model.graph.initializer.append(weight)
-        last = place == len(parts) - 1
-        bias = list(conv.input[2:]) if last else []
-        one = onnx.helper.make_node("Conv", [source, weight.name, *bias], [f"{out}__{place}"])
-        one.attribute.extend(conv.attribute)
-        made.append(one)
-        if place:
-            name = out if last else f"{out}__sum{place}"
-            made.append(onnx.helper.make_node("Add", [one.output[0], total], [name]))
-            total = name
-        else:
-            total = one.output[0]
-    return made
 
 
 def _replace(model: Any, nodes: Sequence[Any]) -> None:

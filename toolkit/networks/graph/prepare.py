@@ -20,7 +20,10 @@ from tvm import relax
 from toolkit.errors import LiveError
 from toolkit.live.measure.machine import tvm_target
 from toolkit.live.space.quiet import quiet
-from toolkit.networks.graph.concatenation import concatenate_by_copies
+from toolkit.networks.graph.concatenation import (
+    concatenate_by_copies,
+    convolve_before_concatenation,
+)
 from toolkit.networks.graph.constants import fold_constants
 from toolkit.networks.graph.relax_rewrites import (
     activations,
@@ -92,7 +95,8 @@ def prepare(
         with made, quiet():  # legalizing a gather prints TVM's thoughts on bounds
             plain = t.FoldConstant()(fold_constants(module))
             plain = t.DecomposeOpsForInference()(t.FoldBatchnormToConv2D()(plain))
-            plain = clips_as_relus(batch_norms(fold_constants(slices(plain))))
+            plain = convolve_before_concatenation(fold_constants(slices(plain)))
+            plain = clips_as_relus(batch_norms(plain))
             chosen, plain = _laid_out(plain, layout)
             plain = move_reshapes(clips_and_roots(plain))
             if tolerance > 0:

@@ -9,6 +9,7 @@ length and a JSON object graph. TVM up to 0.18 writes ``root/nodes/b64ndarrays/a
 from __future__ import annotations
 
 import base64
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ def read_workload(line: bytes) -> LoggedWorkload:
         raise BadLine("a workload is [hash, base64]")
     try:
         raw = base64.b64decode(entry[1], validate=True)
-        graph = orjson.loads(raw[8:])
+        graph = _decoded(raw[8:])
     except ValueError as error:  # of base64 (also where it is not ASCII) or of JSON
         raise BadLine(f"the workload's graph is damaged: {error}") from None
     if int.from_bytes(raw[:8], "little") != len(raw) - 8:
@@ -87,6 +88,14 @@ def read_workload(line: bytes) -> LoggedWorkload:
     for block in blocks:
         check_extents(block.extents)
     return LoggedWorkload(entry[0], functions, blocks, version, line.decode())
+
+
+def _decoded(graph: bytes) -> Any:
+    """Decode a graph; TVM writes infinities (of a maximum, of a mask) as no JSON has them."""
+    try:
+        return orjson.loads(graph)
+    except orjson.JSONDecodeError:
+        return json.loads(graph)
 
 
 class _Graph:
