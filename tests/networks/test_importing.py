@@ -158,6 +158,8 @@ def test_a_convolution_of_a_concatenation_is_a_sum_where_that_pays(
     names = " ".join(str(name.name_hint) for name in graph.module.functions)
     assert ("concat" in names) == (after == 12 or used_again)
     assert names.count("conv2d") == (3 if "concat" in names else 4)
+    # Channels last runs through: the input and the output alone are transposed.
+    assert graph.layout == "NHWC" and names.count("transpose") == (3 if used_again else 2)
     assert not [one for one in names.split() if one.rstrip("0123456789") in ("add", "relu")]
     made_of = tmp_path / "joined.onnx"
     assert compiled_untuned(graph, tmp_path / "out", made_of, target).difference < 1e-5

@@ -35,7 +35,10 @@ def convolve_before_concatenation(module: tvm.IRModule) -> tvm.IRModule:
     for name, function in module.functions.items():
         if isinstance(function, relax.Function):
             module = _Sums(module, _convolved_once(function)).run(name, function)
-    return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(module))
+    t = relax.transform
+    # Sums have two names now; ``ConvertLayout`` stops at a second one.
+    passes = [t.Normalize(), t.CanonicalizeBindings(), t.DeadCodeElimination()]
+    return tvm.transform.Sequential(passes)(module)
 
 
 def _convolved_once(function: relax.Function) -> dict[Any, list[Any]]:
@@ -86,10 +89,9 @@ class _Sums(PyExprMutator):  # type: ignore[misc]
         if parts is None:
             return visited
         cuts = np.cumsum([extents(part)[1] for part in parts])[:-1]
+        weights = np.split(call.args[1].value.numpy(), cuts, axis=1)
         total = None
-        for part, weight in zip(
-            parts, np.split(call.args[1].value.numpy(), cuts, axis=1), strict=True
-        ):
+        for part, weight in zip(parts, weights, strict=True):
             one = relax.op.nn.conv2d(
                 self.visit_expr(part),
                 relax.const(np.ascontiguousarray(weight)),
