@@ -14,6 +14,8 @@ from tvm.relax.backend.cpu_generic.pipeline import (
 )
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from toolkit.networks.graph.mutate import mutate_functions
+
 # Bytes left free behind each storage. A function's reads run a few rows ahead of themselves (the
 # processor's prefetch); where the workspace of another thread lies there, its lines are pulled out
 # of that thread's cache at every sweep: a product of 0.28 ms took 0.38 to 0.99 (Zen 4).
@@ -34,11 +36,7 @@ class _Apart(PyExprMutator):  # type: ignore[misc]
 
 def keep_storage_apart(module: tvm.IRModule, _: Any) -> tvm.IRModule:
     """Make each storage of a lowered module larger by ``APART``."""
-    changed = _Apart(module)
-    for name, function in module.functions_items():
-        if isinstance(function, relax.Function):
-            changed.builder_.update_func(name, changed.visit_expr(function))
-    return changed.builder_.get()
+    return mutate_functions(module, lambda at, _: _Apart(at))
 
 
 def network_pipeline(target: tvm.target.Target) -> tvm.transform.Sequential:

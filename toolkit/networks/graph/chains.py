@@ -15,6 +15,8 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from toolkit.networks.graph.mutate import mutate_functions
+
 ADD, RELU, CLIP = "relax.add", "relax.nn.relu", "relax.clip"
 
 
@@ -62,10 +64,8 @@ looks a variable up in the new module, and what functions are added to."""
 
 def replace_chains(module: tvm.IRModule, replace: Replace) -> tvm.IRModule:
     """Rewrite every chain of a module's Relax functions that ``replace`` has something for."""
-    for name, function in module.functions.items():
-        if isinstance(function, relax.Function):
-            module = Rewriter(module, chains_of(function), replace).run(name, function)
-    return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(module))
+    made = mutate_functions(module, lambda at, one: Rewriter(at, chains_of(one), replace))
+    return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(made))
 
 
 def extents(expression: Any) -> list[int]:
@@ -159,11 +159,6 @@ class Rewriter(PyExprMutator):  # type: ignore[misc]
         super().__init__(module)
         self._chains = chains
         self._replace = replace
-
-    def run(self, name: tvm.ir.GlobalVar, function: relax.Function) -> tvm.IRModule:
-        """Rewrite a function of the module."""
-        self.builder_.update_func(name, self.visit_expr(function))
-        return self.builder_.get()
 
     def add(self, function: Any, name: str) -> tvm.ir.GlobalVar:
         """Add a function to the module; its name is made unique."""

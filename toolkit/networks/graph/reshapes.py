@@ -14,6 +14,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from toolkit.networks.graph.chains import extents
+from toolkit.networks.graph.mutate import mutate_functions
 
 RESHAPES = {f"relax.{name}" for name in ("reshape", "expand_dims", "squeeze", "flatten")}
 
@@ -32,20 +33,13 @@ LAST = {"relax.nn.layer_norm", "relax.nn.softmax"}
 
 def move_reshapes(module: tvm.IRModule) -> tvm.IRModule:
     """Rewrite a module's Relax functions; shapes that are not known stay as they are."""
-    for name, function in module.functions.items():
-        if isinstance(function, relax.Function):
-            module = _Mover(module).run(name, function)
-    return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(module))
+    made = mutate_functions(module, lambda at, _: _Mover(at))
+    return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(made))
 
 
 @mutator
 class _Mover(PyExprMutator):  # type: ignore[misc]
     """Visits bindings in order, so that a reshape moves as far as it goes."""
-
-    def run(self, name: tvm.ir.GlobalVar, function: relax.Function) -> tvm.IRModule:
-        """Rewrite a function of the module."""
-        self.builder_.update_func(name, self.visit_expr(function))
-        return self.builder_.get()
 
     def visit_call_(self, call: Any) -> Any:
         """Join a reshape with the one before, or do what is called before the reshape."""
