@@ -80,3 +80,9 @@ def test_words() -> None:
     assert show.listed(["a"]) == "a"
     assert show.plural(1, "task") == "1 task"
     assert show.plural(2000, "task was", "tasks were") == "2,000 tasks were"
+
+
+def test_of_a_path_that_is_cut_the_end_is_kept() -> None:
+    assert show.cut_front("logs/fast/a.log", 15) == "logs/fast/a.log"
+    assert show.cut_front("logs/fast/a.log", 6) == "…a.log"
+    assert show.cut("logs/fast/a.log", 6) == "logs/…"

@@ -111,6 +111,11 @@ def cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1].rstrip() + "…"
 
 
+def cut_front(text: str, width: int) -> str:
+    """Shorten a text to the last of its characters."""
+    return text if len(text) <= width else "…" + text[len(text) - width + 1 :].lstrip()
+
+
 def task_label(name: str, chars: int) -> str:
     """Short label of a task: its workload and the numbers that tell it apart.
 

@@ -166,3 +166,12 @@ def test_a_row_that_no_terminal_holds_is_shown_a_value_a_line(two_machines, monk
     assert max(map(len, said.splitlines())) <= 80
     code, said, _ = here("query", "SELECT line, state FROM records LIMIT 2", cwd=two_machines)
     assert code == 0 and "--full" not in said
+
+
+def test_of_a_path_in_a_table_the_end_is_shown(two_machines, monkeypatch):
+    deep = two_machines / "tuning" / "dataset"
+    monkeypatch.setattr(out, "_width", 200)
+    sql = "SELECT '" + "d/" * 60 + "' || path AS path FROM sources"
+    code, said, _ = here("query", sql, cwd=two_machines)
+    paths = query(open_dataset(deep), "SELECT path FROM sources")["path"].to_list()
+    assert code == 0 and "…" in said and all(path[-30:] in said for path in paths)

@@ -9,6 +9,7 @@ import orjson
 import pytest
 from running import here
 
+from toolkit import show
 from toolkit.datasets import ingest, open_dataset
 from toolkit.features.computations import (
     computations,
@@ -58,10 +59,30 @@ def test_the_share_of_what_the_machine_can_do(workspace: Path) -> None:
     loglines.write(workspace / "logs" / "another.json", line)
     ingest(workspace / "logs" / "another.json", workspace / "tuning" / "dataset", machine="other")
     code, said, err = here("describe", "--peak", "200", cwd=workspace)
-    assert code == 1
-    assert "--machine 'box'" in err or "--machine 'other'" in err
+    assert code == 1 and "--peak 'box=200'" in err
     code, said, err = here("describe", "--peak", "200", "--machine", "box", cwd=workspace)
     assert code == 0, err
+    code, said, err = here("describe", "--peak", "elsewhere=200", cwd=workspace)
+    assert code == 1 and "box, other" in err
+    code, said, err = here("describe", "--peak", "box=many", cwd=workspace)
+    assert code == 1 and "GFLOP/s" in err
+
+
+def test_the_report_has_the_shares_of_the_machines_that_are_named(workspace: Path) -> None:
+    line = loglines.autotvm(costs=[2e-3])
+    loglines.write(workspace / "logs" / "another.json", line)
+    ingest(workspace / "logs" / "another.json", workspace / "tuning" / "dataset", machine="a=b")
+    given = ["--peak", "box=200", "--peak", "a=b=100"]
+    code, said, err = here("report", *given, "--json", cwd=workspace)
+    assert code == 0, err
+    tasks = {task["machine"]: task for task in orjson.loads(said)["dataset"]["tasks"]}
+    assert tasks["box"]["of_peak"] == pytest.approx(tasks["box"]["gflop_per_s"] / 200)
+    assert tasks["a=b"]["of_peak"] == pytest.approx(tasks["a=b"]["gflop_per_s"] / 100)
+    page = (workspace / "tuning" / "report.html").read_text()
+    assert ">of peak<" in page and show.percent(tasks["box"]["of_peak"], 0) in page
+    code, said, err = here("report", cwd=workspace)
+    assert code == 0, err
+    assert ">of peak<" not in (workspace / "tuning" / "report.html").read_text()
 
 
 def test_the_bundled_logs_have_the_same_product_in_two_formats(tmp_path: Path) -> None:

@@ -121,6 +121,15 @@ def test_attention_without_a_mask_is_two_products_and_a_softmax(
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
 
+def test_causal_attention_needs_no_look_at_its_rows(tmp_path: Path, target: str) -> None:
+    def causal(x: Any) -> Any:
+        return F.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+    path = save(tmp_path / "causal.pt2", Function(causal), 1, 2, 6, 8)
+    names = [task.name for task in tasks_of([str(path)], target)]
+    assert not [name for name in names if any(s in name for s in ("equal", "where", "not"))]
+
+
 def test_what_cannot_be_imported_is_named(tmp_path: Path, capfd: pytest.CaptureFixture) -> None:
     path = save(tmp_path / "fft.pt2", Function(lambda x: torch.fft.rfft(x).abs()), 2, 8)
     with pytest.raises(LiveError, match=r"does not import the operators '_fft_r2c.*as ONNX"):

@@ -12,7 +12,7 @@ import pytest
 
 from toolkit.datasets import open_dataset
 from toolkit.errors import DatasetError, ModelError, ToolkitError
-from toolkit.reports import ReportInputs, find_inputs, report_summary
+from toolkit.reports import ReportInputs, find_inputs, render_html, report_summary
 from toolkit.reports.sections.dataset import SHARES
 from toolkit.reports.sections.throughput import density
 from toolkit.training.trained.store import seal
@@ -233,6 +233,19 @@ def test_the_replay_of_most_strategies_comes_first(networks: Path, tuning: Works
     headline = report_summary(both)["headline"]
     alone = report_summary(ReportInputs(simulations=(tuning.simulation("small"),)))["headline"]
     assert headline["title"] == alone["title"]
+
+
+def test_two_replays_of_one_name_are_told_by_their_folders(
+    tuning: Workspace, tmp_path: Path
+) -> None:
+    again = tmp_path / "again"
+    shutil.copytree(tuning.simulation("small"), again)
+    found = report_summary(ReportInputs(simulations=(tuning.simulation("small"), again)))
+    first, second = (one["name"] for one in found["simulations"])
+    assert first.startswith("small (") and second == f"small ({again})"
+    assert first != second
+    page = render_html(found)
+    assert f"Replay “{first}”" in page and f"Replay “{second}”" in page
 
 
 def test_nothing_at_all_is_an_error_with_a_cure(tmp_path: Path) -> None:

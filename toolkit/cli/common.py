@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import math
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
@@ -70,6 +71,15 @@ Threads = Annotated[
 ]
 Machine = Annotated[str | None, Option(help="Name of this machine in the logs (default: its CPU).")]
 
+Peak = Annotated[
+    list[str] | None,
+    Option(
+        metavar="[MACHINE=]GFLOPS",
+        help="GFLOP/s that a machine can do at most: each task's share is given. Several machines "
+        "are named, as in 'i7-3770=200'; repeatable.",
+    ),
+]
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _FULL = "free some space and run the same command again: what was finished is kept"
@@ -105,6 +115,22 @@ def answer(result: Any, json: bool, show: Callable[[Any], None]) -> None:
         print_json(result)
     else:
         show(result)
+
+
+def peaks(given: Sequence[str] | None) -> dict[str | None, float]:
+    """Read ``Peak``: GFLOP/s by machine, ``None`` for a number without a name."""
+    found: dict[str | None, float] = {}
+    for text in given or ():
+        name, _, rate = text.rpartition("=")
+        try:
+            found[name or None] = float(rate)
+        except ValueError:
+            found[name or None] = 0.0
+        if not 0 < found[name or None] < math.inf:
+            raise ToolkitError(
+                f"--peak {text!r} is no number of GFLOP/s", cure="as in --peak 200 or 'NAME=200'"
+            )
+    return found
 
 
 def with_exit_codes(function: F) -> F:

@@ -15,10 +15,9 @@ TWINS_SHOWN = 12
 Row = Mapping[str, Any]
 
 
-def show_twins(tasks: Sequence[Row]) -> None:
+def show_twins(tasks: Sequence[Row], compared: Sequence[Row]) -> None:
     """Tasks of different formats that compute the same, side by side."""
     from toolkit.features.computations import (
-        formats_compared,
         in_several_formats,
         told_comparison,
         told_computation,
@@ -29,12 +28,14 @@ def show_twins(tasks: Sequence[Row]) -> None:
         return
     machine: Columns = {"machine": lambda task: task["machine"] or "unknown"}
     several = len({task["machine"] for task in twins}) > 1
+    task_id: Columns = {"task": lambda task: task["task_id"][:8]}
     print_plain(
         {
             "computes": lambda task: told_computation(task["computes"]),
             "format": itemgetter("format"),
             **(machine if several else {}),
-            "task": lambda task: task["task_id"][:8],
+            # In a narrow terminal its room is the machine's.
+            **({} if several and out.width < NARROW else task_id),
             ">best": lambda task: show.seconds(task["best_s"], "none"),
             ">GFLOP/s": lambda task: show.number(task["gflop_per_s"]),
         },
@@ -43,8 +44,8 @@ def show_twins(tasks: Sequence[Row]) -> None:
     )
     if (rest := len(twins) - TWINS_SHOWN) > 0:
         say(f"and {show.plural(rest, 'more task')} (--json lists all)")
-    for compared in formats_compared(twins):
-        say(told_comparison(compared))
+    for one in compared:
+        say(told_comparison(one))
 
 
 def show_tuners(tuners: Row) -> None:

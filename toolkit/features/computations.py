@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -43,22 +43,58 @@ def told_computation(computes: Mapping[str, Any]) -> str:
 
 
 def with_computations(
-    dataset: Dataset, tasks: Iterable[Mapping[str, Any]], peak_gflop_per_s: float | None = None
+    dataset: Dataset,
+    tasks: Sequence[Mapping[str, Any]],
+    peaks: Mapping[str | None, float] | None = None,
 ) -> list[dict[str, Any]]:
     """Rows of tasks with what each ``computes`` and its best candidate's ``gflop_per_s``.
 
-    ``of_peak`` is that over what the machine can do at most. All are ``None`` where they are not
-    known. A row has ``task_id`` and ``best_s``.
+    Parameters
+    ----------
+    tasks
+        Rows with ``task_id``, ``machine`` and ``best_s``.
+    peaks
+        GFLOP/s that a machine can do at most, by its name; ``None`` names the only one.
+        ``of_peak`` is ``gflop_per_s`` over that.
+
+    Returns
+    -------
+    What is not known is ``None``.
+
+    Raises
+    ------
+    ToolkitError
+        For a peak of a machine that is not there, or of one of several without its name.
     """
+    of_machine = _peaks_by_machine(peaks or {}, {task["machine"] for task in tasks})
     known = computations(dataset)
     rows = []
     for task in tasks:
-        found, best_s = known.get(task["task_id"]), task.get("best_s")
+        found, best_s, peak = known.get(task["task_id"]), task["best_s"], of_machine(task)
         rate = None if found is None or best_s is None else found.flops / best_s * 1e-9
         computes = None if found is None else found.to_json()
-        share = None if rate is None or peak_gflop_per_s is None else rate / peak_gflop_per_s
+        share = None if rate is None or peak is None else rate / peak
         rows.append({**task, "computes": computes, "gflop_per_s": rate, "of_peak": share})
     return rows
+
+
+def _peaks_by_machine(
+    peaks: Mapping[str | None, float], machines: set[str | None]
+) -> Callable[[Mapping[str, Any]], float | None]:
+    """A function that gives a task's peak."""
+    names = sorted(name for name in machines if name)
+    if None in peaks and len(machines) > 1:
+        raise ToolkitError(
+            f"--peak is of one machine, and the dataset holds {len(machines)}",
+            cure=f"name it: --peak '{names[0]}={peaks[None]:g}'",
+        )
+    unknown = [name for name in peaks if name is not None and name not in machines]
+    if machines and unknown:
+        raise ToolkitError(
+            f"--peak names {unknown[0]!r}, which measured nothing of this dataset",
+            cure=f"its machines: {', '.join(names) or 'one without a name'}",
+        )
+    return lambda task: peaks.get(task["machine"], peaks.get(None))
 
 
 def in_several_formats(tasks: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -34,7 +34,11 @@ MODELS = {
 
 
 def report_summary(
-    inputs: ReportInputs, *, title: str = "Tuning report", generated: str | None = None
+    inputs: ReportInputs,
+    *,
+    title: str = "Tuning report",
+    generated: str | None = None,
+    peaks: Mapping[str | None, float] | None = None,
 ) -> dict[str, Any]:
     """Summarise everything that is there.
 
@@ -44,6 +48,8 @@ def report_summary(
         Folders (``find_inputs``).
     generated
         Date to print; none by default, so that equal inputs give equal bytes.
+    peaks
+        GFLOP/s that a machine can do at most, by its name; ``None`` names the only one.
 
     Returns
     -------
@@ -56,7 +62,7 @@ def report_summary(
     ToolkitError
         When a folder cannot be read.
     """
-    dataset = dataset_section(inputs.dataset)
+    dataset = dataset_section(inputs.dataset, peaks)
     models = _models(inputs.models)
     simulations = simulation_sections(inputs.simulations)
     live = live_section(inputs.validation)

@@ -9,10 +9,9 @@ from typing import Annotated, Any
 from typer import Option
 
 from toolkit import show
-from toolkit.cli.common import DatasetDir, Json, answer
+from toolkit.cli.common import DatasetDir, Json, Peak, answer, peaks
 from toolkit.cli.comparisons import show_tuners, show_twins
 from toolkit.cli.tables import NARROW, Columns, counted, out, print_plain, say
-from toolkit.errors import ToolkitError
 from toolkit.workspace import Workspace
 
 WIDE, MIDDLE = 150, 124
@@ -37,13 +36,7 @@ def describe(
             "candidates that it shares with other runs.",
         ),
     ] = False,
-    peak: Annotated[
-        float | None,
-        Option(
-            min=1e-3,
-            help="GFLOP/s that the machine can do at most: the table gives each task's share.",
-        ),
-    ] = None,
+    peak: Peak = None,
     json: Json = False,
 ) -> None:
     """Say what the dataset holds, and answer what people ask of a log first.
@@ -56,20 +49,21 @@ def describe(
     """
     from toolkit.datasets import describe as run
     from toolkit.datasets import open_dataset
-    from toolkit.features.computations import with_computations
+    from toolkit.features.computations import (
+        formats_compared,
+        in_several_formats,
+        with_computations,
+    )
     from toolkit.training.table.cores import core_counts
 
     data = open_dataset(dataset or Workspace().dataset)
     if machine:
         data = data.of_machines(machine)
     found = run(data, correct_speed=correct_speed)
-    if peak is not None and len(found.machines) > 1:
-        raise ToolkitError(
-            "--peak is of one machine, and the dataset holds several",
-            cure=f"add --machine '{found.machines[0]['machine'] or 'NAME'}'",
-        )
-    rows = with_computations(data, found.tasks, peak)
-    summary = {**found, "tasks": rows, "cores": core_counts(data.tasks().values())}
+    rows = with_computations(data, found.tasks, peaks(peak))
+    compared = [one.to_json() for one in formats_compared(in_several_formats(rows))]
+    cores = core_counts(data.tasks().values())
+    summary = {**found, "tasks": rows, "formats_compared": compared, "cores": cores}
     answer(summary, json, lambda found: _show(found, tasks))
 
 
@@ -79,7 +73,7 @@ def _show(summary: Row, tasks: int) -> None:
         say("next: toolkit ingest LOGS", "bold")
         return
     _show_tasks(summary, tasks)
-    show_twins(summary["tasks"])
+    show_twins(summary["tasks"], summary["formats_compared"])
     _show_verdicts(summary)
     _show_failures(summary)
     _show_noise(summary["noise"])

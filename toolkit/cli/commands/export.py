@@ -19,6 +19,8 @@ ROWS_DOWN = 10
 """Rows shown a value a line."""
 LEAST = 12
 """Characters of the terminal a column, below which rows are shown so."""
+CELL = 80
+"""Characters shown of a value in a table."""
 FILES_SHOWN = 10
 
 
@@ -127,12 +129,18 @@ def query(
         say("a value a line, each cut to the terminal: --full cuts none")
     else:
         cells = {
-            name: lambda row, n=n: "" if row[n] is None else str(row[n])[:80]
+            name: lambda row, n=n: "" if row[n] is None else _cut(str(row[n]), CELL)
             for n, name in enumerate(frame.columns)
         }
         print_table(cells, frame.head(ROWS_SHOWN).iter_rows(), box=None)
         if frame.height > ROWS_SHOWN:
             out.print(f"and {frame.height - ROWS_SHOWN:,} more rows (--out or --json gives all)")
+
+
+def _cut(text: str, width: int) -> str:
+    """Shorten a value; of a path the end says most."""
+    is_path = "/" in text and " " not in text
+    return show.cut_front(text, width) if is_path else show.cut(text, width)
 
 
 def _print_full(frame: Any, most: int | None = None) -> None:
@@ -149,6 +157,5 @@ def _print_full(frame: Any, most: int | None = None) -> None:
         for name, value in row.items():
             nested = isinstance(value, (list, dict))
             text = orjson.dumps(plain(value)).decode() if nested else str(value)
-            line = f"{name:{width}}  {text}"
-            line = line if most is None else show.cut(line, most)
-            out.print(line, highlight=False, soft_wrap=True)
+            text = text if most is None else _cut(text, max(most - width - 2, 8))
+            out.print(f"{name:{width}}  {text}", highlight=False, soft_wrap=True)

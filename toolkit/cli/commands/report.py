@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Option
 
-from toolkit.cli.common import BarProgress, DatasetDir, Json, print_json
+from toolkit.cli.common import BarProgress, DatasetDir, Json, Peak, peaks, print_json
 from toolkit.cli.tables import say
 from toolkit.errors import DatasetError
 from toolkit.workspace import Workspace
@@ -40,6 +40,7 @@ def report(
         Path | None, Option(help="Write every figure into this folder as well, as SVG and PNG.")
     ] = None,
     title: Annotated[str, Option(help="Name of the report.")] = "Tuning report",
+    peak: Peak = None,
     json: Json = False,
 ) -> None:
     """Put everything that was found into one HTML file that needs no network.
@@ -55,7 +56,7 @@ def report(
         workspace, dataset=dataset, models=model, simulations=simulation, validation=validation
     )
     today = datetime.now(timezone.utc).date().isoformat()
-    summary = report_summary(inputs, title=title, generated=today)
+    summary = report_summary(inputs, title=title, generated=today, peaks=peaks(peak))
     if not summary["dataset"].get("records") and set(summary["missing"]) >= OTHERS:
         raise DatasetError(
             "no line was a record: there is nothing to report",

@@ -35,6 +35,10 @@ KEPT = (
 )
 """Operators that stay whole: no layout runs through the parts of some, others have dozens."""
 
+MISSING = r"Unsupported function types \[(.*)\]"
+"""What TVM's importer says of operators that it does not know."""
+
+ONNX = "torch.onnx.export(model.eval(), inputs, 'model.onnx')"
 EXPORT = "torch.export.save(torch.export.export(model.eval(), inputs), 'model.pt2')"
 
 
@@ -69,7 +73,10 @@ def load_exported(path: Path, shapes: Mapping[str, Sequence[int]]) -> tvm.IRModu
             )
             problem = None
         except Exception as error:  # TVM's and PyTorch's errors have no type in common
-            problem = _not_imported(error, path)
+            problem = not_imported(
+                error, path, MISSING, f"export the model without them, or as ONNX: {ONNX}",
+                f"export it as ONNX: {ONNX}",
+            )  # fmt: skip
         if problem is not None:
             gc.collect()  # TVM's builder warns when it is destroyed: now, where nobody sees it
             raise problem
@@ -102,13 +109,16 @@ def _decompositions(torch: Any) -> Any:
         """PyTorch's own looks at every row for whether a mask left anything of it."""
         names = ("attn_mask", "dropout_p", "is_causal")
         given = {**dict(zip(names, args, strict=False)), **options}
-        if any(given.get(name) for name in ("dropout_p", "is_causal", "enable_gqa")) or (
+        if any(given.get(name) for name in ("dropout_p", "enable_gqa")) or (
             given.get("attn_mask") is not None
         ):
             return usual(query, key, value, *args, **options)
         scale = given.get("scale") or query.shape[-1] ** -0.5
-        rows = torch.softmax(torch.matmul(query * scale, key.transpose(-2, -1)), -1)
-        return torch.matmul(rows, value)
+        scores = torch.matmul(query * scale, key.transpose(-2, -1))
+        if given.get("is_causal"):  # a row keeps its first column at least
+            later = torch.full(scores.shape[-2:], -torch.inf, dtype=scores.dtype).triu(1)
+            scores = scores + later
+        return torch.matmul(torch.softmax(scores, -1), value)
 
     table[attention] = plain_attention
     return table
@@ -204,21 +214,23 @@ def _refuse_training(program: Any, path: Path) -> None:
             )
 
 
-def _not_imported(error: Exception, path: Path) -> LiveError:
+def not_imported(
+    error: Exception, path: Path, missing: str, without: str, cure: str | None = None
+) -> LiveError:
+    """What TVM says of a file that it does not import.
+
+    Parameters
+    ----------
+    missing
+        Regular expression whose group names the operators that TVM does not know.
+    without
+        Cure for these; ``cure`` is that of all else.
+    """
     said = str(error).strip() or type(error).__name__
-    missing = re.search(r"Unsupported function types \[(.*)\]", said)
-    if missing:
-        return LiveError(
-            f"TVM does not import the operators {missing[1]}",
-            where=path,
-            cure="export the model without them, or as ONNX: "
-            "torch.onnx.export(model.eval(), inputs, 'model.onnx')",
-        )
-    return LiveError(
-        f"TVM cannot import it: {said.splitlines()[-1][-200:]}",
-        where=path,
-        cure="export it as ONNX: torch.onnx.export(model.eval(), inputs, 'model.onnx')",
-    )
+    if found := re.search(missing, said):
+        problem = f"TVM does not import the operators {found[1].strip()}"
+        return LiveError(problem, where=path, cure=without)
+    return LiveError(f"TVM cannot import it: {said.splitlines()[-1][-200:]}", where=path, cure=cure)
 
 
 def _with_shapes(

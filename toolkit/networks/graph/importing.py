@@ -9,7 +9,6 @@ axes, ``Clip`` two calls that no layout runs through, ``Dropout`` a tuple).
 from __future__ import annotations
 
 import importlib
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,11 +17,14 @@ from typing import Any
 import tvm
 
 from toolkit.errors import LiveError
-from toolkit.networks.graph.exported import load_exported
+from toolkit.networks.graph.exported import load_exported, not_imported
 from toolkit.networks.graph.onnx_rewrites import rewrite
 
 EXTRAS = {".onnx": "onnx", ".pt2": "torch"}
 """Endings of model files, and the extra that reads them."""
+
+MISSING = r"not supported for frontend ONNX: (.*)"
+"""What TVM's importer says of operators that it does not know."""
 
 SINGLE_FILE_BYTES = 1_500_000_000
 """A larger graph does not fit into one protobuf message: ONNX Runtime cannot hand it over."""
@@ -65,19 +67,8 @@ def load_model(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) ->
     except LiveError:
         raise
     except Exception as error:  # TVM's and protobuf's errors have no type in common
-        raise _not_imported(error, path) from None
-
-
-def _not_imported(error: Exception, path: Path) -> LiveError:
-    said = str(error).strip() or type(error).__name__
-    missing = re.search(r"not supported for frontend ONNX: (.*)", said)
-    if missing:
-        return LiveError(
-            f"TVM does not import the operators {missing[1].strip()}",
-            where=path,
-            cure="export the model without them, or cut them off the graph",
-        )
-    return LiveError(f"TVM cannot import it: {said.splitlines()[-1][-200:]}", where=path)
+        cure = "export the model without them, or cut them off the graph"
+        raise not_imported(error, path, MISSING, cure) from None
 
 
 def read_onnx(path: Path, shapes: Mapping[str, Sequence[int]]) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,18 +37,21 @@ SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 """Shares of a task's candidates, fastest first, at which ``rarity`` is given."""
 
 
-def dataset_section(folder: Path | None) -> dict[str, Any]:
+def dataset_section(
+    folder: Path | None, peaks: Mapping[str | None, float] | None = None
+) -> dict[str, Any]:
     """Summarise a dataset for the report.
 
     Beside what ``toolkit describe`` says (its keys keep their names), each task has ``spread``
     (quantiles of the candidates' values over ``best_s``), ``rarity`` (the same at ``SHARES``) and
-    ``curves`` (best so far in recorded order, one curve a log).
+    ``curves`` (best so far in recorded order, one curve a log). ``peaks`` as for
+    ``with_computations``.
     """
     if folder is None:
         return {"missing": "toolkit ingest LOGS"}
     dataset = open_dataset(folder)
     found: dict[str, Any] = plain(describe(dataset))
-    found["tasks"] = with_computations(dataset, found["tasks"])
+    found["tasks"] = with_computations(dataset, found["tasks"], peaks)
     spread = _spreads(dataset)
     curves = _curves(dataset, {task["task_id"]: task["best_s"] for task in found["tasks"]})
     tasks = [
