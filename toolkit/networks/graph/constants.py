@@ -26,11 +26,16 @@ def _reshaped(array: Any, call: Any) -> Any:
     return array.reshape([int(extent) for extent in call.ty.shape.values])
 
 
+def _filled(value: Any, call: Any) -> Any:
+    return np.full([int(extent) for extent in call.ty.shape.values], value)
+
+
 _MOVES: dict[str, Callable[[Any, Any], Any]] = {
     "relax.permute_dims": _permuted,
     "relax.reshape": _reshaped,
     "relax.expand_dims": _reshaped,
     "relax.squeeze": _reshaped,
+    "relax.full": _filled,  # TVM's own fails for infinities
 }
 
 _ARITHMETIC: dict[str, Callable[..., Any]] = {
@@ -69,8 +74,9 @@ class _Folder(PyExprMutator):  # type: ignore[misc]
         fold: Callable[..., Any] | None = _MOVES.get(name) or _ARITHMETIC.get(name)
         if fold is None:
             return visited
-        # The second argument of a reshape is a shape.
-        sources = visited.args[:1] if name in _MOVES else visited.args
+        sources = visited.args
+        if name in _MOVES:  # Their other argument is a shape.
+            sources = [one for one in sources if not isinstance(one, relax.ShapeExpr)]
         arrays = [self._array(source) for source in sources]
         known = [array for array in arrays if array is not None]
         if len(known) < len(arrays):
