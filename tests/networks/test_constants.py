@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tvm import relax
-from tvm.script import ir as I  # noqa: N812
-from tvm.script import relax as R  # noqa: N812
+from tvm.script import ir as I
+from tvm.script import relax as R
 
 from toolkit.networks.graph.constants import fold_constants
 from toolkit.networks.graph.prepare import operators
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.live
 @I.ir_module
 class Masked:
     @R.function
-    def main(x: R.Tensor((2, 3), "float32")) -> R.Tensor((2, 3), "float32"):  # noqa: N805
+    def main(x: R.Tensor((2, 3), "float32")) -> R.Tensor((2, 3), "float32"):
         with R.dataflow():
             low = R.full((2, 3), R.const(-np.inf, "float32"), dtype="float32")
             y = R.add(x, low)
