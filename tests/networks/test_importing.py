@@ -297,7 +297,7 @@ def test_constants_are_moved_before_anything_is_compiled(model_file: Path, targe
     module = fold_constants(load_model(model_file))
     graph = prepare(module, target, "small", "NHWC")
     transposes = [n for n in map(str, graph.module.get_global_vars()) if "transpose" in n]
-    assert len(transposes) == 2  # of the input, and of the pooled output
+    assert len(transposes) == 1  # of the input; the pooled output's is a reshape
 
 
 @pytest.mark.parametrize(("kernel", "pads"), [(2, 0), (3, 1)])

@@ -35,6 +35,7 @@ from toolkit.networks.graph.relax_rewrites import (
     transposed_convolutions,
 )
 from toolkit.networks.graph.reshapes import move_reshapes
+from toolkit.networks.graph.transposes import join_transposes
 from toolkit.networks.graph.winograd import with_winograd
 
 Layout = Literal["auto", "NCHW", "NHWC"]
@@ -96,7 +97,7 @@ def prepare(
             plain = t.FoldConstant()(fold_constants(module))
             plain = t.DecomposeOpsForInference()(t.FoldBatchnormToConv2D()(plain))
             plain = convolve_before_concatenation(fold_constants(slices(plain)))
-            plain = clips_as_relus(batch_norms(plain))
+            plain = _joined(clips_as_relus(batch_norms(plain)))
             chosen, plain = _laid_out(plain, layout)
             plain = move_reshapes(clips_and_roots(plain))
             if tolerance > 0:
@@ -134,6 +135,7 @@ def _laid_out(module: tvm.IRModule, layout: Layout) -> tuple[str, tvm.IRModule]:
     try:
         converted = relax.transform.ConvertLayout(NHWC)(module)
         converted = fold_constants(transposed_convolutions(converted))  # weights are transposed now
+        converted = _joined(converted)
     except Exception as error:  # an internal error of TVM's
         if layout == "NHWC":
             raise LiveError(
@@ -145,6 +147,12 @@ def _laid_out(module: tvm.IRModule, layout: Layout) -> tuple[str, tvm.IRModule]:
     if layout == "NHWC" or added <= 4 + TRANSPOSES * convolutions:
         return "NHWC", converted
     return "NCHW", module
+
+
+def _joined(module: tvm.IRModule) -> tvm.IRModule:
+    joined = join_transposes(module)
+    kept, left = (operators(one)["relax.permute_dims"] for one in (module, joined))
+    return joined if left <= kept else module  # one that many use stays for the others
 
 
 def operators(module: tvm.IRModule) -> Counter[str]:
