@@ -120,7 +120,7 @@ BETWEEN = {
         ("LayerNormalization", ["t", "g", "h"], "n", {}),
         ("Transpose", ["n"], "u", TO_FIRST),
         ("Mul", ["u", "s"], "m", {}),
-        ("Add", ["m", "x"], "z", {}),
+        ("Add", ["m", "c"], "z", {}),
     ],
     "shuffle": [
         ("Reshape", ["c", "groups"], "t", {}),
@@ -143,6 +143,7 @@ BETWEEN = {
         ("Relu", ["a"], "d", {}),
         ("Concat", ["d", "b"], "z", {"axis": 1}),
     ],
+    "response normalisation": [("LRN", ["c"], "z", {"size": 5, "alpha": 0.5})],
     "no padding": [("Pad", ["c", "none"], "z", {})],
     "padding": [
         ("Transpose", ["c"], "t", TO_LAST),
@@ -150,6 +151,7 @@ BETWEEN = {
         ("Transpose", ["q"], "z", TO_FIRST),
     ],
 }
+LEFT = {"shuffle": 1, "shuffle and cut": 1}
 SHAPES = {
     "groups": np.int64([1, 2, 3, 8, 8]), "joined": np.int64([1, 6, 8, 8]),
     "flat": np.int64([1, 6, 64]), "none": np.int64([0] * 8),
@@ -170,4 +172,7 @@ def test_channels_last_run_through(tmp_path: Path, target: str, name: str) -> No
     )
     graph = network_of(str(path), target)
     assert graph.layout == "NHWC"
+    # The input's, the output's, and the shuffle itself.
+    names = " ".join(str(one) for one in graph.module.get_global_vars())
+    assert names.count("transpose") == 2 + LEFT.get(name, 0)
     compiled_untuned(graph, tmp_path / "out", path, target)

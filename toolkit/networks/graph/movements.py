@@ -1,0 +1,180 @@
+"""What a chain of transposes and reshapes does: the source read in another order.
+
+The order is one of factors of the source's extents, each with its stride.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+
+from toolkit.networks.graph.chains import extents
+
+TRANSPOSE = "relax.permute_dims"
+
+Factor = tuple[int, int]
+"""Extent and stride, in elements of the source."""
+
+
+@dataclass(frozen=True)
+class Movement:
+    """What a chain of transposes and reshapes does.
+
+    Attributes
+    ----------
+    before, after
+        Extents of the source, and of what the chain gives.
+    axes
+        The factors of the source that each axis of the result consists of, outermost first.
+    """
+
+    before: list[int]
+    after: list[int]
+    axes: list[list[Factor]]
+
+    def factors(self) -> list[Factor]:
+        """All factors, in the result's order."""
+        return _merged([one for axis in self.axes for one in axis])
+
+    def order(self) -> list[int]:
+        """Where in the result the source's factors are, in the source's order."""
+        factors = self.factors()
+        return sorted(range(len(factors)), key=lambda at: -factors[at][1])
+
+    def transposes(self) -> bool:
+        """Whether any factor moved; else the chain is a reshape."""
+        return self.order() != list(range(len(self.factors())))
+
+    def apart(self) -> tuple[Movement, list[int]]:
+        """The same as what keeps the axes in the source's order, and a transpose after it."""
+        innermost, keys = max(self.before, default=1) * _stride([*self.before, 1], 0) + 1, []
+        for axis in self.axes:
+            innermost = min((stride for _, stride in axis), default=innermost)
+            keys.append(innermost)
+        order = sorted(range(len(keys)), key=lambda at: -keys[at])
+        inner = [self.after[at] for at in order], [self.axes[at] for at in order]
+        return Movement(self.before, *inner), inverse(order)
+
+    def as_transpose(self) -> list[int] | None:
+        """The axes of the one transpose that does the same; ``None`` if it takes a reshape."""
+        strides = {_stride(self.before, at): at for at, one in enumerate(self.before) if one > 1}
+        ones, axes = [at for at, extent in enumerate(self.before) if extent == 1], []
+        for extent, axis in zip(self.after, map(_merged, self.axes), strict=True):
+            if not axis and ones:
+                axes.append(ones.pop(0))
+                continue
+            at = strides.get(axis[0][1]) if len(axis) == 1 else None
+            if at is None or self.before[at] != extent:
+                return None
+            axes.append(at)
+        return axes if sorted(axes) == list(range(len(self.before))) else None
+
+    def steps(self) -> list[tuple[Any, list[int]]]:
+        """Operators that do the same, with what they are given: at most one is a transpose."""
+        if not self.transposes():
+            return [] if self.before == self.after else [(relax.op.reshape, self.after)]
+        whole = self.as_transpose()
+        if whole is not None:
+            return [(relax.op.permute_dims, whole)]
+        steps: list[tuple[Any, list[int]]] = []
+        order, moved = self.order(), [extent for extent, _ in self.factors()]
+        grouped = [moved[at] for at in order]
+        axes = inverse(order)
+        if grouped == [one for one in self.before if one > 1]:
+            ones = [at for at, one in enumerate(self.before) if one == 1]
+            others = [at for at, one in enumerate(self.before) if one > 1]
+            axes, moved = [*ones, *(others[at] for at in axes)], [1] * len(ones) + moved
+        else:
+            steps.append((relax.op.reshape, grouped))
+        steps.append((relax.op.permute_dims, axes))
+        if moved != self.after:
+            steps.append((relax.op.reshape, self.after))
+        return steps
+
+    def undone(self, array: Any) -> Any:
+        """What an array that is broadcast to the result is before the movement: no larger."""
+        whole = np.broadcast_to(array, self.after)
+        if not prod(self.before):
+            return whole.reshape(self.before)
+        moved = [extent for extent, _ in self.factors()]
+        source = whole.reshape(moved).transpose(self.order()).reshape(self.before)
+        for axis in range(source.ndim):
+            first = source.take([0], axis)
+            source = (
+                first if np.array_equal(np.broadcast_to(first, source.shape), source) else source
+            )
+        return source
+
+
+def named(node: Any) -> str:
+    """The operator that a call is of; empty for what is none."""
+    is_operator = isinstance(node, relax.Call) and isinstance(node.op, tvm.ir.Op)
+    return str(node.op.name) if is_operator else ""
+
+
+def axes_of(call: Any) -> list[int]:
+    """The axes of a transpose; reversed where none are named."""
+    axes = call.attrs.axes
+    return list(range(call.ty.ndim))[::-1] if axes is None else [int(one) for one in axes]
+
+
+def inverse(axes: Sequence[int]) -> list[int]:
+    """The transpose that undoes one."""
+    return sorted(range(len(axes)), key=lambda at: axes[at])
+
+
+def _stride(shape: list[int], axis: int) -> int:
+    return prod(shape[axis + 1 :])
+
+
+def movement_of(before: list[int], chain: Sequence[Any]) -> Movement | None:
+    """What calls do one after another; ``None`` where extents do not align."""
+    axes = [[(one, _stride(before, at))] if one > 1 else [] for at, one in enumerate(before)]
+    after = before
+    for call in chain:
+        after = extents(call)
+        if named(call) == TRANSPOSE:
+            axes = [axes[axis] for axis in axes_of(call)]
+            continue
+        grouped = _grouped([one for axis in axes for one in axis], after)
+        if grouped is None:
+            return None
+        axes = grouped
+    return Movement(before, after, [_merged(axis) for axis in axes])
+
+
+def _grouped(factors: list[Factor], shape: Sequence[int]) -> list[list[Factor]] | None:
+    """Factors by the axes of a new shape; a factor that reaches over the end of one is split."""
+    left, axes = factors[::-1], []
+    for extent in shape:
+        axis: list[Factor] = []
+        while (lacking := extent // prod(one for one, _ in axis)) > 1:
+            if not left:
+                return None
+            whole, stride = left.pop()
+            if lacking % whole == 0:
+                axis.append((whole, stride))
+            elif whole % lacking == 0:
+                axis.append((lacking, stride * (whole // lacking)))
+                left.append((whole // lacking, stride))
+            else:
+                return None
+        axes.append(axis)
+    return None if left else axes
+
+
+def _merged(factors: list[Factor]) -> list[Factor]:
+    merged = factors[:1]
+    for inner in factors[1:]:
+        outer = merged[-1]
+        if outer[1] == inner[0] * inner[1]:
+            merged[-1] = (outer[0] * inner[0], inner[1])
+        else:
+            merged.append(inner)
+    return merged
