@@ -25,6 +25,7 @@ from toolkit.networks.graph.concatenation import (
     convolve_before_concatenation,
 )
 from toolkit.networks.graph.constants import fold_constants
+from toolkit.networks.graph.padding import pad_rows
 from toolkit.networks.graph.relax_rewrites import (
     activations,
     batch_norms,
@@ -99,7 +100,7 @@ def prepare(
             plain = convolve_before_concatenation(fold_constants(slices(plain)))
             plain = _joined(clips_as_relus(batch_norms(plain)))
             chosen, plain = _laid_out(plain, layout)
-            plain = move_reshapes(clips_and_roots(plain))
+            plain = pad_rows(move_reshapes(clips_and_roots(plain)))
             if tolerance > 0:
                 in_cache = _constant_bytes(plain) <= CACHE_BYTES
                 plain = with_winograd(plain, tolerance, in_cache)

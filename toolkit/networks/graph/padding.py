@@ -1,0 +1,255 @@
+"""Pads the rows of products whose number no tile divides.
+
+A vision transformer has 197 rows: 14 x 14 patches and one more, a prime. TVM's tiles divide their
+loops, so that a product of 197 rows is computed row by row. With 200 rows, the last three unused,
+tiles of 4 and 8 fit. Rows do not mix but in attention, where the columns of the unused ones get a
+weight of zero: outputs are what they were, and the rounding too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from toolkit.networks.graph.chains import extents, results_of
+from toolkit.networks.graph.movements import named
+from toolkit.networks.graph.mutate import mutate_functions
+from toolkit.networks.graph.reshapes import LAST, ONE, RESHAPES, TWO
+
+TILES = (4, 5, 6, 7, 8, 9, 10, 12, 14, 16)
+"""Rows that a tile may have in registers."""
+MULTIPLE = 8
+MOST_MORE = 1 / 8
+"""Rows that are added, at most, as a share of those that count."""
+LEAST_PRODUCTS = 3
+
+REDUCTIONS = {f"relax.{name}" for name in ("mean", "sum", "max", "min", "variance")}
+
+CUTS = {"relax.split", "relax.strided_slice"}
+
+UNUSED = -1e30
+"""Added to a score before its softmax; ``exp`` makes 0 of it."""
+
+
+def pad_rows(module: tvm.IRModule) -> tvm.IRModule:
+    """Rewrite the Relax functions whose tensors have such a number of rows from the beginning."""
+    made = mutate_functions(module, lambda at, one: _Padder(at, one, _rows_to_pad(one)))
+    t = relax.transform
+    return tvm.transform.Sequential([t.Normalize(), t.DeadCodeElimination()])(made)
+
+
+def _rows_to_pad(function: relax.Function) -> int:
+    """The number of rows that most products with weights have, and no tile divides; 0: none.
+
+    They come from an input or from a concatenation, where padding costs nothing.
+    """
+    products: Counter[int] = Counter()
+    begun = {extent for one in function.params for extent in _known(one)}
+
+    def visit(node: Any) -> None:
+        name = named(node)
+        if name == "relax.matmul" and len(_known(node.args[1])) == 2:
+            products[_known(node.args[0])[-2:][0]] += 1
+        elif name == "relax.concat":
+            begun.update(_known(node)[-2:-1])
+
+    relax.analysis.post_order_visit(function, visit)
+    odd = {
+        rows: count
+        for rows, count in products.items()
+        if count >= LEAST_PRODUCTS and rows in begun and all(rows % tile for tile in TILES)
+        if _padded(rows) - rows <= MOST_MORE * rows
+    }
+    return max(odd, key=lambda rows: odd[rows], default=0)
+
+
+def _padded(rows: int) -> int:
+    return -(-rows // MULTIPLE) * MULTIPLE
+
+
+def _known(expression: Any) -> list[int]:
+    """Extents of a tensor; ``[0]`` where they are not known or it is none."""
+    try:
+        return extents(expression) or [0]
+    except (AttributeError, TypeError, ValueError):
+        return [0]
+
+
+@mutator
+class _Padder(PyExprMutator):  # type: ignore[misc]
+    """Visits bindings in order. A tensor is padded where its extents are not those of the old one.
+
+    What is not known to keep its rows apart is given the rows that count, and no others.
+    """
+
+    def __init__(self, module: tvm.IRModule, function: relax.Function, rows: int) -> None:
+        super().__init__(module)
+        self._rows, self._padded = rows, _padded(rows)
+        self._values = relax.analysis.get_var2val(function)
+        returned = [self._values.get(one, one) for one in results_of(function)]
+        fields = [one.fields if isinstance(one, relax.Tuple) else [one] for one in returned]
+        self._returned = [self._values.get(one, one) for each in fields for one in each]
+
+    def visit_call_(self, call: Any) -> Any:
+        """Do with padded rows what can be done so."""
+        if not self._rows:
+            return self.visit_expr_post_order(call)
+        # The call itself is not visited: its shapes may not fit each other before they are padded.
+        args = [self.visit_expr(one) for one in call.args]
+        done = self._with_padding(call, args)
+        if done is None:
+            done = _again(call, map(self._plain, call.args, args))
+        elif any(map(call.same_as, self._returned)):
+            done = self._plain(call, self.builder_.emit(done))
+        return done
+
+    def _with_padding(self, call: Any, args: list[Any]) -> Any:
+        """The call on padded tensors; ``None`` where it needs plain ones."""
+        name, shape = named(call), _known(call)
+        if name == "relax.concat":
+            return self._concatenated(call, args, shape)
+        if name == "relax.matmul":
+            return self._product(call, args)
+        if not any(map(self._is_padded, call.args, args)):
+            return _again(call, args)
+        if name in RESHAPES:
+            return self._reshaped(call, args, shape)
+        if name in ONE or name == "relax.permute_dims":
+            return _again(call, args)
+        if name in TWO or name == "relax.where":
+            return self._elementwise(call, args, name)
+        if name == "relax.nn.softmax" and shape[_axes(call)[0]] == self._rows:
+            return self._softmax(call, args, _axes(call)[0])
+        if name in LAST | REDUCTIONS | CUTS:
+            # What goes along other axes does with every row the same.
+            along = [_known(call.args[0])[axis] for axis in _axes(call)]
+            return _again(call, args) if along and self._rows not in along else None
+        return None
+
+    def _concatenated(self, call: Any, args: list[Any], shape: list[int]) -> Any:
+        old = _fields(call.args[0], self._values.get)
+        new = _fields(args[0], self.lookup_binding)
+        if old is None or new is None or call.attrs.axis is None or shape == [0]:
+            return None
+        axis = int(call.attrs.axis) % len(shape)
+        if shape[axis] != self._rows:
+            if any(map(self._is_padded, old, new)):
+                new = list(map(self._grown, old, new))
+            return relax.op.concat(new, axis)
+        new = list(map(self._plain, old, new))
+        rest = [*shape[:axis], self._padded - self._rows, *shape[axis + 1 :]]
+        of_rows = axis == len(shape) - 2 and self._rows not in rest
+        if of_rows and str(call.ty.dtype) == "float32":
+            new.append(relax.const(np.zeros(rest, "float32")))
+        return relax.op.concat(new, axis)
+
+    def _product(self, call: Any, args: list[Any]) -> Any:
+        left, right = (_known(one) for one in call.args)
+        summed = left[-1] == self._rows
+        if str(call.ty.dtype) != "float32" or [0] in (left, right):
+            return None
+        if summed and not any(map(self._is_zero_beyond, call.args)):
+            return None
+        return relax.op.matmul(*map(self._grown, call.args, args))
+
+    def _is_zero_beyond(self, old: Any) -> bool:
+        """Whether a tensor is zero where it is padded: weights of attention, and constants."""
+        value = old
+        while isinstance(value, relax.Var):
+            value = self._values.get(value)
+        if isinstance(value, tvm.ir.expr.GenericConst):
+            return True
+        name = named(value)
+        if name in RESHAPES or name == "relax.permute_dims":
+            return self._is_zero_beyond(value.args[0])
+        return name == "relax.nn.softmax" and _known(value)[_axes(value)[0]] == self._rows
+
+    def _reshaped(self, call: Any, args: list[Any], shape: list[int]) -> Any:
+        if self._places(_known(call.args[0])) != self._places(shape):
+            return None
+        padded = [self._padded if extent == self._rows else extent for extent in shape]
+        return relax.op.reshape(args[0], padded)
+
+    def _places(self, shape: list[int]) -> list[int]:
+        """Where the rows are: what is multiplied behind each axis of them."""
+        return [
+            int(np.prod(shape[at + 1 :], dtype=np.int64))
+            for at, extent in enumerate(shape)
+            if extent == self._rows
+        ]
+
+    def _elementwise(self, call: Any, args: list[Any], name: str) -> Any:
+        plain = [
+            (at, old)
+            for at, (old, new) in enumerate(zip(call.args, args, strict=True))
+            if self._rows in _known(old) and not self._is_padded(old, new)
+        ]
+        for at, old in plain:
+            if name == "relax.divide" and at == 1:
+                return None  # by zeros
+            if isinstance(old, relax.Var) and str(old.ty.dtype) != "float32":
+                return None
+        return relax.Call(call.op, list(map(self._grown, call.args, args)), call.attrs)
+
+    def _softmax(self, call: Any, args: list[Any], axis: int) -> Any:
+        shape = [1] * call.ty.ndim
+        shape[axis] = self._padded
+        unused = (np.arange(self._padded) >= self._rows).astype("float32") * np.float32(UNUSED)
+        scores = relax.op.add(args[0], relax.const(unused.reshape(shape)))
+        return relax.op.nn.softmax(self.builder_.emit(scores), axis=axis)
+
+    def _is_padded(self, old: Any, new: Any) -> bool:
+        if isinstance(old, relax.Tuple):
+            return any(map(self._is_padded, old.fields, new.fields))
+        return _known(old) != _known(new)
+
+    def _grown(self, old: Any, new: Any) -> Any:
+        """The tensor with rows of zeros, if it has rows and they are not padded."""
+        shape = _known(old)
+        if self._rows not in shape or self._is_padded(old, new):
+            return new
+        more = [(0, self._padded - self._rows if one == self._rows else 0) for one in shape]
+        if isinstance(new, tvm.ir.expr.GenericConst):
+            return relax.const(np.pad(new.value.numpy(), more))
+        return self.builder_.emit(relax.op.nn.pad(new, [width for each in more for width in each]))
+
+    def _plain(self, old: Any, new: Any) -> Any:
+        """The tensor without the rows that were added."""
+        if isinstance(old, relax.Tuple):
+            fields = [self._plain(*each) for each in zip(old.fields, new.fields, strict=True)]
+            return relax.Tuple(fields)
+        shape = _known(old)
+        if not self._is_padded(old, new):
+            return new
+        axes = [axis for axis, extent in enumerate(shape) if extent == self._rows]
+        ends = [self._rows] * len(axes)
+        return self.builder_.emit(relax.op.strided_slice(new, axes, [0] * len(axes), ends))
+
+
+def _again(call: Any, args: Iterable[Any]) -> Any:
+    return relax.Call(call.op, list(args), call.attrs, call.ty_args)
+
+
+def _fields(parts: Any, value_of: Callable[[Any], Any]) -> list[Any] | None:
+    """The fields of a tuple, or of the one that a variable stands for."""
+    if isinstance(parts, relax.Var):
+        parts = value_of(parts)
+    return list(parts.fields) if isinstance(parts, relax.Tuple) else None
+
+
+def _axes(call: Any) -> list[int]:
+    """Axes along which a call works; none: along all of them."""
+    if named(call) == "relax.strided_slice":
+        named = call.args[1].fields
+    elif hasattr(call.attrs, "axes"):
+        named = call.attrs.axes
+    else:
+        axis = call.attrs.axis
+        named = () if axis is None else axis if hasattr(axis, "__len__") else (axis,)
+    return [int(getattr(axis, "value", axis)) % call.args[0].ty.ndim for axis in named]
