@@ -246,10 +246,10 @@ def _fields(parts: Any, value_of: Callable[[Any], Any]) -> list[Any] | None:
 def _axes(call: Any) -> list[int]:
     """Axes along which a call works; none: along all of them."""
     if named(call) == "relax.strided_slice":
-        named = call.args[1].fields
+        given = call.args[1].fields
     elif hasattr(call.attrs, "axes"):
-        named = call.attrs.axes
+        given = call.attrs.axes
     else:
         axis = call.attrs.axis
-        named = () if axis is None else axis if hasattr(axis, "__len__") else (axis,)
-    return [int(getattr(axis, "value", axis)) % call.args[0].ty.ndim for axis in named]
+        given = () if axis is None else axis if hasattr(axis, "__len__") else (axis,)
+    return [int(getattr(axis, "value", axis)) % call.args[0].ty.ndim for axis in given]
