@@ -73,6 +73,12 @@ def extents(expression: Any) -> list[int]:
     return [int(extent) for extent in expression.ty.shape.values]
 
 
+def named(node: Any) -> str:
+    """The operator that a call is of; empty for what is none."""
+    is_operator = isinstance(node, relax.Call) and isinstance(node.op, tvm.ir.Op)
+    return str(node.op.name) if is_operator else ""
+
+
 def chains_of(function: relax.Function) -> list[Chain]:
     """List a function's chains, each as long as it goes."""
     values = relax.analysis.get_var2val(function)
@@ -128,9 +134,10 @@ def _weight(call: Any) -> Any:
 
 def _elementwise(call: Any, before: relax.Var, convolution: Any) -> Elementwise | None:
     """What a call does to the elements of ``before``; ``None`` when it does anything else."""
-    if not isinstance(call, relax.Call) or not isinstance(call.op, tvm.ir.Op):
+    name = named(call)
+    if not name:
         return None
-    name, shape = str(call.op.name), extents(convolution)
+    shape = extents(convolution)
     if name == RELU:
         return Elementwise(RELU)
     if name == CLIP:

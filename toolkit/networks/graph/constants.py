@@ -16,6 +16,8 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from toolkit.networks.graph.chains import named
+
 
 def _permuted(array: Any, call: Any) -> Any:
     axes = call.attrs.axes
@@ -70,7 +72,7 @@ class _Folder(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: Any) -> Any:
         """Evaluate a call whose arrays are all constants."""
         visited = self.visit_expr_post_order(call)
-        name = visited.op.name if isinstance(visited.op, tvm.ir.Op) else ""
+        name = named(visited)
         fold: Callable[..., Any] | None = _MOVES.get(name) or _ARITHMETIC.get(name)
         if fold is None:
             return visited

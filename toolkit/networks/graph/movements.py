@@ -11,10 +11,9 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import tvm
 from tvm import relax
 
-from toolkit.networks.graph.chains import extents
+from toolkit.networks.graph.chains import extents, named
 
 TRANSPOSE = "relax.permute_dims"
 
@@ -106,16 +105,9 @@ class Movement:
         source = whole.reshape(moved).transpose(self.order()).reshape(self.before)
         for axis in range(source.ndim):
             first = source.take([0], axis)
-            source = (
-                first if np.array_equal(np.broadcast_to(first, source.shape), source) else source
-            )
+            if np.array_equal(np.broadcast_to(first, source.shape), source):
+                source = first
         return source
-
-
-def named(node: Any) -> str:
-    """The operator that a call is of; empty for what is none."""
-    is_operator = isinstance(node, relax.Call) and isinstance(node.op, tvm.ir.Op)
-    return str(node.op.name) if is_operator else ""
 
 
 def axes_of(call: Any) -> list[int]:

@@ -17,17 +17,18 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from toolkit.networks.graph.chains import extents, results_of
-from toolkit.networks.graph.movements import named
+from toolkit.networks.graph.chains import extents, named, results_of
 from toolkit.networks.graph.mutate import mutate_functions
 from toolkit.networks.graph.reshapes import LAST, ONE, RESHAPES, TWO
 
 TILES = (4, 5, 6, 7, 8, 9, 10, 12, 14, 16)
 """Rows that a tile may have in registers."""
 MULTIPLE = 8
+"""Rows are padded up to a multiple of this."""
 MOST_MORE = 1 / 8
 """Rows that are added, at most, as a share of those that count."""
 LEAST_PRODUCTS = 3
+"""Products with weights that must have such a number of rows."""
 
 REDUCTIONS = {f"relax.{name}" for name in ("mean", "sum", "max", "min", "variance")}
 

@@ -13,7 +13,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from toolkit.networks.graph.chains import extents
+from toolkit.networks.graph.chains import extents, named
 from toolkit.networks.graph.mutate import mutate_functions
 
 RESHAPES = {f"relax.{name}" for name in ("reshape", "expand_dims", "squeeze", "flatten")}
@@ -44,7 +44,7 @@ class _Mover(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: Any) -> Any:
         """Join a reshape with the one before, or do what is called before the reshape."""
         visited = self.visit_expr_post_order(call)
-        name = str(visited.op.name) if isinstance(visited.op, tvm.ir.Op) else ""
+        name = named(visited)
         try:
             shape = extents(call)
             if name == "relax.broadcast_to" and extents(visited.args[0]) == shape:
@@ -91,9 +91,7 @@ class _Mover(PyExprMutator):  # type: ignore[misc]
         value = source
         while isinstance(value, relax.Var):  # another name of one
             value = self.lookup_binding(value)
-        if not isinstance(value, relax.Call) or not isinstance(value.op, tvm.ir.Op):
-            return None
-        found = value.args[0] if str(value.op.name) in RESHAPES else None
+        found = value.args[0] if named(value) in RESHAPES else None
         return found if isinstance(found, relax.Var) else None
 
 

@@ -14,14 +14,13 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from toolkit.networks.graph.chains import extents
+from toolkit.networks.graph.chains import extents, named
 from toolkit.networks.graph.movements import (
     TRANSPOSE,
     Movement,
     axes_of,
     inverse,
     movement_of,
-    named,
 )
 from toolkit.networks.graph.mutate import mutate_functions
 from toolkit.networks.graph.reshapes import ONE, RESHAPES, TWO
