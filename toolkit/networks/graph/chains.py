@@ -2,6 +2,8 @@
 
 A chain is a convolution, then additions, ReLUs and clips, each the only user of the one before. It
 can be replaced as a whole: what stands for the convolution does the rest while it writes.
+What other passes ask of a function, too, stands here: who uses a variable, which operator a call is
+of, which extents it has.
 """
 
 from __future__ import annotations
@@ -14,8 +16,6 @@ import numpy as np
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
-
-from toolkit.networks.graph.mutate import mutate_functions
 
 ADD, RELU, CLIP = "relax.add", "relax.nn.relu", "relax.clip"
 
@@ -66,6 +66,21 @@ def replace_chains(module: tvm.IRModule, replace: Replace) -> tvm.IRModule:
     """Rewrite every chain of a module's Relax functions that ``replace`` has something for."""
     made = mutate_functions(module, lambda at, one: Rewriter(at, chains_of(one), replace))
     return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(made))
+
+
+def mutate_functions(
+    module: tvm.IRModule, make: Callable[[tvm.IRModule, relax.Function], Any]
+) -> tvm.IRModule:
+    """Rewrite each Relax function by what ``make`` gives for it, a ``PyExprMutator``.
+
+    It is called with the module as it is by then, and the function.
+    """
+    for name, function in module.functions.items():
+        if isinstance(function, relax.Function):
+            mutator = make(module, function)
+            mutator.builder_.update_func(name, mutator.visit_expr(function))
+            module = mutator.builder_.get()
+    return module
 
 
 def extents(expression: Any) -> list[int]:

@@ -96,6 +96,23 @@ class Movement:
             steps.append((relax.op.reshape, self.after))
         return steps
 
+    def pieces(self) -> list[list[tuple[int, int, int]]]:
+        """The factors of each axis of the result, each within one axis of the source.
+
+        A piece is that axis, its extent, and its stride there, outermost first.
+        """
+        return [[piece for one in axis for piece in self._within(one)] for axis in self.axes]
+
+    def _within(self, factor: Factor) -> list[tuple[int, int, int]]:
+        extent, stride = factor
+        pieces = []
+        for axis, whole in enumerate(self.before):
+            inner = _stride(self.before, axis)
+            low, high = max(stride, inner), min(extent * stride, whole * inner)
+            if low < high:
+                pieces.append((axis, high // low, low // inner))
+        return pieces
+
     def undone(self, array: Any) -> Any:
         """What an array that is broadcast to the result is before the movement: no larger."""
         whole = np.broadcast_to(array, self.after)

@@ -17,8 +17,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from toolkit.networks.graph.chains import extents, named, results_of
-from toolkit.networks.graph.mutate import mutate_functions
+from toolkit.networks.graph.chains import extents, mutate_functions, named, results_of
 from toolkit.networks.graph.reshapes import LAST, ONE, RESHAPES, TWO
 
 TILES = (4, 5, 6, 7, 8, 9, 10, 12, 14, 16)
@@ -51,14 +50,14 @@ def _rows_to_pad(function: relax.Function) -> int:
     They come from an input or from a concatenation, where padding costs nothing.
     """
     products: Counter[int] = Counter()
-    begun = {extent for one in function.params for extent in _known(one)}
+    begun = {extent for one in function.params for extent in known_extents(one)}
 
     def visit(node: Any) -> None:
         name = named(node)
-        if name == "relax.matmul" and len(_known(node.args[1])) == 2:
-            products[_known(node.args[0])[-2:][0]] += 1
+        if name == "relax.matmul" and len(known_extents(node.args[1])) == 2:
+            products[known_extents(node.args[0])[-2:][0]] += 1
         elif name == "relax.concat":
-            begun.update(_known(node)[-2:-1])
+            begun.update(known_extents(node)[-2:-1])
 
     relax.analysis.post_order_visit(function, visit)
     odd = {
@@ -74,7 +73,7 @@ def _padded(rows: int) -> int:
     return -(-rows // MULTIPLE) * MULTIPLE
 
 
-def _known(expression: Any) -> list[int]:
+def known_extents(expression: Any) -> list[int]:
     """Extents of a tensor; ``[0]`` where they are not known or it is none."""
     try:
         return extents(expression) or [0]
@@ -105,32 +104,32 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
         args = [self.visit_expr(one) for one in call.args]
         done = self._with_padding(call, args)
         if done is None:
-            done = _again(call, map(self._plain, call.args, args))
+            done = call_again(call, self._plain(call.args, args))
         elif any(map(call.same_as, self._returned)):
-            done = self._plain(call, self.builder_.emit(done))
+            (done,) = self._plain([call], [self.builder_.emit(done)])
         return done
 
     def _with_padding(self, call: Any, args: list[Any]) -> Any:
         """The call on padded tensors; ``None`` where it needs plain ones."""
-        name, shape = named(call), _known(call)
+        name, shape = named(call), known_extents(call)
         if name == "relax.concat":
             return self._concatenated(call, args, shape)
         if name == "relax.matmul":
             return self._product(call, args)
-        if not any(map(self._is_padded, call.args, args)):
-            return _again(call, args)
+        if not any(map(is_padded, call.args, args)):
+            return call_again(call, args)
         if name in RESHAPES:
             return self._reshaped(call, args, shape)
         if name in ONE or name == "relax.permute_dims":
-            return _again(call, args)
+            return call_again(call, args)
         if name in TWO or name == "relax.where":
             return self._elementwise(call, args, name)
         if name == "relax.nn.softmax" and shape[_axes(call)[0]] == self._rows:
             return self._softmax(call, args, _axes(call)[0])
         if name in LAST | REDUCTIONS | CUTS:
             # What goes along other axes does with every row the same.
-            along = [_known(call.args[0])[axis] for axis in _axes(call)]
-            return _again(call, args) if along and self._rows not in along else None
+            along = [known_extents(call.args[0])[axis] for axis in _axes(call)]
+            return call_again(call, args) if along and self._rows not in along else None
         return None
 
     def _concatenated(self, call: Any, args: list[Any], shape: list[int]) -> Any:
@@ -140,10 +139,10 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
             return None
         axis = int(call.attrs.axis) % len(shape)
         if shape[axis] != self._rows:
-            if any(map(self._is_padded, old, new)):
+            if any(map(is_padded, old, new)):
                 new = list(map(self._grown, old, new))
             return relax.op.concat(new, axis)
-        new = list(map(self._plain, old, new))
+        new = self._plain(old, new)
         rest = [*shape[:axis], self._padded - self._rows, *shape[axis + 1 :]]
         of_rows = axis == len(shape) - 2 and self._rows not in rest
         if of_rows and str(call.ty.dtype) == "float32":
@@ -151,7 +150,7 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
         return relax.op.concat(new, axis)
 
     def _product(self, call: Any, args: list[Any]) -> Any:
-        left, right = (_known(one) for one in call.args)
+        left, right = (known_extents(one) for one in call.args)
         summed = left[-1] == self._rows
         if str(call.ty.dtype) != "float32" or [0] in (left, right):
             return None
@@ -169,10 +168,10 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
         name = named(value)
         if name in RESHAPES or name == "relax.permute_dims":
             return self._is_zero_beyond(value.args[0])
-        return name == "relax.nn.softmax" and _known(value)[_axes(value)[0]] == self._rows
+        return name == "relax.nn.softmax" and known_extents(value)[_axes(value)[0]] == self._rows
 
     def _reshaped(self, call: Any, args: list[Any], shape: list[int]) -> Any:
-        if self._places(_known(call.args[0])) != self._places(shape):
+        if self._places(known_extents(call.args[0])) != self._places(shape):
             return None
         padded = [self._padded if extent == self._rows else extent for extent in shape]
         return relax.op.reshape(args[0], padded)
@@ -189,7 +188,7 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
         plain = [
             (at, old)
             for at, (old, new) in enumerate(zip(call.args, args, strict=True))
-            if self._rows in _known(old) and not self._is_padded(old, new)
+            if self._rows in known_extents(old) and not is_padded(old, new)
         ]
         for at, old in plain:
             if name == "relax.divide" and at == 1:
@@ -205,35 +204,41 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
         scores = relax.op.add(args[0], relax.const(unused.reshape(shape)))
         return relax.op.nn.softmax(self.builder_.emit(scores), axis=axis)
 
-    def _is_padded(self, old: Any, new: Any) -> bool:
-        if isinstance(old, relax.Tuple):
-            return any(map(self._is_padded, old.fields, new.fields))
-        return _known(old) != _known(new)
+    def _plain(self, old: Iterable[Any], new: Iterable[Any]) -> list[Any]:
+        return [plain(*each, self.builder_.emit) for each in zip(old, new, strict=True)]
 
     def _grown(self, old: Any, new: Any) -> Any:
         """The tensor with rows of zeros, if it has rows and they are not padded."""
-        shape = _known(old)
-        if self._rows not in shape or self._is_padded(old, new):
+        shape = known_extents(old)
+        if self._rows not in shape or is_padded(old, new):
             return new
         more = [(0, self._padded - self._rows if one == self._rows else 0) for one in shape]
         if isinstance(new, tvm.ir.expr.GenericConst):
             return relax.const(np.pad(new.value.numpy(), more))
         return self.builder_.emit(relax.op.nn.pad(new, [width for each in more for width in each]))
 
-    def _plain(self, old: Any, new: Any) -> Any:
-        """The tensor without the rows that were added."""
-        if isinstance(old, relax.Tuple):
-            fields = [self._plain(*each) for each in zip(old.fields, new.fields, strict=True)]
-            return relax.Tuple(fields)
-        shape = _known(old)
-        if not self._is_padded(old, new):
-            return new
-        axes = [axis for axis, extent in enumerate(shape) if extent == self._rows]
-        ends = [self._rows] * len(axes)
-        return self.builder_.emit(relax.op.strided_slice(new, axes, [0] * len(axes), ends))
+
+def is_padded(old: Any, new: Any) -> bool:
+    """Whether a tensor, or one of a tuple, has other extents than the old one."""
+    if isinstance(old, relax.Tuple):
+        return any(map(is_padded, old.fields, new.fields))
+    return known_extents(old) != known_extents(new)
 
 
-def _again(call: Any, args: Iterable[Any]) -> Any:
+def plain(old: Any, new: Any, emit: Callable[[Any], Any]) -> Any:
+    """The tensor, or the tuple, without what was added at its ends."""
+    if isinstance(old, relax.Tuple):
+        fields = [plain(*each, emit) for each in zip(old.fields, new.fields, strict=True)]
+        return relax.Tuple(fields)
+    if not is_padded(old, new):
+        return new
+    before, after = known_extents(old), known_extents(new)
+    axes = [axis for axis, extent in enumerate(before) if extent != after[axis]]
+    ends = [before[axis] for axis in axes]
+    return emit(relax.op.strided_slice(new, axes, [0] * len(axes), ends))
+
+
+def call_again(call: Any, args: Iterable[Any]) -> Any:
     return relax.Call(call.op, list(args), call.attrs, call.ty_args)
 
 

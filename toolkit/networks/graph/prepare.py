@@ -20,6 +20,7 @@ from tvm import relax
 from toolkit.errors import LiveError
 from toolkit.live.measure.machine import tvm_target
 from toolkit.live.space.quiet import quiet
+from toolkit.networks.graph.channels import pad_channels
 from toolkit.networks.graph.concatenation import (
     concatenate_by_copies,
     convolve_before_concatenation,
@@ -100,7 +101,7 @@ def prepare(
             plain = convolve_before_concatenation(fold_constants(slices(plain)))
             plain = _joined(clips_as_relus(batch_norms(plain)))
             chosen, plain = _laid_out(plain, layout)
-            plain = pad_rows(move_reshapes(clips_and_roots(plain)))
+            plain = pad_channels(pad_rows(move_reshapes(clips_and_roots(plain))))
             if tolerance > 0:
                 in_cache = _constant_bytes(plain) <= CACHE_BYTES
                 plain = with_winograd(plain, tolerance, in_cache)
@@ -151,7 +152,7 @@ def _laid_out(module: tvm.IRModule, layout: Layout) -> tuple[str, tvm.IRModule]:
 
 
 def _joined(module: tvm.IRModule) -> tvm.IRModule:
-    joined = join_transposes(module)
+    joined = relax.transform.EliminateCommonSubexpr()(join_transposes(module))
     kept, left = (operators(one)["relax.permute_dims"] for one in (module, joined))
     return joined if left <= kept else module  # one that many use stays for the others
 

@@ -14,7 +14,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from toolkit.networks.graph.chains import extents, named
+from toolkit.networks.graph.chains import extents, mutate_functions, named
 from toolkit.networks.graph.movements import (
     TRANSPOSE,
     Movement,
@@ -22,7 +22,6 @@ from toolkit.networks.graph.movements import (
     inverse,
     movement_of,
 )
-from toolkit.networks.graph.mutate import mutate_functions
 from toolkit.networks.graph.reshapes import ONE, RESHAPES, TWO
 
 PAD, SLICE, CONCATENATE = "relax.nn.pad", "relax.strided_slice", "relax.concat"

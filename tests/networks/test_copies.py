@@ -1,0 +1,141 @@
+"""Concatenations, shuffles and slices are copies that write what they gave."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.networks.conftest import compiled_untuned, save_model
+from tests.networks.test_transposes import chain_module, chains
+from toolkit.networks.graph.concatenation import Copy, copies_of
+from toolkit.networks.graph.movements import movement_of
+from toolkit.networks.tasks import network_of
+
+pytestmark = pytest.mark.live
+
+
+def copied(copies: list[Copy], sources: list[Any], shape: list[int]) -> Any:
+    """What copies write; ``nan`` where none does. None writes where another did."""
+    out = np.full(shape, np.nan)
+    for copy in copies:
+        for loops in product(*map(range, copy.loops)):
+            here, there = (
+                tuple(begin + sum(loops[loop] * step for loop, step in steps)
+                      for begin, steps in each)
+                for each in (copy.read, copy.write)
+            )  # fmt: skip
+            assert np.isnan(out[there])
+            out[there] = sources[copy.source][here]
+    return out
+
+
+@given(chains(), st.data())
+def test_copies_write_what_is_kept_of_what_was_moved(
+    chain: tuple[list[int], list[list[int]]], data: st.DataObject
+) -> None:
+    shape, steps = chain
+    calls = [
+        binding.value for binding in chain_module(shape, steps)["main"].body.blocks[0].bindings
+    ]
+    movement = movement_of(shape, [call for call in calls if hasattr(call, "op")])
+    if movement is None:
+        return
+    axis = data.draw(st.sampled_from(range(len(shape))), "axis")
+    cuts = data.draw(st.sets(st.integers(0, shape[axis])), "cuts") - {0, shape[axis]}
+    whole = np.arange(prod(shape), dtype=float).reshape(shape)
+    parts = np.split(whole, sorted(cuts), axis)
+    before = data.draw(st.integers(0, 2), "elements before each part")
+    sources = [np.pad(one, [(before, 1)] * one.ndim, constant_values=-1) for one in parts]
+    windows = [[(before, before + extent) for extent in one.shape] for one in parts]
+    for number, step in enumerate(steps):
+        whole = whole.transpose(step) if number % 2 else whole.reshape(step)
+    kept = [
+        tuple(sorted(data.draw(st.tuples(st.integers(0, extent), st.integers(0, extent)))))
+        if data.draw(st.booleans())
+        else (0, extent)
+        for extent in whole.shape
+    ]
+    result = whole[tuple(slice(*one) for one in kept)]
+    copies = copies_of(list(enumerate(windows)), axis, movement, kept)
+    if copies is not None and result.size:
+        np.testing.assert_array_equal(copied(copies, sources, list(result.shape)), result)
+    else:
+        assert copies is None or not result.size
+        assert cuts or any(
+            high - low < extent for (low, high), extent in zip(kept, whole.shape, strict=True)
+        )
+
+
+CHANNELS = 6
+WEIGHTS = {"w": (CHANNELS, 3, 1, 1), "v": (CHANNELS, 3, 1, 1), "u": (4, CHANNELS, 1, 1)}
+SHUFFLE = [
+    ("Reshape", ["j", "groups"], "g", {}),
+    ("Transpose", ["g"], "t", {"perm": [0, 2, 1, 3, 4]}),
+    ("Reshape", ["t", "flat"], "s", {}),
+]
+JOINED = ("Concat", ["a", "b"], "j", {"axis": 1})
+SECOND = ("Slice", ["s", "six", "twelve", "one"], "h", {})
+# What is done to ``a`` and ``b``, and the functions that it takes beside convolutions.
+CASES: dict[str, tuple[list[Any], set[str]]] = {
+    "a half of what is shuffled": ([JOINED, *SHUFFLE, SECOND], {"shuffle"}),
+    "halves, one of them used again": (
+        [
+            JOINED, *SHUFFLE, SECOND,
+            ("Slice", ["s", "zero", "six", "one"], "f", {}),
+            ("Conv", ["h", "same"], "c", {}),
+            ("Concat", ["f", "c"], "j2", {"axis": 1}),
+            ("Reshape", ["j2", "groups"], "g2", {}),
+            ("Transpose", ["g2"], "t2", {"perm": [0, 2, 1, 3, 4]}),
+            ("Reshape", ["t2", "flat"], "s2", {}),
+            ("Slice", ["s2", "six", "twelve", "one"], "h2", {}),
+        ],
+        {"shuffle"},
+    ),
+    "slices that are joined": (
+        [
+            ("Slice", ["a", "zero", "three", "one"], "p", {}),
+            ("Slice", ["b", "three", "six", "one"], "q", {}),
+            ("Concat", ["p", "q"], "j", {"axis": 1}),
+        ],
+        {"concatenate"},
+    ),
+    "a part ends within what moves": (
+        [
+            ("Slice", ["b", "zero", "three", "one"], "p", {}),
+            ("Concat", ["p", "a", "p"], "j", {"axis": 1}), *SHUFFLE, SECOND,
+        ],
+        {"concatenate", "shuffle"},
+    ),
+}  # fmt: skip
+ARRAYS = {
+    **WEIGHTS, "same": (CHANNELS, CHANNELS, 1, 1),
+    "groups": np.int64([1, 2, CHANNELS, 5, 5]), "flat": np.int64([1, 2 * CHANNELS, 5, 5]),
+    "zero": np.int64([0]), "one": np.int64([1]), "three": np.int64([3]), "six": np.int64([6]),
+    "twelve": np.int64([12]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_networks_of_shuffles(tmp_path: Path, target: str, name: str) -> None:
+    from onnx import helper
+
+    steps, functions = CASES[name]
+    last = steps[-1][2]
+    steps = [("Conv", ["x", "w"], "a", {}), ("Conv", ["x", "v"], "b", {}), *steps]
+    steps = [*steps, ("Conv", [last, "u"], "y", {})]
+    nodes = [helper.make_node(kind, given, [to], **more) for kind, given, to, more in steps]
+    used = {one for node in nodes for one in node.input}
+    arrays = {key: value for key, value in ARRAYS.items() if key in used}
+    path = save_model(tmp_path / "m.onnx", nodes, arrays, [1, 3, 5, 5], [1, 4, 5, 5])
+    graph = network_of(str(path), target)
+    names = {"".join(filter(str.isalpha, one.name_hint)) for one in graph.module.functions}
+    assert names == {"main", "convd", "transpose", *functions}
+    result = compiled_untuned(graph, tmp_path / "out", path, target)
+    assert result.difference is not None and result.difference < 1e-6

@@ -1,0 +1,190 @@
+"""Pads the channels of convolutions and products whose number no vector divides.
+
+A ShuffleNet has 58, 116 and 232 channels: 29 times a power of two. What computes a row of them has
+an end that fills no vector, or tiles that fit no registers. With weights of zeros the number is
+64, 128 and 240; what follows takes the channels that were added with weights of zeros, too, so
+that outputs are what they were. Nothing is copied for it: a tensor is padded where all that use it
+do with it, or where the product is so much work that cutting its result does not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from toolkit.networks.graph.chains import mutate_functions, named, results_of, users_of
+from toolkit.networks.graph.padding import call_again, is_padded, known_extents, plain
+from toolkit.networks.graph.reshapes import ONE, TWO
+
+VECTOR, WIDE = 8, 16
+"""Numbers of float32 in a vector of 256 and of 512 bits."""
+MOST_MORE = 1 / 8
+"""Channels that are added, at most, as a share of those that count."""
+WORK = 256
+"""Multiply-adds an output from which on its result may be cut."""
+
+CONVOLUTION, PRODUCT = "relax.nn.conv2d", "relax.matmul"
+
+WINDOWS = {f"relax.nn.{name}" for name in ("max_pool2d", "avg_pool2d", "adaptive_avg_pool2d")}
+"""Of each channel by itself, in channels last."""
+
+
+def pad_channels(module: tvm.IRModule) -> tvm.IRModule:
+    """Rewrite a module's Relax functions whose convolutions have channels last."""
+    made = mutate_functions(module, lambda at, one: _Padder(at, _padded_calls(one)))
+    t = relax.transform
+    return tvm.transform.Sequential([t.Normalize(), t.DeadCodeElimination()])(made)
+
+
+def padded(channels: int) -> int:
+    """The number that is computed for ``channels``: the same, or more that vectors divide."""
+    if channels % VECTOR == 0:
+        return channels
+    for vector in (WIDE, VECTOR):
+        more = -channels % vector
+        if more <= MOST_MORE * channels:
+            return channels + more
+    return channels
+
+
+def _padded_calls(function: relax.Function) -> list[Any]:
+    """The calls whose results have more channels: what computes them can, and what uses them."""
+    values = relax.analysis.get_var2val(function)
+    users, results = users_of(values), results_of(function)
+    found: dict[Any, bool] = {}  # whether the result may be cut
+    for variable, value in values.items():
+        shape = known_extents(value)
+        if shape[-1] == padded(shape[-1]) or not _is_float(value):
+            continue
+        if weights := _weights(value):
+            found[variable] = int(np.prod(weights[:-1])) >= WORK
+        elif (sources := _sources(value, shape)) and all(one in found for one in sources):
+            found[variable] = all(found[one] for one in sources)
+
+    def takes(user: Any, variable: Any) -> bool:
+        """Whether a tensor's user takes more channels."""
+        value = values[user]
+        if isinstance(value, relax.Tuple):
+            return all(named(values[one]) == "relax.concat" for one in users.get(user, []))
+        if named(value) == "relax.concat" or user in found:
+            return True
+        return bool(_weights(value)) and variable.same_as(value.args[0])
+
+    def stays(variable: Any) -> bool:
+        value = values[variable]
+        if not _weights(value) and any(
+            one not in found for one in _sources(value, known_extents(value))
+        ):
+            return False
+        taken = variable not in results and all(takes(one, variable) for one in users[variable])
+        return taken or found[variable]
+
+    while refused := [variable for variable in found if not stays(variable)]:
+        for variable in refused:
+            del found[variable]
+    return [values[variable] for variable in found]
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, relax.Call) and str(value.ty.dtype) == "float32"
+
+
+def _weights(call: Any) -> list[int]:
+    """Extents of the constant weights of a convolution in one group, or of a product."""
+    name = named(call)
+    if name == CONVOLUTION and (int(call.attrs.groups) != 1 or not _channels_last(call)):
+        return []
+    if name not in (CONVOLUTION, PRODUCT):
+        return []
+    shape = known_extents(call.args[1])
+    is_constant = isinstance(call.args[1], tvm.ir.expr.GenericConst)
+    return shape if is_constant and (name == CONVOLUTION or len(shape) == 2) else []
+
+
+def _channels_last(call: Any) -> bool:
+    layouts = str(call.attrs.data_layout), str(call.attrs.kernel_layout)
+    return layouts == ("NHWC", "HWIO") and str(call.attrs.out_layout) == "NHWC"
+
+
+def _is_depthwise(call: Any) -> bool:
+    if named(call) != CONVOLUTION or not _channels_last(call):
+        return False
+    weight = call.args[1]
+    if not isinstance(weight, tvm.ir.expr.GenericConst):
+        return False
+    return known_extents(weight)[-2:] == [1, int(call.attrs.groups)] == [1, known_extents(call)[-1]]
+
+
+def _sources(call: Any, shape: Sequence[int]) -> list[Any]:
+    """The tensors of as many channels that a call works on, each by itself; none for others."""
+    name = named(call)
+    if name in WINDOWS:
+        through = str(call.attrs.layout) == str(call.attrs.out_layout) == "NHWC"
+    elif name == "relax.mean":
+        axes = [int(axis) % call.args[0].ty.ndim for axis in call.attrs.axis or ()]
+        through = bool(axes) and call.args[0].ty.ndim - 1 not in axes
+    else:
+        through = name in ONE | TWO or _is_depthwise(call)
+    tensors = [one for one in call.args[: 2 if name in TWO else 1] if isinstance(one, relax.Var)]
+    return [one for one in tensors if known_extents(one)[-1] == shape[-1]] if through else []
+
+
+@mutator
+class _Padder(PyExprMutator):  # type: ignore[misc]
+    """Visits bindings in order. A tensor is padded where its extents are not those of the old one.
+
+    What is not known to take more channels is given those that count.
+    """
+
+    def __init__(self, module: tvm.IRModule, more: list[Any]) -> None:
+        super().__init__(module)
+        self._more = set(more)
+
+    def visit_call_(self, call: Any) -> Any:
+        """Compute more channels, or take them, where that was found to go."""
+        args = [self.visit_expr(one) for one in call.args]
+        more, shape = call in self._more, known_extents(call)
+        wanted = padded(shape[-1]) if more else shape[-1]
+        if more and named(call) in TWO:
+            fill = [0, int(named(call) == "relax.divide")]
+            args = [_filled(one, shape[-1], wanted, by) for one, by in zip(args, fill, strict=True)]
+            return call_again(call, args)
+        if _weights(call) and (more or is_padded(call.args[0], args[0])):
+            taken = known_extents(args[0])[-1]
+            weight = _grown(args[1], {-2: taken, -1: wanted})
+            return _with_weight(call, args[0], weight, 1)
+        if more and _is_depthwise(call):
+            return _with_weight(call, args[0], _grown(args[1], {-1: wanted}), wanted)
+        if more:
+            return call_again(call, args)
+        given = [plain(*each, self.builder_.emit) for each in zip(call.args, args, strict=True)]
+        return call_again(call, given)
+
+
+def _with_weight(call: Any, source: Any, weight: Any, groups: int) -> Any:
+    if named(call) == PRODUCT:
+        return relax.op.matmul(source, weight, call.attrs.out_dtype or None)
+    names = ("strides", "padding", "dilation", "data_layout", "kernel_layout", "out_layout")
+    given = {name: call.attrs[name] for name in names}
+    return relax.op.nn.conv2d(source, weight, groups=groups, **given)
+
+
+def _grown(constant: Any, extents: dict[int, int], fill: float = 0) -> Any:
+    """The constant with some axes grown to an extent."""
+    array = constant.value.numpy()
+    more = [(0, 0)] * array.ndim
+    for axis, extent in extents.items():
+        more[axis] = 0, extent - array.shape[axis]
+    return relax.const(np.pad(array, more, constant_values=fill), str(constant.ty.dtype))
+
+
+def _filled(other: Any, channels: int, wanted: int, fill: float) -> Any:
+    is_constant = isinstance(other, tvm.ir.expr.GenericConst)
+    if is_constant and known_extents(other)[-1:] == [channels]:
+        return _grown(other, {-1: wanted}, fill)
+    return other
