@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -14,8 +15,7 @@ from hypothesis import strategies as st
 
 from tests.networks.conftest import compiled_untuned, save_model
 from tests.networks.test_transposes import chain_module, chains
-from toolkit.networks.graph.concatenation import Copy, copies_of
-from toolkit.networks.graph.movements import movement_of
+from toolkit.networks.graph.movements import Copy, Region, copies_of, movement_of
 from toolkit.networks.tasks import network_of
 
 pytestmark = pytest.mark.live
@@ -47,30 +47,55 @@ def test_copies_write_what_is_kept_of_what_was_moved(
     movement = movement_of(shape, [call for call in calls if hasattr(call, "op")])
     if movement is None:
         return
-    axis = data.draw(st.sampled_from(range(len(shape))), "axis")
-    cuts = data.draw(st.sets(st.integers(0, shape[axis])), "cuts") - {0, shape[axis]}
-    whole = np.arange(prod(shape), dtype=float).reshape(shape)
-    parts = np.split(whole, sorted(cuts), axis)
-    before = data.draw(st.integers(0, 2), "elements before each part")
-    sources = [np.pad(one, [(before, 1)] * one.ndim, constant_values=-1) for one in parts]
-    windows = [[(before, before + extent) for extent in one.shape] for one in parts]
+    source = np.arange(prod(shape), dtype=float).reshape(shape)
+    regions = [(source, Region(0, [0] * len(shape), [1] * len(shape), [(0, e) for e in shape]))]
+    for axis in data.draw(st.lists(st.sampled_from(range(len(shape))), max_size=2), "cut along"):
+        regions = [part for one in regions for part in halves(data.draw, *one, axis)]
+    sources = [surrounded(data.draw, array, one) for array, one in regions]
+    boxes = [replace(one, source=at) for at, (_, one) in enumerate(sources)]
+    whole = source
     for number, step in enumerate(steps):
         whole = whole.transpose(step) if number % 2 else whole.reshape(step)
     kept = [
-        tuple(sorted(data.draw(st.tuples(st.integers(0, extent), st.integers(0, extent)))))
+        (*sorted(data.draw(st.tuples(*[st.integers(0, extent)] * 2))), 1)
         if data.draw(st.booleans())
-        else (0, extent)
+        else (0, extent, 1)
         for extent in whole.shape
     ]
     result = whole[tuple(slice(*one) for one in kept)]
-    copies = copies_of(list(enumerate(windows)), axis, movement, kept)
+    copies = copies_of(boxes, movement, kept)
     if copies is not None and result.size:
-        np.testing.assert_array_equal(copied(copies, sources, list(result.shape)), result)
-    else:
-        assert copies is None or not result.size
-        assert cuts or any(
-            high - low < extent for (low, high), extent in zip(kept, whole.shape, strict=True)
-        )
+        arrays = [array for array, _ in sources]
+        np.testing.assert_array_equal(copied(copies, arrays, list(result.shape)), result)
+    elif result.size:
+        assert len(regions) > 1 or result.size < whole.size
+
+
+def halves(draw: Any, array: Any, region: Region, axis: int) -> list[tuple[Any, Region]]:
+    """Two parts of a tensor, and where they lie."""
+    cut = draw(st.integers(0, array.shape[axis]))
+    low, high = region.at[axis]
+    ends = (low, low + cut), (low + cut, high)
+    return [
+        (part, replace(region, at=[*region.at[:axis], at, *region.at[axis + 1 :]]))
+        for part, at in zip(np.split(array, [cut], axis), ends, strict=True)
+        if part.size
+    ]
+
+
+def surrounded(draw: Any, array: Any, region: Region) -> tuple[Any, Region]:
+    """A larger tensor that a part is cut from, perhaps with steps."""
+    begin, step = draw(st.integers(0, 2)), draw(st.integers(1, 3))
+    window = [(begin, begin + step * extent, step) for extent in array.shape]
+    outer = np.full([end + 1 for _, end, _ in window], -1.0)
+    outer[tuple(slice(*one) for one in window)] = array
+    all_of_it = [(0, extent) for extent in outer.shape]
+    cut = Region(0, [0] * outer.ndim, [1] * outer.ndim, all_of_it).cut(window)
+    assert cut is not None
+    for axis, (low, _) in enumerate(region.at):
+        cut = cut.moved(axis, low)
+    assert cut.at == region.at
+    return outer, cut
 
 
 CHANNELS = 6

@@ -1,4 +1,4 @@
-"""Concatenations: as sums of convolutions, or as copies, one loop nest an input.
+"""Concatenations: as sums of convolutions, or as copies, a loop nest for each part.
 
 TVM's own concatenation asks at every element which input it comes from, which no schedule
 vectorises well; of a shuffle (reshape, transpose, reshape) it divides at every element. The copies
@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -29,10 +27,22 @@ from toolkit.networks.graph.chains import (
     results_of,
     users_of,
 )
-from toolkit.networks.graph.movements import TRANSPOSE, Movement, movement_of
+from toolkit.networks.graph.movements import (
+    CONCATENATE,
+    SLICE,
+    TRANSPOSE,
+    Copy,
+    Index,
+    Movement,
+    Region,
+    copies_of,
+    movement_of,
+    region_of,
+    whole,
+    window_of,
+)
 from toolkit.networks.graph.reshapes import RESHAPES
 
-CONCATENATE, SLICE = "relax.concat", "relax.strided_slice"
 MOVES = {TRANSPOSE, *RESHAPES}
 
 FUSED = ("add", "subtract", "multiply", "divide", "clip", "relu", "relu6", "gelu", "silu", "tanh",
@@ -123,23 +133,6 @@ def _into_elementwise(values: Any) -> set[Any]:
     return {arg for one in users for arg in one.args if isinstance(arg, relax.Var)}
 
 
-Index = tuple[int, list[tuple[int, int]]]
-"""Where along an axis: an offset, and the loops that count, each with its step."""
-
-
-@dataclass(frozen=True)
-class Copy:
-    """A loop nest that copies one input: extents of the loops, where it reads and where it writes.
-
-    Each axis of the input, and of the output, has an index.
-    """
-
-    source: Any
-    loops: list[int]
-    read: list[Index]
-    write: list[Index]
-
-
 @mutator
 class _Copies(PyExprMutator):  # type: ignore[misc]
     def __init__(self, module: tvm.IRModule, function: relax.Function) -> None:
@@ -149,78 +142,94 @@ class _Copies(PyExprMutator):  # type: ignore[misc]
         self._users = users_of(self._values)
         self._results = results_of(function)
         self._kept = _into_elementwise(self._values)
+        self._found: dict[Any, list[Copy]] = {}
 
     def visit_call_(self, call: Any) -> Any:
         """Put copies in the place of a concatenation or a shuffle of known shapes."""
-        var, made = self._variables.get(call), None
-        if var is not None and var not in self._kept:
+        var = self._variables.get(call)
+        if var is None or var in self._kept or self._waits(var) or not (made := self._copies(var)):
+            return self.visit_expr_post_order(call)
+        shape, dtype = extents(call), str(call.ty.dtype)
+        name = "shuffle" if self._moves(call) else "concatenate"
+        copying = copying_function(made, [extents(one.source) for one in made], shape, dtype)
+        given = [self.visit_expr(one.source) for one in made]
+        called = self.builder_.add_func(copying, name)
+        return relax.call_tir(called, given, relax.TensorType(shape, dtype))
+
+    def _copies(self, var: Any) -> list[Copy]:
+        """The copies that give a result; none where something else does."""
+        if var not in self._found:
+            self._found[var] = []
             with suppress(AttributeError, TypeError, ValueError):  # a shape that is not known
-                made = self._copied(var, call)
-        return self.visit_expr_post_order(call) if made is None else made
+                self._found[var] = self._copies_for(var, self._value(var)) or []
+        return self._found[var]
 
-    def _copied(self, var: Any, call: Any) -> Any:
-        chain = call
-        _, window = _all_of(call)
-        if named(call) == SLICE:
-            cut = _window(call)
-            if cut is None:
+    def _copies_for(self, var: Any, call: Any) -> list[Copy] | None:
+        moves = self._moves(call)
+        if moves:
+            source = moves[-1].args[0]
+            if named(call) != SLICE and named(self._value(source)) != CONCATENATE:
+                return None  # it may fuse with what computes its source
+            kept = window_of(call) if named(call) == SLICE else whole(extents(call))
+        else:
+            source, kept = var, whole(extents(call))
+            joined = self._value(call.args[0]) if named(call) == SLICE else call
+            if named(joined) != CONCATENATE:
                 return None
-            chain, window = self._value(call.args[0]), cut
-        elif var not in self._results and all(map(self._is_slice, self._users.get(var, []))):
-            return None  # the slices are copies
-        source, moves = chain, []
-        while named(source) in MOVES:
-            moves.append(source)
-            source = self._value(source.args[0], source.args[0])
-        movement = movement_of(extents(moves[-1].args[0] if moves else source), moves[::-1])
-        if movement is None or (moves and not _shuffles(movement)):
+        movement = movement_of(extents(source), moves[::-1])
+        if kept is None or movement is None or (moves and not _shuffles(movement)):
             return None
-        if named(source) != CONCATENATE and not (moves and named(call) == SLICE):
-            return None  # it may fuse with what computes its source
-        parts, axis = self._parts(source, moves)
-        copies = copies_of(parts, axis, movement, window)
-        if copies is None and moves:  # a part ends within what moves as one
-            copies = copies_of([_all_of(moves[-1].args[0])], 0, movement, window)
-        if not copies:
-            return None
-        name = "shuffle" if moves else "concatenate"
-        shape = [end - begin for begin, end in window]
-        shapes = [extents(one.source) for one in copies]
-        dtype = str(call.ty.dtype)
-        function = self.builder_.add_func(copying(copies, shapes, shape, dtype), name)
-        given = [self.visit_expr(one.source) for one in copies]
-        return relax.call_tir(function, given, relax.TensorType(shape, dtype))
+        copies = copies_of(self._regions(source), movement, kept)
+        if copies is None:  # a part ends within what moves as one
+            copies = copies_of([region_of(source)], movement, kept)
+        return copies
 
-    def _value(self, expression: Any, otherwise: Any = None) -> Any:
-        return self._values.get(expression, otherwise)
+    def _moves(self, call: Any) -> list[Any]:
+        """Transposes and reshapes that end in a call, perhaps before a slice, from the last."""
+        at = self._value(call.args[0]) if named(call) == SLICE else call
+        moves: list[Any] = []
+        while named(at) in MOVES:
+            moves.append(at)
+            at = self._value(at.args[0])
+        return moves
 
-    def _is_slice(self, user: Any) -> bool:
-        value = self._values[user]
-        return user not in self._kept and named(value) == SLICE and _window(value) is not None
+    def _value(self, expression: Any) -> Any:
+        return self._values.get(expression)
 
-    def _is_moved(self, source: Any) -> bool:
-        """Whether a slice of it may be a copy by itself."""
-        return named(self._value(source)) in {CONCATENATE, *MOVES}
+    def _waits(self, var: Any) -> bool:
+        """Whether a result is used by copies alone, which look behind it."""
+        if var in self._results or named(self._value(var)) not in {CONCATENATE, *MOVES}:
+            return False
+        users = self._users.get(var, [])
+        joins = named(self._value(var)) == CONCATENATE and all(map(self._joins, users))
+        return joins or all(map(self._cuts, users))
 
-    def _parts(self, source: Any, moves: list[Any]) -> tuple[list[Any], int]:
-        """What is concatenated, each with the window of it that is read, and along which axis."""
-        if named(source) != CONCATENATE:
-            return [_all_of(moves[-1].args[0])], 0
-        fields = self._value(source.args[0], source.args[0]).fields
-        parts = []
-        for field in fields:
-            value, window = self._value(field), None
-            if named(value) == SLICE and not self._is_moved(value.args[0]):
-                window = _window(value)
-            if window is None:
-                parts.append(_all_of(field))
-            else:
-                parts.append((value.args[0], window))
-        return parts, int(source.attrs.axis or 0) % source.ty.ndim
+    def _cuts(self, user: Any) -> bool:
+        value = self._value(user)
+        return user not in self._kept and named(value) == SLICE and window_of(value) is not None
 
+    def _joins(self, user: Any) -> bool:
+        if isinstance(self._value(user), relax.Tuple):
+            return all(map(self._joins, self._users.get(user, [])))
+        return user not in self._kept and named(self._value(user)) == CONCATENATE
 
-def _all_of(tensor: Any) -> tuple[Any, list[tuple[int, int]]]:
-    return tensor, [(0, extent) for extent in extents(tensor)]
+    def _regions(self, tensor: Any, inner: bool = False) -> list[Region]:
+        """What a tensor consists of: parts of concatenations, and of what is sliced."""
+        value = self._value(tensor)
+        if named(value) == CONCATENATE and (self._waits(tensor) or not inner):
+            axis, offset, regions = int(value.attrs.axis) % value.ty.ndim, 0, []
+            parts = value.args[0]
+            parts = parts if isinstance(parts, relax.Tuple) else self._value(parts)
+            for field in parts.fields:
+                regions += [one.moved(axis, offset) for one in self._regions(field, inner=True)]
+                offset += extents(field)[axis]
+            return regions
+        if named(value) == SLICE and not (self._moves(value) and self._copies(tensor)):
+            window = window_of(value)
+            if window is not None:
+                cut = [one.cut(window) for one in self._regions(value.args[0], inner=True)]
+                return [one for one in cut if one is not None]
+        return [region_of(tensor)]
 
 
 def _shuffles(movement: Movement) -> bool:
@@ -228,103 +237,17 @@ def _shuffles(movement: Movement) -> bool:
     return len(movement.steps()) == 3
 
 
-def _window(call: Any) -> list[tuple[int, int]] | None:
-    """Begin and end of a slice along each axis; ``None`` for one with steps."""
-    shape = extents(call.args[0])
-    axes, begins, ends, *steps = ([int(one.value) for one in each.fields] for each in call.args[1:])
-    if any(step != 1 for each in steps for step in each):
-        return None
-    window = [(0, extent) for extent in shape]
-    for axis, *bounds in zip(axes, begins, ends, strict=True):
-        extent = shape[axis]
-        low, high = (min(max(one + extent * (one < 0), 0), extent) for one in bounds)
-        window[axis] = low, high
-    return window
-
-
-def copies_of(
-    parts: Sequence[tuple[Any, Sequence[tuple[int, int]]]],
-    axis: int,
-    movement: Movement,
-    window: Sequence[tuple[int, int]],
-) -> list[Copy] | None:
-    """Copies that do what a concatenation, a movement and a slice do one after another.
-
-    ``None`` where a part or the slice ends within what moves as one.
-
-    Parameters
-    ----------
-    parts
-        Inputs, and begin and end of what is concatenated of each, by axis.
-    axis
-        Along which they are concatenated.
-    movement
-        Of what they are concatenated to.
-    window
-        Begin and end of what is kept, by axis.
-    """
-    copies, offset = [], 0
-    for source, read in parts:
-        size = read[axis][1] - read[axis][0]
-        made = _copy_of(source, read, (axis, offset, offset + size), movement, window)
-        if made is None:
-            return None
-        copies += made
-        offset += size
-    return copies
-
-
-def _copy_of(
-    source: Any,
-    read: Sequence[tuple[int, int]],
-    along: tuple[int, int, int],
-    movement: Movement,
-    window: Sequence[tuple[int, int]],
-) -> list[Copy] | None:
-    """The copy of a part; none where it lies outside of the window."""
-    axis, begin, end = along
-    reads: list[tuple[int, list[tuple[int, int]]]] = [(low, []) for low, _ in read]
-    writes: list[tuple[int, list[tuple[int, int]]]] = []
-    loops: list[int] = []
-    for (low, high), pieces in zip(window, movement.pieces(), strict=True):
-        step, index = prod(extent for _, extent, _ in pieces), []
-        offset = -low
-        for place, (of, extent, stride) in enumerate(pieces):
-            step //= extent
-            bounds = [(0, extent)]
-            if place == 0:
-                if low % step or high % step:
-                    return None
-                bounds.append((low // step, high // step))
-            if of == axis and extent * stride == movement.before[axis]:
-                if begin % stride or end % stride:
-                    return None
-                bounds.append((begin // stride, end // stride))
-                reads[axis] = reads[axis][0] - begin, reads[axis][1]
-            first, last = max(one for one, _ in bounds), min(one for _, one in bounds)
-            if first >= last:
-                return []
-            reads[of] = reads[of][0] + first * stride, reads[of][1]
-            offset += first * step
-            if last - first > 1:
-                reads[of][1].append((len(loops), stride))
-                index.append((len(loops), step))
-                loops.append(last - first)
-        writes.append((offset, index))
-    return [Copy(source, loops, reads, writes)]
-
-
-def copying(
-    copies: Sequence[Copy], shapes: Sequence[Sequence[int]], whole: Sequence[int], dtype: str
+def copying_function(
+    copies: Sequence[Copy], shapes: Sequence[Sequence[int]], shape: Sequence[int], dtype: str
 ) -> Any:
-    """A function of inputs of these shapes that copies them into an output of shape ``whole``."""
+    """A function of inputs of these shapes that copies them into an output of another."""
     with IRBuilder() as builder, build.prim_func(is_private=True, s_tir=True):
         build.func_attr({"tirx.noalias": True})
         parts = [
-            build.arg(f"part{place}", build.buffer(list(shape), dtype))
-            for place, shape in enumerate(shapes)
+            build.arg(f"part{place}", build.buffer(list(each), dtype))
+            for place, each in enumerate(shapes)
         ]
-        out = build.arg("out", build.buffer(list(whole), dtype))
+        out = build.arg("out", build.buffer(list(shape), dtype))
         for place, (part, copy) in enumerate(zip(parts, copies, strict=True)):
             _loops(part, out, copy, f"copy{place}")
     return builder.get()

@@ -15,7 +15,8 @@ from tvm import relax
 
 from toolkit.networks.graph.chains import extents, named
 
-TRANSPOSE = "relax.permute_dims"
+TRANSPOSE, CONCATENATE = "relax.permute_dims", "relax.concat"
+SLICE = "relax.strided_slice"
 
 Factor = tuple[int, int]
 """Extent and stride, in elements of the source."""
@@ -187,3 +188,134 @@ def _merged(factors: list[Factor]) -> list[Factor]:
         else:
             merged.append(inner)
     return merged
+
+
+Window = list[tuple[int, int, int]]
+"""Begin, end and step (at least 1) of what is kept along each axis."""
+
+
+def whole(shape: Sequence[int]) -> Window:
+    """The window that keeps everything."""
+    return [(0, extent, 1) for extent in shape]
+
+
+def window_of(call: Any) -> Window | None:
+    """What a slice keeps; ``None`` for one that goes backwards."""
+    shape = extents(call.args[0])
+    axes, begins, ends, *rest = ([int(one.value) for one in each.fields] for each in call.args[1:])
+    window = whole(shape)
+    for axis, low, high, step in zip(axes, begins, ends, *rest or [[1] * len(axes)], strict=True):
+        if step < 1:
+            return None
+        extent = shape[axis]
+        low, high = (min(max(one + extent * (one < 0), 0), extent) for one in (low, high))
+        window[axis] = low, high, step
+    return window
+
+
+@dataclass(frozen=True)
+class Region:
+    """A box that is read from a tensor: where it begins there, its steps, where it comes to lie.
+
+    ``at`` is begin and end along each axis of what it is a part of.
+    """
+
+    source: Any
+    begin: list[int]
+    step: list[int]
+    at: list[tuple[int, int]]
+
+    def moved(self, axis: int, offset: int) -> Region:
+        """The same box, further along an axis."""
+        at = list(self.at)
+        at[axis] = at[axis][0] + offset, at[axis][1] + offset
+        return Region(self.source, self.begin, self.step, at)
+
+    def cut(self, window: Window) -> Region | None:
+        """What a window keeps of it, if anything; it comes to lie where it is in the window."""
+        begin, step, at = [], [], []
+        for old, stride, (first, last), (low, high, by) in zip(
+            self.begin, self.step, self.at, window, strict=True
+        ):
+            kept = max(-((low - first) // by), 0), -((low - min(last, high)) // by)
+            if kept[0] >= kept[1]:
+                return None
+            begin.append(old + (low + kept[0] * by - first) * stride)
+            step.append(stride * by)
+            at.append(kept)
+        return Region(self.source, begin, step, at)
+
+
+def region_of(tensor: Any) -> Region:
+    """All of a tensor."""
+    shape = extents(tensor)
+    at = [(0, extent) for extent in shape]
+    return Region(tensor, [0] * len(shape), [1] * len(shape), at)
+
+
+Index = tuple[int, list[tuple[int, int]]]
+"""Where along an axis: an offset, and the loops that count, each with its step."""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A loop nest that copies one input: extents of the loops, where it reads and where it writes.
+
+    Each axis of the input, and of the output, has an index.
+    """
+
+    source: Any
+    loops: list[int]
+    read: list[Index]
+    write: list[Index]
+
+
+def copies_of(regions: Sequence[Region], movement: Movement, window: Window) -> list[Copy] | None:
+    """Copies of all that is kept of a movement.
+
+    ``None`` where a region or the window ends within what moves as one, or the window has steps.
+
+    Parameters
+    ----------
+    regions
+        What the movement's source consists of.
+    movement
+        Of what the regions are together.
+    window
+        What is kept of what it gives.
+    """
+    if any(step > 1 for *_, step in window):
+        return None
+    copies = [_copy_of(one, movement, [(low, high) for low, high, _ in window]) for one in regions]
+    return None if None in copies else [one for one in copies if one and min(one.loops, default=1)]
+
+
+def _copy_of(region: Region, movement: Movement, window: list[tuple[int, int]]) -> Copy | None:
+    """The copy of a region, with a loop of no steps where it lies outside of the window."""
+    reads: list[Index] = [(begin, []) for begin in region.begin]
+    writes: list[Index] = []
+    loops: list[int] = []
+    for (low, high), pieces in zip(window, movement.pieces(), strict=True):
+        step, index, offset = prod(extent for _, extent, _ in pieces), [], -low
+        for place, (of, extent, stride) in enumerate(pieces):
+            step //= extent
+            bounds = [(0, extent, 1)]
+            if place == 0:
+                bounds.append((low, high, step))
+            is_outermost = extent * stride == movement.before[of]
+            if is_outermost:
+                bounds.append((*region.at[of], stride))
+            if any(begin % unit or end % unit for begin, end, unit in bounds):
+                return None
+            first = max(begin // unit for begin, _, unit in bounds)
+            last = min(end // unit for _, end, unit in bounds)
+            by = region.step[of]
+            ahead = first * stride - is_outermost * region.at[of][0]
+            reads[of] = reads[of][0] + ahead * by, reads[of][1]
+            offset += first * step
+            if last - first != 1:
+                reads[of][1].append((len(loops), stride * by))
+                index.append((len(loops), step))
+                loops.append(max(last - first, 0))
+        writes.append((offset, index))
+    return Copy(region.source, loops, reads, writes)

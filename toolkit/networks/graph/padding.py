@@ -239,6 +239,7 @@ def plain(old: Any, new: Any, emit: Callable[[Any], Any]) -> Any:
 
 
 def call_again(call: Any, args: Iterable[Any]) -> Any:
+    """The same call of other arguments."""
     return relax.Call(call.op, list(args), call.attrs, call.ty_args)
 
 

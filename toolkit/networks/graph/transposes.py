@@ -16,6 +16,8 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from toolkit.networks.graph.chains import extents, mutate_functions, named
 from toolkit.networks.graph.movements import (
+    CONCATENATE,
+    SLICE,
     TRANSPOSE,
     Movement,
     axes_of,
@@ -24,7 +26,7 @@ from toolkit.networks.graph.movements import (
 )
 from toolkit.networks.graph.reshapes import ONE, RESHAPES, TWO
 
-PAD, SLICE, CONCATENATE = "relax.nn.pad", "relax.strided_slice", "relax.concat"
+PAD = "relax.nn.pad"
 MEANS = "relax.nn.avg_pool3d"
 """Of neighbouring channels, as the importer writes local response normalisation."""
 
