@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.networks.conftest import compiled_untuned, save_model
 from tests.networks.test_transposes import chain_module, chains
-from toolkit.networks.graph.movements import Copy, Region, copies_of, movement_of
+from toolkit.networks.graph.movements import Box, Copy, copies_of, movement_of
 from toolkit.networks.tasks import network_of
 
 pytestmark = pytest.mark.live
@@ -48,10 +48,10 @@ def test_copies_write_what_is_kept_of_what_was_moved(
     if movement is None:
         return
     source = np.arange(prod(shape), dtype=float).reshape(shape)
-    regions = [(source, Region(0, [0] * len(shape), [1] * len(shape), [(0, e) for e in shape]))]
+    boxes = [(source, Box(0, [0] * len(shape), [1] * len(shape), [(0, e) for e in shape]))]
     for axis in data.draw(st.lists(st.sampled_from(range(len(shape))), max_size=2), "cut along"):
-        regions = [part for one in regions for part in halves(data.draw, *one, axis)]
-    sources = [surrounded(data.draw, array, one) for array, one in regions]
+        boxes = [part for one in boxes for part in halves(data.draw, *one, axis)]
+    sources = [surrounded(data.draw, array, one) for array, one in boxes]
     boxes = [replace(one, source=at) for at, (_, one) in enumerate(sources)]
     whole = source
     for number, step in enumerate(steps):
@@ -68,33 +68,33 @@ def test_copies_write_what_is_kept_of_what_was_moved(
         arrays = [array for array, _ in sources]
         np.testing.assert_array_equal(copied(copies, arrays, list(result.shape)), result)
     elif result.size:
-        assert len(regions) > 1 or result.size < whole.size
+        assert len(boxes) > 1 or result.size < whole.size
 
 
-def halves(draw: Any, array: Any, region: Region, axis: int) -> list[tuple[Any, Region]]:
+def halves(draw: Any, array: Any, box: Box, axis: int) -> list[tuple[Any, Box]]:
     """Two parts of a tensor, and where they lie."""
     cut = draw(st.integers(0, array.shape[axis]))
-    low, high = region.at[axis]
+    low, high = box.at[axis]
     ends = (low, low + cut), (low + cut, high)
     return [
-        (part, replace(region, at=[*region.at[:axis], at, *region.at[axis + 1 :]]))
+        (part, replace(box, at=[*box.at[:axis], at, *box.at[axis + 1 :]]))
         for part, at in zip(np.split(array, [cut], axis), ends, strict=True)
         if part.size
     ]
 
 
-def surrounded(draw: Any, array: Any, region: Region) -> tuple[Any, Region]:
+def surrounded(draw: Any, array: Any, box: Box) -> tuple[Any, Box]:
     """A larger tensor that a part is cut from, perhaps with steps."""
     begin, step = draw(st.integers(0, 2)), draw(st.integers(1, 3))
     window = [(begin, begin + step * extent, step) for extent in array.shape]
     outer = np.full([end + 1 for _, end, _ in window], -1.0)
     outer[tuple(slice(*one) for one in window)] = array
     all_of_it = [(0, extent) for extent in outer.shape]
-    cut = Region(0, [0] * outer.ndim, [1] * outer.ndim, all_of_it).cut(window)
+    cut = Box(0, [0] * outer.ndim, [1] * outer.ndim, all_of_it).cut(window)
     assert cut is not None
-    for axis, (low, _) in enumerate(region.at):
+    for axis, (low, _) in enumerate(box.at):
         cut = cut.moved(axis, low)
-    assert cut.at == region.at
+    assert cut.at == box.at
     return outer, cut
 
 

@@ -31,13 +31,13 @@ from toolkit.networks.graph.movements import (
     CONCATENATE,
     SLICE,
     TRANSPOSE,
+    Box,
     Copy,
     Index,
     Movement,
-    Region,
+    box_of,
     copies_of,
     movement_of,
-    region_of,
     whole,
     window_of,
 )
@@ -179,9 +179,9 @@ class _Copies(PyExprMutator):  # type: ignore[misc]
         movement = movement_of(extents(source), moves[::-1])
         if kept is None or movement is None or (moves and not _shuffles(movement)):
             return None
-        copies = copies_of(self._regions(source), movement, kept)
+        copies = copies_of(self._boxes(source), movement, kept)
         if copies is None:  # a part ends within what moves as one
-            copies = copies_of([region_of(source)], movement, kept)
+            copies = copies_of([box_of(source)], movement, kept)
         return copies
 
     def _moves(self, call: Any) -> list[Any]:
@@ -213,23 +213,23 @@ class _Copies(PyExprMutator):  # type: ignore[misc]
             return all(map(self._joins, self._users.get(user, [])))
         return user not in self._kept and named(self._value(user)) == CONCATENATE
 
-    def _regions(self, tensor: Any, inner: bool = False) -> list[Region]:
+    def _boxes(self, tensor: Any, inner: bool = False) -> list[Box]:
         """What a tensor consists of: parts of concatenations, and of what is sliced."""
         value = self._value(tensor)
         if named(value) == CONCATENATE and (self._waits(tensor) or not inner):
-            axis, offset, regions = int(value.attrs.axis) % value.ty.ndim, 0, []
+            axis, offset, boxes = int(value.attrs.axis) % value.ty.ndim, 0, []
             parts = value.args[0]
             parts = parts if isinstance(parts, relax.Tuple) else self._value(parts)
             for field in parts.fields:
-                regions += [one.moved(axis, offset) for one in self._regions(field, inner=True)]
+                boxes += [one.moved(axis, offset) for one in self._boxes(field, inner=True)]
                 offset += extents(field)[axis]
-            return regions
+            return boxes
         if named(value) == SLICE and not (self._moves(value) and self._copies(tensor)):
             window = window_of(value)
             if window is not None:
-                cut = [one.cut(window) for one in self._regions(value.args[0], inner=True)]
+                cut = [one.cut(window) for one in self._boxes(value.args[0], inner=True)]
                 return [one for one in cut if one is not None]
-        return [region_of(tensor)]
+        return [box_of(tensor)]
 
 
 def _shuffles(movement: Movement) -> bool:

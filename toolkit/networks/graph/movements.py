@@ -214,7 +214,7 @@ def window_of(call: Any) -> Window | None:
 
 
 @dataclass(frozen=True)
-class Region:
+class Box:
     """A box that is read from a tensor: where it begins there, its steps, where it comes to lie.
 
     ``at`` is begin and end along each axis of what it is a part of.
@@ -225,13 +225,13 @@ class Region:
     step: list[int]
     at: list[tuple[int, int]]
 
-    def moved(self, axis: int, offset: int) -> Region:
+    def moved(self, axis: int, offset: int) -> Box:
         """The same box, further along an axis."""
         at = list(self.at)
         at[axis] = at[axis][0] + offset, at[axis][1] + offset
-        return Region(self.source, self.begin, self.step, at)
+        return Box(self.source, self.begin, self.step, at)
 
-    def cut(self, window: Window) -> Region | None:
+    def cut(self, window: Window) -> Box | None:
         """What a window keeps of it, if anything; it comes to lie where it is in the window."""
         begin, step, at = [], [], []
         for old, stride, (first, last), (low, high, by) in zip(
@@ -243,14 +243,14 @@ class Region:
             begin.append(old + (low + kept[0] * by - first) * stride)
             step.append(stride * by)
             at.append(kept)
-        return Region(self.source, begin, step, at)
+        return Box(self.source, begin, step, at)
 
 
-def region_of(tensor: Any) -> Region:
+def box_of(tensor: Any) -> Box:
     """All of a tensor."""
     shape = extents(tensor)
     at = [(0, extent) for extent in shape]
-    return Region(tensor, [0] * len(shape), [1] * len(shape), at)
+    return Box(tensor, [0] * len(shape), [1] * len(shape), at)
 
 
 Index = tuple[int, list[tuple[int, int]]]
@@ -270,29 +270,29 @@ class Copy:
     write: list[Index]
 
 
-def copies_of(regions: Sequence[Region], movement: Movement, window: Window) -> list[Copy] | None:
+def copies_of(boxes: Sequence[Box], movement: Movement, window: Window) -> list[Copy] | None:
     """Copies of all that is kept of a movement.
 
-    ``None`` where a region or the window ends within what moves as one, or the window has steps.
+    ``None`` where a box or the window ends within what moves as one, or the window has steps.
 
     Parameters
     ----------
-    regions
+    boxes
         What the movement's source consists of.
     movement
-        Of what the regions are together.
+        Of what the boxes are together.
     window
         What is kept of what it gives.
     """
     if any(step > 1 for *_, step in window):
         return None
-    copies = [_copy_of(one, movement, [(low, high) for low, high, _ in window]) for one in regions]
+    copies = [_copy_of(one, movement, [(low, high) for low, high, _ in window]) for one in boxes]
     return None if None in copies else [one for one in copies if one and min(one.loops, default=1)]
 
 
-def _copy_of(region: Region, movement: Movement, window: list[tuple[int, int]]) -> Copy | None:
-    """The copy of a region, with a loop of no steps where it lies outside of the window."""
-    reads: list[Index] = [(begin, []) for begin in region.begin]
+def _copy_of(box: Box, movement: Movement, window: list[tuple[int, int]]) -> Copy | None:
+    """The copy of a box, with a loop of no steps where it lies outside of the window."""
+    reads: list[Index] = [(begin, []) for begin in box.begin]
     writes: list[Index] = []
     loops: list[int] = []
     for (low, high), pieces in zip(window, movement.pieces(), strict=True):
@@ -304,13 +304,13 @@ def _copy_of(region: Region, movement: Movement, window: list[tuple[int, int]]) 
                 bounds.append((low, high, step))
             is_outermost = extent * stride == movement.before[of]
             if is_outermost:
-                bounds.append((*region.at[of], stride))
+                bounds.append((*box.at[of], stride))
             if any(begin % unit or end % unit for begin, end, unit in bounds):
                 return None
             first = max(begin // unit for begin, _, unit in bounds)
             last = min(end // unit for _, end, unit in bounds)
-            by = region.step[of]
-            ahead = first * stride - is_outermost * region.at[of][0]
+            by = box.step[of]
+            ahead = first * stride - is_outermost * box.at[of][0]
             reads[of] = reads[of][0] + ahead * by, reads[of][1]
             offset += first * step
             if last - first != 1:
@@ -318,4 +318,4 @@ def _copy_of(region: Region, movement: Movement, window: list[tuple[int, int]]) 
                 index.append((len(loops), step))
                 loops.append(max(last - first, 0))
         writes.append((offset, index))
-    return Copy(region.source, loops, reads, writes)
+    return Copy(box.source, loops, reads, writes)
