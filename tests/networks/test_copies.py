@@ -131,6 +131,35 @@ CASES: dict[str, tuple[list[Any], set[str]]] = {
         ],
         {"concatenate"},
     ),
+    "a cyclic shift": (
+        [
+            ("Slice", ["a", "two", "five", "two"], "p", {}),
+            ("Slice", ["a", "zero", "two", "two"], "q", {}),
+            ("Concat", ["p", "q"], "j", {"axis": 2}),
+            ("Slice", ["j", "three", "five", "three"], "r", {}),
+            ("Slice", ["j", "zero", "three", "three"], "s", {}),
+            ("Concat", ["r", "s"], "k", {"axis": 3}),
+        ],
+        {"concatenate"},
+    ),
+    "every second row, then the others": (
+        [
+            ("Slice", ["a", "zero", "five", "two", "two"], "p", {}),
+            ("Slice", ["a", "one", "five", "two", "two"], "q", {}),
+            ("Concat", ["p", "q"], "j", {"axis": 2}),
+        ],
+        {"concatenate"},
+    ),
+    "what is joined is used again": (
+        [
+            JOINED,
+            ("MaxPool", ["j"], "m", {"kernel_shape": [1, 1]}),
+            ("Slice", ["m", "three", "six", "one"], "n", {}),
+            ("Concat", ["n", "j"], "k", {"axis": 1}),
+            ("Slice", ["k", "zero", "six", "one"], "h", {}),
+        ],
+        {"concatenate", "maxpoold"},
+    ),
     "a part ends within what moves": (
         [
             ("Slice", ["b", "zero", "three", "one"], "p", {}),
@@ -143,7 +172,7 @@ ARRAYS = {
     **WEIGHTS, "same": (CHANNELS, CHANNELS, 1, 1),
     "groups": np.int64([1, 2, CHANNELS, 5, 5]), "flat": np.int64([1, 2 * CHANNELS, 5, 5]),
     "zero": np.int64([0]), "one": np.int64([1]), "three": np.int64([3]), "six": np.int64([6]),
-    "twelve": np.int64([12]),
+    "twelve": np.int64([12]), "two": np.int64([2]), "five": np.int64([5]),
 }  # fmt: skip
 
 
