@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.networks.conftest import compiled_untuned, save_model
-from toolkit.networks.graph.channels import padded
+from toolkit.networks.graph.channels import lanes_of, padded
 from toolkit.networks.graph.prepare import Graph
 from toolkit.networks.tasks import network_of
 
@@ -96,11 +96,11 @@ def test_it_is_computed_the_same(tmp_path: Path, target: str, name: str) -> None
 
 def test_a_large_product_is_cut_at_its_end(tmp_path: Path, target: str) -> None:
     steps = [("MatMul", ["x", "long"], "m", {}), ("Add", ["m", "bias"], "y", {})]
-    path = network(tmp_path / "m.onnx", steps, [1, 4, 256], [1, 4, ODD], 13)
+    path = network(tmp_path / "m.onnx", steps, [1, 8, 256], [1, 8, ODD], 13)
     graph = network_of(str(path), target)
     (product,) = [one for one in graph.module.functions if "matmul" in one.name_hint]
     assert "add" in product.name_hint
-    assert re.search(rf"grid\(.*\b4\b.*\b{PADDED}\b.*\b256\b", graph.module[product].script())
+    assert re.search(rf"grid\(.*\b8\b.*\b{PADDED}\b.*\b256\b", graph.module[product].script())
     result = compiled_untuned(graph, tmp_path / "out", path, target)
     assert result.difference is not None and result.difference < 1e-6
 
@@ -112,9 +112,22 @@ def test_a_result_of_little_work_stays(tmp_path: Path, target: str) -> None:
     assert channels_of(network_of(str(path), target)) == {ODD}
 
 
-def test_few_are_added_or_none() -> None:
+@pytest.mark.parametrize("lanes", [1, 4, 8, 16])
+def test_few_are_added_or_none(lanes: int) -> None:
     for channels in range(1, 2000):
-        more = padded(channels) - channels
-        assert 0 <= more <= channels / 8
-        assert padded(channels) % 8 == 0 or -channels % 8 > channels / 8
-        assert not (more and channels % 8 == 0)
+        wanted = padded(channels, lanes)
+        assert channels <= wanted <= 6 / 5 * channels
+        assert wanted == channels or wanted % lanes == 0
+        assert padded(wanted, lanes) == wanted
+    assert [padded(one, 16) for one in (58, 116, 232, 40, 24)] == [64, 128, 240, 48, 24]
+    assert [padded(one, 8) for one in (58, 116, 232, 72, 24)] == [64, 120, 240, 72, 24]
+
+
+def test_vectors_are_those_of_the_processor() -> None:
+    from tvm.target import Target
+
+    lanes = {"znver3": 8, "znver4": 8, "znver5": 16, "skylake-avx512": 16, "cortex-a72": 4}
+    for name, expected in lanes.items():
+        triple = {"mtriple": "aarch64-linux-gnu"} if name.startswith("cortex") else {}
+        assert lanes_of(Target({"kind": "llvm", "mcpu": name, **triple})) == expected
+    assert lanes_of(Target({"kind": "cuda", "arch": "sm_80"})) == 1

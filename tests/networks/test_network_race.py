@@ -35,7 +35,14 @@ def test_both_arms_leave_networks_that_are_compared(
     # Finished arms are kept: only the readings are taken again.
     legs = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/leg.json")}
     assert len(legs) == 2
-    race_network(model_file, tmp_path, target=target, settings=settings)
+    # Networks far slower than the fastest take no turns of the others.
+    monkeypatch.setattr("toolkit.networks.race.TURNS_BELOW", 0.0)
+    again = race_network(model_file, tmp_path, target=target, settings=settings)
+    *slow, mine = again.rows
+    assert [(row["interval"], row["verdict"]) for row in slow] == [(None, "faster")] * len(slow)
+    labels = [f"{row['arm']} after {row['tuned_s']:.0f} s" for row in again.rows]
+    assert all(len(again.readings_s[label]) == 1 for label in labels[:-1])
+    assert again.against and mine["ratio"] == 1.0
     assert legs == {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/leg.json")}
     with pytest.raises(LiveError, match="another seconds"):
         race_network(model_file, tmp_path, target=target, settings=NetworkRaceSettings(50.0, 4.0))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,8 @@ from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.confirm.rules import INCUMBENT
 from toolkit.live.measure.machine import describe_machine, noise_warnings, target_threads
+from toolkit.live.measure.program import Program
+from toolkit.live.measure.protocol import Protocol
 from toolkit.live.race.rules import refuse_leak
 from toolkit.live.tune.resume import keep_settings
 from toolkit.locks import one_writer
@@ -32,6 +34,7 @@ from toolkit.networks.compare import (
     comparison_row,
     installed_runtimes,
     network_protocol,
+    open_worker,
 )
 from toolkit.networks.graph.importing import for_runtimes, is_model_file
 from toolkit.networks.graph.prepare import Graph
@@ -52,6 +55,10 @@ from toolkit.training.trained.models import load_trained
 AS_GOOD = 1.01
 """A network is as good as stock's when it takes at most so many times as long."""
 
+TURNS_BELOW = 10.0
+"""A network that takes more times as long as the fastest is read once, and in no turns: its turns
+would leave none for the others."""
+
 RACE_FILE, SETTINGS_FILE = "race.json", "race_settings.json"
 
 
@@ -64,7 +71,8 @@ class NetworkRaceResult(Result):
     rows
         A row a compiled network, in order: arm, seconds after which its database was copied and
         that the compilation took, latency in seconds (``None``: it does not run), and what our
-        last network's latency is over it, with interval and verdict.
+        last network's latency is over it, with interval and verdict. A network that takes more than
+        ten times as long as the fastest was read once: no interval.
     ratio, interval
         Our last network's latency over stock's last one's.
     against
@@ -202,9 +210,12 @@ def _read(
         if name in REFERENCES:
             check_outputs(arms[mine], others[name], target, protocol, settings.tolerance)
     with progress.step("read all networks", settings.read_seconds) as step:
+        once = _read_once(arms, target, protocol)
+        slow = {label for label, s in once.items() if s > TURNS_BELOW * min(once.values())}
+        slow -= {mine}
         read = compare(
             arms[mine],
-            others,
+            {label: program for label, program in others.items() if label not in slow},
             target,
             protocol,
             seconds=settings.read_seconds,
@@ -212,8 +223,20 @@ def _read(
             step=step,
         )
     judged = {one.challenger: comparison_row(one, read.readings) for one in read.judgements}
+    judged |= {
+        label: {"ratio": once[mine] / once[label], "interval": None, "verdict": "faster"}
+        for label in slow
+        if mine in once
+    }
     readings = {mine if label == INCUMBENT else label: s for label, s in read.readings.items()}
-    return readings, judged
+    return readings | {label: [once[label]] for label in slow}, judged
+
+
+def _read_once(arms: Mapping[str, Program], target: str, protocol: Protocol) -> dict[str, float]:
+    """One reading of each network that runs, in seconds."""
+    with open_worker(target, replace(protocol, repeat=1)) as device:
+        results = {label: device.measure(program) for label, program in arms.items()}
+    return {label: min(one.run_times_s) for label, one in results.items() if one.run_times_s}
 
 
 def _row(

@@ -1,10 +1,11 @@
-"""Pads the channels of convolutions and products whose number no vector divides.
+"""Pads the channels of convolutions and products that make no whole vectors, or a prime number.
 
 A ShuffleNet has 58, 116 and 232 channels: 29 times a power of two. What computes a row of them has
 an end that fills no vector, or tiles that fit no registers. With weights of zeros the number is
-64, 128 and 240; what follows takes the channels that were added with weights of zeros, too, so
-that outputs are what they were. Nothing is copied for it: a tensor is padded where all that use it
-do with it, or where the product is so much work that cutting its result does not count.
+64, 128 and 240 (for vectors of 16); what follows takes the channels that were added with weights of
+zeros, too, so that outputs are what they were. Nothing is copied for it: a tensor is padded where
+all that use it do with it, or where the product is so much work that cutting its result does not
+count.
 """
 
 from __future__ import annotations
@@ -21,12 +22,16 @@ from toolkit.networks.graph.chains import mutate_functions, named, results_of, u
 from toolkit.networks.graph.padding import call_again, is_padded, known_extents, plain
 from toolkit.networks.graph.reshapes import ONE, TWO
 
-VECTOR, WIDE = 8, 16
-"""Numbers of float32 in a vector of 256 and of 512 bits."""
-MOST_MORE = 1 / 8
+FACTORS = (2, 3, 4, 5, 6, 7, 8)
+"""Vectors of channels that a tile may have: a row of more must be divided by one of these."""
+HALVED = {"znver4"}
+"""Processors that compute vectors of 512 bits in two halves: those of 256 bits are as fast."""
+MOST_MORE = 1 / 5
 """Channels that are added, at most, as a share of those that count."""
 WORK = 256
 """Multiply-adds an output from which on its result may be cut."""
+ROWS = 8
+"""Rows from which on it may: with fewer, a product waits for its weights."""
 
 CONVOLUTION, PRODUCT = "relax.nn.conv2d", "relax.matmul"
 
@@ -34,35 +39,47 @@ WINDOWS = {f"relax.nn.{name}" for name in ("max_pool2d", "avg_pool2d", "adaptive
 """Of each channel by itself, in channels last."""
 
 
-def pad_channels(module: tvm.IRModule) -> tvm.IRModule:
-    """Rewrite a module's Relax functions whose convolutions have channels last."""
-    made = mutate_functions(module, lambda at, one: _Padder(at, _padded_calls(one)))
+def pad_channels(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
+    """Rewrite a module's Relax functions, as far as their convolutions have channels last.
+
+    ``lanes`` is how many float32 a vector holds.
+    """
+    made = mutate_functions(module, lambda at, one: _Padder(at, _padded_calls(one, lanes), lanes))
     t = relax.transform
     return tvm.transform.Sequential([t.Normalize(), t.DeadCodeElimination()])(made)
 
 
-def padded(channels: int) -> int:
-    """The number that is computed for ``channels``: the same, or more that vectors divide."""
-    if channels % VECTOR == 0:
-        return channels
-    for vector in (WIDE, VECTOR):
-        more = -channels % vector
-        if more <= MOST_MORE * channels:
-            return channels + more
+def lanes_of(target: tvm.target.Target) -> int:
+    """How many float32 the vectors hold that a processor computes fastest with; 1: no processor."""
+    if target.kind.name != "llvm":
+        return 1
+    has = tvm.target.codegen.target_has_features
+    wide = has("avx512f", target) and target.attrs.get("mcpu") not in HALVED
+    return 16 if wide else 8 if has("avx", target) else 4
+
+
+def padded(channels: int, lanes: int) -> int:
+    """The number that is computed for ``channels``: the same, or more that make whole vectors."""
+    most = channels + int(MOST_MORE * channels) if lanes > 1 else channels
+    for wanted in range(channels, most + 1):
+        vectors, rest = divmod(wanted, lanes)
+        if rest == 0 and (vectors <= max(FACTORS) or any(vectors % one == 0 for one in FACTORS)):
+            return wanted
     return channels
 
 
-def _padded_calls(function: relax.Function) -> list[Any]:
+def _padded_calls(function: relax.Function, lanes: int) -> list[Any]:
     """The calls whose results have more channels: what computes them can, and what uses them."""
     values = relax.analysis.get_var2val(function)
     users, results = users_of(values), results_of(function)
     found: dict[Any, bool] = {}  # whether the result may be cut
     for variable, value in values.items():
         shape = known_extents(value)
-        if shape[-1] == padded(shape[-1]) or not _is_float(value):
+        if shape[-1] == padded(shape[-1], lanes) or not _is_float(value):
             continue
         if weights := _weights(value):
-            found[variable] = int(np.prod(weights[:-1])) >= WORK
+            rows = int(np.prod(shape[:-1]))
+            found[variable] = rows >= ROWS and int(np.prod(weights[:-1])) >= WORK
         elif (sources := _sources(value, shape)) and all(one in found for one in sources):
             found[variable] = all(found[one] for one in sources)
 
@@ -141,15 +158,16 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
     What is not known to take more channels is given those that count.
     """
 
-    def __init__(self, module: tvm.IRModule, more: list[Any]) -> None:
+    def __init__(self, module: tvm.IRModule, more: list[Any], lanes: int) -> None:
         super().__init__(module)
         self._more = set(more)
+        self._lanes = lanes
 
     def visit_call_(self, call: Any) -> Any:
         """Compute more channels, or take them, where that was found to go."""
         args = [self.visit_expr(one) for one in call.args]
         more, shape = call in self._more, known_extents(call)
-        wanted = padded(shape[-1]) if more else shape[-1]
+        wanted = padded(shape[-1], self._lanes) if more else shape[-1]
         if more and named(call) in TWO:
             fill = [0, int(named(call) == "relax.divide")]
             args = [_filled(one, shape[-1], wanted, by) for one, by in zip(args, fill, strict=True)]

@@ -20,7 +20,7 @@ from tvm import relax
 from toolkit.errors import LiveError
 from toolkit.live.measure.machine import tvm_target
 from toolkit.live.space.quiet import quiet
-from toolkit.networks.graph.channels import pad_channels
+from toolkit.networks.graph.channels import lanes_of, pad_channels
 from toolkit.networks.graph.concatenation import (
     concatenate_by_copies,
     convolve_before_concatenation,
@@ -101,7 +101,8 @@ def prepare(
             plain = convolve_before_concatenation(fold_constants(slices(plain)))
             plain = _joined(clips_as_relus(batch_norms(plain)))
             chosen, plain = _laid_out(plain, layout)
-            plain = pad_channels(pad_rows(move_reshapes(clips_and_roots(plain))))
+            plain = pad_rows(move_reshapes(clips_and_roots(plain)))
+            plain = pad_channels(plain, lanes_of(made))
             if tolerance > 0:
                 in_cache = _constant_bytes(plain) <= CACHE_BYTES
                 plain = with_winograd(plain, tolerance, in_cache)
