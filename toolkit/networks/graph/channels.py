@@ -145,6 +145,8 @@ def _sources(call: Any, shape: Sequence[int]) -> list[Any]:
     elif name == "relax.mean":
         axes = [int(axis) % call.args[0].ty.ndim for axis in call.attrs.axis or ()]
         through = bool(axes) and call.args[0].ty.ndim - 1 not in axes
+    elif name == "relax.divide":
+        through = not isinstance(call.args[1], relax.Var)  # 0 / 0 times a weight of 0 is no 0
     else:
         through = name in ONE | TWO or _is_depthwise(call)
     tensors = [one for one in call.args[: 2 if name in TWO else 1] if isinstance(one, relax.Var)]
