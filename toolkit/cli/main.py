@@ -4,33 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from importlib import import_module
 from io import TextIOWrapper
 
 import typer
 
 from toolkit.children import CALM
-from toolkit.cli.commands import train
-from toolkit.cli.commands.compile import compile
-from toolkit.cli.commands.demo import demo
-from toolkit.cli.commands.describe import describe
-from toolkit.cli.commands.evaluate import evaluate
-from toolkit.cli.commands.export import export, query
-from toolkit.cli.commands.features import features
-from toolkit.cli.commands.ingest import check, ingest, merge
-from toolkit.cli.commands.live import collect, validate
-from toolkit.cli.commands.predict import predict
-from toolkit.cli.commands.race import race
-from toolkit.cli.commands.report import report
-from toolkit.cli.commands.simulate import simulate
-from toolkit.cli.commands.tune import lookup, tune
 from toolkit.cli.common import EXIT_ERROR, EXIT_INTERRUPTED, say_error, with_exit_codes
 
-COMMANDS: tuple[Callable[..., None], ...] = (
-    *(ingest, merge, describe, check, export, query, features, evaluate, predict, simulate),
-    *(lookup, collect, validate, tune, compile, race, report, demo),
+# In the order of the help: a module and its function; "tune" is "tune.tune".
+COMMANDS = (
+    *("ingest", "ingest.merge", "describe", "ingest.check", "export", "export.query", "features"),
+    *("evaluate", "predict", "simulate", "tune.lookup", "live.collect", "live.validate", "tune"),
+    *("compile", "race", "report", "demo"),
 )
-KINDS: tuple[Callable[..., None], ...] = (train.throughput, train.mutation, train.validity)
+TRAIN_COMMANDS = ("train.throughput", "train.mutation", "train.validity")
 
 app = typer.Typer(
     name="toolkit",
@@ -40,10 +28,11 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 training = typer.Typer(help="Train a model on the dataset's tasks.", no_args_is_help=True)
-for function in COMMANDS:
-    app.command()(with_exit_codes(function))
-for kind in KINDS:
-    training.command()(with_exit_codes(kind))
+for group, commands in ((app, COMMANDS), (training, TRAIN_COMMANDS)):
+    for command in commands:
+        module, _, name = command.partition(".")
+        found = import_module(f"toolkit.cli.commands.{module}")
+        group.command()(with_exit_codes(getattr(found, name or module)))
 app.add_typer(training, name="train")
 
 
