@@ -54,13 +54,13 @@ from toolkit.records import Trial, content_id
 from toolkit.replay import RecordedSpace, load_tables, parse_scenario
 from toolkit.replay.execute.task_run import replay_once, strategy_of
 from toolkit.replay.forecast.forecast import forecast
-from toolkit.replay.record.models import ModelSet, load_models
+from toolkit.replay.record.models import guides_of
 from toolkit.replay.record.readings import Readings, readings_of
 from toolkit.replay.scenario import Scenario, StrategyChoice
 from toolkit.replay.statistics.metrics import Replayed
 from toolkit.search import STRATEGIES
 from toolkit.search.runner import Budget, run
-from toolkit.training.trained.models import TrainedModels
+from toolkit.training.trained.models import TrainedModels, load_trained
 
 # None of them is among the bundled logs, on which models for this machine are trained.
 WORKLOADS = (
@@ -95,7 +95,7 @@ class Bench:
     target: str
     protocol: Protocol
     scenario: Scenario
-    models: ModelSet
+    models: TrainedModels
     dataset: Any
     spaces: dict[str, RecordedSpace]
 
@@ -113,7 +113,7 @@ class Bench:
         return content_id(alike.fingerprint(), self.models.fingerprint, recorded, protocol)
 
 
-def scenario_of(names: list[str], models: ModelSet, evaluations: int, seeds: int) -> Scenario:
+def scenario_of(names: list[str], models: TrainedModels, evaluations: int, seeds: int) -> Scenario:
     """Build the scenario; strategies without their model are left out, and said."""
     choices = []
     for name in names:
@@ -218,13 +218,9 @@ def _rows(replayed: Replayed) -> Any:
 def _guides(bench: Bench, space: Any) -> dict[str, Any]:
     """Models for a space: members that never saw its task."""
     if isinstance(space, RecordedSpace):
-        scorer, directions = bench.models.scorer(space), bench.models.direction_scorer(space)
-    else:
-        guides = TrainedModels(
-            bench.models.throughput, bench.models.mutation, bench.models.validity
-        )
-        scorer, directions = guides.scorer(space.task), guides.direction_scorer(space.task)
-    return {"scorer": scorer, "direction_scorer": directions}
+        return {**guides_of(bench.models, space)}
+    task, models = space.task, bench.models
+    return {"scorer": models.scorer(task), "direction_scorer": models.direction_scorer(task)}
 
 
 def live(bench: Bench, seeds: int, *, whole_space: bool) -> tuple[Runs, Trials]:
@@ -306,7 +302,7 @@ def main() -> None:
     target, protocol = default_target(1), Protocol(min_repeat_ms=options.min_repeat_ms)
     warnings = noise_warnings(1)
     print("\n".join(warnings), flush=True)
-    models = load_models(options.model)
+    models = load_trained(options.model)
     names = options.strategy or list(STRATEGY_OPTIONS)
     scenario = scenario_of(names, models, options.evaluations, options.replays)
     refined = tuple(options.refined)

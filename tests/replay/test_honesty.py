@@ -15,10 +15,10 @@ from toy_tables import SKETCH, ToyDataset, records, replayed, row, toy_rows, toy
 from toolkit.errors import LeakError, SearchError
 from toolkit.records import Candidate, TrialState
 from toolkit.replay import (
-    ModelSet,
     RecordedOracle,
     RecordedSpace,
     RecordedTable,
+    TrainedModels,
     parse_scenario,
     simulate,
 )
@@ -63,7 +63,7 @@ class Boastful:
 def test_every_reported_latency_was_recorded(tmp_path: Path) -> None:
     data = ToyDataset(2, occasions=3, noise=0.05)
     chosen = scenario(strategy=[{"name": "model-ranked"}, {"name": "annealing"}])
-    summary = simulate(data, chosen, models=ModelSet(throughput=Boastful()), out=tmp_path)
+    summary = simulate(data, chosen, models=TrainedModels(throughput=Boastful()), out=tmp_path)
     recorded = set(data.records().collect()["latency_s"].drop_nulls().to_list())
     runs = pl.read_parquet(tmp_path / "runs.parquet")
     assert set(runs["latency_s"].drop_nulls().to_list()) <= recorded
@@ -197,15 +197,15 @@ class Silent:
 @pytest.mark.parametrize("kind", ["throughput", "mutation"])
 def test_a_model_that_saw_the_task_is_refused(kind: str) -> None:
     seen = SawTheTask("another", toy_task(1).task_id)
-    models = ModelSet(**{kind: seen})
+    models = TrainedModels(**{kind: seen})
     with pytest.raises(LeakError, match=toy_task(1).task_id):
         simulate(ToyDataset(2), scenario(), models=models)
-    simulate(ToyDataset(1), scenario(), models=ModelSet(throughput=SawTheTask("another")))
+    simulate(ToyDataset(1), scenario(), models=TrainedModels(throughput=SawTheTask("another")))
 
 
 def test_a_model_that_does_not_say_is_refused() -> None:
     with pytest.raises(LeakError, match="does not say"):
-        simulate(ToyDataset(1), scenario(), models=ModelSet(throughput=Silent()))
+        simulate(ToyDataset(1), scenario(), models=TrainedModels(throughput=Silent()))
 
 
 # Rule 5 (pairing, intervals): see test_statistics.py; here that pairs share their luck.

@@ -13,7 +13,7 @@ from toy_tables import ToyDataset, toy_task
 
 from toolkit.datasets import ingest, open_dataset
 from toolkit.errors import RecipeError
-from toolkit.replay import ModelSet, load_tables, parse_scenario, simulate
+from toolkit.replay import TrainedModels, load_tables, parse_scenario, simulate
 from toolkit.replay.execute import networks
 from toolkit.replay.execute.networks import find_networks, replay_network
 from toolkit.replay.execute.work import ReplayContext
@@ -49,7 +49,7 @@ def replayed(
     """One run with every task's round in turn, and its objective after each round."""
     scenario = parse_scenario(CONTENT | other)
     assert scenario.network is not None
-    context = ReplayContext(scenario, ModelSet(), folder, tables)
+    context = ReplayContext(scenario, TrainedModels(), folder, tables)
     return replay_network(scenario.network, weights, context, "round-robin", 0)
 
 

@@ -14,8 +14,9 @@ from toy_tables import ToyDataset, toy_table
 
 from toolkit.errors import DatasetError
 from toolkit.records import Candidate, Direction, Task
-from toolkit.replay import ModelSet, RecordedSpace, Scenario, parse_scenario, simulate
+from toolkit.replay import RecordedSpace, Scenario, TrainedModels, parse_scenario, simulate
 from toolkit.replay.execute import task_run
+from toolkit.replay.record.models import guides_of
 from toolkit.search.base import Space
 
 FILES = ("runs.parquet", "results.parquet", "summary.json")
@@ -88,9 +89,10 @@ class Calibrated(LikesUnroll):
 
 def test_a_replay_hands_on_the_temperature_of_a_calibrated_model() -> None:
     space = RecordedSpace(toy_table())
-    kept: Any = ModelSet(mutation=Calibrated()).direction_scorer(space)
+    kept: Any = guides_of(TrainedModels(mutation=Calibrated()), space)["direction_scorer"]
     assert kept.temperature == 0.5
-    assert not hasattr(ModelSet(mutation=LikesUnroll()).direction_scorer(space), "temperature")
+    plain = guides_of(TrainedModels(mutation=LikesUnroll()), space)["direction_scorer"]
+    assert not hasattr(plain, "temperature")
 
 
 def test_one_or_two_workers_give_the_same_bytes(tmp_path: Path) -> None:

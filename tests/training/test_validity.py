@@ -11,7 +11,8 @@ from made_failures import write_failing
 
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import DatasetError, LeakError, RecipeError
-from toolkit.replay import ModelSet, RecordedSpace, load_tables
+from toolkit.replay import RecordedSpace, load_tables
+from toolkit.replay.record.models import guides_of
 from toolkit.training import (
     evaluate_model,
     load_recipe,
@@ -78,8 +79,8 @@ def test_what_a_search_sees_avoids_failures(
     failed = np.array([c.decisions[space.sketches[0].knob("tile_oc").offset + 1] <= 2
                        for c in candidates])  # fmt: skip
     assert probability[failed].mean() > 0.6 > 0.2 > probability[~failed].mean()
-    plain = ModelSet(throughput=model).scorer(space)
-    careful = ModelSet(throughput=model, validity=guard).scorer(space)
+    plain = guides_of(TrainedModels(throughput=model), space)["scorer"]
+    careful = guides_of(TrainedModels(throughput=model, validity=guard), space)["scorer"]
     assert plain is not None and careful is not None
     expected = plain.score(space, candidates) + np.log(1 - probability)
     assert np.allclose(careful.score(space, candidates), expected)

@@ -24,7 +24,6 @@ from toolkit.replay.execute.networks import simulate_networks
 from toolkit.replay.execute.task_run import replay_seeds, write_results, write_runs
 from toolkit.replay.execute.work import ReplayContext, Work, finish
 from toolkit.replay.forecast.forecast import forecast_scenario
-from toolkit.replay.record.models import ModelSet, load_models
 from toolkit.replay.record.readings import readings_of
 from toolkit.replay.record.table import RecordedTable, load_tables
 from toolkit.replay.scenario import Scenario, load_scenario, parse_scenario
@@ -32,6 +31,7 @@ from toolkit.replay.statistics.power import power, told_power
 from toolkit.replay.statistics.summary import RunFigures, task_facts
 from toolkit.results import Result
 from toolkit.search import STRATEGIES
+from toolkit.training.trained.models import TrainedModels, load_trained
 
 SUMMARY_VERSION = 1
 CURVE_POINTS = 40
@@ -61,7 +61,7 @@ def simulate(
     dataset: Any,
     scenario: str | Path | Scenario = "quick",
     *,
-    models: ModelSet | Sequence[str | Path] = (),
+    models: TrainedModels | Sequence[str | Path] = (),
     seeds: int | None = None,
     workers: int = 1,
     out: str | Path | None = None,
@@ -77,7 +77,7 @@ def simulate(
     scenario
         Name of a bundled scenario, path of a TOML file, or a ``Scenario``.
     models
-        Folders of trained models (one of each kind), or a ``ModelSet``. Strategies that need a
+        Folders of trained models (one of each kind), or a ``TrainedModels``. Strategies that need a
         model which is not there are left out, and listed in the summary.
     seeds
         In place of the scenario's number of seeds.
@@ -107,8 +107,8 @@ def simulate(
         scenario = load_scenario(scenario)
     if seeds is not None:
         scenario = parse_scenario({**scenario.model_dump(by_alias=True), "seeds": seeds})
-    if not isinstance(models, ModelSet):
-        models = load_models([Path(folder) for folder in models])
+    if not isinstance(models, TrainedModels):
+        models = load_trained(list(models))
     kept, left_out = _usable(scenario, models)
     scenario = scenario.model_copy(update={"strategies": tuple(kept)})
     tables = _choose(load_tables(dataset, scenario.tasks.ids or None, cost=scenario.cost), scenario)
@@ -178,7 +178,7 @@ def simulate(
     return summary
 
 
-def _usable(scenario: Scenario, models: ModelSet) -> tuple[list[Any], list[dict[str, str]]]:
+def _usable(scenario: Scenario, models: TrainedModels) -> tuple[list[Any], list[dict[str, str]]]:
     """Split the scenario's strategies into those whose models are there, and the others."""
     kept, left_out = [], []
     for choice in scenario.strategies:

@@ -23,10 +23,11 @@ from toolkit.atomic import write_atomically
 from toolkit.errors import ToolkitError
 from toolkit.progress import Progress
 from toolkit.records import content_id
-from toolkit.replay.record.models import ModelSet, StrategyModels
+from toolkit.replay.record.models import StrategyModels, guides_of
 from toolkit.replay.record.space import RecordedSpace
 from toolkit.replay.record.table import RecordedTable
 from toolkit.replay.scenario import Scenario
+from toolkit.training.trained.models import TrainedModels
 
 Name = tuple[str, ...]
 """Of a piece of work: its kind, one thing that tells it apart, and what progress says of it."""
@@ -41,7 +42,7 @@ class ReplayContext:
     """
 
     scenario: Scenario
-    models: ModelSet
+    models: TrainedModels
     folder: Path
     tables: Mapping[str, RecordedTable] = field(default_factory=dict)
     _guided: dict[str, tuple[RecordedSpace, StrategyModels]] = field(
@@ -59,7 +60,7 @@ class ReplayContext:
             task_id = table.task.task_id
             if task_id not in known:
                 space = RecordedSpace(table)
-                known[task_id] = space, self.models.guides(space)
+                known[task_id] = space, guides_of(self.models, space)
             self._guided[task_id] = known[task_id]
         return list(self._guided.values())
 

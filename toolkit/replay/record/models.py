@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypedDict
 
 import numpy as np
@@ -15,6 +13,8 @@ from toolkit.records import Candidate, Direction
 from toolkit.replay.record.space import RecordedSpace
 from toolkit.replay.record.table import FloatArray
 from toolkit.search.base import DirectionScorer, Picker, Scorer, Space
+from toolkit.training.trained.models import TrainedModels
+from toolkit.training.trained.scorer import CautiousScorer
 
 
 class TableScorer:
@@ -78,44 +78,18 @@ class StrategyModels(TypedDict, total=False):
     direction_scorer: DirectionScorer | None
 
 
-@dataclass(frozen=True)
-class ModelSet:
-    """The models of a replay: at most one throughput, one mutation and one validity model.
-
-    Each is what ``toolkit.training`` loads: ``for_task(task)`` gives a member that never saw the
-    task, nor its workload under another id. With a validity model the throughput model's scores
-    count on failures (``CautiousScorer``). Another process loads them from their ``folders``.
-    """
-
-    throughput: Any = None
-    mutation: Any = None
-    fingerprint: str = ""
-    validity: Any = None
-    folders: tuple[Path, ...] = ()
-
-    def __reduce__(self) -> Any:
-        return (load_models, (self.folders,)) if self.folders else super().__reduce__()
-
-    def guides(self, space: RecordedSpace) -> StrategyModels:
-        """Return the models for a task, proven not to have seen it."""
-        return {"scorer": self.scorer(space), "direction_scorer": self.direction_scorer(space)}
-
-    def scorer(self, space: RecordedSpace) -> Scorer | None:
-        """Return the throughput model for a task, proven not to have seen it."""
-        if self.throughput is None:
-            return None
-        scorer = _unseen(self.throughput, space, "throughput model")
-        if self.validity is not None:
-            from toolkit.training.trained.scorer import CautiousScorer
-
-            scorer = CautiousScorer(scorer, _unseen(self.validity, space, "validity model"))
-        return TableScorer(scorer, space)
-
-    def direction_scorer(self, space: RecordedSpace) -> DirectionScorer | None:
-        """Return the mutation model for a task, proven not to have seen it."""
-        if self.mutation is None:
-            return None
-        return TableDirectionScorer(_unseen(self.mutation, space, "mutation model"))
+def guides_of(models: TrainedModels, space: RecordedSpace) -> StrategyModels:
+    """Return the models that guide a search of a task, proven not to have seen it."""
+    scorer: Scorer | None = None
+    if models.throughput is not None:
+        scorer = _unseen(models.throughput, space, "throughput model")
+        if models.validity is not None:
+            scorer = CautiousScorer(scorer, _unseen(models.validity, space, "validity model"))
+        scorer = TableScorer(scorer, space)
+    directions: DirectionScorer | None = None
+    if models.mutation is not None:
+        directions = TableDirectionScorer(_unseen(models.mutation, space, "mutation model"))
+    return {"scorer": scorer, "direction_scorer": directions}
 
 
 def _unseen(model: Any, space: RecordedSpace, what: str) -> Any:
@@ -136,13 +110,3 @@ def _unseen(model: Any, space: RecordedSpace, what: str) -> Any:
             cure="train with cross-fitted members ('toolkit train'), or leave the task out",
         )
     return member
-
-
-def load_models(directories: Sequence[Path]) -> ModelSet:
-    """Load trained models from their folders; the manifest says of which kind each is."""
-    if not directories:
-        return ModelSet()
-    # Only a replay with models needs the libraries that they are made with.
-    from toolkit.training.trained.models import load_trained
-
-    return ModelSet(**vars(load_trained(directories)), folders=tuple(directories))

@@ -20,13 +20,19 @@ from toolkit.training.trained.store import MANIFEST, read_manifest
 class TrainedModels:
     """At most one throughput, one mutation and one validity model; each may be absent.
 
-    ``fingerprint`` names their manifests, '' without any.
+    Each is what ``toolkit.training`` loads: ``for_task(task)`` gives a member that never saw the
+    task, nor its workload under another id. ``fingerprint`` names their manifests, '' without any.
+    Another process loads them from their ``folders``.
     """
 
     throughput: Any = None
     mutation: Any = None
     validity: Any = None
     fingerprint: str = ""
+    folders: tuple[Path, ...] = ()
+
+    def __reduce__(self) -> Any:
+        return (load_trained, (self.folders,)) if self.folders else super().__reduce__()
 
     def scorer(
         self, task: Task | str, related: Callable[[ThroughputScorer], Scorer] | None = None
@@ -72,7 +78,8 @@ def load_trained(folders: Sequence[Path | str] | None) -> TrainedModels:
     """
     found: dict[str, Any] = {}
     contents: list[bytes] = []
-    for folder in map(Path, default_folders() if folders is None else folders):
+    given = tuple(map(Path, default_folders() if folders is None else folders))
+    for folder in given:
         kind = read_manifest(folder)["kind"]
         if kind not in KINDS.names():
             raise ModelError(f"a model of the unknown kind {kind!r}", where=folder / MANIFEST)
@@ -81,4 +88,4 @@ def load_trained(folders: Sequence[Path | str] | None) -> TrainedModels:
         found[kind] = KINDS.get(kind).model.load(folder)
         contents.append((folder / MANIFEST).read_bytes())
     fingerprint = content_id(*sorted(contents)) if contents else ""
-    return TrainedModels(**found, fingerprint=fingerprint)
+    return TrainedModels(**found, fingerprint=fingerprint, folders=given)
