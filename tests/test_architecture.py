@@ -21,12 +21,16 @@ MAX_LOG_BYTES = 6 * 10**6
 
 MAX_MODULES = 15
 
+# A format is a folder, found by itself; none imports another.
+FORMATS = sorted(
+    f"formats.{path.parent.name}" for path in (ROOT / "toolkit/logs/formats").glob("*/__init__.py")
+)
+
 # Rooms of each layer, from the ground up: modules of a room import those of rooms before it.
 # Modules that lie beside the rooms are the ground on which these stand, or put them together.
 ROOMS = {
     "logs": [
-        "files", "rows", "formats.ansor", "formats.autotvm", "formats.metaschedule",
-        "formats.kernel_tuner", "formats.triton", "formats", "read",
+        "files", "rows", *FORMATS, "formats", "read",
     ],
     "datasets": ["read", "analysis", "write"],
     "features": ["task", "loops", "gpu", "extractors"],
@@ -145,6 +149,8 @@ def test_rooms_import_rooms_below_them(path: Path) -> None:
         there, below = room(paths[other])
         if there == own and below and paths[other].name != "__init__.py":
             assert order.index(below) <= order.index(place), f"{path}:{line}: {other}"
+            apart = below in FORMATS and place in FORMATS and below != place
+            assert not apart, f"{path}:{line}: a format imports another"
 
 
 def test_a_room_holds_what_one_can_look_over() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from typing import Any
 
 from toolkit.logs.rows.base import BadLine, Reading, word_code
 from toolkit.logs.rows.format import DocumentFormat
@@ -21,7 +22,7 @@ class Csv(DocumentFormat):
         """Whether its first line ends with the column of times."""
         return head.split(b"\n", 1)[0].rstrip().endswith(b",time_s")
 
-    def read(self, data: bytes, name: str, machine: str | None) -> BlockResult:
+    def read(self, data: bytes, name: str, machine: str | None, beside: Any = None) -> BlockResult:
         """Read all rows."""
         text = data.decode("utf-8", errors="replace")
         head, *lines = list(csv.reader(text.splitlines()))

@@ -11,6 +11,7 @@ import csv_format
 import loglines
 import orjson
 import pytest
+import test_helion
 from test_documents import cache, t4
 
 from toolkit.datasets import describe, export, ingest, open_dataset
@@ -58,12 +59,17 @@ def triton() -> dict[str, Any]:
     return {"key": [4096, 4096, "torch.float16"], "configs_timings": timings}
 
 
+def helion(folder: Path) -> Path:
+    return test_helion.write(folder, test_helion.ROWS, [test_helion.about("r1", "[(64,)]")])
+
+
 LOGS = {
     "autotvm": autotvm,
     "ansor": ansor,
     "metaschedule": metaschedule,
     "t4": document(t4()),
     "kernel-tuner": document(cache()),
+    "helion": helion,
     "triton": document(json.dumps(triton())),
 }
 
@@ -164,4 +170,4 @@ def test_what_the_toolkit_recognises_is_no_other_formats(
 
 
 def test_every_registered_format_is_tested() -> None:
-    assert set(LOGS) | {"metaschedule-workload"} == set(FORMATS.names())
+    assert set(LOGS) | {"metaschedule-workload", "helion-run"} == set(FORMATS.names())

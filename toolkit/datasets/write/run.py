@@ -30,7 +30,7 @@ from toolkit.logs.formats import format_named
 from toolkit.logs.read.detect import FOREIGN, SIDECAR, WHY_NOT, detect, read_head, why_foreign
 from toolkit.logs.read.pool import Blocks, SourceSettings
 from toolkit.logs.rows.base import BadLine
-from toolkit.logs.rows.format import Beside, DocumentFormat, LineFormat
+from toolkit.logs.rows.format import DocumentFormat
 from toolkit.logs.rows.results import BlockResult, no_garbage_collection
 from toolkit.records import content_id
 
@@ -203,9 +203,8 @@ def _open(
     store: Store, file: LogFile, places: dict[str, list[Place]], marks: Marks
 ) -> SourceReading | None:
     """Prepare to read a file; ``None`` where it was read before and has not changed."""
-    found, beside = format_named(file.kind), Beside()
-    if isinstance(found, LineFormat):
-        beside = found.beside(file.place, places.get(found.companion, []))
+    found = format_named(file.kind)
+    beside = found.beside(file.place, places.get(found.companion, []))
     source = store.source(file.source_id, str(file.place))
     # What is known of a source stays until something else is said of it.
     labels = file.labels if file.ruled else source.labels
@@ -241,7 +240,7 @@ def _document(reading: SourceReading, found: DocumentFormat) -> Iterator[_Block]
         data, mark = reading.document()
         name = reading.place.name.split(".")[0]
         with no_garbage_collection():
-            read = found.read(data, name, reading.settings.machine)
+            read = found.read(data, name, reading.settings.machine, reading.settings.beside)
     except (LogError, BadLine) as error:
         reading.outcome, reading.message = "damaged", str(error)
         return

@@ -11,6 +11,8 @@ FORMATS = Registry(
     {
         "ansor": "toolkit.logs.formats.ansor.format:Ansor",
         "autotvm": "toolkit.logs.formats.autotvm.format:AutoTVM",
+        "helion": "toolkit.logs.formats.helion.format:Helion",
+        "helion-run": "toolkit.logs.formats.helion.format:HelionRuns",
         "kernel-tuner": "toolkit.logs.formats.kernel_tuner.format:KernelTunerCaches",
         "metaschedule": "toolkit.logs.formats.metaschedule.format:MetaSchedule",
         "metaschedule-workload": "toolkit.logs.formats.metaschedule.format:MetaScheduleWorkloads",

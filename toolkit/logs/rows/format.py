@@ -72,71 +72,6 @@ def tvm_result(row: Row, failure_s: float) -> list[Any]:
     return [costs, error, row["elapsed_s"] or 0.0, int(stamp) if whole else stamp]
 
 
-class LogFormat:
-    """A format of tuning logs.
-
-    Attributes
-    ----------
-    name
-        Its name in datasets (``Task.format``) and on the command line.
-    extractor
-        The feature extractor that serves it best without TVM; ``None``: the first that supports
-        a task.
-    mutation_weights
-        Whose fixed weights of mutation rules stand for it: ``ansor`` or ``metaschedule``.
-    bare_workloads
-        Whether tasks of the same workload and no arguments may compute different shapes, so that
-        only their extents differ.
-    number_in_space
-        Regular expression whose group is a candidate's number in its space, searched in its
-        schedule; empty where candidates have none.
-    writes
-        Formats whose records it can write; none by default.
-    """
-
-    name: ClassVar[str] = ""
-    extractor: ClassVar[str | None] = None
-    mutation_weights: ClassVar[str] = "metaschedule"
-    bare_workloads: ClassVar[bool] = False
-    number_in_space: ClassVar[str] = ""
-    writes: ClassVar[frozenset[str] | None] = frozenset()
-
-    def is_whole_space(
-        self, sketch: Sketch, decisions: NDArray[np.int64], numbers: NDArray[np.int64]
-    ) -> bool:
-        """Whether these distinct candidates of a task are all that its space has.
-
-        ``decisions`` has a row a candidate; ``numbers`` are their ``number_in_space``, or -1.
-        """
-        return False
-
-    def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:
-        """Give the files of an export with their content."""
-        raise DatasetError(f"{self.name} cannot be written", where=out)
-
-
-class LineReading(Protocol):
-    """Reads the lines of one source."""
-
-    def interpret(self, entry: Any, index: int, line: bytes) -> Reading:
-        """Interpret a line, decoded and as it is; raise ``BadLine`` where it is no record.
-
-        ``index`` counts the source's lines that are neither blank nor comment.
-        """
-        ...
-
-
-class BlockReading(Protocol):
-    """Reads many lines at once."""
-
-    def read(self, lines: Sequence[bytes], number: int, rows: Rows) -> Sequence[int]:
-        """Add rows of the lines that it understands; return the places of all others.
-
-        ``number`` is the number of lines of the source before them.
-        """
-        ...
-
-
 class Beside:
     """What stands beside the lines of a source; nothing, as a rule.
 
@@ -165,18 +100,87 @@ class Beside:
         return None
 
 
+class LogFormat:
+    """A format of tuning logs.
+
+    Attributes
+    ----------
+    name
+        Its name in datasets (``Task.format``) and on the command line.
+    extractor
+        The feature extractor that serves it best without TVM; ``None``: the first that supports
+        a task.
+    mutation_weights
+        Whose fixed weights of mutation rules stand for it: ``ansor`` or ``metaschedule``.
+    bare_workloads
+        Whether tasks of the same workload and no arguments may compute different shapes, so that
+        only their extents differ.
+    number_in_space
+        Regular expression whose group is a candidate's number in its space, searched in its
+        schedule; empty where candidates have none.
+    writes
+        Formats whose records it can write; none by default.
+    companion
+        Name of the format of files that stand beside its records and are part of them.
+    """
+
+    name: ClassVar[str] = ""
+    extractor: ClassVar[str | None] = None
+    mutation_weights: ClassVar[str] = "metaschedule"
+    bare_workloads: ClassVar[bool] = False
+    number_in_space: ClassVar[str] = ""
+    writes: ClassVar[frozenset[str] | None] = frozenset()
+    companion: ClassVar[str] = ""
+
+    def is_whole_space(
+        self, sketch: Sketch, decisions: NDArray[np.int64], numbers: NDArray[np.int64]
+    ) -> bool:
+        """Whether these distinct candidates of a task are all that its space has.
+
+        ``decisions`` has a row a candidate; ``numbers`` are their ``number_in_space``, or -1.
+        """
+        return False
+
+    def beside(self, place: Place, companions: Sequence[Place]) -> Beside:
+        """Read what stands beside a source; ``companions`` are files of that format, anywhere."""
+        return Beside()
+
+    def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:
+        """Give the files of an export with their content."""
+        raise DatasetError(f"{self.name} cannot be written", where=out)
+
+
+class LineReading(Protocol):
+    """Reads the lines of one source."""
+
+    def interpret(self, entry: Any, index: int, line: bytes) -> Reading:
+        """Interpret a line, decoded and as it is; raise ``BadLine`` where it is no record.
+
+        ``index`` counts the source's lines that are neither blank nor comment.
+        """
+        ...
+
+
+class BlockReading(Protocol):
+    """Reads many lines at once."""
+
+    def read(self, lines: Sequence[bytes], number: int, rows: Rows) -> Sequence[int]:
+        """Add rows of the lines that it understands; return the places of all others.
+
+        ``number`` is the number of lines of the source before them.
+        """
+        ...
+
+
 class LineFormat(LogFormat):
     """A format with a JSON value a line.
 
     Attributes
     ----------
-    companion
-        Name of the format of files that stand beside its records and are part of them.
     learns
         Whether a reader of one source reads the next one of the same machine faster.
     """
 
-    companion: ClassVar[str] = ""
     learns: ClassVar[bool] = False
 
     def accepts(self, entry: Any) -> bool:
@@ -199,10 +203,6 @@ class LineFormat(LogFormat):
         """Number of candidates of the whole space by task id, as far as the log states it."""
         return {}
 
-    def beside(self, place: Place, companions: Sequence[Place]) -> Beside:
-        """Read what stands beside a source; ``companions`` are files of that format, anywhere."""
-        return Beside()
-
     def reopened(self, description: Any) -> Beside:
         """Make what stands beside a source anew, in another process."""
         return Beside()
@@ -215,8 +215,10 @@ class DocumentFormat(LogFormat):
         """Whether a file that begins so is of this format."""
         raise NotImplementedError
 
-    def read(self, data: bytes, name: str, machine: str | None) -> BlockResult:
+    def read(self, data: bytes, name: str, machine: str | None, beside: Any = None) -> BlockResult:
         """Read a document; ``name`` stands for the workload where the document tells none.
+
+        ``beside`` is what the method of that name gave.
 
         Raises
         ------

@@ -99,7 +99,7 @@ class ParameterDocument:
                 reason = str(error) if isinstance(error, BadLine) else TOO_DEEP
                 result.rejected.append(Rejected(number, 0, reason, _bytes(raw)))
         result.rows = rows.table()
-        result.tasks = [self.task] if len(result.rejected) < count else []
+        result.tasks = list(rows.tasks.values())
         result.sketches = list(self._sketches.values())
         return result
 

@@ -33,7 +33,7 @@ class _Documents(DocumentFormat):
     def recognises(self, head: bytes) -> bool:
         return head.lstrip()[:1] == b"{" and all(field in head for field in self.fields)
 
-    def read(self, data: bytes, name: str, machine: str | None) -> BlockResult:
+    def read(self, data: bytes, name: str, machine: str | None, beside: Any = None) -> BlockResult:
         return self.document_type.load(data, name, machine)
 
     def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:

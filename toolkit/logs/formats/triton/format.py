@@ -73,6 +73,6 @@ class TritonCache(DocumentFormat):
     def recognises(self, head: bytes) -> bool:
         return head.lstrip()[:1] == b"{" and b'"configs_timings"' in head and b'"key"' in head
 
-    def read(self, data: bytes, name: str, machine: str | None) -> BlockResult:
+    def read(self, data: bytes, name: str, machine: str | None, beside: Any = None) -> BlockResult:
         # Infinity is no JSON. Of the same length, so that places in the file stay.
         return AutotuneCache.load(_INFINITY.sub(b"null    ", data), name, machine)

@@ -1,0 +1,1 @@
+"""Autotuning logs of PyTorch's Helion. Imports ``logs.files`` and ``logs.rows``."""
