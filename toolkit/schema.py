@@ -26,7 +26,7 @@ RECORDS: dict[str, pl.DataType] = {
     "source_id": pl.String(),  # the file it was read from (dataset.json)
     "line": pl.Int64(),  # 1-based line in the source
     "order": pl.Int64(),  # 0-based position among the source's records and duplicates
-    "format": pl.String(),  # autotvm | ansor | metaschedule | t4 | kernel-tuner | triton
+    "format": pl.String(),  # autotvm, ansor, metaschedule, t4, kernel-tuner, triton, helion
     "format_version": pl.String(),  # as the log says it
     "tvm_version": pl.String(),  # where the log says it
     "schedule": pl.String(),  # canonical JSON of the schedule as the log writes it
@@ -41,7 +41,7 @@ RECORDS: dict[str, pl.DataType] = {
 
 TASKS: dict[str, pl.DataType] = {
     "task_id": pl.String(),  # hash of workload, arguments, target, hardware and machine
-    "format": pl.String(),  # autotvm | ansor | metaschedule | t4 | kernel-tuner | triton
+    "format": pl.String(),  # autotvm, ansor, metaschedule, t4, kernel-tuner, triton, helion
     "workload": pl.String(),  # name, as the log writes it
     "arguments": pl.String(),  # JSON
     "target": pl.String(),  # as written
@@ -54,7 +54,7 @@ TASKS: dict[str, pl.DataType] = {
 
 SKETCHES: dict[str, pl.DataType] = {
     "sketch_id": pl.String(),  # hash of the skeleton: the schedule without its decisions
-    "format": pl.String(),  # autotvm | ansor | metaschedule | t4 | kernel-tuner | triton
+    "format": pl.String(),  # autotvm, ansor, metaschedule, t4, kernel-tuner, triton, helion
     "skeleton": pl.String(),  # JSON
     "knobs": pl.String(),  # JSON list of {name, kind, offset, width, choices, labels}
 }
@@ -74,7 +74,7 @@ SOURCES: dict[str, pl.DataType] = {
     "source_id": pl.String(),  # hash of the file's content and path
     "path": pl.String(),  # of the file; of a member of an archive: ARCHIVE::MEMBER
     "sha256": pl.String(),  # of the content
-    "format": pl.String(),  # autotvm | ansor | metaschedule | t4 | kernel-tuner | triton
+    "format": pl.String(),  # autotvm, ansor, metaschedule, t4, kernel-tuner, triton, helion
     "lines": pl.Int64(),  # records, duplicates and rejected lines
     "records": pl.Int64(),
     "duplicates": pl.Int64(),  # exact repetitions of a line
