@@ -23,6 +23,30 @@ def test_rounds_go_where_the_objective_falls(name: str) -> None:
     assert run.chosen.count(0) > run.chosen.count(1)
 
 
+@pytest.mark.parametrize("name", SCHEDULERS.names())
+def test_the_first_rounds_go_to_the_tasks_of_most_work(name: str) -> None:
+    """By operations times calls; without operations known they stay in order."""
+    work = [(1.0, None), (1.0, 2e6), (10.0, 1e6), (1.0, None), (1.0, 3e6)]
+    tasks = [TaskProgress(weight, flops=flops) for weight, flops in work]
+    scheduler = SCHEDULERS.get(name)(None, np.random.default_rng(0))
+    chosen = []
+    for _ in tasks:
+        chosen.append(scheduler.choose(tasks))
+        tasks[chosen[-1]].best_s.append(1.0)
+    assert chosen == [2, 4, 1, 0, 3]
+
+
+@pytest.mark.parametrize("name", SCHEDULERS.names())
+def test_a_heavy_task_that_failed_does_not_wait_for_all_light_ones(name: str) -> None:
+    tasks = [TaskProgress(flops=flops) for flops in (1e9, 5e8, 3e6, 3e4)]
+    scheduler = SCHEDULERS.get(name)(None, np.random.default_rng(0))
+    chosen = []
+    while any(task.rounds == 0 for task in tasks):
+        chosen.append(scheduler.choose(tasks))
+        tasks[chosen[-1]].best_s.append(np.inf if chosen[-1] == 0 else 1.0)
+    assert chosen == [0, 1, 0, 0, 2, 0, 0, 3]
+
+
 def test_the_gradient_follows_ansor_s_formula() -> None:
     gradient = SCHEDULERS.get("gradient")({"epsilon": 0.0}, np.random.default_rng(0))
     still = TaskProgress(1.0, best_s=[4.0, 4.0, 4.0, 4.0])

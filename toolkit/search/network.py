@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -56,8 +57,8 @@ def run_network(
 ) -> NetworkRun:
     """Give rounds to tasks, as the scheduler says, until the budget is spent.
 
-    ``first_round`` is the size of each task's first round, where it is another; ``stop`` is asked
-    after every round and ends the run when it returns true.
+    ``first_round`` is the size of a task's rounds until one succeeds, where it is another; ``stop``
+    is asked after every round and ends the run when it returns true.
 
     With ``count_strategy_time`` a simulated clock also advances by what the scheduler and the
     strategies compute; such runs are not reproducible to the byte.
@@ -74,7 +75,9 @@ def run_network(
         before, begun = clock.now(), time.perf_counter()
         i = scheduler.choose(progress)
         thought = time.perf_counter() - begun
-        size = round_size if first_round is None or progress[i].rounds else first_round
+        size = round_size
+        if first_round is not None and progress[i].current_s == math.inf:
+            size = first_round
         left = size if budget.evaluations is None else budget.evaluations - spent
         asked, measured, best = 0, 0, progress[i].current_s
         # A strategy may ask for fewer than a round at a time, and a miss is not measured.
