@@ -44,7 +44,7 @@ Layout = Literal["auto", "NCHW", "NHWC"]
 
 NHWC = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
 
-TRANSPOSES = 0.1
+TRANSPOSES = 0.25
 """NHWC is taken where it leaves at most so many transposes a convolution (and four) behind."""
 
 CACHE_BYTES = 24 * 2**20
