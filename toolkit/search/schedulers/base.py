@@ -12,6 +12,7 @@ import numpy as np
 from toolkit.search.strategy import StrategyOptions, parse_options
 
 RETRY = 0.1
+"""Of a task's work, so much counts for its urgency after each round that failed."""
 
 
 @dataclass
