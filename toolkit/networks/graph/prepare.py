@@ -45,7 +45,7 @@ Layout = Literal["auto", "NCHW", "NHWC"]
 NHWC = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
 
 TRANSPOSES = 0.25
-"""NHWC is taken where it leaves at most so many transposes a convolution (and four) behind."""
+"""NHWC is taken where it adds at most so many transposes for each convolution, and four more."""
 
 CACHE_BYTES = 24 * 2**20
 """Weights of smaller networks are still in the last cache when the network runs again."""

@@ -12,7 +12,7 @@ import numpy as np
 from toolkit.search.strategy import StrategyOptions, parse_options
 
 RETRY = 0.1
-"""Of a task's work, so much counts for its urgency after each round that failed."""
+"""After each round that failed, a task's work counts for its urgency times this factor."""
 
 
 @dataclass
@@ -83,8 +83,8 @@ class BaseScheduler:
     def choose(self, tasks: Sequence[TaskProgress]) -> int:
         """Give every task its first round, those of most work first, then ask the scheduler.
 
-        When the time ends before, what is left untuned is small. A task whose rounds all failed
-        has its next one before tasks of a tenth of its work.
+        Work is operations times calls. When the time ends early, what is left untuned is small. A
+        task whose rounds all failed is tried again before tasks of less than a tenth of its work.
         """
         left = [i for i, t in enumerate(tasks) if t.current_s == math.inf and not t.exhausted]
 
