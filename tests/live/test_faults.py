@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import tvm
 from running import Running, until
@@ -109,6 +111,32 @@ def test_faults_cost_one_trial_each_and_the_rest_is_measured(engine: LocalEngine
     assert "ended with code" in str(found[1].error)
     assert "limit" in str(found[3].error)
     assert sum(device.restarts for device in engine._builders) == sum(restarts) + 2
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_work_is_done_while_programs_are_built_and_before_one_is_measured(
+    engine: LocalEngine, count: int
+) -> None:
+    programs = [replace(faulty("right"), key=f"while-{count}-{i}") for i in range(count)]
+    done: list[int] = []
+
+    def builds() -> bool:
+        processes = [d._process.pid for d in engine._builders if d._process is not None]
+        return any(psutil.Process(one).status() != psutil.STATUS_STOPPED for one in processes)
+
+    def work() -> None:
+        until(builds)
+        done.append(threading.get_ident())
+
+    engine.meanwhile(work)
+    readings = engine.measure_many(programs)
+    found = dict([next(readings)])
+    assert done == [threading.get_ident()]
+    found.update(readings)
+    assert [found[i].state for i in range(count)] == [TrialState.OK] * count
+    # Once only.
+    list(engine.measure_many(programs[:1]))
+    assert len(done) == 1
 
 
 def test_processes_that_die_between_building_and_measuring_lose_nothing(

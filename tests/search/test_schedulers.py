@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 
 from toolkit.errors import SearchError
-from toolkit.search.network import run_network
-from toolkit.search.runner import Budget
+from toolkit.records import Candidate, Trial
+from toolkit.search.network import NetworkRun, run_network
+from toolkit.search.runner import Budget, SimulatedClock
 from toolkit.search.schedulers import SCHEDULERS
 from toolkit.search.schedulers.base import TaskProgress
 from toolkit.testing.schedulers import network
+from toolkit.testing.spaces import FormulaOracle
 
 
 @pytest.mark.parametrize("name", ["gradient", "bandit"])
@@ -71,6 +77,72 @@ def test_the_guess_of_later_rounds_falls_with_the_power_of_decay() -> None:
     slower = SCHEDULERS.get("gradient")({"epsilon": 0.0, "decay": 0.5}, rng)
     assert slower.choose(tasks) == 0
     assert slower._gain(tasks, 0) == pytest.approx(0.8 * 2.0)
+
+
+class Built(FormulaOracle):
+    """An oracle that does what is given to it before it measures, as an engine does."""
+
+    def __init__(self, log: list[str], name: str, works: bool) -> None:
+        super().__init__(1.0)
+        self.log, self.name, self.works = log, name, works
+        self.work: list[Callable[[], None]] = []
+
+    def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
+        while self.works and self.work:
+            self.work.pop()()
+        self.log.append(f"measure {self.name}")
+        return super().measure(candidates)
+
+
+def chosen_ahead(works: bool, evaluations: int = 60) -> tuple[NetworkRun, list[str]]:
+    """Three tasks whose next rounds are chosen while one is built, or right after it."""
+    log: list[str] = []
+    tasks = []
+    for number, task in enumerate(network(1, 1, 1)):
+        oracle = Built(log, str(number), works)
+        ask = task.strategy.ask
+
+        def told(n: int, ask: Any = ask, number: int = number) -> list[Candidate]:
+            log.append(f"ask {number}")
+            return ask(n)
+
+        task.strategy.ask = told
+        tasks.append(replace(task, oracle=oracle))
+
+    def meanwhile(work: Callable[[], None]) -> None:
+        for task in tasks:
+            task.oracle.work = [work]
+
+    scheduler = SCHEDULERS.get("gradient")(None, np.random.default_rng(0))
+    clock, budget = SimulatedClock(), Budget(evaluations=evaluations)
+    run = run_network(
+        tasks, scheduler, budget, round_size=4, first_round=2, clock=clock, meanwhile=meanwhile
+    )
+    return run, log
+
+
+def test_the_next_round_is_chosen_while_one_is_built() -> None:
+    run, log = chosen_ahead(works=True)
+    assert log[:5] == ["ask 0", "ask 1", "measure 0", "ask 2", "measure 1"]
+    assert run.chosen[:3] == [0, 1, 2]
+    assert run.evaluations[-1] == 60
+    # A task never asks again before its measurements are told.
+    for number in "012":
+        own = [line.split()[0] for line in log if line.endswith(number)]
+        assert own == ["ask", "measure"] * (len(own) // 2)
+
+
+def test_where_nothing_is_built_the_same_rounds_are_chosen() -> None:
+    """As when a search goes on: what is answered from records is not built."""
+    built, answered = chosen_ahead(works=True)[0], chosen_ahead(works=False)[0]
+    assert built.chosen == answered.chosen
+    assert built.objective_s == answered.objective_s
+
+
+def test_no_round_is_chosen_ahead_of_what_may_be_spent() -> None:
+    run, log = chosen_ahead(works=True, evaluations=5)
+    assert run.evaluations == [2, 4, 5]
+    assert sum(line.startswith("ask") for line in log) == 3
 
 
 def test_options_are_checked() -> None:

@@ -32,9 +32,10 @@ ENDLESS = 1_000_000
 
 def run(spec: dict[str, Any]) -> None:
     """Tune ``network`` into ``database``; with ``out`` compile it there instead."""
-    load_intrinsics()
+    load_intrinsics(spec["target"])
     start = LocalBuilder.__init__  # the pipeline takes no builder
-    LocalBuilder.__init__ = functools.partialmethod(start, initializer=load_intrinsics)
+    load = functools.partial(load_intrinsics, spec["target"])
+    LocalBuilder.__init__ = functools.partialmethod(start, initializer=load)
     module = load_model(Path(spec["network"]), spec["shapes"])
     target = tvm_target(spec["target"])
     pipeline = relax.pipeline.static_shape_tuning_pipeline(

@@ -104,7 +104,7 @@ def network_tasks(graph: Graph, target: str) -> list[TuneTask]:
 
     A reshape is none: the compiler makes a view of it, but only where it is not scheduled.
     """
-    load_intrinsics()
+    load_intrinsics(target)
     made = tvm_target(target)
     try:
         extracted = ms.relax_integration.extract_tasks(graph.module, made)

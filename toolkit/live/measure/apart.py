@@ -117,6 +117,7 @@ class BuildPool:
         self._builders = [Device(target, protocol, patience=patience) for _ in range(builders)]
         self._pool = ThreadPoolExecutor(builders)
         self._starting: list[Future[None]] = []
+        self._work: Callable[[], None] | None = None
 
     def __enter__(self: Pool) -> Pool:
         self._starting = [self._pool.submit(builder.start) for builder in self._builders]
@@ -126,6 +127,15 @@ class BuildPool:
         self._pool.shutdown(cancel_futures=True)
         for builder in self._builders:
             builder.close()
+
+    def meanwhile(self, work: Callable[[], None]) -> None:
+        """Do ``work`` in this thread while the next programs are built."""
+        self._work = work
+
+    def _work_meanwhile(self) -> None:
+        work, self._work = self._work, None
+        if work is not None:
+            work()
 
     def _started(self) -> None:
         """Wait until they are there; raise ``LiveError`` when one does not come up."""
@@ -176,6 +186,7 @@ class ApartEngine(BuildPool):
         self._started()
         batch = _Batch(self, programs, bar)
         try:
+            self._work_meanwhile()
             for _ in range(len(programs)):
                 found = batch.done.get()
                 if isinstance(found, BaseException):

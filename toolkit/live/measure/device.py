@@ -101,6 +101,10 @@ class Device:
         """
         return self._ask(program, "measure", keep=keep, **self._dropped(bar_s))
 
+    def meanwhile(self, work: Callable[[], None]) -> None:
+        """Do ``work`` at once: one process builds and measures in turn."""
+        work()
+
     def measure_many(
         self, programs: Sequence[Program], bar: Callable[[], float | None] = lambda: None
     ) -> Iterator[tuple[int, MeasureResult]]:

@@ -61,7 +61,8 @@ class LocalEngine(BuildPool):
     ) -> Iterator[tuple[int, MeasureResult]]:
         """Build some side by side, measure each of them alone, and so on."""
         self._started()
-        if len(programs) == 1 or len(self._builders) == 1:
+        if len(self._builders) == 1:
+            self._work_meanwhile()
             yield from self._builders[0].measure_many(programs, bar)
             return
         size = BUILT_AHEAD * len(self._builders)
@@ -84,7 +85,10 @@ class LocalEngine(BuildPool):
                 program = programs[place]
                 built.append((place, program, device.build(program)))
 
-        built = list(self._pool.map(build, self._builders))
+        building = [self._pool.submit(build, builder) for builder in self._builders]
+        # Not while one of them measures.
+        self._work_meanwhile()
+        built = [each.result() for each in building]
         for device, mine in zip(self._builders, built, strict=True):
             for place, program, build_reading in mine:
                 if build_reading.state is not TrialState.OK:

@@ -43,7 +43,7 @@ def run_leg(spec: dict[str, Any]) -> dict[str, Any]:
     folder, target = Path(spec["folder"]), spec["target"]
     protocol = Protocol(**{**spec["protocol"], "cores": tuple(spec["protocol"]["cores"])})
     module = load_workload(spec["workload"])
-    load_intrinsics()
+    load_intrinsics(target)
     started = time.perf_counter()
     if spec["arm"] in BASELINES:
         seconds = run_baseline(

@@ -94,7 +94,7 @@ class DesignSpace:
         self.kernel = kernel
         self.target = tvm_target(target)
         self.inputs = count_inputs(module)
-        load_intrinsics()
+        load_intrinsics(target)
         try:
             self._context = ms.TuneContext(
                 mod=module,

@@ -22,6 +22,10 @@ class Engine(Role):
 
     protocol: Protocol
 
+    def meanwhile(self, work: Callable[[], None]) -> None:
+        """Do ``work`` in this thread while the next programs are built, or at once."""
+        ...
+
     def measure_many(
         self, programs: Sequence[Program], bar: Callable[[], float | None]
     ) -> Iterable[tuple[int, MeasureResult]]:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from toolkit.records import Candidate, Trial
-from toolkit.search.base import Space
+from toolkit.search.base import Space, Strategy
 from toolkit.training.arrays import Floats, Ints, Matrix
 from toolkit.training.tasks.adaptation import Adapted, AdaptOptions
 from toolkit.training.trained.scorer import ThroughputScorer
@@ -66,6 +66,21 @@ class Relatives:
             self._features.append(base.features(self._spaces[number], candidates))
             self._log_throughput += [value for _, value in own]
             self._task += [number] * len(own)
+
+
+class Teaching:
+    """A strategy whose measurements the other tasks learn from, when it is told them."""
+
+    def __init__(self, strategy: Strategy, relatives: Relatives, number: int) -> None:
+        self.name = strategy.name
+        self.ask = strategy.ask
+        self._strategy, self._relatives, self._number = strategy, relatives, number
+
+    def tell(self, trials: Sequence[Trial]) -> None:
+        """Tell the strategy and the relatives."""
+        self._strategy.tell(trials)
+        for trial in trials:
+            self._relatives.take(self._number, trial)
 
 
 class RelatedScorer:

@@ -31,7 +31,7 @@ from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.live.tune.avoid import AvoidingOracle
 from toolkit.live.tune.board import Board
 from toolkit.live.tune.closing import Closing, close_search
-from toolkit.live.tune.relatives import Relatives
+from toolkit.live.tune.relatives import Relatives, Teaching
 from toolkit.live.tune.resume import (
     RememberingOracle,
     keep_settings,
@@ -134,7 +134,7 @@ def tune(
     recorded
         A dataset whose best programs of the same computations are measured first.
     engine
-        Opens what builds and measures (a context manager with ``measure_many``); a ``Device``
+        Opens what builds and measures (an ``Engine`` that is a context manager); a ``Device``
         of this machine where it is not given.
     clock
         Counts the seconds of the run, from when it was made.
@@ -169,6 +169,7 @@ def tune(
                 round_size=settings.round_size,
                 first_round=settings.first_round,
                 clock=clock,
+                meanwhile=device.meanwhile,
                 stop=settled if settings.stop_when_settled else None,
             )
         searched_s = clock.now()
@@ -256,12 +257,9 @@ def _searchers(
             np.random.default_rng(seeds[number]),
             relatives,
         )
-
-        def follow(trial: Trial, number: int = number) -> None:
-            board.take(tasks[number].name, trial)
-            if relatives is not None:
-                relatives.take(number, trial)
-
+        if relatives is not None:
+            strategy = Teaching(strategy, relatives, number)
+        follow = partial(board.take, task.name)
         measured = DeviceOracle(space, device, writer, clock=clock.now, on_trial=follow)
 
         def remember(

@@ -91,7 +91,7 @@ def tune_stock(
         tvm_target(target),
         work_dir=str(folder),
         max_trials_global=trials,
-        builder=stock_builder(build_timeout_s),
+        builder=stock_builder(target, build_timeout_s),
         runner=LocalRunner(evaluator_config=config),
         measure_callbacks=[*ms.measure_callback.MeasureCallback.create("default"), notes],
         seed=seed + 1,
