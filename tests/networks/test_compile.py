@@ -19,6 +19,7 @@ from toolkit.networks.kernels import profile
 from toolkit.networks.library import LIBRARY
 from toolkit.networks.storage import APART
 from toolkit.networks.tasks import network_of
+from toolkit.training.trained.models import TrainedModels
 
 pytestmark = pytest.mark.live
 
@@ -126,6 +127,27 @@ def test_a_database_of_something_else_is_told(
     assert f"of {result.functions} functions use" in result.warnings[0]
     with pytest.raises(LiveError, match="holds no MetaSchedule database"):
         compile_network(graph, tmp_path / "none", database=tmp_path, target=target, **QUICK)
+
+
+@pytest.mark.parametrize("with_database", [True, False])
+def test_functions_without_a_record_take_what_a_search_would_measure_first(
+    with_database: bool, model_file: Path, tuned: Path, target: str, tmp_path: Path
+) -> None:
+    graph = network_of(str(model_file), target, layout="NCHW" if with_database else "NHWC")
+    options = {
+        "database": tuned if with_database else None,
+        "target": target,
+        "model": model_file,
+        **QUICK,
+    }
+    as_they_are = compile_network(graph, tmp_path / "as they are", **options)
+    result = compile_network(graph, tmp_path / "chosen", guides=TrainedModels(), **options)
+    assert as_they_are.unmeasured == [] and as_they_are.untuned == result.untuned
+    assert result.unmeasured == result.untuned != [] and result.tuned == as_they_are.tuned
+    assert (result.tuned > 0) == with_database
+    assert result.checked_against == "onnxruntime" and result.difference < 1e-5
+    assert f"{len(result.untuned)} of these take a program that nobody measured" in result.warnings
+    assert ("no database was given" in result.warnings[0]) == (not with_database)
 
 
 def test_without_a_model_file_the_unscheduled_network_is_the_reference(

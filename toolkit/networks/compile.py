@@ -50,8 +50,10 @@ from toolkit.networks.selection import (
     read_records,
     scheduled,
 )
+from toolkit.networks.unmeasured import first_picks
 from toolkit.progress import SILENT, Progress
 from toolkit.results import Result
+from toolkit.training.trained.models import TrainedModels
 
 KERNELS_S = 3.0
 """For reading the time by kernel."""
@@ -65,6 +67,8 @@ class CompileResult(Result):
     ----------
     functions, tuned, untuned
         How many functions it has, how many use a tuned record, and the names of those that do not.
+    unmeasured
+        Which of these take a program that models chose and nobody measured.
     moved
         Functions that take another program than the one that read lowest alone.
     checked_against, difference
@@ -92,6 +96,7 @@ class CompileResult(Result):
     functions: int
     tuned: int
     untuned: list[str]
+    unmeasured: list[str]
     moved: list[str]
     checked_against: str | None
     difference: float | None
@@ -115,6 +120,7 @@ def compile_network(
     model: Path | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     against: Sequence[str] | None = None,
+    guides: TrainedModels | None = None,
     choose_seconds: float = 60.0,
     seconds: float = 60.0,
     seed: int = 0,
@@ -131,6 +137,9 @@ def compile_network(
         and other runtimes are given it.
     against
         Names of ``RUNTIMES`` and folders of other compiled networks; ``None``: what is installed.
+    guides
+        Models that choose a program for each function without a record (``first_picks``); ``None``:
+        these stay as TVM has them.
     choose_seconds
         For reading the best programs of each function inside the network; 0: what read lowest alone
         is taken.
@@ -154,13 +163,20 @@ def compile_network(
         out.mkdir(parents=True, exist_ok=True)
         facts = {"network": graph.name, "target": target, "threads": threads, "inputs": inputs}
         selection = RecordChoice({}) if database is None else read_records(graph, database, target)
+        coverage = coverage_of(graph, scheduled(graph, selection, target))
+        if guides is not None and coverage.untuned:
+            label = "choose programs for functions without a record"
+            with progress.step(label, float(len(coverage.untuned))) as step:
+                selection.unmeasured = first_picks(
+                    graph, coverage.untuned, target, guides, step, seed=seed
+                )
         if choose_seconds > 0:
             label = "read the programs in the network"
             with progress.step(label, float(MOST)) as step:
                 choose_in_network(graph, selection, target, choose_seconds, step)
         with progress.step(f"compile {graph.name}", 1.0) as step:
             module = scheduled(graph, selection, target)
-            coverage = coverage_of(graph, module)
+            covered = coverage_of(graph, module)
             build_library(module, target, out / LIBRARY)
             write_atomically(out / FACTS, orjson.dumps(facts, option=orjson.OPT_INDENT_2))
             write_runner(out)
@@ -175,7 +191,8 @@ def compile_network(
                 arms = others or {"itself": mine}
                 read = compare(mine, arms, target, protocol, seconds=seconds, seed=seed, step=step)
     count = len(coverage.tuned) + len(coverage.untuned)
-    warnings = [] if not coverage.untuned else [_untuned_warning(coverage.untuned, count)]
+    unmeasured = [name for name in coverage.untuned if name in covered.tuned]
+    warnings = _untuned_warnings(coverage.untuned, unmeasured, count, database)
     if unchecked is not None:
         warnings.append(f"outputs were not checked: {reference} does not run: {unchecked}")
     warnings += [f"{name} does not run: {error}" for name, error in read.dropped.items()]
@@ -189,6 +206,7 @@ def compile_network(
         functions=count,
         tuned=len(coverage.tuned),
         untuned=coverage.untuned,
+        unmeasured=unmeasured,
         moved=selection.moved(),
         checked_against=reference if unchecked is None else None,
         difference=difference,
@@ -258,14 +276,24 @@ def _kernels(graph: Graph, out: Path, threads: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _untuned_warning(untuned: Sequence[str], count: int) -> str:
-    names = ", ".join(untuned[:4]) + (" and others" if len(untuned) > 4 else "")
+def _untuned_warnings(
+    untuned: Sequence[str], unmeasured: Sequence[str], count: int, database: Path | None
+) -> list[str]:
+    if not untuned:
+        return []
     if len(untuned) == count:
-        return (
-            f"none of {count} functions uses a tuned record: was the database made from this "
-            "network, with this target and layout?"
+        why = (
+            "no database was given"
+            if database is None
+            else "was the database made from this network, with this target and layout?"
         )
-    return f"{len(untuned)} of {count} functions use no tuned record: {names}"
+        found = f"none of {count} functions uses a tuned record: {why}"
+    else:
+        names = ", ".join(untuned[:4]) + (" and others" if len(untuned) > 4 else "")
+        found = f"{len(untuned)} of {count} functions use no tuned record: {names}"
+    if not unmeasured:
+        return [found]
+    return [found, f"{len(unmeasured)} of these take a program that nobody measured"]
 
 
 def _promised_s(database: Path | None) -> float | None:

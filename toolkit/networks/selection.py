@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -57,11 +57,14 @@ class RecordChoice:
         By function: the position of the record that is taken.
     ratios
         By function: what each tried record took in the network beside the first, by position.
+    unmeasured
+        By function without records: the one that it takes all the same (``first_picks``).
     """
 
     records: dict[str, list[Any]]
     chosen: dict[str, int] = field(default_factory=dict)
     ratios: dict[str, dict[int, float]] = field(default_factory=dict)
+    unmeasured: dict[str, Any] = field(default_factory=dict)
 
     def moved(self) -> list[str]:
         """Functions that take another record than the one that is fastest alone."""
@@ -100,10 +103,10 @@ def read_records(graph: Graph, database: Path, target: str) -> RecordChoice:
 
 
 def scheduled(graph: Graph, selection: RecordChoice, target: str) -> tvm.IRModule:
-    """Schedule a network's functions with the records that are chosen."""
+    """Schedule a network's functions with the records that are chosen, and the unmeasured ones."""
     chosen = ms.database.MemoryDatabase()
-    for name, position in selection.chosen.items():
-        record = selection.records[name][position]
+    taken = [selection.records[name][place] for name, place in selection.chosen.items()]
+    for record in [*taken, *selection.unmeasured.values()]:
         workload = chosen.commit_workload(record.workload.mod)
         chosen.commit_tuning_record(
             ms.database.TuningRecord(
@@ -138,7 +141,7 @@ def choose_in_network(
             }
             folder = Path(name) / str(position)
             folder.mkdir()
-            module = scheduled(graph, RecordChoice(selection.records, tried), target)
+            module = scheduled(graph, replace(selection, chosen=tried), target)
             write_network(module, target, folder)
             builds.append((tried, folder))
             longest = max(longest, time.perf_counter() - at)

@@ -25,8 +25,9 @@ def compile(
     ],
     database: Annotated[
         Path | None,
-        Option(help="Folder that 'toolkit tune' wrote (default: tuning/tuned)."),
+        Option(help="Folder that 'toolkit tune' wrote (default: tuning/tuned, if it is there)."),
     ] = None,
+    model: common.Models = None,
     target: common.Target = None,
     shape: Shapes = None,
     layout: Layout = "auto",
@@ -58,9 +59,9 @@ def compile(
 ) -> None:
     """Compile a network with a tuned database: a library, checked and timed, and run.py beside it.
 
-    Says how many functions use a tuned record, compares outputs with ONNX Runtime's (a .pt2 file's
-    with PyTorch's, others with the unscheduled network's), and reads the whole network beside other
-    runtimes.
+    Says how many functions use a tuned record; for the others models choose a program, which nobody
+    measured. Compares outputs with ONNX Runtime's (a .pt2 file's with PyTorch's, others with the
+    unscheduled network's), and reads the whole network beside other runtimes.
 
     Example: toolkit compile model.onnx --database tuning/tuned
     """
@@ -68,19 +69,21 @@ def compile(
     from toolkit.networks import compile as networks
     from toolkit.networks.graph.importing import is_model_file
     from toolkit.networks.tasks import network_of
+    from toolkit.training.trained.models import load_trained
 
     workspace = Workspace()
-    source = database or workspace.tuned
-    chosen = here.parse_target(
-        target or networks.tuned_target(source) or here.default_target(here.physical_cores())
-    )
+    source = database or (workspace.tuned if workspace.tuned.is_dir() else None)
+    tuned = None if source is None else networks.tuned_target(source)
+    chosen = here.parse_target(target or tuned or here.default_target(here.physical_cores()))
+    guides = load_trained(model)
+    print_warnings(guides.warnings(chosen))
     shapes = parse_shapes(shape)
     graph = network_of(
         network,
         chosen,
         shapes=shapes,
         layout=parse_layout(layout),
-        tolerance=networks.tuned_tolerance(source),
+        tolerance=0.0 if source is None else networks.tuned_tolerance(source),
     )
     result = networks.compile_network(
         graph,
@@ -90,6 +93,7 @@ def compile(
         model=Path(network) if is_model_file(network) else None,
         shapes=shapes,
         against=against,
+        guides=guides,
         choose_seconds=choose,
         seconds=budget,
         seed=seed,
