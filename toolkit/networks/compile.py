@@ -50,7 +50,7 @@ from toolkit.networks.selection import (
     read_records,
     scheduled,
 )
-from toolkit.networks.unmeasured import first_picks
+from toolkit.networks.unmeasured import add_first_picks
 from toolkit.progress import SILENT, Progress
 from toolkit.results import Result
 from toolkit.training.trained.models import TrainedModels
@@ -138,8 +138,8 @@ def compile_network(
     against
         Names of ``RUNTIMES`` and folders of other compiled networks; ``None``: what is installed.
     guides
-        Models that choose a program for each function without a record (``first_picks``); ``None``:
-        these stay as TVM has them.
+        Models that choose a program for each function without a record (``add_first_picks``);
+        ``None``: these stay as TVM has them.
     choose_seconds
         For reading the best programs of each function inside the network; 0: what read lowest alone
         is taken.
@@ -164,12 +164,10 @@ def compile_network(
         facts = {"network": graph.name, "target": target, "threads": threads, "inputs": inputs}
         selection = RecordChoice({}) if database is None else read_records(graph, database, target)
         coverage = coverage_of(graph, scheduled(graph, selection, target))
-        if guides is not None and coverage.untuned:
-            label = "choose programs for functions without a record"
-            with progress.step(label, float(len(coverage.untuned))) as step:
-                selection.unmeasured = first_picks(
-                    graph, coverage.untuned, target, guides, step, seed=seed
-                )
+        if guides is not None:
+            add_first_picks(
+                graph, selection, coverage.untuned, target, guides, seed=seed, progress=progress
+            )
         if choose_seconds > 0:
             label = "read the programs in the network"
             with progress.step(label, float(MOST)) as step:

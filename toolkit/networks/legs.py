@@ -18,9 +18,11 @@ from toolkit.errors import LiveError
 from toolkit.live.measure.machine import target_threads
 from toolkit.networks import stock
 from toolkit.networks.graph.prepare import Graph, Layout
-from toolkit.networks.library import write_network
+from toolkit.networks.library import coverage_of, write_network
 from toolkit.networks.selection import read_records, scheduled
+from toolkit.networks.unmeasured import add_first_picks
 from toolkit.progress import Step
+from toolkit.training.trained.models import TrainedModels
 
 STOCK, OURS = "stock", "toolkit"
 
@@ -179,6 +181,7 @@ def compile_copy(
     folder: str,
     target: str,
     settings: NetworkRaceSettings,
+    guides: TrainedModels,
 ) -> float:
     """Compile a copy as its arm's user would; seconds that it took."""
     done = Path(folder) / "compiled.json"
@@ -200,6 +203,8 @@ def compile_copy(
                 raise LiveError(f"TVM's own pipeline does not compile it: {said}", where=log)
         else:
             selection = read_records(graph, Path(folder), target)
+            untuned = coverage_of(graph, scheduled(graph, selection, target)).untuned
+            add_first_picks(graph, selection, untuned, target, guides, seed=settings.seed)
             write_network(scheduled(graph, selection, target), target, out)
         write_atomically(done, orjson.dumps(time.perf_counter() - begun))
     return float(orjson.loads(done.read_bytes()))

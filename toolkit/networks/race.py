@@ -148,7 +148,9 @@ def race_network(
             copies = run_leg(name, network, out / name, limit, target, settings, folders, step)
         with progress.step(f"compile: {name}", float(len(copies))) as step:
             for copy in copies:
-                compiled_s = compile_copy(name, network, graph, copy["folder"], target, settings)
+                compiled_s = compile_copy(
+                    name, network, graph, copy["folder"], target, settings, guides
+                )
                 found.append({**copy, "arm": name, "compile_s": compiled_s})
                 step.advance()
     readings, judged = _read(network, graph, found, out, target, settings, progress)

@@ -58,7 +58,7 @@ class RecordChoice:
     ratios
         By function: what each tried record took in the network beside the first, by position.
     unmeasured
-        By function without records: the one that it takes all the same (``first_picks``).
+        By function without records: the one that it takes all the same (``add_first_picks``).
     """
 
     records: dict[str, list[Any]]

@@ -7,7 +7,6 @@ tuned. A program that models choose unseen takes about twice as long as the best
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 import numpy as np
 from tvm.s_tir import meta_schedule as ms
@@ -19,45 +18,48 @@ from toolkit.live.tune.settings import TuneSettings, for_network
 from toolkit.live.tune.tasks import TuneTask
 from toolkit.live.tune.tune import make_strategy
 from toolkit.networks.graph.prepare import Graph
+from toolkit.networks.selection import RecordChoice
 from toolkit.networks.tasks import network_tasks
-from toolkit.progress import Step
+from toolkit.progress import SILENT, Progress
 from toolkit.training.trained.models import TrainedModels
 
 PICKS = 8
 """So many are asked for: TVM may refuse the first ones."""
 
 
-def first_picks(
+def add_first_picks(
     graph: Graph,
+    selection: RecordChoice,
     functions: Collection[str],
     target: str,
     guides: TrainedModels,
-    step: Step,
     *,
     seed: int = 0,
-) -> dict[str, Any]:
-    """Choose a program for each of a network's ``functions``; the step counts them.
+    progress: Progress = SILENT,
+) -> None:
+    """Choose a program for each of these functions of a network, which have no record.
 
-    Returns records of TVM's by function, with a cost that stands for nothing. Where TVM refuses all
-    picks there is none. Of equal functions one is named. Without models programs are drawn at
-    random.
+    Of equal functions one is named, and one in which TVM refuses all picks has none. Without models
+    programs are drawn at random.
     """
-    found = {}
-    for number, task in enumerate(network_tasks(graph, target)):
-        name = task.name.removeprefix(f"{graph.name}:")
-        if name not in functions:
-            continue
-        step.advance(note=name)
-        design = _first_pick(task, target, guides, np.random.default_rng([seed, number]))
-        if design is not None:
-            found[name] = ms.database.TuningRecord(
-                design.schedule.trace,
-                ms.database.Workload(task.module),
-                [1.0],
-                tvm_target(target),
-                ms.arg_info.ArgInfo.from_prim_func(task.module["main"]),
-            )
-    return found
+    if not functions:
+        return
+    label = "choose programs for functions without a record"
+    with progress.step(label, float(len(functions))) as step:
+        for number, task in enumerate(network_tasks(graph, target)):
+            name = task.name.removeprefix(f"{graph.name}:")
+            if name not in functions:
+                continue
+            step.advance(note=name)
+            design = _first_pick(task, target, guides, np.random.default_rng([seed, number]))
+            if design is not None:
+                selection.unmeasured[name] = ms.database.TuningRecord(
+                    design.schedule.trace,
+                    ms.database.Workload(task.module),
+                    [1.0],  # stands for nothing: it is the only one
+                    tvm_target(target),
+                    ms.arg_info.ArgInfo.from_prim_func(task.module["main"]),
+                )
 
 
 def _first_pick(
