@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,12 +14,14 @@ import pytest
 
 from toolkit.errors import LiveError
 from toolkit.live.confirm.rules import Judgement
+from toolkit.live.space.database import DatabaseWriter
 from toolkit.networks.compare import comparison_row
 from toolkit.networks.compile import CompileResult, compile_network, tuned_target
 from toolkit.networks.kernels import profile
 from toolkit.networks.library import LIBRARY
 from toolkit.networks.storage import APART
 from toolkit.networks.tasks import network_of
+from toolkit.records import TrialState
 from toolkit.training.trained.models import TrainedModels
 
 pytestmark = pytest.mark.live
@@ -148,6 +151,28 @@ def test_functions_without_a_record_take_what_a_search_would_measure_first(
     assert result.checked_against == "onnxruntime" and result.difference < 1e-5
     assert f"{len(result.untuned)} of these take a program that nobody measured" in result.warnings
     assert ("no database was given" in result.warnings[0]) == (not with_database)
+
+
+def test_a_function_whose_programs_failed_stays_as_it_is(
+    model_file: Path, tuned: Path, target: str, tmp_path: Path
+) -> None:
+    database = shutil.copytree(tuned, tmp_path / "database")
+    with DatabaseWriter(database, target) as writer:
+        index = next(record[0] for record in writer.records)
+        for position, record in enumerate(writer.records):
+            if record[0] == index:
+                writer.condemn(position, TrialState.WRONG_ANSWER, "outputs differ")
+    result = compile_network(
+        network_of(str(model_file), target),
+        tmp_path / "compiled",
+        database=database,
+        target=target,
+        model=model_file,
+        guides=TrainedModels(),
+        **QUICK,
+    )
+    assert result.tuned == result.functions - 1
+    assert len(result.untuned) == 1 and result.unmeasured == []
 
 
 def test_without_a_model_file_the_unscheduled_network_is_the_reference(

@@ -57,6 +57,8 @@ class RecordChoice:
         By function: the position of the record that is taken.
     ratios
         By function: what each tried record took in the network beside the first, by position.
+    failed
+        Functions whose every measured program failed.
     unmeasured
         By function without records: the one that it takes all the same (``add_first_picks``).
     """
@@ -64,6 +66,7 @@ class RecordChoice:
     records: dict[str, list[Any]]
     chosen: dict[str, int] = field(default_factory=dict)
     ratios: dict[str, dict[int, float]] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
     unmeasured: dict[str, Any] = field(default_factory=dict)
 
     def moved(self) -> list[str]:
@@ -89,17 +92,21 @@ def read_records(graph: Graph, database: Path, target: str) -> RecordChoice:
     with quiet():
         known = ms.database.JSONDatabase(work_dir=str(database))
         tasks = ms.relax_integration.extract_tasks(graph.module, made)
-    records = {}
+        measured = {hash(record.workload) for record in known.get_all_tuning_records()}
+    records, failed = {}, []
     for task in tasks:
         module = task.dispatched[0]
         if not known.has_workload(module):
             continue
-        found = known.get_top_k(known.commit_workload(module), MOST)
+        workload = known.commit_workload(module)
+        found = known.get_top_k(workload, MOST)
         latencies = [sum(map(float, one.run_secs)) / len(one.run_secs) for one in found]
         near = [one for one, s in zip(found, latencies, strict=True) if s <= NEAR * latencies[0]]
         if near:
             records[str(task.task_name)] = near
-    return RecordChoice(records, dict.fromkeys(records, 0))
+        elif hash(workload) in measured:
+            failed.append(str(task.task_name))
+    return RecordChoice(records, dict.fromkeys(records, 0), failed=failed)
 
 
 def scheduled(graph: Graph, selection: RecordChoice, target: str) -> tvm.IRModule:

@@ -39,9 +39,11 @@ def add_first_picks(
 ) -> None:
     """Choose a program for each of these functions of a network, which have no record.
 
-    Of equal functions one is named, and one in which TVM refuses all picks has none. Without models
-    programs are drawn at random.
+    Of equal functions one is named. One whose measured programs all failed stays as TVM has it: the
+    next one may fail, too. So does one in which TVM refuses all picks. Without models programs are
+    drawn at random.
     """
+    functions = set(functions).difference(selection.failed)
     if not functions:
         return
     label = "choose programs for functions without a record"
