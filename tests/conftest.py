@@ -3,22 +3,41 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 REAL_LOGS = Path(__file__).resolve().parents[2] / "shared" / "logs"
-TESTS = Path(__file__).parent
 # They read how long programs take: two workers that measure at once would slow one another.
-MEASURE = ("live", "cli/test_live.py", "cli/test_core_counts.py", "test_children.py")
+MEASURE = (
+    "tests/live/",
+    "tests/cli/test_live.py",
+    "tests/cli/test_core_counts.py",
+    "tests/test_children.py",
+)
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups in the same hook
+class OneWorkerAFile(LoadScopeScheduling):
+    """One worker to a file, and one to all that measures.
+
+    xdist's own groups (``--dist loadgroup``) do nothing with pytest 9.2 (pytest-xdist #1386).
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        """The group of a test."""
+        path = nodeid.partition("::")[0]
+        return "measure" if path.startswith(MEASURE) else path
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    """Distribute tests so."""
+    return OneWorkerAFile(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker to a file, and one to all that measures; skip ``real_logs`` where they are not."""
-    for item in items:
-        measures = any(item.path.is_relative_to(TESTS / name) for name in MEASURE)
-        group = "measure" if measures else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+    """Skip ``real_logs`` where they are not."""
     if REAL_LOGS.is_dir():
         return
     skip = pytest.mark.skip(reason="the real logs are not beside this checkout")
