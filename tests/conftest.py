@@ -9,17 +9,17 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 REAL_LOGS = Path(__file__).resolve().parents[2] / "shared" / "logs"
-# They read how long programs take: two workers that measure at once would slow one another.
+# They judge by how long programs take: two workers that measure at once would slow one another.
 MEASURE = (
-    "tests/live/",
+    *(f"tests/live/test_{name}.py" for name in ("blocks", "confirm", "finalists", "guard", "leak")),
+    *(f"tests/live/test_{name}.py" for name in ("race", "rpc", "slowed", "threads", "timing")),
     "tests/cli/test_live.py",
     "tests/cli/test_core_counts.py",
-    "tests/test_children.py",
 )
 
 
 class OneWorkerAFile(LoadScopeScheduling):
-    """One worker to a file, and one to all that measures.
+    """One worker to a file, and one to all that judges by time.
 
     xdist's own groups (``--dist loadgroup``) do nothing with pytest 9.2 (pytest-xdist #1386).
     """
