@@ -145,6 +145,26 @@ def test_no_round_is_chosen_ahead_of_what_may_be_spent() -> None:
     assert sum(line.startswith("ask") for line in log) == 3
 
 
+def test_what_was_measured_beside_a_round_is_of_the_budget() -> None:
+    """As recorded programs are: the round that was chosen meanwhile is cut."""
+
+    class Generous(FormulaOracle):
+        def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
+            more = [replace(one, candidate_id=f"{one.candidate_id}-again") for one in candidates]
+            return super().measure([*candidates, *more])
+
+    for budget, spent in ((6, [4, 8]), (5, [4, 6])):
+        run = run_network(
+            [replace(task, oracle=Generous()) for task in network(1, 1)],
+            SCHEDULERS.get("round-robin")(None, np.random.default_rng(0)),
+            Budget(evaluations=budget),
+            round_size=2,
+            clock=SimulatedClock(),
+            meanwhile=lambda work: work(),
+        )
+        assert run.evaluations == spent
+
+
 def test_options_are_checked() -> None:
     with pytest.raises(SearchError, match="epsilon"):
         SCHEDULERS.get("gradient")({"epsilon": 2.0})

@@ -73,6 +73,10 @@ class _Rounds:
         begun, self._next = self._next, None
         if begun is None:
             begun = self._round(self.scheduler.choose(self.progress), self.progress, self.spent)
+        elif self.evaluations is not None:
+            # The round before may have measured more than it was given: recorded programs.
+            begun.size = min(begun.size, self.evaluations - self.spent)
+            del begun.asked[begun.size :]
         self._now = begun
         return begun
 

@@ -4,8 +4,8 @@ TVM 0.27 parses some 250 intrinsic functions when ``tvm.s_tir.tensor_intrin`` is
 every ``TuneContext`` does. For each of them it takes ``inspect.stack()``, with source lines, only
 to see whether the function stands inside a class (``tirx/script/parser/entry.py``); none of these
 does. While the module is imported the stack is therefore empty, which TVM reads as "not in a
-class": 2.0 s on one core. Nine tenths of the functions are those of accelerators, which a program
-for a CPU cannot use: they are left out until a target asks for them.
+class": 2.0 s on one core. Nine tenths of that are functions of accelerators, which a program for a
+CPU cannot use: they are left out until a target asks for them.
 """
 
 from __future__ import annotations
