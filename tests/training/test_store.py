@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -181,9 +182,13 @@ def test_what_another_recipe_had_fitted_is_removed(trained: Path, tmp_path: Path
     out = tmp_path / "out"
     for rounds in (5, 6):
         (tmp_path / "quick.toml").write_text(QUICK.replace("= 30", f"= {rounds}"))
+        before = threading.enumerate()
         with pytest.raises(KeyboardInterrupt):
             recipe = load_recipe(tmp_path / "quick.toml")
             train_throughput(data, recipe, out, threads=1, progress=Interrupted(1))
+        # The fit under way ends by itself, and is kept: in another process it would be lost.
+        for thread in set(threading.enumerate()).difference(before):
+            thread.join()
         assert len(list((out / FITS).iterdir())) == 1
 
 
