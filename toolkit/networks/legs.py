@@ -162,8 +162,8 @@ def _wait(process: subprocess.Popen[bytes], begun: float, until: float, step: St
 def copy_database(database: Path, to: Path) -> int:
     """Copy a database that is being written, without a line that is not whole yet.
 
-    Returns the bytes of its records. One that holds nothing so far is copied, too: what is compiled
-    with it has no schedule.
+    Returns the bytes of its records. One that holds nothing so far is copied, too: stock's network
+    has no schedules then, ours those that models choose.
     """
     to.mkdir(parents=True)
     # Records first: each of them names a workload that is written before it.
