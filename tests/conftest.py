@@ -16,6 +16,8 @@ MEASURE = (
     "tests/cli/test_live.py",
     "tests/cli/test_core_counts.py",
 )
+LONG = ("tests/live/", "tests/networks/", "tests/cli/", "tests/test_")
+"""Most of these start processes: they come early, so that no worker waits at the end."""
 
 
 class OneWorkerAFile(LoadScopeScheduling):
@@ -32,12 +34,15 @@ class OneWorkerAFile(LoadScopeScheduling):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    """Distribute tests so."""
+    """Distribute tests so, in their order."""
+    config.option.loadscopereorder = False
     return OneWorkerAFile(config, log)
 
 
+@pytest.hookimpl(trylast=True)  # after they were shuffled
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip ``real_logs`` where they are not."""
+    """Begin with what takes long; skip ``real_logs`` where they are not."""
+    items.sort(key=lambda item: [not item.nodeid.startswith(each) for each in (MEASURE, LONG)])
     if REAL_LOGS.is_dir():
         return
     skip = pytest.mark.skip(reason="the real logs are not beside this checkout")
