@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterator
@@ -113,6 +114,9 @@ def test_faults_cost_one_trial_each_and_the_rest_is_measured(engine: LocalEngine
     assert sum(device.restarts for device in engine._builders) == sum(restarts) + 2
 
 
+ENDED_OR_STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
+
+
 @pytest.mark.parametrize("count", [1, 5])
 def test_work_is_done_while_programs_are_built_and_before_one_is_measured(
     engine: LocalEngine, count: int
@@ -121,11 +125,15 @@ def test_work_is_done_while_programs_are_built_and_before_one_is_measured(
     done: list[int] = []
 
     def builds() -> bool:
-        processes = [d._process.pid for d in engine._builders if d._process is not None]
-        return any(psutil.Process(one).status() != psutil.STATUS_STOPPED for one in processes)
+        # Another test may have ended one: it is replaced when it is to build.
+        for process in [d._process for d in engine._builders if d._process is not None]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if psutil.Process(process.pid).status() not in ENDED_OR_STOPPED:
+                    return True
+        return False
 
     def work() -> None:
-        until(builds)
+        assert until(builds)
         done.append(threading.get_ident())
 
     engine.meanwhile(work)
