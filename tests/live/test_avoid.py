@@ -83,3 +83,27 @@ def test_without_failures_nothing_is_avoided() -> None:
     for begin in range(0, 500, 20):
         avoiding.measure(line.all[begin : begin + 20])
     assert avoiding.avoided == 0 and len(oracle.asked) == 500
+
+
+class Refusing(Measured):
+    """TVM refuses what is not among these numbers."""
+
+    def __init__(self, count: int, fine: set[int]) -> None:
+        super().__init__(count)
+        self.fine = fine
+
+    def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
+        return [
+            trial
+            if trial.candidate.decisions[0] in self.fine
+            else Trial(trial.candidate, TrialState.INSTANTIATION, (), 0.0, 0.0)
+            for trial in super().measure(candidates)
+        ]
+
+
+def test_what_is_refused_is_no_trial_unless_all_is() -> None:
+    line = Line(100)
+    avoiding = AvoidingOracle(Refusing(100, {3, 7}), line)
+    answered = avoiding.measure(line.all[:10])
+    assert [trial.candidate.decisions[0] for trial in answered] == [3, 7]
+    assert len(avoiding.measure(line.all[20:30])) == 1

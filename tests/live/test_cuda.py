@@ -16,7 +16,7 @@ from toolkit.live.measure.engines import open_engine
 from toolkit.live.measure.machine import parse_target
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.design import DesignSpace
-from toolkit.live.space.programs import timed_program
+from toolkit.live.space.programs import checked_program, timed_program
 from toolkit.live.tune.collect import Plan, collect
 from toolkit.live.tune.settings import TuneSettings
 from toolkit.live.tune.tune import tune
@@ -77,4 +77,22 @@ def test_collect_and_tune_run_on_a_gpu(tmp_path: Path) -> None:
         guides=TrainedModels(),
         engine=lambda: open_engine(target, PROTOCOL, builders=2),
     )
-    assert result["records"] >= 1 and result["tasks"][0]["best_latency_s"] > 0
+    assert result["records"] >= result["trials"] >= 8  # what TVM refuses is no trial
+    assert result["tasks"][0]["best_latency_s"] > 0
+    assert result["tasks"][0]["unchecked"] is None
+
+
+@needs_gpu
+def test_outputs_of_a_gpu_are_compared_with_those_of_the_unscheduled_program() -> None:
+    target = here()
+    design, other = (
+        DesignSpace(parse_workload(name)[0].module, target)
+        for name in ("dense_bias:64,64,64", "dense_bias_gelu:64,64,64")
+    )
+    drawn = (design.sample(np.random.default_rng(i)) for i in range(50))
+    program = checked_program(next(d for d in drawn if d).schedule.mod, design.inputs)
+    with Device(target, PROTOCOL) as device:
+        for unscheduled, state in ((design, TrialState.OK), (other, TrialState.WRONG_ANSWER)):
+            plain = checked_program(unscheduled.module, unscheduled.inputs)
+            assert device.set_reference(plain).state is TrialState.OK
+            assert device.check(program).state is state

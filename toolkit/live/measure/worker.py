@@ -43,6 +43,8 @@ class Bench:
             tracker = tvm_rpc.connect_tracker(rpc["host"], rpc["port"])
             self.session = tracker.request(rpc["key"], session_timeout=0)
         self.device = tvm.device(name, 0) if self.session is None else self.session.device(name, 0)
+        # An unscheduled program has no threads of a GPU: its outputs are computed by this CPU.
+        self._runs_unscheduled = name == "cpu"
         # Whether programs run in this process, on its cores and in its memory.
         self._is_here = self.session is None and name == "cpu"
         self.bound: list[int] = settings.get("bound", []) if self._is_here else []
@@ -56,8 +58,11 @@ class Bench:
         """Compile a program for this process, down to machine code, or load an archive."""
         if request["op"] == "run_artifact":
             return self.load(request["path"])
-        module = self.compile(request["program"], timed=request["op"] in ("measure", "build")).mod
-        if self.target.kind.name == "llvm":
+        timed, target = request["op"] in ("measure", "build"), self.target
+        if request["op"] == "reference" and not self._runs_unscheduled:
+            target = self.tvm.target.Target("llvm")
+        module = self.compile(request["program"], timed=timed, target=target).mod
+        if target.kind.name == "llvm":
             # LLVM makes machine code when a function is asked for: part of the build, not the run.
             _ = module["main"]
         return module
@@ -66,7 +71,8 @@ class Bench:
         """Compile for a device elsewhere, into an archive of objects as TVM's builder does."""
         from tvm.support.tar import tar
 
-        self.compile(request["program"], timed=True).export_library(request["path"], fcompile=tar)
+        built = self.compile(request["program"], timed=True, target=self.target)
+        built.export_library(request["path"], fcompile=tar)
 
     def load(self, path: str) -> Any:
         """Load what ``export`` wrote, here or on the remote device."""
@@ -75,7 +81,7 @@ class Bench:
         self.session.upload(path)
         return self.session.load_module(os.path.basename(path))  # noqa: PTH119 - a remote name
 
-    def compile(self, program: str, *, timed: bool) -> Any:
+    def compile(self, program: str, *, timed: bool, target: Any) -> Any:
         """Compile a scheduled module given as TVM's JSON; LLVM has yet to make machine code."""
         from tvm_ffi.serialization import from_json_graph_str
 
@@ -87,7 +93,7 @@ class Bench:
             from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
             module = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module)
-        return self.tvm.compile(module, target=self.target)
+        return self.tvm.compile(module, target=target)
 
     def run(self, built: Any, request: dict[str, Any], again: Callable[[], None]) -> dict[str, Any]:
         """Time a program, as ``read_program`` says."""
@@ -163,12 +169,14 @@ class Bench:
         """
         import numpy as np
 
-        inputs = request["inputs"]
+        inputs, device = request["inputs"], self.device
+        if request["op"] == "reference" and not self._runs_unscheduled:
+            device = self.tvm.cpu()
         tensors, zones = [], []
         for argument in self.arguments(request["arguments"]):
             values = argument.numpy()
             if not self._is_here:
-                tensors.append(self.tvm.runtime.tensor(values, device=self.device))
+                tensors.append(self.tvm.runtime.tensor(values, device=device))
                 continue
             whole = np.full(values.nbytes + 2 * GUARD_BYTES, GUARD, dtype=np.uint8)
             # Aligned as TVM's own tensors are, behind the first zone.
@@ -178,7 +186,7 @@ class Bench:
             zones.append((whole[:begin], whole[begin + values.nbytes :]))
         before = [tensor.numpy().tobytes() for tensor in tensors[:inputs]]
         built["main"](*tensors)
-        self.device.sync()
+        device.sync()
         for number, values in enumerate(before):
             if tensors[number].numpy().tobytes() != values:
                 raise WrongAnswerError(f"it wrote into its input {number}")

@@ -3,7 +3,8 @@
 Learned from the run itself and from the records that it goes on from: a classifier on the space's
 features, with failures and outlying elapsed seconds as its positives. What it leaves out is not
 measured and not counted; a fixed share of it is measured all the same, so that a wrong belief is
-found out.
+found out. What TVM refuses is not counted either: of a GPU's random candidates four in five exceed
+its limits.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ class AvoidingOracle:
         self.avoided = 0
 
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
-        """Measure the promising ones; at least one of a batch, so that a search always goes on."""
+        """Measure the promising ones; at least one of a batch, so that a search always goes on.
+
+        What TVM refuses is not answered, unless it refuses all.
+        """
         chance = self.chances(candidates)
         taken = [
             candidate
@@ -71,7 +75,7 @@ class AvoidingOracle:
         self.avoided += len(candidates) - len(taken)
         trials = self._oracle.measure(taken)
         self._learn(trials)
-        return trials
+        return [t for t in trials if t.state is not TrialState.INSTANTIATION] or trials[:1]
 
     def chances(self, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
         """Probability of each candidate to fail or to be an outlier in seconds; 0 at first."""

@@ -24,7 +24,9 @@ class Board:
         self.started = clock.now()
 
     def take(self, name: str, trial: Trial) -> None:
-        """Note one trial of a task."""
+        """Note one trial of a task; what TVM refused is none."""
+        if trial.state is TrialState.INSTANTIATION:
+            return
         self.trials += 1
         self.failures += trial.state is not TrialState.OK
         latency = trial.latency_s
