@@ -6,13 +6,18 @@ tuned. Networks of programs that a model chose took two to five times as long as
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from concurrent.futures import Future
 
 import numpy as np
 from tvm.s_tir import meta_schedule as ms
 
-from toolkit.live.measure.machine import tvm_target
+from toolkit.live.measure.apart import BuildPool
+from toolkit.live.measure.machine import physical_cores, tvm_target
+from toolkit.live.measure.program import MeasureResult
+from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.design import Design, DesignSpace
+from toolkit.live.space.programs import timed_program
 from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.live.tune.settings import TuneSettings, for_network
 from toolkit.live.tune.tasks import TuneTask
@@ -21,10 +26,14 @@ from toolkit.networks.graph.prepare import Graph
 from toolkit.networks.selection import RecordChoice
 from toolkit.networks.tasks import network_tasks
 from toolkit.progress import SILENT, Progress
+from toolkit.records import TrialState
 from toolkit.training.trained.models import TrainedModels
 
 PICKS = 8
-"""So many are asked for: TVM may refuse the first ones."""
+"""So many are asked for: TVM may refuse the first ones, or build them too slowly."""
+
+BUILD_S = 10.0
+"""Seconds that one may take to build: some programs explode when they are unrolled."""
 
 
 def add_first_picks(
@@ -40,20 +49,27 @@ def add_first_picks(
     """Choose a program for each of these functions of a network, which have no record.
 
     Of equal functions one is named. One whose measured programs all failed stays as TVM has it: the
-    next one may fail, too. So does one in which TVM refuses all picks. Without models programs are
-    drawn at random.
+    next one may fail, too. So does one in which TVM refuses all picks, or builds none within
+    ``BUILD_S``. Without models programs are drawn at random.
     """
     functions = set(functions).difference(selection.failed)
     if not functions:
         return
     label = "choose programs for functions without a record"
-    with progress.step(label, float(len(functions))) as step:
+    protocol = Protocol(build_timeout_s=BUILD_S)
+    with (
+        progress.step(label, float(len(functions))) as step,
+        BuildPool(target, protocol, builders=physical_cores()) as pool,
+    ):
+        chosen = []
         for number, task in enumerate(network_tasks(graph, target)):
             name = task.name.removeprefix(f"{graph.name}:")
-            if name not in functions:
-                continue
-            step.advance(note=name)
-            design = _first_pick(task, target, guides, np.random.default_rng([seed, number]))
+            if name in functions:
+                step.advance(note=name)
+                rng = np.random.default_rng([seed, number])
+                chosen.append((name, task, _Picks(task, target, guides, rng, pool)))
+        for name, task, picks in chosen:
+            design = picks.first_that_builds()
             if design is not None:
                 selection.unmeasured[name] = ms.database.TuningRecord(
                     design.schedule.trace,
@@ -64,12 +80,37 @@ def add_first_picks(
                 )
 
 
-def _first_pick(
-    task: TuneTask, target: str, guides: TrainedModels, rng: np.random.Generator
-) -> Design | None:
-    design = DesignSpace(task.module, target, seed=int(rng.integers(1, 2**31 - 1)))
-    space = MetaScheduleSpace(design)
-    settings = for_network(TuneSettings(strategy=guides.best_strategy()), stop=False)
-    strategy = make_strategy(space, guides, settings.strategy, settings.options, rng)
-    realised = (space.realise(candidate) for candidate in strategy.ask(PICKS))
-    return next((one for one in realised if one is not None), None)
+class _Picks:
+    """What a search of one function would measure first; the first of it is built at once."""
+
+    def __init__(
+        self,
+        task: TuneTask,
+        target: str,
+        guides: TrainedModels,
+        rng: np.random.Generator,
+        pool: BuildPool,
+    ) -> None:
+        self._pool = pool
+        design = DesignSpace(task.module, target, seed=int(rng.integers(1, 2**31 - 1)))
+        self._inputs = design.inputs
+        space = MetaScheduleSpace(design)
+        settings = for_network(TuneSettings(strategy=guides.best_strategy()), stop=False)
+        strategy = make_strategy(space, guides, settings.strategy, settings.options, rng)
+        realised = (space.realise(candidate) for candidate in strategy.ask(PICKS))
+        self._tries = self._built(one for one in realised if one is not None)
+        self._first = next(self._tries, None)
+
+    def _built(self, designs: Iterator[Design]) -> Iterator[tuple[Design, Future[MeasureResult]]]:
+        for design in designs:
+            yield design, self._pool.try_build(timed_program(design.schedule, self._inputs))
+
+    def first_that_builds(self) -> Design | None:
+        """Wait for the first; ask for the next ones where it fails."""
+        tried = self._first
+        while tried is not None:
+            design, building = tried
+            if building.result().state is TrialState.OK:
+                return design
+            tried = next(self._tries, None)
+        return None

@@ -117,16 +117,31 @@ class BuildPool:
         self._builders = [Device(target, protocol, patience=patience) for _ in range(builders)]
         self._pool = ThreadPoolExecutor(builders)
         self._starting: list[Future[None]] = []
+        self._free: queue.SimpleQueue[Device] = queue.SimpleQueue()
         self._work: Callable[[], None] | None = None
 
     def __enter__(self: Pool) -> Pool:
         self._starting = [self._pool.submit(builder.start) for builder in self._builders]
+        for builder in self._builders:
+            self._free.put(builder)
         return self
 
     def __exit__(self, *raised: object) -> None:
         self._pool.shutdown(cancel_futures=True)
         for builder in self._builders:
             builder.close()
+
+    def try_build(self, program: Program) -> Future[MeasureResult]:
+        """Build a program in whichever process is free, to learn whether it builds in time."""
+
+        def build() -> MeasureResult:
+            builder = self._free.get()
+            try:
+                return builder.build(program)
+            finally:
+                self._free.put(builder)
+
+        return self._pool.submit(build)
 
     def meanwhile(self, work: Callable[[], None]) -> None:
         """Do ``work`` in this thread while the next programs are built."""
