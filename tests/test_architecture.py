@@ -45,7 +45,7 @@ ROOMS = {
 
 VOCABULARY = {
     "toolkit", "records", "schema", "errors", "registry", "progress", "workspace", "show",
-    "atomic", "children", "compiler", "locks", "results", "toml_file",
+    "atomic", "children", "cluster", "locks", "results", "toml_file",
 }  # fmt: skip
 # The base modules of two roles name what a group of candidates or a scorer is, and know records
 # alone: layers below the role may speak of it.

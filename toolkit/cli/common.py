@@ -26,8 +26,9 @@ from rich.text import Text
 from typer import Option
 
 from toolkit.cli.tables import err
+from toolkit.cluster import Cluster
 from toolkit.errors import ToolkitError
-from toolkit.progress import Step
+from toolkit.progress import Progress, Step
 from toolkit.results import plain
 from toolkit.show import number, seconds
 from toolkit.toml_file import SEED_MAX
@@ -70,6 +71,16 @@ Threads = Annotated[
     Option(min=1, max=THREADS_MAX, help="Threads of the programs (default: all cores)."),
 ]
 Machine = Annotated[str | None, Option(help="Name of this machine in the logs (default: its CPU).")]
+
+ClusterPlace = Annotated[
+    str | None,
+    Option(
+        "--cluster",
+        metavar="ADDRESS",
+        help="Workers of this Dask scheduler (tcp://HOST:8786), or local:4 for four of this "
+        "machine, in place of processes.",
+    ),
+]
 
 Peak = Annotated[
     list[str] | None,
@@ -115,6 +126,25 @@ def answer(result: Any, json: bool, show: Callable[[Any], None]) -> None:
         print_json(result)
     else:
         show(result)
+
+
+@contextmanager
+def workers_or_cluster(
+    workers: int | None, place: str | None, progress: Progress
+) -> Iterator[int | Cluster | None]:
+    """Give the number that was asked for, or the cluster at a place.
+
+    Raises a usage error where both were asked for.
+    """
+    if place is None:
+        yield workers
+        return
+    if workers is not None:
+        raise typer.BadParameter(
+            "a cluster has as many workers as were started", param_hint="--cluster"
+        )
+    with Cluster(place, progress) as cluster:
+        yield cluster
 
 
 def peaks(given: Sequence[str] | None) -> dict[str | None, float]:

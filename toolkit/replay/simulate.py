@@ -16,6 +16,7 @@ import orjson
 
 from toolkit import __version__
 from toolkit.atomic import sweep, write_atomically
+from toolkit.cluster import Cluster
 from toolkit.errors import DatasetError
 from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
@@ -63,7 +64,7 @@ def simulate(
     *,
     models: TrainedModels | Sequence[str | Path] = (),
     seeds: int | None = None,
-    workers: int = 1,
+    workers: int | Cluster = 1,
     out: str | Path | None = None,
     forecast_draws: int = 0,
     progress: Progress = SILENT,
@@ -82,7 +83,7 @@ def simulate(
     seeds
         In place of the scenario's number of seeds.
     workers
-        Processes; any number gives the same bytes.
+        Processes, or a cluster; any number gives the same bytes.
     out
         Folder for ``runs.parquet``, ``results.parquet`` and ``summary.json``; a simulation that
         was interrupted goes on where it stopped.

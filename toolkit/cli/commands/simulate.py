@@ -11,7 +11,15 @@ from typing import Annotated, Any
 from typer import Option
 
 from toolkit import show
-from toolkit.cli.common import PROCESSES_MAX, BarProgress, DatasetDir, Json, print_json
+from toolkit.cli.common import (
+    PROCESSES_MAX,
+    BarProgress,
+    ClusterPlace,
+    DatasetDir,
+    Json,
+    print_json,
+    workers_or_cluster,
+)
 from toolkit.cli.tables import bracketed, interval_text, note, print_table, say
 from toolkit.workspace import Workspace
 
@@ -35,6 +43,7 @@ def simulate(
     workers: Annotated[
         int | None, Option(min=1, max=PROCESSES_MAX, help="Processes (default: one a core).")
     ] = None,
+    cluster: ClusterPlace = None,
     forecast: Annotated[
         int,
         Option(
@@ -61,18 +70,20 @@ def simulate(
     chosen = load_scenario(scenario)
     folder = out_dir or workspace.simulation(chosen.name)
     trained = [workspace.model(kind) for kind in ("throughput", "mutation")]
-    summary = replay(
-        dataset or workspace.dataset,
-        chosen,
-        models=[each for each in trained if (each / "manifest.json").is_file()]
-        if model is None
-        else model,
-        seeds=seeds,
-        workers=workers or os.cpu_count() or 1,
-        out=folder,
-        forecast_draws=forecast,
-        progress=BarProgress(),
-    )
+    progress = BarProgress()
+    with workers_or_cluster(workers, cluster, progress) as found:
+        summary = replay(
+            dataset or workspace.dataset,
+            chosen,
+            models=[each for each in trained if (each / "manifest.json").is_file()]
+            if model is None
+            else model,
+            seeds=seeds,
+            workers=found or os.cpu_count() or 1,
+            out=folder,
+            forecast_draws=forecast,
+            progress=progress,
+        )
     if json:
         print_json({**summary, "out": str(folder)})
         return

@@ -14,7 +14,15 @@ from toolkit.cli.commands.evaluate import (
     show_throughput,
     show_validity,
 )
-from toolkit.cli.common import THREADS_MAX, BarProgress, DatasetDir, Json, answer
+from toolkit.cli.common import (
+    THREADS_MAX,
+    BarProgress,
+    ClusterPlace,
+    DatasetDir,
+    Json,
+    answer,
+    workers_or_cluster,
+)
 from toolkit.cli.tables import low_to_high, out, say
 from toolkit.workspace import Workspace
 
@@ -34,6 +42,7 @@ def throughput(
     recipe: Recipe = None,
     out_dir: Out = None,
     threads: Processors = None,
+    cluster: ClusterPlace = None,
     search: Annotated[
         str | None,
         Option(
@@ -49,7 +58,9 @@ def throughput(
     """
     from toolkit.training import train_throughput
 
-    _train("throughput", train_throughput, dataset, recipe, out_dir, threads, as_json, search)
+    _train(
+        "throughput", train_throughput, dataset, recipe, out_dir, threads, cluster, as_json, search
+    )
 
 
 def mutation(
@@ -57,6 +68,7 @@ def mutation(
     recipe: Recipe = None,
     out_dir: Out = None,
     threads: Processors = None,
+    cluster: ClusterPlace = None,
     as_json: Json = False,
 ) -> None:
     """Train a mutation-direction model and judge it on tasks that it never saw.
@@ -65,7 +77,7 @@ def mutation(
     """
     from toolkit.training import train_mutation
 
-    _train("mutation", train_mutation, dataset, recipe, out_dir, threads, as_json)
+    _train("mutation", train_mutation, dataset, recipe, out_dir, threads, cluster, as_json)
 
 
 def validity(
@@ -73,6 +85,7 @@ def validity(
     recipe: Recipe = None,
     out_dir: Out = None,
     threads: Processors = None,
+    cluster: ClusterPlace = None,
     as_json: Json = False,
 ) -> None:
     """Train a model of which candidates fail and judge it on tasks that it never saw.
@@ -81,7 +94,7 @@ def validity(
     """
     from toolkit.training import train_validity
 
-    _train("validity", train_validity, dataset, recipe, out_dir, threads, as_json)
+    _train("validity", train_validity, dataset, recipe, out_dir, threads, cluster, as_json)
 
 
 def _train(
@@ -91,6 +104,7 @@ def _train(
     recipe: str | None,
     out_dir: Path | None,
     threads: int | None,
+    cluster: str | None,
     as_json: bool,
     search: str | None = None,
 ) -> None:
@@ -102,13 +116,15 @@ def _train(
     chosen = load_recipe(recipe or kind)
     folder = out_dir or Workspace().model(kind)
     data = open_dataset(dataset or Workspace().dataset)
-    steps: dict[str, Any] = {"threads": threads, "progress": BarProgress()}
+    progress = BarProgress()
     found: Mapping[str, Any] = {}
-    if search is not None:
-        from toolkit.training.tasks.hyper import parse_budget, search_recipe
+    with workers_or_cluster(threads, cluster, progress) as workers:
+        steps: dict[str, Any] = {"threads": workers, "progress": progress}
+        if search is not None:
+            from toolkit.training.tasks.hyper import parse_budget, search_recipe
 
-        chosen, found = search_recipe(data, chosen, parse_budget(search), **steps)
-    result = train(data, chosen, folder, **steps)
+            chosen, found = search_recipe(data, chosen, parse_budget(search), **steps)
+        result = train(data, chosen, folder, **steps)
     if found:
         from toolkit.training.recipes.recipe import recipe_toml
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from toolkit.cluster import Cluster
 from toolkit.datasets.read.labels import network_weights, source_labels
 from toolkit.features.computations import Computation, computations
 from toolkit.progress import Progress
@@ -33,7 +34,7 @@ def simulate_networks(
     network: NetworkChoice,
     context: ReplayContext,
     progress: Progress,
-    workers: int = 1,
+    workers: int | Cluster = 1,
 ) -> dict[str, Any]:
     """Replay every network with every scheduler; see ``docs/explanation/replay.md``."""
     networks = find_networks(dataset, list(context.tables), network.by)

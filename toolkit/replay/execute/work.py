@@ -1,4 +1,4 @@
-"""Work that is kept as soon as it is done: what is missing is made, in any number of processes.
+"""Work that is kept as soon as it is done: what is missing is made, here or on a cluster.
 
 Pieces do not depend on each other or on their order, so that any number of processes and any
 interruption end with the same files.
@@ -14,12 +14,14 @@ from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection, Pipe, wait
 from pathlib import Path
 from subprocess import Popen
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import orjson
 
 from toolkit import children
 from toolkit.atomic import write_atomically
+from toolkit.cluster import Cluster
 from toolkit.errors import ToolkitError
 from toolkit.progress import Progress
 from toolkit.records import content_id
@@ -84,9 +86,16 @@ class Work:
 
 
 def finish(
-    title: str, works: Sequence[Work], context: ReplayContext, progress: Progress, workers: int = 1
+    title: str,
+    works: Sequence[Work],
+    context: ReplayContext,
+    progress: Progress,
+    workers: int | Cluster = 1,
 ) -> dict[Name, Any]:
-    """Make what is missing of all work; return what was kept of every piece, in order."""
+    """Make what is missing of all work; return what was kept of every piece, in order.
+
+    ``workers`` is a number of processes of this machine, or a cluster.
+    """
     files = {name: context.path(name) for work in works for name in work.names}
     missing = {name for name, path in files.items() if not path.is_file()}
     todo = [replace(w, names=[n for n in w.names if n in missing]) for w in works]
@@ -94,18 +103,20 @@ def finish(
     with progress.step(title, len(files)) as step:
         done = len(files) - len(missing)
         step.advance(done, note="resumed" if done else None)
-        count = min(workers, len(todo))
+        # The largest first, so that none is begun when the other processes are done.
+        ordered = sorted(todo, key=lambda work: -work.size)
         made: Iterator[Name] = (name for work in todo for name in work.do(context))
-        if count > 1:
-            made = _in_processes(todo, context, count)
+        if isinstance(workers, Cluster):
+            made = _on_cluster(ordered, context, workers)
+        elif min(workers, len(todo)) > 1:
+            made = _in_processes(ordered, context, min(workers, len(todo)))
         for name in made:
             step.advance(note=" ".join(name[2:]))
     return {name: orjson.loads(path.read_bytes()) for name, path in files.items()}
 
 
 def _in_processes(works: Sequence[Work], context: ReplayContext, count: int) -> Iterator[Name]:
-    # The largest first, so that none is begun when the other processes are done.
-    waiting = deque(sorted(works, key=lambda work: -work.size))
+    waiting = deque(works)
     busy: dict[Connection, Popen[bytes]] = {}
     with ExitStack() as stack:
         for _ in range(count):
@@ -138,6 +149,25 @@ def _in_processes(works: Sequence[Work], context: ReplayContext, count: int) -> 
                         pipe.send(waiting.popleft())
                 else:
                     del busy[pipe]
+
+
+def _on_cluster(works: Sequence[Work], context: ReplayContext, cluster: Cluster) -> Iterator[Name]:
+    for work, files in cluster.results(_made_there, replace(context), works):
+        for name, suffix, content in files:
+            write_atomically(context.path(name, suffix), content)
+        yield from work.names
+
+
+def _made_there(context: ReplayContext, work: Work) -> list[tuple[Name, str, bytes]]:
+    """Make all pieces in a folder of this machine; return their files, the whole one last."""
+    found = []
+    with TemporaryDirectory() as folder:
+        there = replace(context, folder=Path(folder))
+        for name in work.do(there):
+            last = there.path(name)
+            beside = [path for path in last.parent.glob(f"{last.stem}.*") if path != last]
+            found += [(name, path.suffix, path.read_bytes()) for path in (*beside, last)]
+    return found
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from toolkit.cluster import Cluster
 from toolkit.progress import Progress
 from toolkit.records import Candidate, Trial, TrialState, content_id
 from toolkit.replay.execute.task_run import run_over, strategy_of
@@ -149,7 +150,7 @@ def forecast_scenario(
     draws: int,
     context: ReplayContext,
     progress: Progress,
-    workers: int = 1,
+    workers: int | Cluster = 1,
 ) -> dict[str, Any]:
     """Forecast one run of every strategy on every task whose noise is known.
 

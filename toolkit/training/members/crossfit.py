@@ -6,19 +6,21 @@ Folds say which tasks are left out together, so that a judged workload was never
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
+from toolkit.cluster import Cluster
 from toolkit.errors import DatasetError, LeakError
 from toolkit.features.task.operation import FAMILIES
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 from toolkit.training.arrays import Bools, Floats, Ints
-from toolkit.training.members.ensemble import fit_ensemble
+from toolkit.training.members.ensemble import Ensemble, fit_ensemble
 from toolkit.training.members.shortlist import mean_opinion, preference
 from toolkit.training.models.base import one_blas_thread
 from toolkit.training.recipes.recipe import Recipe, SplitOptions
@@ -161,7 +163,7 @@ def cross_fit(
     *,
     networks: tuple[tuple[str, ...], ...] = (),
     keep_all: bool = True,
-    threads: int | None = None,
+    threads: int | Cluster | None = None,
     fit: Callable[[Ints, int], Any] | None = None,
     usable: Bools | None = None,
     kept: Kept | None = None,
@@ -172,12 +174,12 @@ def cross_fit(
     Members are fitted to candidates that ran, of tasks with enough of them. ``fit`` makes
     something else of the training rows, with so many threads, than an ``Ensemble``; ``usable``
     says which rows it may have where failed ones are wanted as well. What ``kept`` has is not
-    fitted again. Members are fitted side by side: threads that share one fit wait for each other
-    at every level of every tree, which on small tables takes longer than the work.
+    fitted again. Members are fitted side by side, here or on a cluster: threads that share one fit
+    wait for each other at every level of every tree, which on small tables takes longer than the
+    work.
 
     Raises ``DatasetError`` when fewer than two workloads have enough good candidates.
     """
-    threads = threads or available_threads()
     usable = table.good if usable is None else usable
     enough = table.counts(usable) >= recipe.data.min_records
     trainable = np.flatnonzero(usable & enough[table.task])
@@ -192,33 +194,23 @@ def cross_fit(
     if keep_all:
         wanted[ALL] = trainable
     wanted = {name: rows for name, rows in wanted.items() if len(rows)}
-    workers = max(1, min(threads, len(wanted)))
-    share = max(1, threads // workers)
-
-    def make(name: str, rows: Ints) -> Any:
-        found = kept.get(name) if kept else None
-        if found is None:
-            found = fit(rows, share) if fit else fit_ensemble(table, rows, recipe, threads=share)
-            if kept:
+    fit = fit or partial(_fit_ensemble, table, recipe)
+    made = {name: kept.get(name) for name in wanted} if kept else {}
+    made = {name: found for name, found in made.items() if found is not None}
+    missing = {name: rows for name, rows in wanted.items() if name not in made}
+    with progress.step("training", total=len(wanted)) as step:
+        if made:
+            step.advance(len(made), note="resumed")
+        fits = (
+            _fits_there(fit, missing, threads)
+            if isinstance(threads, Cluster)
+            else _fits_here(fit, missing, threads or available_threads(), kept)
+        )
+        for name, found in fits:
+            if kept and isinstance(threads, Cluster):
                 kept.put(name, found)
-        return found
-
-    made: dict[str, Any] = {}
-    pool = ThreadPoolExecutor(workers)
-    with progress.step("training", total=len(wanted)) as step, one_blas_thread():
-        waiting = {pool.submit(make, name, rows): name for name, rows in wanted.items()}
-        try:
-            while waiting:
-                # Not without end: a signal that another thread takes wakes nobody who waits.
-                for done in wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED).done:
-                    name = waiting.pop(done)
-                    made[name] = done.result()
-                    step.advance(note=name)
-        except BaseException as error:
-            # A fit cannot be stopped: whoever interrupts it does not wait for its end.
-            pool.shutdown(wait=not isinstance(error, KeyboardInterrupt), cancel_futures=True)
-            raise
-    pool.shutdown()
+            made[name] = found
+            step.advance(note=name)
     across = recipe.split.by == "machine"
     members = {}
     for name, rows in wanted.items():
@@ -227,6 +219,52 @@ def cross_fit(
         ids = frozenset(table.task_ids[t] for t in tasks)
         members[name] = Member(name, made[name], ids, workloads)
     return CrossFit(members, folds)
+
+
+def _fit_ensemble(table: Table, recipe: Recipe, rows: Ints, threads: int) -> Ensemble:
+    return fit_ensemble(table, rows, recipe, threads=threads)
+
+
+def _fits_here(
+    fit: Callable[[Ints, int], Any], wanted: Mapping[str, Ints], threads: int, kept: Kept | None
+) -> Iterator[tuple[str, Any]]:
+    """Fit members side by side in this process; each is kept as soon as it is fitted."""
+    workers = max(1, min(threads, len(wanted)))
+    share = max(1, threads // workers)
+
+    def make(name: str, rows: Ints) -> Any:
+        found = fit(rows, share)
+        if kept:
+            kept.put(name, found)
+        return found
+
+    pool = ThreadPoolExecutor(workers)
+    with one_blas_thread():
+        waiting = {pool.submit(make, name, rows): name for name, rows in wanted.items()}
+        try:
+            while waiting:
+                # Not without end: a signal that another thread takes wakes nobody who waits.
+                for done in wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED).done:
+                    yield waiting.pop(done), done.result()
+        except BaseException as error:
+            # A fit cannot be stopped: whoever interrupts it does not wait for its end.
+            interrupted = isinstance(error, (KeyboardInterrupt, GeneratorExit))
+            pool.shutdown(wait=not interrupted, cancel_futures=True)
+            raise
+    pool.shutdown()
+
+
+def _fits_there(
+    fit: Callable[[Ints, int], Any], wanted: Mapping[str, Ints], cluster: Cluster
+) -> Iterator[tuple[str, Any]]:
+    """Fit members on a cluster, in one thread each."""
+    for (name, _), found in cluster.results(_fit_one, fit, list(wanted.items())):
+        yield name, found
+
+
+def _fit_one(fit: Callable[[Ints, int], Any], piece: tuple[str, Ints]) -> Any:
+    with one_blas_thread():
+        return fit(piece[1], 1)
 
 
 def members_by_task(table: Table, judges: Judges) -> dict[str, Member]:

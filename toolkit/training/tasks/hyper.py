@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from toolkit.cluster import Cluster
 from toolkit.datasets import Dataset
 from toolkit.errors import DatasetError, RecipeError
 from toolkit.progress import SILENT, Progress, Step
@@ -179,7 +180,7 @@ class _Search:
     table: Table
     recipe: Recipe
     budget: TrialBudget
-    threads: int
+    threads: int | Cluster | None
     seed: int
     step: Step
     fits: int = 0
@@ -237,7 +238,7 @@ def search_recipe(
     budget: TrialBudget,
     *,
     task_ids: list[str] | None = None,
-    threads: int | None = None,
+    threads: int | Cluster | None = None,
     progress: Progress = SILENT,
 ) -> tuple[Recipe, SearchResult]:
     """Search a recipe's parameters; returns the found recipe and what can be said of the search.
@@ -248,7 +249,7 @@ def search_recipe(
     check_recipe(recipe, "throughput")
     started = time.perf_counter()
     space = space_of(recipe)
-    threads = threads or available_threads()
+    here = available_threads() if threads is None or isinstance(threads, Cluster) else threads
     table, _ = gather(
         dataset, recipe.extractor, task_ids, most=recipe.data.table_rows, progress=progress
     )
@@ -278,7 +279,7 @@ def search_recipe(
             enough = inside.good_counts() >= recipe.data.min_records
             rows = np.flatnonzero(inside.good & enough[inside.task])
             for chosen, into in ((found, nested), (recipe, plain)):
-                ensemble = fit_ensemble(inside, rows, chosen, threads=threads)
+                ensemble = fit_ensemble(inside, rows, chosen, threads=here)
                 into[held] = ensemble.predict(table.features[held])
             fits += search.fits + 2
             picked.append(best.picked())

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from toolkit.cluster import Cluster
 from toolkit.datasets import Dataset
 from toolkit.errors import DatasetError
 from toolkit.locks import one_writer
@@ -87,8 +88,9 @@ class _Mutation(Kind[MutationResult]):
         return Labelled(dataset, recipe, table, extractors, groups, tie, shifts, complete)
 
     def fitter(self, data: Labelled) -> Callable[[Ints, int], Any]:
+        table, groups, recipe, tie = data.table, data.groups, data.recipe, data.tie
         return lambda rows, threads: fit_gains(
-            data.table, data.groups, rows, data.recipe, tie=data.tie, threads=threads
+            table, groups, rows, recipe, tie=tie, threads=threads
         )
 
     def more_columns(self, recipe: Recipe) -> tuple[str, ...]:
@@ -118,7 +120,7 @@ def train_mutation(
     out: Path | None = None,
     *,
     task_ids: Iterable[str] | None = None,
-    threads: int | None = None,
+    threads: int | Cluster | None = None,
     progress: Progress = SILENT,
 ) -> MutationResult:
     """Train, judge on left-out tasks and, where ``out`` is given, keep the model there.

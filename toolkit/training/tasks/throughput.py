@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from toolkit.cluster import Cluster
 from toolkit.datasets import Dataset
 from toolkit.errors import DatasetError
 from toolkit.features.base import CandidateGroup
@@ -158,7 +159,7 @@ def train_throughput(
     out: Path | None = None,
     *,
     task_ids: Iterable[str] | None = None,
-    threads: int | None = None,
+    threads: int | Cluster | None = None,
     progress: Progress = SILENT,
 ) -> ThroughputResult:
     """Train, judge on left-out tasks and, where ``out`` is given, keep the model there.

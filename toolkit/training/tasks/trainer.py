@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import orjson
 
+from toolkit.cluster import Cluster
 from toolkit.datasets import Dataset
 from toolkit.progress import Progress
 from toolkit.records import content_id
@@ -90,7 +91,7 @@ def train(
     recipe: Recipe,
     out: Path | None,
     task_ids: TaskIds,
-    threads: int | None,
+    threads: int | Cluster | None,
     progress: Progress,
 ) -> R:
     """Train, judge on left-out tasks and, where ``out`` is given, keep the model there.

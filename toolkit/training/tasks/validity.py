@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from toolkit.cluster import Cluster
 from toolkit.datasets import Dataset
 from toolkit.errors import DatasetError
 from toolkit.locks import one_writer
@@ -72,7 +73,8 @@ class _Validity(Kind[ValidityResult]):
         return np.ones(len(good), dtype=bool)
 
     def fitter(self, data: Gathered) -> Callable[[Ints, int], Any]:
-        return lambda rows, threads: fit_failure(data.table, rows, data.recipe, threads=threads)
+        table, recipe = data.table, data.recipe  # all that goes to another process
+        return lambda rows, threads: fit_failure(table, rows, recipe, threads=threads)
 
     def judge(
         self, data: Gathered, judges: Judges, model: TrainedModel | None
@@ -111,7 +113,7 @@ def train_validity(
     out: Path | None = None,
     *,
     task_ids: Iterable[str] | None = None,
-    threads: int | None = None,
+    threads: int | Cluster | None = None,
     progress: Progress = SILENT,
 ) -> ValidityResult:
     """Train, judge on left-out tasks and, where ``out`` is given, keep the model there.

@@ -1,0 +1,145 @@
+"""A cluster behind one call: independent pieces of work on Dask's workers, as they are done.
+
+Dask (``distributed``, extra ``[cluster]``) hands the pieces out, makes those of a lost worker
+again, and shows all of it on its dashboard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from typing import Any, TypeVar
+
+from toolkit import __version__
+from toolkit.errors import ToolkitError
+from toolkit.progress import SILENT, Progress
+
+ANSWER_S = 15.0
+"""Seconds that a scheduler may take to answer, and its first worker to come."""
+
+Shared = TypeVar("Shared")
+Piece = TypeVar("Piece")
+Answer = TypeVar("Answer")
+
+
+class Cluster:
+    """Workers of a Dask scheduler; a context manager.
+
+    Parameters
+    ----------
+    place
+        ``local:N`` starts a scheduler and N workers on this machine; everything else is the
+        address of a scheduler, such as ``tcp://10.0.0.5:8786``. Its workers have this version of
+        the toolkit and one thread each.
+
+    Raises
+    ------
+    ToolkitError
+        When Dask is missing, no scheduler or worker answers, or the workers do not fit.
+    """
+
+    def __init__(self, place: str, progress: Progress = SILENT) -> None:
+        self._stack = ExitStack()
+        try:
+            import distributed
+        except ImportError:
+            raise ToolkitError(
+                "Dask's distributed is not installed",
+                cure="pip install 'tvm-tuning-toolkit[cluster]'",
+            ) from None
+        local = re.fullmatch(r"local:([1-9]\d{0,3})", place)
+        try:
+            at: Any = place
+            if local:
+                # On a free port: another dashboard may have the usual one.
+                at = self._stack.enter_context(
+                    distributed.LocalCluster(
+                        n_workers=int(local[1]), threads_per_worker=1, dashboard_address=":0"
+                    )
+                )
+            self._client = self._stack.enter_context(distributed.Client(at, timeout=ANSWER_S))
+            self._client.wait_for_workers(1, timeout=ANSWER_S)
+            self._check()
+        except (OSError, TimeoutError, asyncio.TimeoutError, ValueError) as error:
+            self._stack.close()
+            said = (str(error) or type(error).__name__).splitlines()[0][:160]
+            raise ToolkitError(
+                f"no Dask cluster answers at {place!r}: {said}",
+                cure="'dask scheduler' and 'dask worker ADDRESS --nthreads 1' start one; local:4 "
+                "is four processes of this machine",
+            ) from None
+        except BaseException:
+            self._stack.close()
+            raise
+        progress.say(f"Dask's dashboard: {self._client.dashboard_link}")
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._stack.close()
+
+    def _check(self) -> None:
+        """Make sure that the workers compute what this process would."""
+        threads = self._client.nthreads()
+        if any(count > 1 for count in threads.values()):
+            raise ToolkitError(
+                "its workers have several threads each", cure="start them with --nthreads 1"
+            )
+        try:
+            versions = set(self._client.run(_version).values())
+        except ImportError:
+            versions = {"none"}
+        if versions != {__version__}:
+            raise ToolkitError(
+                f"its workers have the toolkit in version {', '.join(sorted(versions))}, "
+                f"this process in {__version__}",
+                cure="install the same version everywhere",
+            )
+
+    @property
+    def workers(self) -> int:
+        """How many there are now."""
+        return len(self._client.nthreads())
+
+    def results(
+        self,
+        make: Callable[[Shared, Piece], Answer],
+        shared: Shared,
+        pieces: Iterable[Piece],
+    ) -> Iterator[tuple[Piece, Answer]]:
+        """Call ``make(shared, piece)`` for each piece; yield piece and answer as they are done.
+
+        Pieces are begun in the order in which they are given. ``shared`` is sent once to each
+        worker that needs it. What a worker raises is raised here.
+        """
+        from distributed import KilledWorker, as_completed
+
+        # A task, and not data that is put there: Dask makes it again when its worker is lost.
+        everywhere = self._client.submit(_same, shared, pure=False)
+        waiting = {
+            self._client.submit(make, everywhere, piece, pure=False, priority=-place): piece
+            for place, piece in enumerate(pieces)
+        }
+        try:
+            for done in as_completed(list(waiting)):
+                answer = done.result()
+                yield waiting.pop(done), answer
+        except KilledWorker as error:
+            raise ToolkitError(
+                f"the workers that did a piece of work ended early, {error.allowed_failures + 1} "
+                "times",
+                cure="what was finished is kept: give them more memory, and run the command again",
+            ) from None
+        finally:
+            self._client.cancel([*waiting, everywhere])
+
+
+def _same(shared: Shared) -> Shared:
+    return shared
+
+
+def _version() -> str:
+    return __version__
