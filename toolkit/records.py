@@ -27,6 +27,10 @@ KnobKind = Literal[
 ]
 
 
+MACHINE_FINGERPRINT = "machine_fingerprint"
+"""The label of sources, and the key of ``collection.json``, that says which machine measured."""
+
+
 class TrialState(str, Enum):
     """What became of a measurement; only ``OK`` has a latency.
 

@@ -62,7 +62,7 @@ def ids(opened, format=None):
 @pytest.mark.parametrize("format", ["autotvm", "ansor", "metaschedule"])
 def test_the_same_records_come_back(dataset, tmp_path, format):
     out = tmp_path / "out" / ("db" if format == "metaschedule" else "log.json")
-    report = export(dataset, out, format)
+    report = export(dataset, out, format, mixed=True)
     assert report["records"] == len(ids(dataset, format))
     assert report["left_out"] == dataset.records().collect().height - report["records"]
     back = ingest(out, tmp_path / "back")
@@ -226,9 +226,21 @@ def test_real_logs_come_back(real_logs, tmp_path, name):
     dataset = open_dataset(tmp_path / "ds")
     format = name.split("-")[0]
     out = tmp_path / ("db" if format == "metaschedule" else "log.json")
-    export(dataset, out, format)
+    export(dataset, out, format, mixed=True)
     ingest(out, tmp_path / "back")
     assert ids(open_dataset(tmp_path / "back")) == ids(dataset)
+
+
+def test_records_for_several_targets_come_into_one_log_only_when_asked(dataset, tmp_path):
+    with pytest.raises(DatasetError, match="for several targets: cuda, llvm") as raised:
+        export(dataset, tmp_path / "all.log", "autotvm")
+    assert "--target" in raised.value.cure
+    known = {task.target_kind for task in dataset.tasks().values() if task.format == "autotvm"}
+    parts = [export(dataset, tmp_path / f"{k}.log", "autotvm", targets=[k]).records for k in known]
+    assert sum(parts) == export(dataset, tmp_path / "all.log", "autotvm", mixed=True).records
+    with pytest.raises(DatasetError, match="no task is for a target 'cude'") as raised:
+        export(dataset, tmp_path / "x.log", "autotvm", targets=["cude"])
+    assert "cuda" in raised.value.cure
 
 
 def test_records_of_several_machines_come_into_one_log_only_when_asked(tmp_path):

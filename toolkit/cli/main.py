@@ -16,7 +16,7 @@ from toolkit.cli.common import EXIT_ERROR, EXIT_INTERRUPTED, say_error, with_exi
 COMMANDS = (
     *("ingest", "ingest.merge", "describe", "ingest.check", "export", "export.query", "features"),
     *("evaluate", "predict", "simulate", "tune.lookup", "live.collect", "live.validate", "tune"),
-    *("compile", "race", "report", "demo"),
+    *("live.audit", "compile", "race", "report", "demo"),
 )
 TRAIN_COMMANDS = ("train.throughput", "train.mutation", "train.validity")
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
+from toolkit import show
 from toolkit.atomic import write_together
+from toolkit.datasets.read.labels import source_labels
 from toolkit.datasets.read.open import Dataset
 from toolkit.datasets.read.query import select_records
 from toolkit.datasets.read.rows_out import check_targets
 from toolkit.errors import DatasetError, did_you_mean
 from toolkit.logs.formats import FORMATS, format_named
 from toolkit.logs.rows.format import Selection
+from toolkit.records import MACHINE_FINGERPRINT
 from toolkit.results import Result
 
 
@@ -39,6 +42,7 @@ def export(
     top: int | None = None,
     where: str | None = None,
     machines: Sequence[str] | None = None,
+    targets: Sequence[str] | None = None,
     mixed: bool = False,
     force: bool = False,
 ) -> ExportReport:
@@ -54,18 +58,20 @@ def export(
         other formats are counted and left out.
     machines
         Only records of these machines.
+    targets
+        Only records for these targets, as written or by their kind (``llvm``).
     mixed
-        Whether records of several machines may come into one log of a tuner: it does not tell
-        which is which, and who reads it takes the fastest for the best.
+        Whether records of several machines, or for several targets, may come into one log of a
+        tuner: who reads it takes the fastest for the best.
     force
         Whether files that exist are written over (see ``check_targets``).
 
     Raises
     ------
     DatasetError
-        When the format or a machine is unknown, machines would be mixed unasked, no selected
-        record can be written in the format, none was named and the records have several, or a
-        file must not or cannot be written.
+        When the format, a machine or a target is unknown, machines or targets would be mixed
+        unasked, no selected record can be written in the format, none was named and the records
+        have several, or a file must not or cannot be written.
     """
     known = [name for name in FORMATS.names() if format_named(name).writes != frozenset()]
     if format is not None and format not in known:
@@ -74,6 +80,8 @@ def export(
         )
     if machines:
         dataset = dataset.of_machines(machines)
+    if targets:
+        task_ids = _for_targets(dataset, targets, task_ids)
     rows = select_records(dataset, task_ids=task_ids, top=top, where=where)
     found = sorted(set(rows["format"]))
     if format is None and len(found) > 1:
@@ -89,10 +97,11 @@ def export(
             f"no selected record can be written as {format}: they are {', '.join(found)}",
             cure=f"export them as {found[0]}, or as t4",
         )
+    labels = source_labels(dataset.sources())
     if writes is not None and not mixed:
-        _refuse_mixed(dataset, set(fitting["task_id"]))
+        _refuse_mixed(dataset, fitting, labels)
     selection = Selection(
-        _Rows(fitting), dataset.tasks(), dataset.sketches(), dataset.manifest.space_sizes
+        _Rows(fitting), dataset.tasks(), dataset.sketches(), dataset.manifest.space_sizes, labels
     )
     files = format_named(format).write(selection, Path(out))
     check_targets(files, dataset, force=force)
@@ -115,15 +124,41 @@ def export(
     )
 
 
-def _refuse_mixed(dataset: Dataset, task_ids: set[str]) -> None:
-    """Raise ``DatasetError`` where tasks are of several machines."""
+def _for_targets(
+    dataset: Dataset, targets: Sequence[str], task_ids: Sequence[str] | None
+) -> list[str]:
+    """Tasks for targets, among those that were asked for; raise ``DatasetError`` without any."""
     tasks = dataset.tasks()
-    machines = sorted({tasks[key].machine or "unknown" for key in task_ids})
-    if len(machines) > 1:
-        raise DatasetError(
-            f"the selected records are of several machines: {', '.join(machines[:5])}",
-            cure="choose one with --machine; --mixed writes all, and no log tells which is which",
-        )
+    asked = list(tasks) if task_ids is None else [dataset.task(key).task_id for key in task_ids]
+    known = {target for key in asked for target in (tasks[key].target, tasks[key].target_kind)}
+    for target in targets:
+        if target not in known:
+            raise DatasetError(
+                f"no task is for a target {target!r}",
+                where=dataset.path,
+                cure=did_you_mean(target, known),
+            )
+    return [key for key in asked if {tasks[key].target, tasks[key].target_kind} & set(targets)]
+
+
+def _refuse_mixed(
+    dataset: Dataset, rows: pl.DataFrame, labels: Mapping[str, Mapping[str, str]]
+) -> None:
+    """Raise ``DatasetError`` where records are of several machines or for several targets."""
+    tasks = [dataset.tasks()[key] for key in set(rows["task_id"])]
+    told = {labels.get(key, {}).get(MACHINE_FINGERPRINT) for key in set(rows["source_id"])}
+    by_source = f'--where "source_id = ..."; the table labels has them as {MACHINE_FINGERPRINT!r}'
+    for what, found, cure in (
+        ("of several machines", {task.machine or "unknown" for task in tasks}, "--machine"),
+        ("of several machines of one name", {name for name in told if name}, by_source),
+        ("for several targets", {task.target for task in tasks}, "--target"),
+    ):
+        if len(found) > 1:
+            names = ", ".join(show.cut(name, 120) for name in sorted(found)[:5])
+            raise DatasetError(
+                f"the selected records are {what}: {names}",
+                cure=f"choose one with {cure}; --mixed writes all, and no log tells which is which",
+            )
 
 
 class _Rows:

@@ -44,8 +44,12 @@ def export(
     machine: Annotated[
         list[str] | None, Option(help="Only what this machine measured; repeatable.")
     ] = None,
+    target: Annotated[
+        list[str] | None,
+        Option(help="Only what is for this target, as written, or of its kind; repeatable."),
+    ] = None,
     mixed: Annotated[
-        bool, Option("--mixed", help="Write records of several machines into one log.")
+        bool, Option("--mixed", help="Write records of several machines or targets into one log.")
     ] = False,
     force: Force = False,
     json: Json = False,
@@ -68,6 +72,7 @@ def export(
         top=1 if best else top,
         where=where,
         machines=machine,
+        targets=target,
         mixed=mixed,
         force=force,
     )

@@ -1,4 +1,4 @@
-"""``toolkit collect`` and ``toolkit validate``."""
+"""``toolkit collect``, ``toolkit validate`` and ``toolkit audit``."""
 
 from __future__ import annotations
 
@@ -212,3 +212,68 @@ def _ratio(verdict: Mapping[str, Any]) -> str:
     if verdict["interval"] is None:
         return f"too few blocks ({verdict['blocks']}): give more --seconds"
     return bracketed(verdict["ratio"], verdict["interval"])
+
+
+def audit(
+    database: Annotated[
+        Path | None,
+        typer.Argument(help="Folder of a MetaSchedule database (default: tuning/tuned)."),
+    ] = None,
+    top: Annotated[
+        int, Option(min=1, max=100, help="Best records to read of a workload, the winner included.")
+    ] = 4,
+    margin: Annotated[
+        float,
+        Option(
+            min=0.0, max=1.0, help="A winner is beaten by what is faster by more than this share."
+        ),
+    ] = 0.05,
+    cores: common.Cores = None,
+    seed: common.Seed = 0,
+    json: common.Json = False,
+) -> None:
+    """Read a database's winners again, and say which no longer hold on this machine.
+
+    A winner may have been beaten by another record, have become slower than the others have, or
+    fail. The database stays as it is; audit.json beside it has the readings.
+
+    Exit code 3 says: some no longer hold.
+
+    Example: toolkit audit tuning/tuned
+    """
+    from toolkit.live.confirm.audit import audit as run
+
+    result = run(
+        database or Workspace().tuned,
+        top=top,
+        margin=margin,
+        cores=parse_cores(cores),
+        seed=seed,
+        progress=common.BarProgress(),
+    )
+    common.answer(result, json, _show_audit)
+    if result["lost"]:
+        raise typer.Exit(common.EXIT_NOT_BETTER)
+
+
+def _show_audit(result: Mapping[str, Any]) -> None:
+    print_warnings(result["warnings"])
+    print_table(
+        {
+            "workload": itemgetter("name"),
+            "recorded": lambda one: show.seconds(one["recorded_s"]),
+            "now": lambda one: show.seconds(one.get("now_s")),
+            "finding": itemgetter("finding"),
+            "why": _why,
+        },
+        result["winners"],
+    )
+    say(f"{result['holds']} of {show.plural(len(result['winners']), 'winner')} hold")
+    if result["lost"]:
+        say("next: toolkit tune with the same --out and a larger budget reads the best again")
+
+
+def _why(one: Mapping[str, Any]) -> str:
+    if one["finding"] == "beaten":
+        return f"line {one['better_line']} takes {bracketed(one['ratio'], one['interval'])} of it"
+    return str(one.get("why") or "")

@@ -207,7 +207,7 @@ def _open(
     beside = found.beside(file.place, places.get(found.companion, []))
     source = store.source(file.source_id, str(file.place))
     # What is known of a source stays until something else is said of it.
-    labels = file.labels if file.ruled else source.labels
+    labels = {**(file.labels if file.ruled else source.labels), **beside.labels}
     machine = file.machine or beside.machine or source.machine
     context = content_id(machine or "", repr(sorted(labels.items())), beside.context)
     size = file.place.path.stat().st_size

@@ -13,6 +13,7 @@ from toolkit.datasets import Dataset
 from toolkit.errors import LiveError
 from toolkit.live.confirm.verdict import Screening, ValidateSettings
 from toolkit.live.measure.device import Device
+from toolkit.live.measure.fingerprint import machine_fingerprint
 from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.database import DatabaseWriter
@@ -70,6 +71,7 @@ class Screener:
             writer.describe(
                 {
                     "machine": self.task.machine,
+                    "machine_fingerprint": machine_fingerprint(self.target),
                     "target": self.target,
                     "protocol": self.protocol.to_dict(),
                     "tasks": [entry],

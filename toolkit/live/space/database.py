@@ -21,6 +21,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from toolkit.atomic import sweep, write_atomically
 from toolkit.errors import LiveError
+from toolkit.live.measure.fingerprint import differences
 from toolkit.live.measure.machine import tvm_target
 from toolkit.live.measure.program import MeasureResult
 from toolkit.live.space.programs import plain
@@ -30,6 +31,7 @@ from toolkit.records import TrialState
 FAILED_RUN_SECS = [1e10]
 
 
+COLLECTION_FILE = "collection.json"
 _OF_TRIAL = {"state", "elapsed_s", "timestamp", "error"}
 
 
@@ -217,9 +219,32 @@ class DatabaseWriter:
             ) from None
 
     def describe(self, collection: dict[str, Any]) -> None:
-        """Write ``collection.json``: machine, protocol, and what is known of each task."""
-        path = self.folder / "collection.json"
+        """Write ``collection.json``: machine, protocol, and what is known of each task.
+
+        Raises
+        ------
+        LiveError
+            Where the folder holds measurements of another machine (``machine_fingerprint``).
+        """
+        path = self.folder / COLLECTION_FILE
+        before = read_collection(self.folder).get("machine_fingerprint")
+        now = collection.get("machine_fingerprint")
+        if before and now and self.records and (other := differences(before, now)):
+            raise LiveError(
+                f"it holds measurements of a machine with other {', '.join(other)}",
+                where=self.folder,
+                cure="give another --out: records of two machines must not be compared",
+            )
         write_atomically(path, orjson.dumps(collection, option=orjson.OPT_INDENT_2))
+
+
+def read_collection(folder: Path) -> dict[str, Any]:
+    """What ``collection.json`` of a database says; nothing where it is missing or damaged."""
+    try:
+        about = orjson.loads((folder / COLLECTION_FILE).read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return {}
+    return about if isinstance(about, dict) else {}
 
 
 def _is_record(record: Any) -> bool:

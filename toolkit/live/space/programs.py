@@ -94,6 +94,9 @@ def load_workload(line: str) -> tvm.IRModule:
 def replay_trace(module: tvm.IRModule, schedule: str | list[Any]) -> Schedule | None:
     """Apply a recorded trace (postprocessors included); ``None`` when TVM refuses it."""
     steps = orjson.loads(schedule) if isinstance(schedule, str) else schedule
+    instructions, decisions = steps
+    if not all(0 <= position < len(instructions) for position, _ in decisions):
+        return None  # TVM ends the process
     target = Schedule(module, debug_mask="none")
     try:
         Trace.apply_json_to_schedule(steps, target)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import orjson
 import polars as pl
 
 from toolkit.datasets import Dataset
+from toolkit.datasets.read.labels import source_labels
+from toolkit.live.measure.fingerprint import machine_fingerprint
 from toolkit.live.space.space import MetaScheduleSpace
-from toolkit.records import Candidate, Task, Trial
+from toolkit.records import MACHINE_FINGERPRINT, Candidate, Task, Trial
 from toolkit.search.base import Oracle
 from toolkit.training.table.table import workload_key
 
@@ -23,7 +26,8 @@ class Known:
     """A recorded task that computes the same loops.
 
     ``latency_s`` is its best candidate's, the median over that one's good readings; ``exact`` says
-    whether it is the very same program and not one with another epilogue.
+    whether it is the very same program and not one with another epilogue; ``same_machine`` whether
+    a machine of this name measured it, with this fingerprint where the logs tell one.
     """
 
     task: Task
@@ -49,6 +53,7 @@ class Recorded:
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
         self._twins: dict[str, list[Task]] = {}
+        self._here: dict[str, str] = {}
         for task in dataset.tasks().values():
             if task.blob:
                 self._twins.setdefault(workload_key(task), []).append(task)
@@ -71,7 +76,8 @@ class Recorded:
                 records=told.get(twin.task_id, (0, None))[0],
                 latency_s=told.get(twin.task_id, (0, None))[1],
                 exact=_hash(twin) == _hash(task),
-                same_machine=twin.machine == task.machine,
+                same_machine=twin.machine == task.machine
+                and self._measured_here(twin, task.target),
                 same_target=twin.target == task.target,
             )
             for twin in twins
@@ -101,6 +107,26 @@ class Recorded:
             if median is not None:
                 return float(median)
         return None
+
+    def _measured_here(self, twin: Task, target: str) -> bool:
+        """Whether one of the machines that measured a task is this one, as far as logs tell."""
+        told = self._fingerprints.get(twin.task_id)
+        if not told:
+            return True
+        if target not in self._here:
+            self._here[target] = machine_fingerprint(target)["id"]
+        return self._here[target] in told
+
+    @cached_property
+    def _fingerprints(self) -> dict[str, set[str]]:
+        """Fingerprints of the machines that measured each task, where their logs tell them."""
+        labels = source_labels(self._dataset.sources())
+        pairs = self._dataset.records(["task_id", "source_id"]).unique().collect()
+        found: dict[str, set[str]] = {}
+        for task_id, source_id in pairs.iter_rows():
+            if name := labels.get(source_id, {}).get(MACHINE_FINGERPRINT):
+                found.setdefault(task_id, set()).add(name)
+        return found
 
     def _candidates(self, tasks: Iterable[Task]) -> pl.LazyFrame:
         """Candidates of tasks: their schedule, occasions, and latency in seconds."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from toolkit.live.measure.engines import open_engine
+from toolkit.live.measure.fingerprint import machine_fingerprint
 from toolkit.live.measure.machine import describe_machine
 from toolkit.live.measure.program import MeasureResult
 from toolkit.live.measure.protocol import Protocol
@@ -128,6 +129,7 @@ def _describe(
         {
             "machine": machine or facts["cpu"],
             "hardware": facts,
+            "machine_fingerprint": machine_fingerprint(str(collector.space.target)),
             "target": str(collector.space.target),
             "protocol": collector.device.protocol.to_dict(),
             "plan": asdict(plan),

@@ -20,7 +20,9 @@ from tvm.s_tir.analysis import estimate_tir_flops
 
 from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
+from toolkit.live.measure.apart import ApartEngine
 from toolkit.live.measure.device import Device
+from toolkit.live.measure.fingerprint import machine_fingerprint
 from toolkit.live.measure.machine import cpu_model, describe_machine
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.database import DatabaseWriter
@@ -159,7 +161,7 @@ def tune(
             searchers = _searchers(
                 tasks, writer, device, board, clock, target, settings, guides, machine, recorded
             )
-            _describe(writer, searchers, target, protocol, machine)
+            _describe(writer, searchers, target, protocol, machine, device)
             network = run_network(
                 [_network_task(searcher) for searcher in searchers],
                 SCHEDULERS.get(settings.scheduler)(
@@ -285,11 +287,15 @@ def _describe(
     target: str,
     protocol: Protocol,
     machine: str,
+    device: Engine,
 ) -> None:
+    # What stands behind a tracker is not known.
+    elsewhere = isinstance(device, ApartEngine) and device.remote is not None
     writer.describe(
         {
             "machine": machine,
             "hardware": describe_machine(),
+            "machine_fingerprint": None if elsewhere else machine_fingerprint(target),
             "target": target,
             "protocol": protocol.to_dict(),
             "tasks": [

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -38,13 +39,14 @@ class Selection:
     """Records to be written, with their tasks and sketches by id.
 
     ``rows`` may be walked more than once. ``space_sizes`` has the number of candidates of a task's
-    whole space, where the log stated it.
+    whole space, where the log stated it. ``labels`` are those of each source, by its id.
     """
 
     rows: Iterable[Row]
     tasks: Mapping[str, Task]
     sketches: Mapping[str, Sketch]
     space_sizes: Mapping[str, int]
+    labels: Mapping[str, Mapping[str, str]]
 
     def spaces(self) -> Iterator[tuple[str, Task, Sketch, list[Row]]]:
         """Rows of one task and sketch at a time, with a file name."""
@@ -75,10 +77,12 @@ def tvm_result(row: Row, failure_s: float) -> list[Any]:
 class Beside:
     """What stands beside the lines of a source; nothing, as a rule.
 
-    ``machine`` is the name of the machine that was measured, where a file beside the log tells it.
+    ``machine`` is the name of the machine that was measured, where a file beside the log tells it;
+    ``labels`` are labels of the source that it tells.
     """
 
     machine: str | None = None
+    labels: Mapping[str, str] = MappingProxyType({})
 
     @property
     def portable(self) -> bool:

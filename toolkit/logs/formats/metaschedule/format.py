@@ -21,7 +21,7 @@ from toolkit.logs.formats.metaschedule.trace import FORMAT
 from toolkit.logs.formats.metaschedule.workload import WORKLOAD, LoggedWorkload, read_workload
 from toolkit.logs.rows.base import BadLine, Reading
 from toolkit.logs.rows.format import FAILURE_S, LineFormat, Row, Selection
-from toolkit.records import Task
+from toolkit.records import MACHINE_FINGERPRINT, Task
 
 _ENDINGS = r"(\.json)?(\.(gz|xz|zst))?$"
 _WORKLOAD = re.compile(rb'\[\s*"\d+"\s*,\s*"')
@@ -98,6 +98,7 @@ class MetaSchedule(LineFormat):
         records: list[bytes] = []
         trials: list[bytes] = []
         machines: set[str | None] = set()
+        fingerprints: set[str | None] = set()
         timed = False
         for row in selection.rows:
             task = selection.tasks[row["task_id"]]
@@ -110,6 +111,8 @@ class MetaSchedule(LineFormat):
             size = selection.space_sizes.get(task.task_id)
             about[index] = {"workload_index": index, "name": task.workload, "space_size": size}
             machines.add(task.machine)
+            labels = selection.labels.get(row["source_id"], {})
+            fingerprints.add(labels.get(MACHINE_FINGERPRINT))
             records.append(metaschedule_line(row, task, index) + b"\n")
             told = {name: row[name] for name in ("elapsed_s", "timestamp", "state")}
             trials.append(orjson.dumps(told) + b"\n")
@@ -123,6 +126,8 @@ class MetaSchedule(LineFormat):
         if machines != {None} and len(machines) == 1:
             collection: dict[str, Any]
             collection = {"machine": machines.pop(), "protocol": {}, "tasks": list(about.values())}
+            if len(fingerprints) == 1 and None not in fingerprints:
+                collection[MACHINE_FINGERPRINT] = {"id": fingerprints.pop()}
             written[out / "collection.json"] = orjson.dumps(collection)
         return written
 
@@ -172,6 +177,8 @@ def read_database(records: Place, workloads: Place | None) -> Database:
     trials = _sidecar(records, f"{prefix}trials.jsonl")
     about = _collection(_sidecar(records, "collection.json"))
     tasks, machine = about.get("tasks"), about.get("machine")
+    known = about.get(MACHINE_FINGERPRINT)
+    fingerprint = known.get("id") if isinstance(known, dict) else None
     told = [
         (task["workload_index"], task.get("name"), task.get("space_size"))
         for task in (tasks if isinstance(tasks, list) else [])
@@ -184,6 +191,7 @@ def read_database(records: Place, workloads: Place | None) -> Database:
         names={at: name for at, name, _ in told if isinstance(name, str)},
         space_sizes={at: size for at, _, size in told if type(size) is int},
         machine=machine if isinstance(machine, str) else None,
+        labels={MACHINE_FINGERPRINT: fingerprint} if isinstance(fingerprint, str) else {},
         records=records,
         file=workloads,
     )

@@ -49,6 +49,8 @@ class Database(Beside):
         Objects of ``database_trials.jsonl`` in record order (may be shorter than the log).
     names
         Task names by workload index, from ``collection.json``; ``space_sizes`` likewise.
+    labels
+        The fingerprint of the machine, from there too (``MACHINE_FINGERPRINT``).
     records, file
         Where the records lie, and the file of their workloads.
     """
@@ -58,6 +60,7 @@ class Database(Beside):
     names: Mapping[int, str] = field(default_factory=dict)
     space_sizes: Mapping[int, int] = field(default_factory=dict)
     machine: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
     records: Place | None = None
     file: Place | None = None
 

@@ -1,0 +1,309 @@
+"""Reads a database's winners again: which of them still hold on this machine.
+
+A winner was named on one machine, on one day, by one compiler. Of each workload the best records
+are built anew and read in turns (``toolkit.live.tune.finalists``), and the outputs of the winner
+are compared with the unscheduled program's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import orjson
+
+from toolkit.atomic import write_atomically
+from toolkit.errors import LiveError
+from toolkit.live.confirm.rules import trimmed_interval
+from toolkit.live.measure import machine
+from toolkit.live.measure.device import Device
+from toolkit.live.measure.fingerprint import differences, machine_fingerprint
+from toolkit.live.measure.program import MeasureResult, Program
+from toolkit.live.measure.protocol import Protocol
+from toolkit.live.measure.slowed import no_verdict, slowed_by
+from toolkit.live.space.database import read_collection
+from toolkit.live.space.intrinsics import load_intrinsics
+from toolkit.live.space.programs import (
+    checked_program,
+    count_inputs,
+    load_workload,
+    replay_trace,
+    timed_program,
+)
+from toolkit.live.tune.finalists import Standing, hold_heats, rounds_here
+from toolkit.locks import writing
+from toolkit.progress import SILENT, Progress
+from toolkit.records import MACHINE_FINGERPRINT, TrialState
+from toolkit.results import Result
+
+AUDIT_FILE = "audit.json"
+
+TOP = 4
+"""So many of a workload's best records are read, the winner among them."""
+
+MARGIN = 0.05
+"""A winner is beaten by a record that is proven to be faster by more than this share."""
+
+SLOWER = 1.25
+"""A winner is slower that takes so many times as long, beside what all winners take now."""
+
+CONFIDENCE = 0.95
+FAILED_S = 1e8
+"""From here on run times stand for a failure."""
+
+_OF_PROTOCOL = ("number", "repeat", "min_repeat_ms", "cache_flush")
+
+Finding = Literal["holds", "beaten", "slower", "fails", "unknown"]
+
+
+@dataclass(frozen=True, repr=False)
+class AuditedWinner(Result):
+    """What became of one workload's winner.
+
+    Attributes
+    ----------
+    line
+        Its line in ``database_tuning_record.json``, from 1.
+    recorded_s, now_s
+        What the database says that it takes, and what it reads now; seconds.
+    better_line, ratio, interval
+        The record that beats it, its time over the winner's, and the 95 % interval of that.
+    why
+        What failed, or why nothing can be said.
+    """
+
+    name: str
+    finding: Finding
+    records: int
+    line: int | None = None
+    recorded_s: float | None = None
+    now_s: float | None = None
+    better_line: int | None = None
+    ratio: float | None = None
+    interval: list[float] | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Audit(Result):
+    """What ``audit.json`` holds.
+
+    ``slowed_by`` is how many times as long the winners take as their records say, in the median;
+    ``differs`` names what is another in this machine than in the one that measured.
+    """
+
+    database: str
+    winners: list[AuditedWinner]
+    holds: int
+    lost: int
+    unknown: int
+    slowed_by: float | None
+    differs: list[str]
+    machine: dict[str, Any]
+    machine_fingerprint: dict[str, Any]
+    warnings: list[str]
+
+
+@dataclass(frozen=True)
+class _Record:
+    line: int
+    seconds: float
+    trace: Any
+    target: str
+
+
+def audit(
+    database: Path,
+    *,
+    top: int = TOP,
+    margin: float = MARGIN,
+    cores: Sequence[int] = (),
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> Audit:
+    """Read the winners of a MetaSchedule database again; write ``audit.json`` into its folder.
+
+    Programs are measured as its ``collection.json`` says they were, where there is one.
+
+    Raises
+    ------
+    LiveError
+        Where the folder holds no database, or no record of it that went well.
+    """
+    workloads, records = _read(database)
+    about = read_collection(database)
+    winners: list[AuditedWinner] = []
+    read_s: dict[str, float] = {}
+    readings_s: dict[str, list[float]] = {}
+    measured = sorted(records)
+    label = "read winners again"
+    with writing(database), progress.step(label, float(len(measured))) as step:
+        for index in measured:
+            name = _name(about, index)
+            target = records[index][0].target
+            protocol = _protocol(about, target, cores)
+            rng = np.random.default_rng([seed, index])
+            near = [one for one in records[index] if one.target == target][:top]
+            one, standing = _read_again(
+                name, workloads[index], near, len(records[index]), protocol, margin, rng
+            )
+            winners.append(one)
+            if one.recorded_s is not None and (again := standing.seconds.get(str(one.line))):
+                read_s[str(index)], readings_s[str(index)] = one.recorded_s, again
+            step.advance(note=name)
+    factor = slowed_by(read_s, readings_s)
+    winners = [_beside(one, factor) for one in winners]
+    here = machine_fingerprint(records[measured[0]][0].target)
+    before = about.get(MACHINE_FINGERPRINT) or {}
+    differs = differences(before, here) if before else []
+    warnings = machine.noise_warnings(protocol.threads)
+    if differs:
+        warnings.append(f"it was measured on a machine with other {', '.join(differs)}")
+    if nothing := no_verdict(factor):
+        warnings.append(nothing)
+    counts = [one.finding for one in winners]
+    result = Audit(
+        database=str(database),
+        winners=winners,
+        holds=counts.count("holds"),
+        lost=len(counts) - counts.count("holds") - counts.count("unknown"),
+        unknown=counts.count("unknown"),
+        slowed_by=factor,
+        differs=differs,
+        machine=machine.describe_machine(),
+        machine_fingerprint=here,
+        warnings=warnings,
+    )
+    content = orjson.dumps(result.to_json(), option=orjson.OPT_INDENT_2)
+    write_atomically(database / AUDIT_FILE, content)
+    return result
+
+
+def _read_again(
+    name: str,
+    workload: str | None,
+    near: Sequence[_Record],
+    count: int,
+    protocol: Protocol,
+    margin: float,
+    rng: np.random.Generator,
+) -> tuple[AuditedWinner, Standing]:
+    """Judge one workload's winner, the first of ``near``."""
+    winner = near[0]
+    known: dict[str, Any] = {"name": name, "records": count, "line": winner.line}
+    known["recorded_s"] = winner.seconds
+    try:
+        if workload is None:
+            raise LiveError("the line of its workload is missing")
+        module = load_workload(workload)
+    except LiveError as error:
+        return AuditedWinner(**known, finding="unknown", why=error.what), Standing()
+    load_intrinsics(winner.target)
+    inputs = count_inputs(module)
+    made = {str(one.line): replay_trace(module, one.trace) for one in near}
+    programs = {n: timed_program(s, inputs) for n, s in made.items() if s is not None}
+    first = made[str(winner.line)]
+    if first is None:
+        why = "TVM refuses its schedule"
+        return AuditedWinner(**known, finding="fails", why=why), Standing()
+    with rounds_here(programs, winner.target, protocol, rng) as read:
+        standing = hold_heats(list(programs), read)
+    failed = standing.failed.get(str(winner.line)) or _wrong(
+        checked_program(module, inputs), checked_program(first.mod, inputs), winner, protocol
+    )
+    own = standing.seconds.get(str(winner.line), [])
+    known["now_s"] = float(np.median(own)) if own else None
+    if failed is not None:
+        why = failed.error or failed.state.value
+        return AuditedWinner(**known, finding="fails", why=why), standing
+    return AuditedWinner(**known, **_beaten(standing, str(winner.line), margin)), standing
+
+
+def _wrong(
+    unscheduled: Program, program: Program, winner: _Record, protocol: Protocol
+) -> MeasureResult | None:
+    """How a program's outputs fail to be the unscheduled one's; ``None`` where they are, or where
+    that one does not run.
+    """
+    with Device(winner.target, protocol) as device:
+        if device.set_reference(unscheduled).state is not TrialState.OK:
+            return None
+        answer = device.check(program)
+    return None if answer.state is TrialState.OK else answer
+
+
+def _beaten(standing: Standing, winner: str, margin: float) -> dict[str, Any]:
+    """Whether the best of the others is proven to be faster by more than the margin."""
+    best = next((name for name in standing.order if name != winner), None)
+    if best is None:
+        return {"finding": "holds"}
+    pairs = zip(standing.seconds[best], standing.seconds[winner], strict=False)
+    logs = np.log([own / other for own, other in pairs])
+    centre, low, high = trimmed_interval(logs, CONFIDENCE)
+    if high >= -math.log1p(margin):
+        return {"finding": "holds"}
+    return {
+        "finding": "beaten",
+        "better_line": int(best),
+        "ratio": math.exp(centre),
+        "interval": [math.exp(low), math.exp(high)],
+    }
+
+
+def _beside(one: AuditedWinner, factor: float | None) -> AuditedWinner:
+    """Find a winner slower that lost more time than all of them did."""
+    if one.finding != "holds" or None in (factor, one.now_s, one.recorded_s):
+        return one
+    ratio = one.now_s / one.recorded_s  # type: ignore[operator]
+    if ratio <= SLOWER * max(factor, 1.0):  # type: ignore[type-var]
+        return one
+    why = f"{ratio:.2f} times its record, where all winners take {factor:.2f} times theirs"
+    return AuditedWinner(**{**one, "finding": "slower", "why": why})
+
+
+def _read(database: Path) -> tuple[list[str | None], dict[int, list[_Record]]]:
+    """Workload lines, and the records that went well by workload, fastest first."""
+    paths = [database / f"database_{name}.json" for name in ("workload", "tuning_record")]
+    if not all(path.is_file() for path in paths):
+        raise LiveError(
+            "it holds no MetaSchedule database",
+            where=database,
+            cure="name a folder of 'toolkit tune', 'toolkit collect' or TVM's tune_tir",
+        )
+    workloads, lines = (path.read_text(encoding="utf-8").splitlines() for path in paths)
+    found: dict[int, list[_Record]] = {}
+    for number, line in enumerate(lines, start=1):
+        try:
+            index, (trace, seconds, target, _) = orjson.loads(line)
+            mean_s = float(sum(seconds) / len(seconds))
+            text = target if isinstance(target, str) else orjson.dumps(target).decode()
+        except (ValueError, TypeError, ZeroDivisionError):
+            continue  # cut off by a kill; 'toolkit ingest' accounts for each line
+        if 0 < mean_s < FAILED_S:
+            found.setdefault(int(index), []).append(_Record(number, mean_s, trace, text))
+    if not found:
+        raise LiveError("it holds no record that went well", where=database, cure="tune into it")
+    for records in found.values():
+        records.sort(key=lambda one: one.seconds)
+    count = max(found) + 1
+    return [*workloads, *[None] * max(0, count - len(workloads))], found
+
+
+def _name(about: Mapping[str, Any], index: int) -> str:
+    told = about.get("tasks")
+    for task in told if isinstance(told, list) else []:
+        if isinstance(task, dict) and task.get("workload_index") == index and task.get("name"):
+            return str(task["name"])
+    return f"workload {index}"
+
+
+def _protocol(about: Mapping[str, Any], target: str, cores: Sequence[int]) -> Protocol:
+    """How a database says that it was measured, with the target's threads, on these processors."""
+    told = about.get("protocol")
+    told = told if isinstance(told, dict) else {}
+    kept = {name: told[name] for name in _OF_PROTOCOL if isinstance(told.get(name), int)}
+    return Protocol(**kept, threads=machine.target_threads(target), cores=tuple(cores))
