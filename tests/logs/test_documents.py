@@ -173,3 +173,70 @@ def test_a_damaged_document_alone_is_an_error(tmp_path):
     (tmp_path / "y.json").write_text("{}")
     with pytest.raises(LogError):
         ingest(tmp_path / "y.json", tmp_path / "ds")
+
+
+def machine_file(**query):
+    """As Kernel Tuner's ``store_metadata_file`` writes it."""
+    lshw = [
+        {"id": "computer", "class": "system", "configuration": {"boot": "normal"}, "children": [
+            {"id": "cpu", "class": "processor", "product": "AMD EPYC 7402P"},
+            {"id": "memory", "class": "memory", "product": "DIMM"},
+        ]}
+    ]  # fmt: skip
+    environment = {"device_query": query, "requirements": ["numpy==1.24.2"]}
+    metadata = {"hardware": {"lshw": lshw}, "environment": environment}
+    return json.dumps({"metadata": metadata, "schema_version": "1.0.0"}, indent="  ")
+
+
+NVIDIA = {"nvidia_smi_log": {"driver_version": "535", "gpu": {"product_name": "NVIDIA RTX A4000"}}}
+TWO = {"nvidia_smi_log": {"gpu": [{"product_name": "A100"}, {"product_name": "A4000"}]}}
+AMD = {"card0": {"GPU ID": "0x744c", "Card Series": "AMD Radeon PRO W7800"}, "system": {}}
+
+
+@pytest.mark.parametrize(
+    ("query", "machine"),
+    [
+        ({"nvidia-smi": NVIDIA}, "NVIDIA RTX A4000"),
+        ({"rocm-smi": AMD}, "AMD Radeon PRO W7800"),
+        ({}, "AMD EPYC 7402P"),
+        ({"nvidia-smi": TWO}, None),
+    ],
+)
+def test_t4_metadata_names_the_machine_of_the_results_beside_it(tmp_path, query, machine):
+    results = {key: value for key, value in t4().items() if key != "metadata"}
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "gemm-results.json").write_text(json.dumps(results))
+    (logs / "gemm-metadata.json").write_text(machine_file(**query))
+    assert detect((logs / "gemm-metadata.json").read_bytes()) == "t4-metadata"
+    for number, asked in enumerate((logs, logs / "gemm-results.json")):
+        report = ingest(asked, tmp_path / f"ds{number}")
+        tasks = open_dataset(tmp_path / f"ds{number}").tasks().values()
+        assert {task.machine for task in tasks} == {machine}
+        assert (report.records, report.rejected) == (8, 3)
+    assert {source.outcome for source in report.per_source} == {"read"}
+    again = ingest(logs, tmp_path / "ds0")
+    assert {source.outcome for source in again.per_source} == {"unchanged"}
+
+
+def test_t4_metadata_is_found_among_others_by_its_name_only(tmp_path):
+    results = {key: value for key, value in t4().items() if key != "metadata"}
+    for name, gpu in (("gemm", "A"), ("conv", "B")):
+        query = {"nvidia-smi": {"nvidia_smi_log": {"gpu": {"product_name": gpu}}}}
+        (tmp_path / f"{name}-results.json").write_text(json.dumps(results))
+        (tmp_path / f"{name}-metadata.json").write_text(machine_file(**query))
+    (tmp_path / "other.json").write_text(json.dumps(results))
+    ingest(tmp_path, tmp_path / "ds")
+    tasks = open_dataset(tmp_path / "ds").tasks().values()
+    found = {task.workload: task.machine for task in tasks}
+    assert found == {"gemm-results": "A", "conv-results": "B", "other": None}
+
+
+def test_damaged_t4_metadata_is_said_and_names_no_machine(tmp_path):
+    results = {key: value for key, value in t4().items() if key != "metadata"}
+    (tmp_path / "gemm-results.json").write_text(json.dumps(results))
+    (tmp_path / "gemm-metadata.json").write_text(machine_file()[:-20])
+    report = ingest(tmp_path, tmp_path / "ds")
+    assert {source.outcome for source in report.per_source} == {"read", "damaged"}
+    (task,) = open_dataset(tmp_path / "ds").tasks().values()
+    assert task.machine is None

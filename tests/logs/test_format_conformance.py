@@ -170,4 +170,5 @@ def test_what_the_toolkit_recognises_is_no_other_formats(
 
 
 def test_every_registered_format_is_tested() -> None:
-    assert set(LOGS) | {"metaschedule-workload", "helion-run"} == set(FORMATS.names())
+    beside = {"metaschedule-workload", "helion-run", "t4-metadata"}
+    assert set(LOGS) | beside == set(FORMATS.names())

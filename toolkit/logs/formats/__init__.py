@@ -17,6 +17,7 @@ FORMATS = Registry(
         "metaschedule": "toolkit.logs.formats.metaschedule.format:MetaSchedule",
         "metaschedule-workload": "toolkit.logs.formats.metaschedule.format:MetaScheduleWorkloads",
         "t4": "toolkit.logs.formats.kernel_tuner.format:T4Results",
+        "t4-metadata": "toolkit.logs.formats.kernel_tuner.metadata:T4MetadataFiles",
         "triton": "toolkit.logs.formats.triton.format:TritonCache",
     },
 )

@@ -13,12 +13,14 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from toolkit.logs.files.places import Place
 from toolkit.logs.formats.kernel_tuner.documents import (
     KERNEL_TUNER,
     T4,
     CacheDocument,
     T4Document,
 )
+from toolkit.logs.formats.kernel_tuner.metadata import T4Metadata, T4MetadataFiles, metadata_of
 from toolkit.logs.rows.format import ANY_FORMAT, DocumentFormat, Row, Selection
 from toolkit.logs.rows.parameters import ParameterDocument
 from toolkit.logs.rows.results import BlockResult
@@ -52,8 +54,12 @@ class T4Results(_Documents):
     """T4 results (schema 1.0.0)."""
 
     name = T4
+    companion = T4MetadataFiles.name
     fields = (b'"results"', b'"configuration"', b'"invalidity"')
     document_type = T4Document
+
+    def beside(self, place: Place, companions: Sequence[Place]) -> T4Metadata:
+        return T4Metadata(metadata_of(place, companions))
 
     def document(self, task: Task, sketch: Sketch, rows: Sequence[Row]) -> bytes:
         """A document with its times in seconds."""
