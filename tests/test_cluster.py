@@ -19,6 +19,7 @@ from toolkit.cli.main import app
 from toolkit.cluster import Cluster
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import ToolkitError
+from toolkit.features import extract, extractor_named
 from toolkit.progress import Silent, Step
 from toolkit.replay import parse_scenario, simulate
 from toolkit.training import train_mutation, train_throughput
@@ -111,6 +112,24 @@ def test_members_that_a_cluster_fits_are_those_of_one_process(
     ]
     one, other = ({**result.to_json(), "out": "", "seconds": 0} for result in found)
     assert one == other
+
+
+def test_a_cluster_reads_logs_and_makes_features_as_one_process_does(
+    two: Cluster, dataset: Dataset, tmp_path: Path
+) -> None:
+    logs = tmp_path / "logs"
+    for number in range(3):
+        write_autotvm(logs / f"{number}.json", occasions=number + 1, noise=0.01)
+    found = []
+    for name, workers, cluster in (("one", 0, None), ("cluster", two, two)):
+        folder = tmp_path / name / "dataset"
+        report = ingest(logs, folder, workers=workers)
+        opened = open_dataset(folder)
+        told = extract(opened, extractor_named("knobs"), cluster=cluster)
+        assert told["groups"] and report.records == opened.records().collect().height
+        parts = sorted(path for path in folder.rglob("*.parquet"))
+        found.append([(path.relative_to(folder), path.read_bytes()) for path in parts])
+    assert found[0] == found[1]
 
 
 def test_what_does_not_fit_is_refused(two: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,11 @@ again, and shows all of it on its dashboard.
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import ExitStack
+from itertools import islice
 from typing import Any, TypeVar
 
 from toolkit import __version__
@@ -18,6 +19,9 @@ from toolkit.progress import SILENT, Progress
 
 ANSWER_S = 15.0
 """Seconds that a scheduler may take to answer, and its first worker to come."""
+
+AHEAD = 4
+"""So many pieces a worker are under way or wait at the scheduler."""
 
 Shared = TypeVar("Shared")
 Piece = TypeVar("Piece")
@@ -43,6 +47,8 @@ class Cluster:
     def __init__(self, place: str, progress: Progress = SILENT) -> None:
         self._stack = ExitStack()
         try:
+            from asyncio import TimeoutError as NoAnswer
+
             import distributed
         except ImportError:
             raise ToolkitError(
@@ -62,7 +68,7 @@ class Cluster:
             self._client = self._stack.enter_context(distributed.Client(at, timeout=ANSWER_S))
             self._client.wait_for_workers(1, timeout=ANSWER_S)
             self._check()
-        except (OSError, TimeoutError, asyncio.TimeoutError, ValueError) as error:
+        except (OSError, TimeoutError, NoAnswer, ValueError) as error:
             self._stack.close()
             said = (str(error) or type(error).__name__).splitlines()[0][:160]
             raise ToolkitError(
@@ -73,6 +79,7 @@ class Cluster:
         except BaseException:
             self._stack.close()
             raise
+        self._executor = self._client.get_executor(pure=False)
         progress.say(f"Dask's dashboard: {self._client.dashboard_link}")
 
     def __enter__(self) -> Cluster:
@@ -104,6 +111,22 @@ class Cluster:
         """How many there are now."""
         return len(self._client.nthreads())
 
+    def submit(
+        self, make: Callable[[Shared, Piece], Answer], shared: Shared, piece: Piece
+    ) -> Future[Answer]:
+        """Call ``make(shared, piece)`` on a worker."""
+        answer: Future[Answer] = Future()
+
+        def take(done: Future[Answer]) -> None:
+            error = done.exception()
+            if error is None:
+                answer.set_result(done.result())
+            else:
+                answer.set_exception(_told(error))
+
+        self._executor.submit(make, shared, piece).add_done_callback(take)
+        return answer
+
     def results(
         self,
         make: Callable[[Shared, Piece], Answer],
@@ -112,29 +135,43 @@ class Cluster:
     ) -> Iterator[tuple[Piece, Answer]]:
         """Call ``make(shared, piece)`` for each piece; yield piece and answer as they are done.
 
-        Pieces are begun in the order in which they are given. ``shared`` is sent once to each
-        worker that needs it. What a worker raises is raised here.
+        Pieces are begun in the order in which they are given, and taken as they are needed.
+        ``shared`` is sent once to each worker that needs it. What a worker raises is raised here.
         """
-        from distributed import KilledWorker, as_completed
+        from distributed import as_completed
 
         # A task, and not data that is put there: Dask makes it again when its worker is lost.
         everywhere = self._client.submit(_same, shared, pure=False)
-        waiting = {
-            self._client.submit(make, everywhere, piece, pure=False, priority=-place): piece
-            for place, piece in enumerate(pieces)
-        }
+        numbered, waiting, done = enumerate(pieces), {}, as_completed()
+
+        def hand_out() -> None:
+            for place, piece in islice(numbered, AHEAD * max(1, self.workers) - len(waiting)):
+                future = self._client.submit(make, everywhere, piece, pure=False, priority=-place)
+                waiting[future] = piece
+                done.add(future)
+
         try:
-            for done in as_completed(list(waiting)):
-                answer = done.result()
-                yield waiting.pop(done), answer
-        except KilledWorker as error:
-            raise ToolkitError(
-                f"the workers that did a piece of work ended early, {error.allowed_failures + 1} "
-                "times",
-                cure="what was finished is kept: give them more memory, and run the command again",
-            ) from None
+            hand_out()
+            for future in done:
+                answer, piece = future.result(), waiting.pop(future)
+                hand_out()
+                yield piece, answer
+        except Exception as error:
+            raise _told(error) from None
         finally:
             self._client.cancel([*waiting, everywhere])
+
+
+def _told(error: BaseException) -> BaseException:
+    """An error of a worker as it is told here."""
+    from distributed import KilledWorker
+
+    if not isinstance(error, KilledWorker):
+        return error
+    return ToolkitError(
+        f"the workers that did a piece of work ended early, {error.allowed_failures + 1} times",
+        cure="what was finished is kept: give them more memory, and run the command again",
+    )
 
 
 def _same(shared: Shared) -> Shared:

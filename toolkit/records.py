@@ -27,6 +27,9 @@ KnobKind = Literal[
 ]
 
 
+SEED_MAX = 2_000_000_000
+"""Libraries keep seeds in 32 bits, and add to them."""
+
 MACHINE_FINGERPRINT = "machine_fingerprint"
 """The label of sources, and the key of ``collection.json``, that says which machine measured."""
 

@@ -16,9 +16,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-SEED_MAX = 2_000_000_000
-"""Libraries keep seeds in 32 bits, and add to them."""
-
 
 class Settings(BaseModel):
     """A table of a file: no other names, and of each value the type that it has in TOML."""

@@ -29,9 +29,9 @@ from toolkit.cli.tables import err
 from toolkit.cluster import Cluster
 from toolkit.errors import ToolkitError
 from toolkit.progress import Progress, Step
+from toolkit.records import SEED_MAX
 from toolkit.results import plain
 from toolkit.show import number, seconds
-from toolkit.toml_file import SEED_MAX
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2

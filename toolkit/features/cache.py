@@ -16,6 +16,7 @@ import numpy as np
 import polars as pl
 
 from toolkit.atomic import replacing, sweep
+from toolkit.cluster import Cluster
 from toolkit.features.base import CandidateGroup, Extractor, FeatureBlock
 from toolkit.progress import SILENT, Progress
 from toolkit.records import content_id
@@ -71,13 +72,18 @@ def extract(
     extractor: Extractor,
     task_ids: Iterable[str] | None = None,
     *,
+    cluster: Cluster | None = None,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
-    """Fill the cache; returns counts of tasks, groups, candidates and columns."""
+    """Fill the cache (on a cluster, if given); returns counts of what there is, and columns."""
     columns: set[str] = set()
     tasks: set[str] = set()
     groups = candidates = 0
     wanted = list(dataset.tasks() if task_ids is None else task_ids)
+    if cluster is not None:
+        with progress.step(f"features {extractor.name} on the cluster") as step:
+            for group in _made_there(dataset, extractor, wanted, cluster):
+                step.advance(note=group.task.workload)
     with progress.step(f"features {extractor.name}", total=len(wanted)) as step:
         for group, _, block in cached_blocks(dataset, extractor, wanted):
             groups += 1
@@ -94,6 +100,28 @@ def extract(
         "candidates": candidates,
         "columns": sorted(columns),
     }
+
+
+def _made_there(
+    dataset: Dataset, extractor: Extractor, task_ids: Iterable[str], cluster: Cluster
+) -> Iterator[CandidateGroup]:
+    """Keep the features of groups that have no file; give each group when it is done."""
+    rows_of: dict[int, pl.DataFrame] = {}
+
+    def missing() -> Iterator[CandidateGroup]:
+        for group, rows in dataset.groups(task_ids):
+            known = _read(_path(dataset, extractor, group), rows, partly=False)
+            if known is None and extractor.supports(group.task):
+                rows_of[id(group)] = rows
+                yield group
+
+    for group, block in cluster.results(_extract, extractor, missing()):
+        write_block(dataset, extractor, group, rows_of.pop(id(group)), block)
+        yield group
+
+
+def _extract(extractor: Extractor, group: CandidateGroup) -> FeatureBlock:
+    return extractor.extract(group)
 
 
 def _folder(dataset: Dataset, extractor: Extractor) -> Path:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from toolkit.cli.common import BarProgress, DatasetDir, Json, answer
+from toolkit.cli.common import BarProgress, ClusterPlace, DatasetDir, Json, answer
 from toolkit.cli.tables import err, note, say
+from toolkit.cluster import Cluster
 from toolkit.errors import ToolkitError
 from toolkit.workspace import Workspace
 
@@ -38,6 +40,7 @@ def features(
     name: Annotated[
         str | None, Option(help="Name of what --from brings in: recipes say stored:NAME.")
     ] = None,
+    cluster: ClusterPlace = None,
     as_json: Json = False,
 ) -> None:
     """Compute features and keep them in the dataset, or bring in those that others made.
@@ -57,7 +60,7 @@ def features(
         result, refused = _by_older_tvm(data, tvm_python, workloads or [])
         results = [result]
     else:
-        results = _computed(data, extractor)
+        results = _computed(data, extractor, cluster)
     answer({"extractors": results, "refused_workloads": refused}, as_json, _show)
 
 
@@ -79,7 +82,7 @@ def _show(found: Mapping[str, Any]) -> None:
         )
 
 
-def _computed(data: Dataset, extractor: str) -> list[Mapping[str, Any]]:
+def _computed(data: Dataset, extractor: str, place: str | None) -> list[Mapping[str, Any]]:
     from toolkit.features import best_extractor_for, extract, extractor_named
 
     tasks = data.tasks()
@@ -90,10 +93,12 @@ def _computed(data: Dataset, extractor: str) -> list[Mapping[str, Any]]:
     else:
         found = extractor_named(extractor)
         names[extractor] = [t.task_id for t in tasks.values() if found.supports(t)]
-    return [
-        extract(data, extractor_named(name), own, progress=BarProgress())
-        for name, own in sorted(names.items())
-    ]
+    progress = BarProgress()
+    with nullcontext() if place is None else Cluster(place, progress) as cluster:
+        return [
+            extract(data, extractor_named(name), own, cluster=cluster, progress=progress)
+            for name, own in sorted(names.items())
+        ]
 
 
 def _by_older_tvm(

@@ -36,6 +36,7 @@ def ingest(
             min=0, max=common.PROCESSES_MAX, help="Reading processes (default: by size and cores)."
         ),
     ] = None,
+    cluster: common.ClusterPlace = None,
     shard: Annotated[
         str | None,
         Option(help="I/N: only the I-th of N shards of the files; 'toolkit merge' joins them."),
@@ -62,11 +63,13 @@ def ingest(
     labels: dict[str, Any] = {"machine": machine, "path_rule": path_rule}
     part = parse_shard(shard)
     if follow:
-        if part is not None:
-            raise ToolkitError("--follow reads all files", cure="leave out --shard")
+        if part is not None or cluster is not None:
+            raise ToolkitError("--follow reads all files here", cure="leave out --shard, --cluster")
         _follow(logs, folder, labels, interval, json)
         return
-    report = run(logs, folder, **labels, workers=workers, shard=part, progress=common.BarProgress())
+    progress = common.BarProgress()
+    with common.workers_or_cluster(workers, cluster, progress) as found:
+        report = run(logs, folder, **labels, workers=found, shard=part, progress=progress)
     if json:
         common.print_json(report)
     else:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from toolkit.cluster import Cluster
 from toolkit.datasets.write.reading import Marks
 from toolkit.datasets.write.report import IngestReport, SourceReport
 from toolkit.datasets.write.run import LogFile, choose_shard, discover, read_into
@@ -18,7 +19,7 @@ from toolkit.datasets.write.store import writing_store
 from toolkit.errors import LogError, ToolkitError
 from toolkit.logs.files.files import find_logs, shown
 from toolkit.logs.read.detect import SIDECAR, WHY_NOT
-from toolkit.logs.read.pool import Blocks, InProcess, WorkerPool
+from toolkit.logs.read.pool import Blocks, ClusterBlocks, InProcess, WorkerPool
 from toolkit.progress import SILENT, Progress
 
 WORTH_WORKERS_BYTES = 4 * 2**20
@@ -31,7 +32,7 @@ def ingest(
     *,
     machine: str | None = None,
     path_rule: str | None = None,
-    workers: int | None = None,
+    workers: int | Cluster | None = None,
     shard: tuple[int, int] | None = None,
     progress: Progress = SILENT,
     marks: Marks | None = None,
@@ -53,7 +54,7 @@ def ingest(
         the group ``machine`` names the machine.
     workers
         Processes that read beside this one (0: none; by default as many as there are cores where
-        the logs are large).
+        the logs are large), or a cluster.
     shard
         (2, 5) reads the second of five shards of the files; ``merge`` puts the datasets together.
     marks
@@ -109,7 +110,7 @@ def ingest(
 
 
 @contextmanager
-def _blocks(files: Sequence[LogFile], workers: int | None) -> Iterator[Blocks]:
+def _blocks(files: Sequence[LogFile], workers: int | Cluster | None) -> Iterator[Blocks]:
     """Choose who reads: this process alone, or others beside it where that pays."""
     if workers is None:
         read = {
@@ -120,6 +121,9 @@ def _blocks(files: Sequence[LogFile], workers: int | None) -> Iterator[Blocks]:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         large = sum(path.stat().st_size for path in read) >= WORTH_WORKERS_BYTES
         workers = cores if large and cores and cores > 1 else 0
+    if isinstance(workers, Cluster):
+        yield ClusterBlocks(workers)
+        return
     if not workers:
         yield InProcess()
         return

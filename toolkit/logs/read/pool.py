@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolkit import children
+from toolkit.cluster import AHEAD, Cluster
 from toolkit.errors import ToolkitError
 from toolkit.logs.files.files import LineBlock
 from toolkit.logs.formats import FORMATS
 from toolkit.logs.read.reader import BlockReader
-from toolkit.logs.read.worker import decode_result, read_frame, write_frame
+from toolkit.logs.read.worker import decode_result, read_block, read_frame, write_frame
 from toolkit.logs.rows.format import Beside
 from toolkit.logs.rows.results import BlockResult
 
@@ -81,7 +82,22 @@ class WorkerPool:
             process.close()
 
 
-Blocks = InProcess | WorkerPool
+class ClusterBlocks:
+    """Reads blocks on a cluster, but for those that need a file which lies beside their log."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self.window = AHEAD * max(1, cluster.workers)
+        self._local = InProcess()
+
+    def submit(self, settings: SourceSettings, block: LineBlock, index: int) -> Future[BlockResult]:
+        beside = settings.beside
+        if not beside.portable or beside.description() or settings.kind in FORMATS.added:
+            return self._local.submit(settings, block, index)
+        return self._cluster.submit(read_block, (settings.kind, settings.machine), block)
+
+
+Blocks = InProcess | WorkerPool | ClusterBlocks
 """Reads blocks, now or later: results are futures."""
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import sys
+from functools import lru_cache
 from typing import IO, Any
 
 import orjson
@@ -111,6 +112,16 @@ class Worker:
         self._told.update((task.task_id, task) for task in result.tasks)
         self._told.update((sketch.sketch_id, sketch) for sketch in result.sketches)
         return result
+
+
+@lru_cache(maxsize=MACHINES)
+def _reader(kind: str, machine: str | None) -> BlockReader:
+    return BlockReader(kind, machine, FORMATS.get(kind)().reopened(None))
+
+
+def read_block(source: tuple[str, str | None], block: LineBlock) -> BlockResult:
+    """Read a block of a source, told by format and machine, beside which nothing stands."""
+    return _reader(*source).read(block, 0)
 
 
 def main() -> None:

@@ -13,7 +13,8 @@ import orjson
 from pydantic import Field
 
 from toolkit.errors import RecipeError, did_you_mean
-from toolkit.toml_file import SEED_MAX, Settings, checked, read_toml
+from toolkit.records import SEED_MAX
+from toolkit.toml_file import Settings, checked, read_toml
 from toolkit.workspace import bundled
 
 
