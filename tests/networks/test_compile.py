@@ -15,10 +15,12 @@ import pytest
 from toolkit.errors import LiveError
 from toolkit.live.confirm.rules import Judgement
 from toolkit.live.space.database import DatabaseWriter
+from toolkit.networks import unmeasured
 from toolkit.networks.compare import comparison_row
 from toolkit.networks.compile import CompileResult, compile_network, tuned_target
 from toolkit.networks.kernels import profile
-from toolkit.networks.library import LIBRARY
+from toolkit.networks.library import LIBRARY, coverage_of
+from toolkit.networks.selection import read_records, scheduled
 from toolkit.networks.storage import APART
 from toolkit.networks.tasks import network_of
 from toolkit.records import TrialState
@@ -151,6 +153,21 @@ def test_functions_without_a_record_take_what_a_search_would_measure_first(
     assert result.checked_against == "onnxruntime" and result.difference < 1e-5
     assert f"{len(result.untuned)} of these take a program that nobody measured" in result.warnings
     assert ("no database was given" in result.warnings[0]) == (not with_database)
+
+
+def test_a_program_that_builds_too_slowly_is_not_taken(
+    model_file: Path, tuned: Path, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = network_of(str(model_file), target, layout="NCHW")
+    selection = read_records(graph, tuned, target)
+    untuned = coverage_of(graph, scheduled(graph, selection, target)).untuned
+    monkeypatch.setattr(unmeasured, "PICKS", 2)
+    monkeypatch.setattr(unmeasured, "BUILD_S", 0.001)
+    unmeasured.add_first_picks(graph, selection, untuned[:1], target, TrainedModels())
+    assert untuned and selection.unmeasured == {}
+    monkeypatch.undo()
+    unmeasured.add_first_picks(graph, selection, untuned[:1], target, TrainedModels())
+    assert list(selection.unmeasured) == untuned[:1]
 
 
 def test_a_function_whose_programs_failed_stays_as_it_is(

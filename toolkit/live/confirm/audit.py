@@ -73,7 +73,7 @@ class AuditedWinner(Result):
     better_line, ratio, interval
         The record that beats it, its time over the winner's, and the 95 % interval of that.
     why
-        What failed, or why nothing can be said.
+        What failed, why nothing can be said, or why its outputs were not compared.
     """
 
     name: str
@@ -212,28 +212,29 @@ def _read_again(
         return AuditedWinner(**known, finding="fails", why=why), Standing()
     with rounds_here(programs, winner.target, protocol, rng) as read:
         standing = hold_heats(list(programs), read)
-    failed = standing.failed.get(str(winner.line)) or _wrong(
-        checked_program(module, inputs), checked_program(first.mod, inputs), winner, protocol
-    )
+    failed, unchecked = standing.failed.get(str(winner.line)), None
+    if failed is None:
+        plain, scheduled = (checked_program(each, inputs) for each in (module, first.mod))
+        with Device(winner.target, protocol) as device:
+            failed, unchecked = _wrong(plain, scheduled, device)
     own = standing.seconds.get(str(winner.line), [])
     known["now_s"] = float(np.median(own)) if own else None
     if failed is not None:
         why = failed.error or failed.state.value
         return AuditedWinner(**known, finding="fails", why=why), standing
-    return AuditedWinner(**known, **_beaten(standing, str(winner.line), margin)), standing
+    found = _beaten(standing, str(winner.line), margin)
+    return AuditedWinner(**known, **found, why=unchecked), standing
 
 
 def _wrong(
-    unscheduled: Program, program: Program, winner: _Record, protocol: Protocol
-) -> MeasureResult | None:
-    """How a program's outputs fail to be the unscheduled one's; ``None`` where they are, or where
-    that one does not run.
-    """
-    with Device(winner.target, protocol) as device:
-        if device.set_reference(unscheduled).state is not TrialState.OK:
-            return None
-        answer = device.check(program)
-    return None if answer.state is TrialState.OK else answer
+    unscheduled: Program, program: Program, device: Device
+) -> tuple[MeasureResult | None, str | None]:
+    """How a program's outputs fail to be the unscheduled one's, and why they were not compared."""
+    reference = device.set_reference(unscheduled)
+    if reference.state is not TrialState.OK:
+        return None, f"not checked: {reference.error or reference.state.value}"
+    answer = device.check(program)
+    return (None if answer.state is TrialState.OK else answer), None
 
 
 def _beaten(standing: Standing, winner: str, margin: float) -> dict[str, Any]:
@@ -274,7 +275,8 @@ def _read(database: Path) -> tuple[list[str | None], dict[int, list[_Record]]]:
             where=database,
             cure="name a folder of 'toolkit tune', 'toolkit collect' or TVM's tune_tir",
         )
-    workloads, lines = (path.read_text(encoding="utf-8").splitlines() for path in paths)
+    workloads, lines = (path.read_text("utf-8", errors="replace").split("\n") for path in paths)
+    workloads = [line for line in workloads if line]
     found: dict[int, list[_Record]] = {}
     for number, line in enumerate(lines, start=1):
         try:
