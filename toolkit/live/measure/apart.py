@@ -121,10 +121,14 @@ class BuildPool:
         self._work: Callable[[], None] | None = None
 
     def __enter__(self: Pool) -> Pool:
-        self._starting = [self._pool.submit(builder.start) for builder in self._builders]
-        for builder in self._builders:
-            self._free.put(builder)
+        self._starting = [self._pool.submit(self._start, builder) for builder in self._builders]
         return self
+
+    def _start(self, builder: Device) -> None:
+        try:
+            builder.start()
+        finally:
+            self._free.put(builder)
 
     def __exit__(self, *raised: object) -> None:
         self._pool.shutdown(cancel_futures=True)
