@@ -18,6 +18,7 @@ from toolkit.locks import LOCK_FILE, writing
 
 SMALL = """
 seeds = 3
+resamples = 100
 batch_size = 16
 baseline = "random"
 [budget]

@@ -27,6 +27,7 @@ minimum_candidates = 10
 name = "random"
 """
 TUNE = ("tune", "--workload", "matmul:16,16,16", "--trials", "40", "--finalists", "0")
+TUNE += ("--min-repeat-ms", "1")
 
 
 @pytest.fixture(scope="module")
