@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import mul
 from pathlib import Path
 
 import distributed
@@ -92,6 +93,16 @@ def test_a_worker_that_is_killed_midway_costs_nothing(dataset: Dataset, tmp_path
     assert progress.killed
     for file in FILES:
         assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "cut" / file).read_bytes()
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
+def test_more_pieces_than_workers_hold_outlive_a_worker() -> None:
+    with Cluster("local:2") as cluster:
+        killing, answers = KillsAWorker(cluster), {}
+        for piece, answer in cluster.results(mul, 3, range(40)):
+            answers[piece] = answer
+            killing.advance()
+    assert killing.killed and answers == {piece: 3 * piece for piece in range(40)}
 
 
 @pytest.mark.parametrize("kind", ["throughput", "mutation"])

@@ -6,6 +6,7 @@ again, and shows all of it on its dashboard.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -59,10 +60,14 @@ class Cluster:
         try:
             at: Any = place
             if local:
-                # On a free port: another dashboard may have the usual one.
+                # On a free port: another dashboard may have the usual one. What Dask says of a
+                # lost worker, it mends by itself.
                 at = self._stack.enter_context(
                     distributed.LocalCluster(
-                        n_workers=int(local[1]), threads_per_worker=1, dashboard_address=":0"
+                        n_workers=int(local[1]),
+                        threads_per_worker=1,
+                        dashboard_address=":0",
+                        silence_logs=logging.CRITICAL,
                     )
                 )
             self._client = self._stack.enter_context(distributed.Client(at, timeout=ANSWER_S))
@@ -145,7 +150,9 @@ class Cluster:
         numbered, waiting, done = enumerate(pieces), {}, as_completed()
 
         def hand_out() -> None:
-            for place, piece in islice(numbered, AHEAD * max(1, self.workers) - len(waiting)):
+            # Fewer than before, where a worker was lost.
+            free = max(0, AHEAD * max(1, self.workers) - len(waiting))
+            for place, piece in islice(numbered, free):
                 future = self._client.submit(make, everywhere, piece, pure=False, priority=-place)
                 waiting[future] = piece
                 done.add(future)
