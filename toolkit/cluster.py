@@ -147,7 +147,8 @@ class Cluster:
 
         # A task, and not data that is put there: Dask makes it again when its worker is lost.
         everywhere = self._client.submit(_same, shared, pure=False)
-        numbered, waiting, done = enumerate(pieces), {}, as_completed()
+        numbered, done = enumerate(pieces), as_completed()
+        waiting: dict[Any, Piece] = {}
 
         def hand_out() -> None:
             # Fewer than before, where a worker was lost.

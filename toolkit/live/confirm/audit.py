@@ -257,10 +257,10 @@ def _beaten(standing: Standing, winner: str, margin: float) -> dict[str, Any]:
 
 def _beside(one: AuditedWinner, factor: float | None) -> AuditedWinner:
     """Find a winner slower that lost more time than all of them did."""
-    if one.finding != "holds" or None in (factor, one.now_s, one.recorded_s):
+    if one.finding != "holds" or factor is None or one.now_s is None or one.recorded_s is None:
         return one
-    ratio = one.now_s / one.recorded_s  # type: ignore[operator]
-    if ratio <= SLOWER * max(factor, 1.0):  # type: ignore[type-var]
+    ratio = one.now_s / one.recorded_s
+    if ratio <= SLOWER * max(factor, 1.0):
         return one
     why = f"{ratio:.2f} times its record, where all winners take {factor:.2f} times theirs"
     return AuditedWinner(**{**one, "finding": "slower", "why": why})
