@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import count, groupby
 from pathlib import Path
@@ -123,10 +123,13 @@ class Store:
 
     def add(self, source: Source, result: BlockResult) -> None:
         """Take in what a stretch of a source's lines gave; its counts move with it."""
-        for task in result.tasks:
-            self._learn(self.tasks, task.task_id, task, merge_tasks)
-        for sketch in result.sketches:
-            self._learn(self.sketches, sketch.sketch_id, sketch, merge_sketches)
+        # In the order of the rows: a reader's own depends on what it has read before.
+        tasks = {task.task_id: task for task in result.tasks}
+        for key in _by_row(result.rows["task_id"], tasks):
+            self._learn(self.tasks, key, tasks[key], merge_tasks)
+        sketches = {sketch.sketch_id: sketch for sketch in result.sketches}
+        for key in _by_row(result.rows["sketch_id"], sketches):
+            self._learn(self.sketches, key, sketches[key], merge_sketches)
         numbers = id_numbers(result.rows["record_id"])
         fresh = self._known.fresh(numbers)
         rows, repeats = parts.placed(result.rows, source), None
@@ -334,3 +337,9 @@ class Store:
 def _committed(folder: Path) -> Manifest:
     """What was committed last; nothing in a new folder."""
     return manifests.load(folder) if (folder / manifests.FILE).exists() else Manifest()
+
+
+def _by_row(column: Any, known: Mapping[str, Any]) -> list[str]:
+    """Keys in the order in which a column of a table first has them, then those that it lacks."""
+    places = {key: place for place, key in enumerate(pc.unique(column).to_pylist())}
+    return sorted(known, key=lambda key: places.get(key, len(places)))
