@@ -15,6 +15,7 @@ import zstandard
 
 from toolkit.datasets import describe, export, ingest, open_dataset
 from toolkit.errors import LogError, ToolkitError
+from toolkit.logs.read.reader import BlockReader
 
 
 def accounted(report) -> bool:
@@ -358,3 +359,23 @@ def test_reading_in_several_processes_changes_nothing(logs, tmp_path):
     assert one.rejected().equals(two.rejected())
     assert one.tasks() == two.tasks()
     assert one.sketches() == two.sketches()
+
+
+def test_the_order_in_which_a_reader_tells_tasks_changes_no_byte(logs, tmp_path, monkeypatch):
+    """It depends on what the reader has read before, and so on the number of processes."""
+    keys = [f'["task {number}"]' for number in range(3)]
+    loglines.write(logs / "several.json", *(loglines.ansor(key=key) for key in keys))
+    read = BlockReader.read
+
+    def backwards(self, block, index):
+        result = read(self, block, index)
+        result.tasks.reverse()
+        result.sketches.reverse()
+        return result
+
+    ingest(logs, tmp_path / "one", workers=0)
+    monkeypatch.setattr(BlockReader, "read", backwards)
+    ingest(logs, tmp_path / "other", workers=0)
+    assert len(open_dataset(tmp_path / "one").tasks()) == 6
+    one, other = snapshot(tmp_path / "one"), snapshot(tmp_path / "other")
+    assert one == other

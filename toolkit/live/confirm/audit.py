@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -263,7 +263,7 @@ def _beside(one: AuditedWinner, factor: float | None) -> AuditedWinner:
     if ratio <= SLOWER * max(factor, 1.0):
         return one
     why = f"{ratio:.2f} times its record, where all winners take {factor:.2f} times theirs"
-    return AuditedWinner(**{**one, "finding": "slower", "why": why})
+    return replace(one, finding="slower", why=why)
 
 
 def _read(database: Path) -> tuple[list[str | None], dict[int, list[_Record]]]:
