@@ -6,6 +6,7 @@ again, and shows all of it on its dashboard.
 
 from __future__ import annotations
 
+import gc
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -57,6 +58,7 @@ class Cluster:
                 cure="pip install 'tvm-tuning-toolkit[cluster]'",
             ) from None
         local = re.fullmatch(r"local:([1-9]\d{0,3})", place)
+        said = None
         try:
             at: Any = place
             if local:
@@ -76,14 +78,18 @@ class Cluster:
         except (OSError, TimeoutError, NoAnswer, ValueError) as error:
             self._stack.close()
             said = (str(error) or type(error).__name__).splitlines()[0][:160]
+        except BaseException:
+            self._stack.close()
+            raise
+        if said is not None:
+            # A client that did not connect closes itself when it is collected, and waits for ever
+            # where that is while another one starts: now, with no error left that holds it.
+            gc.collect()
             raise ToolkitError(
                 f"no Dask cluster answers at {place!r}: {said}",
                 cure="'dask scheduler' and 'dask worker ADDRESS --nthreads 1' start one; local:4 "
                 "is four processes of this machine",
-            ) from None
-        except BaseException:
-            self._stack.close()
-            raise
+            )
         self._executor = self._client.get_executor(pure=False)
         progress.say(f"Dask's dashboard: {self._client.dashboard_link}")
 
