@@ -45,7 +45,7 @@ ROOMS = {
 
 VOCABULARY = {
     "toolkit", "records", "schema", "errors", "registry", "progress", "workspace", "show",
-    "atomic", "children", "cluster", "locks", "results", "toml_file",
+    "atomic", "children", "cluster", "compiler", "locks", "results", "toml_file",
 }  # fmt: skip
 # The base modules of two roles name what a group of candidates or a scorer is, and know records
 # alone: layers below the role may speak of it.
@@ -65,12 +65,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "networks": {"vocabulary", "live", "training"},
     "reports": {"vocabulary", "datasets", "features", "training", "search", "replay"},
     "testing": {"vocabulary", "roles", "logs", "datasets", "features", "training", "search"},
-    "demo": {
-        "vocabulary", "datasets", "features", "training", "search", "replay", "live", "reports",
-    },
     "cli": {
         "vocabulary", "logs", "datasets", "features", "training", "search", "replay", "live",
-        "networks", "reports", "demo",
+        "networks", "reports",
     },
 }  # fmt: skip
 

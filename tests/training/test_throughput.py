@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from made_autotvm import SHAPES, write_autotvm
 
+from toolkit.cli.demo import _quick_recipe
 from toolkit.datasets import Dataset, ingest, open_dataset
-from toolkit.demo import _quick_recipe
 from toolkit.errors import LeakError, ModelError
 from toolkit.training import evaluate_model, load_throughput, train_throughput
 from toolkit.training.members.crossfit import cross_fit, pick_member

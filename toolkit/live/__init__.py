@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from toolkit.features.compiler import require_tvm
+from toolkit.compiler import require_tvm
 
 require_tvm()
 

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from toolkit.datasets import Dataset
 from toolkit.progress import SILENT, Progress
-from toolkit.training.recipes.recipe import Recipe, load_recipe, recipe_names
-from toolkit.training.tasks.mutation import MutationModel, load_mutation, train_mutation
-from toolkit.training.tasks.throughput import ThroughputModel, load_throughput, train_throughput
-from toolkit.training.tasks.trainer import ModelResult, evaluate
-from toolkit.training.tasks.validity import ValidityModel, load_validity, train_validity
-from toolkit.training.trained.loading import KINDS
-from toolkit.training.trained.store import read_manifest
+
+if TYPE_CHECKING:
+    from toolkit.datasets import Dataset
+    from toolkit.training.recipes.recipe import Recipe, load_recipe, recipe_names
+    from toolkit.training.tasks.mutation import MutationModel, load_mutation, train_mutation
+    from toolkit.training.tasks.throughput import (
+        ThroughputModel,
+        load_throughput,
+        train_throughput,
+    )
+    from toolkit.training.tasks.trainer import ModelResult
+    from toolkit.training.tasks.validity import ValidityModel, load_validity, train_validity
+
+# Module → names; imported when asked for: what trains takes seconds to import, and a search that
+# only loads models does without.
+_PUBLIC = {
+    "recipes.recipe": ["Recipe", "load_recipe", "recipe_names"],
+    "tasks.mutation": ["MutationModel", "load_mutation", "train_mutation"],
+    "tasks.throughput": ["ThroughputModel", "load_throughput", "train_throughput"],
+    "tasks.validity": ["ValidityModel", "load_validity", "train_validity"],
+}
 
 __all__ = [
     "MutationModel",
@@ -32,6 +47,13 @@ __all__ = [
 ]
 
 
+def __getattr__(name: str) -> Any:
+    for module, names in _PUBLIC.items():
+        if name in names:
+            return getattr(import_module(f"{__name__}.{module}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def evaluate_model(
     folder: Path | str,
     dataset: Dataset,
@@ -43,6 +65,10 @@ def evaluate_model(
 
     Tasks that every member saw are left out and counted as ``n_leaked_tasks``.
     """
+    from toolkit.training.tasks.trainer import evaluate
+    from toolkit.training.trained.loading import KINDS
+    from toolkit.training.trained.store import read_manifest
+
     kind = KINDS.get(read_manifest(Path(folder))["kind"])
     result: ModelResult = evaluate(kind, folder, dataset, task_ids, progress)
     return result

@@ -28,7 +28,7 @@ def demo(
 
     Example: toolkit demo --out toolkit-demo
     """
-    from toolkit.demo import run_demo
+    from toolkit.cli.demo import run_demo
 
     answer(run_demo(folder, live=live, seed=seed, progress=BarProgress()), json, _show)
 

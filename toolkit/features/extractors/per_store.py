@@ -26,9 +26,9 @@ import orjson
 from numpy.typing import NDArray
 
 from toolkit import children
+from toolkit.compiler import require_tvm
 from toolkit.errors import DatasetError
 from toolkit.features.base import CandidateGroup, FeatureBlock, Floats
-from toolkit.features.compiler import require_tvm
 from toolkit.records import Task
 
 STORE_COLUMNS = 164

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from toolkit.results import Result
 
@@ -79,7 +79,7 @@ def trimmed_interval(
     kept = ordered[cut : count - cut]
     spread = np.std(np.clip(values, kept[0], kept[-1]), ddof=1)
     error = float(spread) / ((1.0 - 2.0 * cut / count) * math.sqrt(count))
-    half = float(stats.t.ppf(0.5 + level / 2, len(kept) - 1)) * error
+    half = float(special.stdtrit(len(kept) - 1, 0.5 + level / 2)) * error
     centre = float(np.mean(kept))
     return centre, centre - half, centre + half
 

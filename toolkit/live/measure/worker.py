@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from toolkit.live.measure.quick_import import import_tvm
 from toolkit.live.measure.serve import WrongAnswerError, random_arrays, serve
 from toolkit.live.measure.timing import read_program
 
@@ -29,9 +30,7 @@ class Bench:
     """Builds and runs programs of one target, here or on one device of a tracker (``serve``)."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        import tvm
-
-        self.tvm = tvm
+        self.tvm = tvm = import_tvm()
         self.target = tvm.target.Target(settings["target"])
         kind = self.target.kind.name
         name = "cpu" if kind in ("llvm", "c") else kind

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from toolkit import show
 
@@ -46,7 +46,7 @@ def tasks_to_decide(
     if len(by_task) < 2 or least is None or by_task.mean() == 0.0:
         return None
     level = _level(strategies, confidence)
-    normal = float(stats.norm.isf(level / 2) + stats.norm.isf(1.0 - CHANCE))
+    normal = -float(special.ndtri(level / 2) + special.ndtri(1.0 - CHANCE))
     apart = float(by_task.std(ddof=1) / by_task.mean())
     return max(least, math.ceil((normal * apart) ** 2))
 

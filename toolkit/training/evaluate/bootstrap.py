@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from toolkit.training.arrays import Floats, Ints
 
@@ -56,8 +56,8 @@ def expanded_tail(units: int, level: float = LEVEL) -> float:
     quantiles were right; levels are taken at Phi(sqrt(n / (n - 1)) t) instead (Hesterberg 2015,
     "What teachers should know about the bootstrap", section 4.1.2, "expanded percentile").
     """
-    widened = np.sqrt(units / (units - 1)) * stats.t.ppf((1.0 - level) / 2.0, units - 1)
-    return float(stats.norm.cdf(widened))
+    widened = np.sqrt(units / (units - 1)) * special.stdtrit(units - 1, (1.0 - level) / 2.0)
+    return float(special.ndtr(widened))
 
 
 def named(name: str, estimate: Estimate) -> dict[str, Any]:

@@ -9,12 +9,9 @@ weights decide.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import xgboost
 
 from toolkit.errors import DatasetError
 from toolkit.features.base import CandidateGroup
@@ -23,11 +20,13 @@ from toolkit.records import iter_ways
 from toolkit.training.arrays import Bools, Floats, Ints, Matrix
 from toolkit.training.members.crossfit import Member
 from toolkit.training.members.ensemble import fit_ensemble, fit_models
-from toolkit.training.models.xgboost_model import gain_shares, read_booster
 from toolkit.training.recipes.recipe import Recipe
 from toolkit.training.table.mutation_labels import LabelledGroup, best_rules
 from toolkit.training.table.neighbours import ANY, DOWN, UP, direction_gains
 from toolkit.training.table.table import Table
+
+if TYPE_CHECKING:
+    from toolkit.training.members.rule_classifier import RuleClassifier
 
 _NAMES = (
     "way rule role levels choices value extent outermost innermost share divisors ones l1 l2 l3 l4"
@@ -62,59 +61,6 @@ def direction_rows(
             places.append(np.stack([np.full(len(own), way), own, np.full(len(own), k)]))
     ways, rows, knobs = np.concatenate(places, axis=1)
     return np.concatenate(parts), (ways, rows, knobs)
-
-
-DEFAULTS: dict[str, Any] = {"eta": 0.1, "max_depth": 6, "tree_method": "hist"}
-
-
-@dataclass(frozen=True)
-class RuleClassifier:
-    """Probability of each rule to be the one that gains most."""
-
-    booster: xgboost.Booster
-    rules: tuple[str, ...]
-
-    def probabilities(self, features: Matrix) -> Floats:
-        """One row a candidate, one column a rule (in the order of ``rules``)."""
-        found = self.booster.predict(xgboost.DMatrix(features, nthread=1))
-        return np.asarray(found, dtype=np.float64).reshape(len(features), len(self.rules))
-
-    def importance(self) -> Floats:
-        """Share of each column in the total gain."""
-        return gain_shares(self.booster)
-
-    def save(self, folder: Path) -> list[dict[str, Any]]:
-        """Write XGBoost's own binary JSON; returns what the manifest needs to load it."""
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "rules.ubj").write_bytes(bytes(self.booster.save_raw("ubj")))
-        return [{"file": "rules.ubj", "rules": list(self.rules)}]
-
-    @classmethod
-    def load(cls, folder: Path, written: list[dict[str, Any]]) -> RuleClassifier:
-        """Read what ``save`` wrote."""
-        return cls(read_booster(folder / written[0]["file"]), tuple(written[0]["rules"]))
-
-
-def fit_classifier(
-    features: Matrix, labels: Sequence[str], recipe: Recipe, *, threads: int
-) -> RuleClassifier:
-    """Fit the first of a recipe's models to one label (rule) a candidate."""
-    options = recipe.models[0]
-    rules, label = np.unique(labels, return_inverse=True)
-    names = tuple(rules.tolist())
-    parameters = {
-        **DEFAULTS,
-        **options.params,
-        "objective": "multi:softprob",
-        "num_class": max(len(names), 2),
-        "nthread": threads,
-        "seed": recipe.seed,
-        "device": recipe.device,
-        "verbosity": 0,
-    }
-    data = xgboost.QuantileDMatrix(features, label=label, nthread=threads)
-    booster = xgboost.train(parameters, data, num_boost_round=options.rounds)
-    return RuleClassifier(booster, names if len(names) > 1 else (*names, "none"))
 
 
 def predict_gains(member: Member, method: str, group: CandidateGroup, features: Matrix) -> Floats:
@@ -189,6 +135,8 @@ def fit_gains(
         )
     matrix = np.concatenate(features)
     if method == "classifier":
+        from toolkit.training.members.rule_classifier import fit_classifier
+
         return fit_classifier(matrix, rules, recipe, threads=threads)
     task, value = np.concatenate(tasks), np.concatenate(gains)
     chosen = _draw(np.arange(len(matrix)), recipe.data.max_rows * 4, recipe.seed)

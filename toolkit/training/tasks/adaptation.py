@@ -24,7 +24,6 @@ import itertools
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import lightgbm
 import numpy as np
 from numpy.typing import NDArray
 
@@ -127,6 +126,8 @@ class Stacked:
             "force_row_wise": True,
             "verbosity": -1,
         }
+        import lightgbm  # takes a second or two, and few searches stack trees
+
         data = lightgbm.Dataset(_stack(features, prior), target, params=parameters)
         self._trees = lightgbm.train(parameters, data, num_boost_round=100)
 

@@ -17,13 +17,8 @@ from toolkit.locks import LOCK_FILE
 from toolkit.records import content_id
 from toolkit.training.members.crossfit import Member
 from toolkit.training.members.ensemble import Ensemble, FailureEnsemble
-from toolkit.training.members.gain_models import RuleClassifier
 
-_KINDS: dict[str, Any] = {
-    "ensemble": Ensemble,
-    "classifier": RuleClassifier,
-    "failure": FailureEnsemble,
-}
+_ENSEMBLES: dict[str, Any] = {"ensemble": Ensemble, "failure": FailureEnsemble}
 
 MANIFEST = "manifest.json"
 FITS = ".fits"
@@ -109,7 +104,7 @@ class KeptFits:
             return None
         if checksums(folder / "models") != entry["files"]:
             return None
-        return _KINDS[entry["type"]].load(folder / "models", entry["models"])
+        return _class_of(entry["type"]).load(folder / "models", entry["models"])
 
     def put(self, name: str, fit: Any) -> None:
         """Keep a member's fit."""
@@ -128,8 +123,17 @@ class KeptFits:
 
 
 def _saved_fit(folder: Path, fit: Any) -> dict[str, Any]:
-    kinds = (name for name, kind in _KINDS.items() if isinstance(fit, kind))
-    return {"type": next(kinds, "ensemble"), "models": fit.save(folder)}
+    kinds = (name for name, kind in _ENSEMBLES.items() if isinstance(fit, kind))
+    return {"type": next(kinds, "classifier"), "models": fit.save(folder)}
+
+
+def _class_of(kind: str) -> Any:
+    if kind in _ENSEMBLES:
+        return _ENSEMBLES[kind]
+    # XGBoost takes a second to import, and few models are of this kind.
+    from toolkit.training.members.rule_classifier import RuleClassifier
+
+    return RuleClassifier
 
 
 def _saved(folder: Path, member: Member) -> dict[str, Any]:
@@ -195,7 +199,7 @@ def load_members(folder: Path, manifest: dict[str, Any]) -> dict[str, Member]:
     return {
         name: Member(
             name=name,
-            ensemble=_KINDS[entry["type"]].load(written / name, entry["models"]),
+            ensemble=_class_of(entry["type"]).load(written / name, entry["models"]),
             training_task_ids=frozenset(entry["training_task_ids"]),
             workloads=frozenset(entry["training_workloads"]),
         )

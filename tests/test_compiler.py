@@ -26,7 +26,7 @@ WITHOUT = """
 import importlib.metadata as metadata, importlib.util as util, sys
 find, version = util.find_spec, metadata.version
 {change}
-from toolkit.features import compiler
+from toolkit import compiler
 compiler.find_spec, compiler.version = util.find_spec, metadata.version
 from toolkit.errors import ToolkitError
 try:
@@ -53,7 +53,7 @@ def test_the_version_of_a_tvm_that_was_built_is_read_and_not_imported(tmp_path: 
     code = f"""
 import sys
 sys.path[:0] = [{str(folder)!r}]
-from toolkit.features import compiler
+from toolkit import compiler
 def version(name):
     raise compiler.PackageNotFoundError
 compiler.version = version
