@@ -18,6 +18,17 @@ from toolkit.live.measure.machine import describe_machine, target_threads
 from toolkit.live.measure.program import Program
 from toolkit.live.tune.tune import RESULT_FILE, SETTINGS_FILE
 from toolkit.locks import one_writer
+from toolkit.networks.build.library import (
+    FACTS,
+    LIBRARY,
+    build_library,
+    coverage_of,
+    flops_of,
+    inputs_of,
+    write_network,
+    write_runner,
+)
+from toolkit.networks.build.objects import Objects
 from toolkit.networks.compare import (
     REFERENCES,
     RUNTIMES,
@@ -32,16 +43,6 @@ from toolkit.networks.compare import (
 from toolkit.networks.graph.importing import for_runtimes
 from toolkit.networks.graph.prepare import Graph
 from toolkit.networks.kernels import function_of, profile
-from toolkit.networks.library import (
-    FACTS,
-    LIBRARY,
-    build_library,
-    coverage_of,
-    flops_of,
-    inputs_of,
-    write_network,
-    write_runner,
-)
 from toolkit.networks.peak import peak_gflop_per_s
 from toolkit.networks.selection import (
     MOST,
@@ -156,7 +157,7 @@ def compile_network(
     protocol = network_protocol(threads)
     inputs = inputs_of(graph.module)
     mine = arm("tvm", out.resolve(), inputs)
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, Objects(target) as objects:
         if model is not None:
             model = for_runtimes(model, shapes or {}, Path(folder))
         others = _others(against, model, inputs)
@@ -171,16 +172,16 @@ def compile_network(
         if choose_seconds > 0:
             label = "read the programs in the network"
             with progress.step(label, float(MOST)) as step:
-                choose_in_network(graph, selection, target, choose_seconds, step)
+                choose_in_network(graph, selection, target, choose_seconds, objects, step)
         with progress.step(f"compile {graph.name}", 1.0) as step:
             module = scheduled(graph, selection, target)
             covered = coverage_of(graph, module)
-            build_library(module, target, out / LIBRARY)
+            build_library(module, target, out / LIBRARY, objects)
             write_atomically(out / FACTS, orjson.dumps(facts, option=orjson.OPT_INDENT_2))
             write_runner(out)
             step.advance()
         with progress.step("check the outputs", 1.0) as step:
-            reference, program = _reference(graph, Path(folder), target, model, inputs)
+            reference, program = _reference(graph, Path(folder), target, model, inputs, objects)
             difference, unchecked = check_outputs(mine, program, target, protocol, graph.tolerance)
             step.advance()
         read = Confirmation()
@@ -252,13 +253,18 @@ def _others(
 
 
 def _reference(
-    graph: Graph, folder: Path, target: str, model: Path | None, inputs: list[dict[str, Any]]
+    graph: Graph,
+    folder: Path,
+    target: str,
+    model: Path | None,
+    inputs: list[dict[str, Any]],
+    objects: Objects,
 ) -> tuple[str, Program]:
     """What outputs are compared with: a runtime's, else those of the network as TVM has it."""
     for name in installed_runtimes(model):
         if name in REFERENCES:
             return name, arm(name, model or "", inputs)
-    write_network(graph.module, target, folder)
+    write_network(graph.module, target, folder, objects)
     return "the unscheduled network", arm("tvm", folder, inputs)
 
 

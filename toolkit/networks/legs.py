@@ -17,8 +17,9 @@ from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.measure.machine import target_threads
 from toolkit.networks import stock
+from toolkit.networks.build.library import coverage_of, write_network
+from toolkit.networks.build.objects import Objects
 from toolkit.networks.graph.prepare import Graph, Layout
-from toolkit.networks.library import coverage_of, write_network
 from toolkit.networks.selection import read_records, scheduled
 from toolkit.networks.unmeasured import add_first_picks
 from toolkit.progress import Step
@@ -205,6 +206,7 @@ def compile_copy(
             selection = read_records(graph, Path(folder), target)
             untuned = coverage_of(graph, scheduled(graph, selection, target)).untuned
             add_first_picks(graph, selection, untuned, target, guides, seed=settings.seed)
-            write_network(scheduled(graph, selection, target), target, out)
+            with Objects(target) as objects:
+                write_network(scheduled(graph, selection, target), target, out, objects)
         write_atomically(done, orjson.dumps(time.perf_counter() - begun))
     return float(orjson.loads(done.read_bytes()))

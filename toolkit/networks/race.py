@@ -26,6 +26,7 @@ from toolkit.live.measure.protocol import Protocol
 from toolkit.live.race.rules import refuse_leak
 from toolkit.live.tune.resume import keep_settings
 from toolkit.locks import one_writer
+from toolkit.networks.build.library import inputs_of
 from toolkit.networks.compare import (
     REFERENCES,
     arm,
@@ -46,7 +47,6 @@ from toolkit.networks.legs import (
     compile_copy,
     run_leg,
 )
-from toolkit.networks.library import inputs_of
 from toolkit.networks.tasks import network_of, network_tasks
 from toolkit.progress import SILENT, Progress
 from toolkit.results import Result, plain

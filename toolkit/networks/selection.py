@@ -9,9 +9,11 @@ function takes. Every function then gets the program that took least.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,13 +22,17 @@ import psutil
 import tvm
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.schedule import Trace
 
-from toolkit.errors import LiveError
 from toolkit.live.measure.machine import target_threads, tvm_target
+from toolkit.live.space.database import workload_line
+from toolkit.live.space.programs import replay_trace
 from toolkit.live.space.quiet import quiet
+from toolkit.live.space.stored import StoredRecord, read_database
+from toolkit.networks.build.library import LIBRARY, write_network
+from toolkit.networks.build.objects import Objects
 from toolkit.networks.graph.prepare import Graph
 from toolkit.networks.kernels import function_of, profile
-from toolkit.networks.library import LIBRARY, write_network
 from toolkit.progress import Step
 
 NEAR = 1.25
@@ -60,14 +66,15 @@ class RecordChoice:
     failed
         Functions whose every measured program failed.
     unmeasured
-        By function without records: the one that it takes all the same (``add_first_picks``).
+        By function without records: its workload, and the trace that it takes all the same
+        (``add_first_picks``).
     """
 
-    records: dict[str, list[Any]]
+    records: dict[str, list[_Stored]]
     chosen: dict[str, int] = field(default_factory=dict)
     ratios: dict[str, dict[int, float]] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
-    unmeasured: dict[str, Any] = field(default_factory=dict)
+    unmeasured: dict[str, tuple[tvm.IRModule, Trace]] = field(default_factory=dict)
 
     def moved(self) -> list[str]:
         """Functions that take another record than the one that is fastest alone."""
@@ -82,51 +89,72 @@ def read_records(graph: Graph, database: Path, target: str) -> RecordChoice:
     LiveError
         When the folder holds no database.
     """
-    if not (database / "database_workload.json").is_file():
-        raise LiveError(
-            "it holds no MetaSchedule database",
-            where=database,
-            cure="tune the network first: toolkit tune --workload NETWORK",
-        )
-    made = tvm_target(target)
+    lines, stored = read_database(database)
+    measured: dict[str, list[StoredRecord]] = {}
+    for record in stored:
+        if record.workload < len(lines):
+            measured.setdefault(_hash_in(lines[record.workload]), []).append(record)
     with quiet():
-        known = ms.database.JSONDatabase(work_dir=str(database))
-        tasks = ms.relax_integration.extract_tasks(graph.module, made)
-        measured = {hash(record.workload) for record in known.get_all_tuning_records()}
+        tasks = ms.relax_integration.extract_tasks(graph.module, tvm_target(target))
     records, failed = {}, []
     for task in tasks:
         module = task.dispatched[0]
-        if not known.has_workload(module):
+        found = measured.get(_hash_in(workload_line(module)))
+        if found is None:
             continue
-        workload = known.commit_workload(module)
-        found = known.get_top_k(workload, MOST)
-        latencies = [sum(map(float, one.run_secs)) / len(one.run_secs) for one in found]
-        near = [one for one, s in zip(found, latencies, strict=True) if s <= NEAR * latencies[0]]
-        if near:
-            records[str(task.task_name)] = near
-        elif hash(workload) in measured:
+        fastest = sorted(found, key=lambda one: one.seconds)
+        if math.isinf(fastest[0].seconds):
             failed.append(str(task.task_name))
+            continue
+        most_s = NEAR * fastest[0].seconds
+        near = [one.trace for one in fastest[:MOST] if one.seconds <= most_s]
+        records[str(task.task_name)] = [_Stored(module, trace) for trace in near]
     return RecordChoice(records, dict.fromkeys(records, 0), failed=failed)
+
+
+def _hash_in(line: str) -> str:
+    """Hash of a workload, as its line in a database begins."""
+    return line[: line.find(",")].strip('[ "')
+
+
+class _Stored:
+    """A record of a database whose trace is applied when it is taken."""
+
+    def __init__(self, module: tvm.IRModule, trace: Any) -> None:
+        self._module, self._trace = module, trace
+
+    @cached_property
+    def program(self) -> tuple[tvm.IRModule, Trace | None]:
+        """The workload, and its trace as TVM has it; ``None``: TVM refuses it."""
+        schedule = replay_trace(self._module, self._trace)
+        return self._module, None if schedule is None else schedule.trace
 
 
 def scheduled(graph: Graph, selection: RecordChoice, target: str) -> tvm.IRModule:
     """Schedule a network's functions with the records that are chosen, and the unmeasured ones."""
-    chosen = ms.database.MemoryDatabase()
+    chosen, made = ms.database.MemoryDatabase(), tvm_target(target)
     taken = [selection.records[name][place] for name, place in selection.chosen.items()]
-    for record in [*taken, *selection.unmeasured.values()]:
-        workload = chosen.commit_workload(record.workload.mod)
+    for of, trace in [*(one.program for one in taken), *selection.unmeasured.values()]:
+        if trace is None:
+            continue
+        workload = chosen.commit_workload(of)
+        arguments = ms.arg_info.ArgInfo.from_prim_func(of["main"])
+        # The only one of its workload: what it reads says nothing.
         chosen.commit_tuning_record(
-            ms.database.TuningRecord(
-                record.trace, workload, record.run_secs, record.target, record.args_info
-            )
+            ms.database.TuningRecord(trace, workload, [1.0], made, arguments)
         )
-    with tvm_target(target), chosen, quiet():
+    with made, chosen, quiet():
         module: tvm.IRModule = relax.transform.MetaScheduleApplyDatabase()(graph.module)
     return module
 
 
 def choose_in_network(
-    graph: Graph, selection: RecordChoice, target: str, seconds: float, step: Step
+    graph: Graph,
+    selection: RecordChoice,
+    target: str,
+    seconds: float,
+    objects: Objects,
+    step: Step,
 ) -> None:
     """Try the records in the network, as many as there is time for; take the fastest of each.
 
@@ -149,7 +177,7 @@ def choose_in_network(
             folder = Path(name) / str(position)
             folder.mkdir()
             module = scheduled(graph, replace(selection, chosen=tried), target)
-            write_network(module, target, folder)
+            write_network(module, target, folder, objects)
             builds.append((tried, folder))
             longest = max(longest, time.perf_counter() - at)
             step.advance(note=f"{position + 1} of {most} programs a function")

@@ -21,8 +21,8 @@ from tvm.s_tir.meta_schedule.builder import LocalBuilder
 from toolkit.atomic import write_atomically
 from toolkit.live.measure.machine import target_threads, tvm_target
 from toolkit.live.space.intrinsics import load_intrinsics
+from toolkit.networks.build.library import FACTS, LIBRARY, inputs_of, write_runner
 from toolkit.networks.graph.importing import load_model
-from toolkit.networks.library import FACTS, LIBRARY, inputs_of, write_runner
 
 MODULE = "toolkit.networks.stock"
 

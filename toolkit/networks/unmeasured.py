@@ -10,10 +10,9 @@ from collections.abc import Collection, Iterator
 from concurrent.futures import Future
 
 import numpy as np
-from tvm.s_tir import meta_schedule as ms
 
 from toolkit.live.measure.apart import BuildPool
-from toolkit.live.measure.machine import physical_cores, tvm_target
+from toolkit.live.measure.machine import physical_cores
 from toolkit.live.measure.program import MeasureResult
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.design import Design, DesignSpace
@@ -71,13 +70,7 @@ def add_first_picks(
         for name, task, picks in chosen:
             design = picks.first_that_builds()
             if design is not None:
-                selection.unmeasured[name] = ms.database.TuningRecord(
-                    design.schedule.trace,
-                    ms.database.Workload(task.module),
-                    [1.0],  # stands for nothing: it is the only one
-                    tvm_target(target),
-                    ms.arg_info.ArgInfo.from_prim_func(task.module["main"]),
-                )
+                selection.unmeasured[name] = task.module, design.schedule.trace
 
 
 class _Picks:

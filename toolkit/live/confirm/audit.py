@@ -34,6 +34,7 @@ from toolkit.live.space.programs import (
     replay_trace,
     timed_program,
 )
+from toolkit.live.space.stored import StoredRecord, read_database
 from toolkit.live.tune.finalists import Standing, hold_heats, rounds_here
 from toolkit.locks import writing
 from toolkit.progress import SILENT, Progress
@@ -52,8 +53,6 @@ SLOWER = 1.25
 """A winner is slower that takes so many times as long, beside what all winners take now."""
 
 CONFIDENCE = 0.95
-FAILED_S = 1e8
-"""From here on run times stand for a failure."""
 
 _OF_PROTOCOL = ("number", "repeat", "min_repeat_ms", "cache_flush")
 
@@ -106,14 +105,6 @@ class Audit(Result):
     machine: dict[str, Any]
     machine_fingerprint: dict[str, Any]
     warnings: list[str]
-
-
-@dataclass(frozen=True)
-class _Record:
-    line: int
-    seconds: float
-    trace: Any
-    target: str
 
 
 def audit(
@@ -186,7 +177,7 @@ def audit(
 def _read_again(
     name: str,
     workload: str | None,
-    near: Sequence[_Record],
+    near: Sequence[StoredRecord],
     count: int,
     protocol: Protocol,
     margin: float,
@@ -266,31 +257,17 @@ def _beside(one: AuditedWinner, factor: float | None) -> AuditedWinner:
     return replace(one, finding="slower", why=why)
 
 
-def _read(database: Path) -> tuple[list[str | None], dict[int, list[_Record]]]:
+def _read(database: Path) -> tuple[list[str | None], dict[int, list[StoredRecord]]]:
     """Workload lines, and the records that went well by workload, fastest first."""
-    paths = [database / f"database_{name}.json" for name in ("workload", "tuning_record")]
-    if not all(path.is_file() for path in paths):
-        raise LiveError(
-            "it holds no MetaSchedule database",
-            where=database,
-            cure="name a folder of 'toolkit tune', 'toolkit collect' or TVM's tune_tir",
-        )
-    workloads, lines = (path.read_text("utf-8", errors="replace").split("\n") for path in paths)
-    workloads = [line for line in workloads if line]
-    found: dict[int, list[_Record]] = {}
-    for number, line in enumerate(lines, start=1):
-        try:
-            index, (trace, seconds, target, _) = orjson.loads(line)
-            mean_s = float(sum(seconds) / len(seconds))
-            text = target if isinstance(target, str) else orjson.dumps(target).decode()
-        except (ValueError, TypeError, ZeroDivisionError):
-            continue  # cut off by a kill; 'toolkit ingest' accounts for each line
-        if 0 < mean_s < FAILED_S:
-            found.setdefault(int(index), []).append(_Record(number, mean_s, trace, text))
+    workloads, records = read_database(database)
+    found: dict[int, list[StoredRecord]] = {}
+    for record in records:
+        if math.isfinite(record.seconds):
+            found.setdefault(record.workload, []).append(record)
     if not found:
         raise LiveError("it holds no record that went well", where=database, cure="tune into it")
-    for records in found.values():
-        records.sort(key=lambda one: one.seconds)
+    for own in found.values():
+        own.sort(key=lambda one: one.seconds)
     count = max(found) + 1
     return [*workloads, *[None] * max(0, count - len(workloads))], found
 

@@ -25,7 +25,7 @@ from toolkit.networks.graph.concatenation import (
     concatenate_by_copies,
     convolve_before_concatenation,
 )
-from toolkit.networks.graph.constants import fold_constants
+from toolkit.networks.graph.constants import fold_constants, fold_rest
 from toolkit.networks.graph.padding import pad_rows
 from toolkit.networks.graph.relax_rewrites import (
     activations,
@@ -96,7 +96,7 @@ def prepare(
     t = relax.transform
     try:
         with made, quiet():  # legalizing a gather prints TVM's thoughts on bounds
-            plain = t.FoldConstant()(fold_constants(module))
+            plain = fold_rest(fold_constants(module))
             plain = t.DecomposeOpsForInference()(t.FoldBatchnormToConv2D()(plain))
             plain = convolve_before_concatenation(fold_constants(slices(plain)))
             plain = _joined(clips_as_relus(batch_norms(plain)))
@@ -107,9 +107,8 @@ def prepare(
                 in_cache = _constant_bytes(plain) <= CACHE_BYTES
                 plain = with_winograd(plain, tolerance, in_cache)
             plain = activations(concatenate_by_copies(large_means(plain)))
+            plain = fold_rest(t.CanonicalizeBindings()(plain))
             passes = [
-                t.CanonicalizeBindings(),
-                t.FoldConstant(),
                 t.FastMathTransform(),
                 t.LegalizeOps(),
                 t.AnnotateTIROpPattern(),

@@ -17,7 +17,9 @@ from toolkit.errors import LiveError
 from toolkit.live.measure.machine import target_threads, tvm_target
 from toolkit.live.space.quiet import quiet
 from toolkit.networks.graph.prepare import Graph, said
-from toolkit.networks.storage import network_pipeline
+from toolkit.networks.build.objects import Objects
+from toolkit.networks.build.packing import pack_weights
+from toolkit.networks.build.storage import network_pipeline
 
 LIBRARY, FACTS, RUNNER = "network.so", "network.json", "run.py"
 
@@ -59,7 +61,7 @@ def flops_of(graph: Graph, name: str) -> float | None:
     return None
 
 
-def build_library(module: tvm.IRModule, target: str, path: Path) -> None:
+def build_library(module: tvm.IRModule, target: str, path: Path, objects: Objects) -> None:
     """Pack the weights as the schedules want them, compile, and write one shared library.
 
     Raises
@@ -68,15 +70,16 @@ def build_library(module: tvm.IRModule, target: str, path: Path) -> None:
         When TVM cannot compile it, or there is no C++ compiler to link with.
     """
     t = relax.transform
-    packing = [t.SplitLayoutRewritePreproc(), t.LiftTransformParams(), t.FoldConstant()]
+    split = [t.SplitLayoutRewritePreproc(), t.LiftTransformParams()]
     # The functions that packed the weights are half of the module, and have done their work.
-    packing.append(t.DeadCodeElimination())
+    packed = [tvm.transform.module_pass(lambda m, _: pack_weights(m), opt_level=0)]
+    packed += [t.FoldConstant(), t.DeadCodeElimination()]
     try:
         with tvm_target(target) as made, quiet():
-            packed = tvm.transform.Sequential(packing)(module)
-            executable = tvm.compile(packed, target=made, relax_pipeline=network_pipeline(made))
+            passes = [*split, *packed, network_pipeline(made)]
+            lowered = tvm.transform.Sequential(passes)(module)
             unfinished = path.with_suffix(".part.so")
-            executable.export_library(str(unfinished))
+            objects.link(lowered, unfinished)
     except Exception as error:  # TVM's errors have no type in common
         left = re.search(r"Offending call:\s*R\.([\w.]+)", str(error))
         if left:
@@ -91,9 +94,9 @@ def build_library(module: tvm.IRModule, target: str, path: Path) -> None:
     unfinished.replace(path)
 
 
-def write_network(module: tvm.IRModule, target: str, folder: Path) -> None:
+def write_network(module: tvm.IRModule, target: str, folder: Path, objects: Objects) -> None:
     """Write a folder that can be loaded and read: a scheduled network's library, and its facts."""
-    build_library(module, target, folder / LIBRARY)
+    build_library(module, target, folder / LIBRARY, objects)
     facts = {"threads": target_threads(target), "inputs": inputs_of(module)}
     write_atomically(folder / FACTS, orjson.dumps(facts))
 
@@ -112,4 +115,4 @@ def inputs_of(module: tvm.IRModule) -> list[dict[str, object]]:
 
 def write_runner(folder: Path) -> None:
     """Write ``run.py`` beside the library: loads it with the threads that it was compiled for."""
-    write_atomically(folder / RUNNER, Path(__file__).with_name("run_network.py").read_bytes())
+    write_atomically(folder / RUNNER, (Path(__file__).parents[1] / "run_network.py").read_bytes())
