@@ -16,8 +16,8 @@ from toolkit.errors import LiveError
 from toolkit.live.confirm.rules import Judgement
 from toolkit.live.space.database import DatabaseWriter
 from toolkit.networks import unmeasured
-from toolkit.networks.build.library import LIBRARY, coverage_of
-from toolkit.networks.build.storage import APART
+from toolkit.networks.codegen.library import LIBRARY, coverage_of
+from toolkit.networks.codegen.storage import APART
 from toolkit.networks.compare import comparison_row
 from toolkit.networks.compile import CompileResult, compile_network, tuned_target
 from toolkit.networks.kernels import profile

@@ -18,7 +18,7 @@ from toolkit.live.measure.machine import describe_machine, target_threads
 from toolkit.live.measure.program import Program
 from toolkit.live.tune.tune import RESULT_FILE, SETTINGS_FILE
 from toolkit.locks import one_writer
-from toolkit.networks.build.library import (
+from toolkit.networks.codegen.library import (
     FACTS,
     LIBRARY,
     build_library,
@@ -28,7 +28,7 @@ from toolkit.networks.build.library import (
     write_network,
     write_runner,
 )
-from toolkit.networks.build.objects import Objects
+from toolkit.networks.codegen.objects import Objects
 from toolkit.networks.compare import (
     REFERENCES,
     RUNTIMES,

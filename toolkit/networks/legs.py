@@ -17,18 +17,22 @@ from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.measure.machine import target_threads
 from toolkit.networks import stock
-from toolkit.networks.build.library import coverage_of, write_network
-from toolkit.networks.build.objects import Objects
+from toolkit.networks.codegen.library import coverage_of, write_network
+from toolkit.networks.codegen.objects import Objects
 from toolkit.networks.graph.prepare import Graph, Layout
-from toolkit.networks.selection import read_records, scheduled
+from toolkit.networks.selection import choose_in_network, read_records, scheduled
 from toolkit.networks.unmeasured import add_first_picks
-from toolkit.progress import Step
+from toolkit.progress import SILENT, Step
 from toolkit.training.trained.models import TrainedModels
 
 STOCK, OURS = "stock", "toolkit"
 
 SHARES = (1 / 15, 2 / 15, 4 / 15, 8 / 15, 1.0)
 """Shares of an arm's time after which its database is copied."""
+
+CHOOSE_S, CHOOSE_SHARE = 60.0, 0.25
+"""Seconds for choosing our programs in the network, as ``toolkit compile`` has them, and at most so
+large a share of the time that was tuned."""
 
 LEG_FILE, COMPILED = "leg.json", "compiled"
 
@@ -180,11 +184,12 @@ def compile_copy(
     network: Path,
     graph: Graph,
     folder: str,
+    tuned_s: float,
     target: str,
     settings: NetworkRaceSettings,
     guides: TrainedModels,
 ) -> float:
-    """Compile a copy as its arm's user would; seconds that it took."""
+    """Compile a copy as its arm's user would, after so many seconds; seconds that it took."""
     done = Path(folder) / "compiled.json"
     if not done.is_file():
         begun, out = time.perf_counter(), Path(folder) / COMPILED
@@ -206,7 +211,9 @@ def compile_copy(
             selection = read_records(graph, Path(folder), target)
             untuned = coverage_of(graph, scheduled(graph, selection, target)).untuned
             add_first_picks(graph, selection, untuned, target, guides, seed=settings.seed)
-            with Objects(target) as objects:
+            seconds = min(CHOOSE_S, CHOOSE_SHARE * tuned_s)
+            with Objects(target) as objects, SILENT.step("") as step:
+                choose_in_network(graph, selection, target, seconds, objects, step)
                 write_network(scheduled(graph, selection, target), target, out, objects)
         write_atomically(done, orjson.dumps(time.perf_counter() - begun))
     return float(orjson.loads(done.read_bytes()))

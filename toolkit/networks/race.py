@@ -26,7 +26,7 @@ from toolkit.live.measure.protocol import Protocol
 from toolkit.live.race.rules import refuse_leak
 from toolkit.live.tune.resume import keep_settings
 from toolkit.locks import one_writer
-from toolkit.networks.build.library import inputs_of
+from toolkit.networks.codegen.library import inputs_of
 from toolkit.networks.compare import (
     REFERENCES,
     arm,
@@ -149,7 +149,14 @@ def race_network(
         with progress.step(f"compile: {name}", float(len(copies))) as step:
             for copy in copies:
                 compiled_s = compile_copy(
-                    name, network, graph, copy["folder"], target, settings, guides
+                    name,
+                    network,
+                    graph,
+                    copy["folder"],
+                    copy["tuned_s"],
+                    target,
+                    settings,
+                    guides,
                 )
                 found.append({**copy, "arm": name, "compile_s": compiled_s})
                 step.advance()

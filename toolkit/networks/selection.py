@@ -29,8 +29,8 @@ from toolkit.live.space.database import workload_line
 from toolkit.live.space.programs import replay_trace
 from toolkit.live.space.quiet import quiet
 from toolkit.live.space.stored import StoredRecord, read_database
-from toolkit.networks.build.library import LIBRARY, write_network
-from toolkit.networks.build.objects import Objects
+from toolkit.networks.codegen.library import LIBRARY, write_network
+from toolkit.networks.codegen.objects import Objects
 from toolkit.networks.graph.prepare import Graph
 from toolkit.networks.kernels import function_of, profile
 from toolkit.progress import Step

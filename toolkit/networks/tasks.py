@@ -16,7 +16,7 @@ from toolkit.live.space.database import workload_line
 from toolkit.live.space.intrinsics import load_intrinsics
 from toolkit.live.tune.tasks import TuneTask
 from toolkit.live.workloads.named import Workload, parse_workload
-from toolkit.networks.build.library import is_scheduled
+from toolkit.networks.codegen.library import is_scheduled
 from toolkit.networks.graph.importing import is_model_file, load_model
 from toolkit.networks.graph.prepare import CACHE_BYTES, Graph, Layout, prepare, relax_functions
 

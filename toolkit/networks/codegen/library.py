@@ -16,10 +16,10 @@ from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.measure.machine import target_threads, tvm_target
 from toolkit.live.space.quiet import quiet
+from toolkit.networks.codegen.objects import Objects
+from toolkit.networks.codegen.packing import pack_weights
+from toolkit.networks.codegen.storage import network_pipeline
 from toolkit.networks.graph.prepare import Graph, said
-from toolkit.networks.build.objects import Objects
-from toolkit.networks.build.packing import pack_weights
-from toolkit.networks.build.storage import network_pipeline
 
 LIBRARY, FACTS, RUNNER = "network.so", "network.json", "run.py"
 

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tvm import relax
 
 from toolkit.live.measure.machine import tvm_target
-from toolkit.networks.build.library import LIBRARY, write_network
-from toolkit.networks.build.objects import Objects
-from toolkit.networks.build.packing import moved
-from toolkit.networks.build.storage import network_pipeline
+from toolkit.networks.codegen.library import LIBRARY, write_network
+from toolkit.networks.codegen.objects import Objects
+from toolkit.networks.codegen.packing import moved
+from toolkit.networks.codegen.storage import network_pipeline
 from toolkit.networks.run_network import Network, random_inputs
 from toolkit.networks.selection import read_records, scheduled
 from toolkit.networks.tasks import network_of
