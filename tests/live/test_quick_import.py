@@ -7,7 +7,10 @@ import sys
 
 import pytest
 
-HEAVY = ("polars", "pyarrow", "pydantic", "scipy.stats", "sklearn", "lightgbm", "xgboost")
+HEAVY = (
+    *("polars", "pyarrow", "pydantic", "sklearn", "lightgbm", "xgboost"),
+    *("scipy.stats", "scipy.interpolate", "scipy.ndimage"),
+)
 """Each of these takes 0.1 to 1.5 seconds to import."""
 
 
@@ -37,6 +40,7 @@ def test_the_quick_import_of_tvm_finds_the_same_functions() -> None:
         ("toolkit.live.measure.worker", ()),
         ("toolkit.networks.worker", ()),
         ("toolkit.live.tvm.stock", ()),
+        ("toolkit.replay.execute.worker", ("polars", "pyarrow", "pydantic")),
         ("toolkit.live.tune.tune", ("polars", "pyarrow", "pydantic")),
         ("toolkit.networks.compile", ("polars", "pyarrow", "pydantic")),
         ("toolkit.live.confirm.session", ("polars", "pyarrow", "pydantic")),

@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import gaussian_filter1d
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -172,6 +171,8 @@ def _estimate(packed: FloatArray, scale: float) -> _Shapes:
     owner = np.repeat(np.arange(len(used)), np.diff(np.r_[grid.starts, readings]))
 
     def smoothed(counted: FloatArray, width: float) -> FloatArray:
+        from scipy.ndimage import gaussian_filter1d  # only where noise is read
+
         return np.asarray(gaussian_filter1d(counted, width, mode="constant", truncate=6))
 
     def latency(places: FloatArray, weights: FloatArray) -> FloatArray:

@@ -17,7 +17,6 @@ from functools import cached_property
 from math import ceil
 
 import numpy as np
-from scipy.interpolate import PchipInterpolator
 
 from toolkit.replay.record.table import FloatArray, RecordedTable
 from toolkit.replay.statistics.metrics import Replayed
@@ -87,6 +86,8 @@ def random_baseline(space: SpaceFacts, time_s: FloatArray) -> FloatArray:
     if len(evaluations) <= 2 or len(x) < 2:
         return drawn
     even = np.linspace(evaluations[0], evaluations[-1], len(evaluations))
+    from scipy.interpolate import PchipInterpolator  # takes half a second, and no worker needs it
+
     return np.asarray(PchipInterpolator(x, drawn[first])(even))
 
 
