@@ -118,6 +118,7 @@ PLAIN = ([4, 6], [6, 4], ["v1", "v0"])
         packing([([4, 6], [4, 6], ["(v0 * 6 + v1) // 6", "(v0 * 6 + v1) % 6"])]),
         packing([([4, 6], [24], ["v0 + v1"])]),
         packing([([4, 6], [5, 6], ["v0 + 1", "v1"])]),
+        packing([([4, 6], [5, 6], ["v0", "v1"])]),
     ],
 )  # fmt: skip
 def test_what_does_more_than_move_elements_is_left_to_tvm(function: Any) -> None:

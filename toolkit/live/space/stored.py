@@ -73,8 +73,10 @@ def read_database(folder: Path) -> tuple[list[str], list[StoredRecord]]:
             index, content = orjson.loads(line)
             _, seconds, _, _ = content
             mean_s = float(sum(seconds) / len(seconds))
+            workload = int(index)
         except (ValueError, TypeError, ZeroDivisionError):
             continue  # 'toolkit ingest' accounts for each line
         failed = not 0 < mean_s < FAILED_S
-        records.append(StoredRecord(number, int(index), math.inf if failed else mean_s, content))
+        if workload >= 0:
+            records.append(StoredRecord(number, workload, math.inf if failed else mean_s, content))
     return [line for line in workloads if line], records

@@ -17,6 +17,8 @@ from tvm.ir.expr import GenericConst, TensorLoad
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.s_tir import SBlockRealize
 
+from toolkit.networks.graph.chains import named
+
 Array = NDArray[Any]
 
 
@@ -38,7 +40,7 @@ class _Packer(PyExprMutator):  # type: ignore[misc]
 
     def visit_call_(self, call: Any) -> Any:
         """Evaluate a call of a packing function whose arguments are constants."""
-        if getattr(call.op, "name", None) != "relax.call_tir":
+        if named(call) != "relax.call_tir" or not isinstance(call.args[1], relax.Tuple):
             return call
         function, given = self._module[call.args[0]], list(call.args[1].fields)
         if not all(isinstance(one, GenericConst) for one in given):
@@ -114,6 +116,8 @@ def _laid_out(
     array: Array, variables: list[Any], indices: list[Any], shape: list[int]
 ) -> Array | None:
     """An array whose element ``v`` stands at ``indices(v)`` in one of another shape."""
+    if math.prod(shape) != array.size:
+        return None
     strides = _strides(shape)
     digits: list[tuple[int, int]] = []
     for dimension, extent in zip(variables, array.shape, strict=True):
