@@ -21,7 +21,7 @@ from tvm import relax
 from toolkit.live.measure.machine import tvm_target
 from toolkit.live.space.quiet import quiet
 from toolkit.networks.codegen.library import FACTS, LIBRARY, write_network
-from toolkit.networks.codegen.objects import Objects
+from toolkit.networks.codegen.objects import ObjectFiles
 from toolkit.networks.codegen.storage import network_pipeline
 from toolkit.networks.compile import tuned_target, tuned_tolerance
 from toolkit.networks.run_network import Network, random_inputs
@@ -53,7 +53,7 @@ def main() -> None:
                 if side == "whole":
                     _in_one_piece(module, target, folder / side)
                 else:
-                    with Objects(target) as objects:
+                    with ObjectFiles(target) as objects:
                         write_network(module, target, folder / side, objects)
                 seconds[side] = time.perf_counter() - begun
             ratios.append(seconds["whole"] / seconds["objects"])

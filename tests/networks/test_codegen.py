@@ -15,7 +15,7 @@ from tvm import relax
 
 from toolkit.live.measure.machine import tvm_target
 from toolkit.networks.codegen.library import LIBRARY, write_network
-from toolkit.networks.codegen.objects import Objects
+from toolkit.networks.codegen.objects import ObjectFiles
 from toolkit.networks.codegen.packing import moved
 from toolkit.networks.codegen.storage import network_pipeline
 from toolkit.networks.run_network import Network, random_inputs
@@ -142,7 +142,7 @@ def test_a_function_is_compiled_once_for_all_builds_that_have_it(
 
     monkeypatch.setattr(tvm.tirx, "build", counting)
     counts = []
-    with Objects(target) as objects:
+    with ObjectFiles(target) as objects:
         for number, module in enumerate([*modules, modules[0]]):
             (tmp_path / str(number)).mkdir()
             write_network(module, target, tmp_path / str(number), objects)

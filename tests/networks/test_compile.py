@@ -192,6 +192,21 @@ def test_a_function_whose_programs_failed_stays_as_it_is(
     assert len(result.untuned) == 1 and result.unmeasured == []
 
 
+def test_a_record_that_tvm_refuses_gives_way_to_the_next(
+    model_file: Path, tuned: Path, target: str, tmp_path: Path
+) -> None:
+    database = shutil.copytree(tuned, tmp_path / "database")
+    graph = network_of(str(model_file), target)
+    path = database / "database_tuning_record.json"
+    index, (trace, seconds, *rest) = orjson.loads(path.read_bytes().splitlines()[0])
+    trace[1].append([len(trace[0]), [1]])  # a decision of an instruction that is not there
+    faster = [index, [trace, [0.9 * one for one in seconds], *rest]]
+    path.write_bytes(path.read_bytes() + orjson.dumps(faster) + b"\n")
+    selection = read_records(graph, database, target)
+    assert [len(records) for records in selection.records.values()].count(2) == 1
+    assert coverage_of(graph, scheduled(graph, selection, target)).untuned == []
+
+
 def test_without_a_model_file_the_unscheduled_network_is_the_reference(
     model_file: Path, tuned: Path, target: str, tmp_path: Path
 ) -> None:

@@ -28,7 +28,7 @@ from toolkit.networks.codegen.library import (
     write_network,
     write_runner,
 )
-from toolkit.networks.codegen.objects import Objects
+from toolkit.networks.codegen.objects import ObjectFiles
 from toolkit.networks.compare import (
     REFERENCES,
     RUNTIMES,
@@ -157,7 +157,7 @@ def compile_network(
     protocol = network_protocol(threads)
     inputs = inputs_of(graph.module)
     mine = arm("tvm", out.resolve(), inputs)
-    with TemporaryDirectory() as folder, Objects(target) as objects:
+    with TemporaryDirectory() as folder, ObjectFiles(target) as objects:
         if model is not None:
             model = for_runtimes(model, shapes or {}, Path(folder))
         others = _others(against, model, inputs)
@@ -258,7 +258,7 @@ def _reference(
     target: str,
     model: Path | None,
     inputs: list[dict[str, Any]],
-    objects: Objects,
+    objects: ObjectFiles,
 ) -> tuple[str, Program]:
     """What outputs are compared with: a runtime's, else those of the network as TVM has it."""
     for name in installed_runtimes(model):

@@ -18,7 +18,7 @@ from toolkit.errors import LiveError
 from toolkit.live.measure.machine import target_threads
 from toolkit.networks import stock
 from toolkit.networks.codegen.library import coverage_of, write_network
-from toolkit.networks.codegen.objects import Objects
+from toolkit.networks.codegen.objects import ObjectFiles
 from toolkit.networks.graph.prepare import Graph, Layout
 from toolkit.networks.selection import choose_in_network, read_records, scheduled
 from toolkit.networks.unmeasured import add_first_picks
@@ -212,7 +212,7 @@ def compile_copy(
             untuned = coverage_of(graph, scheduled(graph, selection, target)).untuned
             add_first_picks(graph, selection, untuned, target, guides, seed=settings.seed)
             seconds = min(CHOOSE_S, CHOOSE_SHARE * tuned_s)
-            with Objects(target) as objects, SILENT.step("") as step:
+            with ObjectFiles(target) as objects, SILENT.step("") as step:
                 choose_in_network(graph, selection, target, seconds, objects, step)
                 write_network(scheduled(graph, selection, target), target, out, objects)
         write_atomically(done, orjson.dumps(time.perf_counter() - begun))

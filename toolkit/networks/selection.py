@@ -30,7 +30,7 @@ from toolkit.live.space.programs import replay_trace
 from toolkit.live.space.quiet import quiet
 from toolkit.live.space.stored import StoredRecord, read_database
 from toolkit.networks.codegen.library import LIBRARY, write_network
-from toolkit.networks.codegen.objects import Objects
+from toolkit.networks.codegen.objects import ObjectFiles
 from toolkit.networks.graph.prepare import Graph
 from toolkit.networks.kernels import function_of, profile
 from toolkit.progress import Step
@@ -75,6 +75,11 @@ class RecordChoice:
     ratios: dict[str, dict[int, float]] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     unmeasured: dict[str, tuple[tvm.IRModule, Trace]] = field(default_factory=dict)
+
+    def program_of(self, name: str) -> tuple[tvm.IRModule, Trace] | None:
+        """A function's workload and the chosen record's trace: the next one's if TVM refuses it."""
+        left = self.records[name][self.chosen[name] :]
+        return next((one.program for one in left if one.program is not None), None)
 
     def moved(self) -> list[str]:
         """Functions that take another record than the one that is fastest alone."""
@@ -124,22 +129,20 @@ class _Stored:
         self._module, self._trace = module, trace
 
     @cached_property
-    def program(self) -> tuple[tvm.IRModule, Trace | None]:
-        """The workload, and its trace as TVM has it; ``None``: TVM refuses it."""
+    def program(self) -> tuple[tvm.IRModule, Trace] | None:
+        """The workload, and the trace as TVM has it; ``None``: TVM refuses it."""
         schedule = replay_trace(self._module, self._trace)
-        return self._module, None if schedule is None else schedule.trace
+        return None if schedule is None else (self._module, schedule.trace)
 
 
 def scheduled(graph: Graph, selection: RecordChoice, target: str) -> tvm.IRModule:
     """Schedule a network's functions with the records that are chosen, and the unmeasured ones."""
     chosen, made = ms.database.MemoryDatabase(), tvm_target(target)
-    taken = [selection.records[name][place] for name, place in selection.chosen.items()]
-    for of, trace in [*(one.program for one in taken), *selection.unmeasured.values()]:
-        if trace is None:
-            continue
-        workload = chosen.commit_workload(of)
-        arguments = ms.arg_info.ArgInfo.from_prim_func(of["main"])
-        # The only one of its workload: what it reads says nothing.
+    taken = [selection.program_of(name) for name in selection.chosen]
+    for task, trace in [*filter(None, taken), *selection.unmeasured.values()]:
+        workload = chosen.commit_workload(task)
+        arguments = ms.arg_info.ArgInfo.from_prim_func(task["main"])
+        # The only one of its workload: its run time decides nothing.
         chosen.commit_tuning_record(
             ms.database.TuningRecord(trace, workload, [1.0], made, arguments)
         )
@@ -153,7 +156,7 @@ def choose_in_network(
     selection: RecordChoice,
     target: str,
     seconds: float,
-    objects: Objects,
+    objects: ObjectFiles,
     step: Step,
 ) -> None:
     """Try the records in the network, as many as there is time for; take the fastest of each.

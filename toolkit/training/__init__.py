@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from toolkit.training.tasks.trainer import ModelResult
     from toolkit.training.tasks.validity import ValidityModel, load_validity, train_validity
 
-# Module → names; imported when asked for: what trains takes seconds to import, and a search that
-# only loads models does without.
+# Name → module, as in ``toolkit``; imported when asked for: what trains takes seconds to import,
+# and a search that only loads models does without.
 _PUBLIC = {
-    "recipes.recipe": ["Recipe", "load_recipe", "recipe_names"],
-    "tasks.mutation": ["MutationModel", "load_mutation", "train_mutation"],
-    "tasks.throughput": ["ThroughputModel", "load_throughput", "train_throughput"],
-    "tasks.validity": ["ValidityModel", "load_validity", "train_validity"],
+    **dict.fromkeys(("Recipe", "load_recipe", "recipe_names"), "recipes.recipe"),
+    **dict.fromkeys(("MutationModel", "load_mutation", "train_mutation"), "tasks.mutation"),
+    **dict.fromkeys(("ThroughputModel", "load_throughput", "train_throughput"), "tasks.throughput"),
+    **dict.fromkeys(("ValidityModel", "load_validity", "train_validity"), "tasks.validity"),
 }
 
 __all__ = [
@@ -48,9 +48,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    for module, names in _PUBLIC.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
+    if name in _PUBLIC:
+        return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

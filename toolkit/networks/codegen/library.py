@@ -16,7 +16,7 @@ from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.measure.machine import target_threads, tvm_target
 from toolkit.live.space.quiet import quiet
-from toolkit.networks.codegen.objects import Objects
+from toolkit.networks.codegen.objects import ObjectFiles
 from toolkit.networks.codegen.packing import pack_weights
 from toolkit.networks.codegen.storage import network_pipeline
 from toolkit.networks.graph.prepare import Graph, said
@@ -61,7 +61,7 @@ def flops_of(graph: Graph, name: str) -> float | None:
     return None
 
 
-def build_library(module: tvm.IRModule, target: str, path: Path, objects: Objects) -> None:
+def build_library(module: tvm.IRModule, target: str, path: Path, objects: ObjectFiles) -> None:
     """Pack the weights as the schedules want them, compile, and write one shared library.
 
     Raises
@@ -94,7 +94,7 @@ def build_library(module: tvm.IRModule, target: str, path: Path, objects: Object
     unfinished.replace(path)
 
 
-def write_network(module: tvm.IRModule, target: str, folder: Path, objects: Objects) -> None:
+def write_network(module: tvm.IRModule, target: str, folder: Path, objects: ObjectFiles) -> None:
     """Write a folder that can be loaded and read: a scheduled network's library, and its facts."""
     build_library(module, target, folder / LIBRARY, objects)
     facts = {"threads": target_threads(target), "inputs": inputs_of(module)}

@@ -22,7 +22,7 @@ from tvm_ffi import structural_equal
 from toolkit.live.measure.machine import physical_cores, tvm_target
 
 
-class Objects:
+class ObjectFiles:
     """Object files of functions for one target; a context manager."""
 
     def __init__(self, target: str) -> None:
@@ -33,7 +33,7 @@ class Objects:
         self._made: dict[str, list[tuple[Any, Future[str]]]] = {}
         self._count = itertools.count()
 
-    def __enter__(self) -> Objects:
+    def __enter__(self) -> ObjectFiles:
         return self
 
     def __exit__(self, *raised: object) -> None:

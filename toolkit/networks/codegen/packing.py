@@ -17,17 +17,14 @@ from tvm.ir.expr import GenericConst, TensorLoad
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.s_tir import SBlockRealize
 
-from toolkit.networks.graph.chains import named
+from toolkit.networks.graph.chains import mutate_functions, named
 
 Array = NDArray[Any]
 
 
 def pack_weights(module: tvm.IRModule) -> tvm.IRModule:
     """Replace calls that only lay constants out anew by their results; others stay."""
-    packed = tvm.IRModule(module.functions, attrs=module.attrs)
-    for name, function in module.functions.items():
-        if isinstance(function, relax.Function):
-            packed[name] = _Packer(module).visit_expr(function)
+    packed = mutate_functions(module, lambda at, _: _Packer(at))
     canonical: tvm.IRModule = relax.transform.CanonicalizeBindings()(packed)
     return canonical
 
