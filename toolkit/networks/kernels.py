@@ -14,6 +14,7 @@ import orjson
 
 from toolkit import children
 from toolkit.live.measure.machine import places_for
+from toolkit.live.measure.quick_import import import_tvm
 from toolkit.networks.run_network import Network, random_inputs
 from toolkit.networks.worker import bind_threads
 
@@ -123,5 +124,6 @@ def _rows(build: _Read, first: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
+    import_tvm("llvm")
     found = measure([Path(one) for one in sys.argv[3:]], int(sys.argv[1]), float(sys.argv[2]))
     sys.stdout.buffer.write(orjson.dumps(found))

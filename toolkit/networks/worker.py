@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from toolkit.live.measure.quick_import import import_tvm
 from toolkit.live.measure.serve import serve
 from toolkit.networks.run_network import Network, random_inputs
 
@@ -45,6 +46,7 @@ def bind_threads(processors: Sequence[int]) -> None:
 
 def open_tvm(path: str, inputs: list[dict[str, Any]], bound: list[int]) -> Run:
     """Load a compiled network into TVM's virtual machine."""
+    import_tvm("llvm")
     network = Network(Path(path))
     bind_threads(bound)
     tensors = [network.tensor(array) for array in random_inputs(inputs)]

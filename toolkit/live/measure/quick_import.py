@@ -2,15 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import os
+import sys
+from collections.abc import Iterator
 from typing import Any
 
+CPU_KINDS = ("llvm", "c")
+"""Kinds of targets for which TVM needs no backend beside what its compiler library holds."""
 
-def import_tvm() -> Any:
-    """Import TVM for a process that lives for one program: in four fifths of the usual time.
+_BACKENDS = "TVM_DEVICE_BACKEND_AUTOLOAD"
+_DISCO = "tvm.runtime.disco"
 
-    While TVM 0.27 is imported, it lists its 2,300 global functions 51 times, one call a name. Here
-    they are listed anew only when there are more of them.
+
+def import_tvm(kind: str) -> Any:
+    """Import TVM for a process that runs programs of one kind of target: in half the usual time.
+
+    Importing TVM 0.27 takes these ways round, all left out here: it lists its 2,300 global
+    functions 51 times, one call a name; Python's collector walks what is made and stays; NumPy's
+    threads spin for 0.1 s; and where a CPU is the target, it loads what CUDA and eight others need.
+    Some of that raises errors inside the library, and the first one reads the symbols of the whole
+    compiler for its backtrace.
     """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    with _functions_listed_once(), _no_collection(), _without_disco():
+        if kind not in CPU_KINDS or _BACKENDS in os.environ:
+            import tvm
+        else:
+            os.environ[_BACKENDS] = "0"
+            try:
+                import tvm
+            finally:
+                del os.environ[_BACKENDS]
+            _load_beside_backends()
+    return tvm
+
+
+@contextlib.contextmanager
+def _functions_listed_once() -> Iterator[None]:
+    """TVM's global functions are listed anew only when there are more of them."""
     from tvm_ffi import registry
 
     usual = registry.list_global_func_names
@@ -25,7 +56,40 @@ def import_tvm() -> Any:
 
     registry.list_global_func_names = listed
     try:
-        import tvm
+        yield
     finally:
         registry.list_global_func_names = usual
-    return tvm
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """What is imported is there for good: the collector never looks at it."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+@contextlib.contextmanager
+def _without_disco() -> Iterator[None]:
+    """TVM's sessions over several devices: TVM 0.27 tries to import them, in vain."""
+    is_first = sys.modules.setdefault(_DISCO, None) is None  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        if is_first:
+            del sys.modules[_DISCO]
+
+
+def _load_beside_backends() -> None:
+    """What TVM loads with its backends: the rest of its runtime, and what others installed."""
+    from tvm.backend import _autoload_backends as loading
+
+    usual = loading._BUILTIN_BACKENDS
+    loading._BUILTIN_BACKENDS, loading._AUTO_LOAD_DONE = (), False
+    try:
+        loading._autoload_backends()
+    finally:
+        loading._BUILTIN_BACKENDS = usual

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from toolkit.live.measure.quick_import import import_tvm
+from toolkit.live.measure.quick_import import CPU_KINDS, import_tvm
 from toolkit.live.measure.serve import WrongAnswerError, random_arrays, serve
 from toolkit.live.measure.timing import read_program
 
@@ -30,10 +30,12 @@ class Bench:
     """Builds and runs programs of one target, here or on one device of a tracker (``serve``)."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
-        self.tvm = tvm = import_tvm()
-        self.target = tvm.target.Target(settings["target"])
+        target = settings["target"]
+        kind = target["kind"] if isinstance(target, dict) else target.split()[0]
+        self.tvm = tvm = import_tvm(kind)
+        self.target = tvm.target.Target(target)
         kind = self.target.kind.name
-        name = "cpu" if kind in ("llvm", "c") else kind
+        name = "cpu" if kind in CPU_KINDS else kind
         rpc, self.session = settings.get("rpc"), None
         if rpc:
             from tvm import rpc as tvm_rpc
