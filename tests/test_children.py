@@ -13,18 +13,11 @@ import pytest
 from made_autotvm import write_autotvm
 from made_commands import QUICK
 from running import Running, toolkit, until
+from traps import set_traps, sprung
 
 from toolkit import children
 
 DATASETS = Path(__file__).resolve().parents[1] / "datasets"
-
-# What a folder that was unpacked may hold: modules that the workers, TVM's own, or what starts
-# them, would import.
-NAMES = (
-    "toolkit/__init__", "numpy", "orjson", "pyarrow", "polars", "tvm", "tvm_ffi", "psutil",
-    "multiprocessing/__init__", "runpy", "random", "struct", "selectors", "ctypes", "signal",
-    "queue", "threading", "inspect", "json", "cloudpickle", "lightgbm",
-)  # fmt: skip
 
 
 @pytest.fixture
@@ -32,17 +25,8 @@ def trapped(tmp_path: Path) -> Path:
     """A folder of logs with modules that say so when they are imported."""
     write_autotvm(tmp_path / "logs" / "log.json")
     (tmp_path / "quick.toml").write_text(QUICK)
-    said = tmp_path / "said"
-    said.mkdir()
-    for name in NAMES:
-        path = tmp_path / f"{name}.py"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"import os; open({str(said)!r} + '/{name.split('/')[0]}', 'w')\n")
+    set_traps(tmp_path)
     return tmp_path
-
-
-def ran(folder: Path) -> list[str]:
-    return sorted(path.name for path in (folder / "said").iterdir())
 
 
 def test_the_workers_of_ingest_and_simulate_import_nothing_from_the_current_folder(
@@ -50,7 +34,7 @@ def test_the_workers_of_ingest_and_simulate_import_nothing_from_the_current_fold
 ) -> None:
     assert toolkit("ingest", "logs", "--workers", "2", cwd=trapped)[0] == 0
     assert toolkit("simulate", "--workers", "2", "--seeds", "1", cwd=trapped)[0] == 0
-    assert ran(trapped) == []
+    assert sprung(trapped) == []
 
 
 def test_the_workers_that_extract_features_import_nothing_from_the_current_folder(
@@ -65,19 +49,7 @@ def test_the_workers_that_extract_features_import_nothing_from_the_current_folde
     code, out, err = toolkit("features", "--extractor", "per-store", "--json", cwd=trapped)
     assert code == 0, err
     assert orjson.loads(out)["extractors"][0]["candidates"] > 0, out
-    assert ran(trapped) == []
-
-
-@pytest.mark.live
-def test_the_processes_that_measure_and_tvms_own_import_nothing_from_the_current_folder(
-    trapped: Path,
-) -> None:
-    # A race holds a search of the toolkit and one of TVM, each with processes of its own.
-    race = ("race", "--workload", "matmul:8,8,8", "--trials", "2", "--threads", "1")
-    race += ("--seeds", "1", "--blocks", "0", "--strategy", "random")
-    code, _, err = toolkit(*race, cwd=trapped)
-    assert code == 0, err
-    assert ran(trapped) == []
+    assert sprung(trapped) == []
 
 
 def test_an_interpreter_of_another_tvm_imports_nothing_from_the_current_folder(
@@ -91,7 +63,7 @@ def test_an_interpreter_of_another_tvm_imports_nothing_from_the_current_folder(
     )
     said, _ = process.communicate()
     assert process.returncode == 0 and said == b"['a', 'b']\n"
-    assert ran(trapped) == []
+    assert sprung(trapped) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -63,6 +63,8 @@ def test_the_second_simulate_is_refused_and_the_first_one_is_whole(
     assert not first.left()
     names = {"runs.parquet", "results.parquet", "summary.json"}
     assert {path.name for path in out.iterdir()} == names
+    if not number:
+        return  # it was written by a run that nothing ended
     assert toolkit(*command, "--out", "other", cwd=workplace)[0] == 0
     for name in names:
         assert (out / name).read_bytes() == (workplace / "other" / name).read_bytes()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import orjson
 import pytest
-from running import here
+from running import here, toolkit
+from traps import set_traps, sprung
 
 from toolkit.datasets import open_dataset
 from toolkit.errors import LeakError
@@ -95,11 +97,17 @@ def test_a_model_whose_every_member_saw_it_is_refused(workspace: Path) -> None:
         refuse_leak(guides, task.module, default_target(1), "mine")
 
 
-def test_a_race_holds_the_proof(workspace: Path) -> None:
+def test_a_race_holds_the_proof_and_imports_nothing_from_the_current_folder(
+    workspace: Path, tmp_path: Path
+) -> None:
+    trapped = Path(shutil.copytree(workspace, tmp_path / "trapped"))
+    set_traps(trapped)
     command = ("race", "--workload", "matmul:16,16,16", "--trials", "2", "--seeds", "1")
     more = ("--threads", "1", "--blocks", "0", "--stock-build-timeout", "240", "--json")
-    code, said, err = here(*command, *more, cwd=workspace)
+    code, said, err = toolkit(*command, *more, cwd=trapped)
     assert code == 0, err
     (proof,) = orjson.loads(said)["unseen"]
     assert (proof["task"], proof["model"]) == ("matmul:16,16,16", "throughput")
     assert proof["identity"] not in proof["trained_on"] and len(proof["trained_on"]) >= 2
+    # It holds a search of the toolkit and one of TVM, each with processes of its own.
+    assert sprung(trapped) == []

@@ -13,6 +13,7 @@ import pytest
 from tests.live.conftest import PROTOCOL
 from tests.live.farm import Farm
 from toolkit.errors import LiveError
+from toolkit.live.measure import apart
 from toolkit.live.measure.engines import open_engine
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.programs import timed_program
@@ -45,9 +46,10 @@ def test_work_on_this_machine_disturbs_no_reading_of_a_device_elsewhere(
 
 
 def test_a_lost_device_loses_no_record_and_the_last_one_is_a_named_error(
-    farm: Farm, design: DesignSpace, target: str
+    farm: Farm, design: DesignSpace, target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn = (design.sample(np.random.default_rng(i)) for i in range(60))
+    monkeypatch.setattr(apart, "RECONNECT_S", 4.0)
+    drawn = (design.sample(np.random.default_rng(i)) for i in range(30))
     programs = [timed_program(d.schedule, design.inputs) for d in drawn if d is not None]
     with open_engine(target, PROTOCOL, device=farm.device, builders=1) as engine:
         assert len(engine.runners) == 2

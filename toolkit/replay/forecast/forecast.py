@@ -125,9 +125,12 @@ def seen_scores(latencies: FloatArray, best_s: float, budget: int) -> tuple[floa
     so far (0 before the first success, higher is better). The logarithm of that ratio at the end.
     Evaluations until a latency within 10 % of the record's best was seen, or the budget.
     """
-    curve = np.nan_to_num(best_s / np.fmin.accumulate(latencies), nan=0.0)[:budget]
-    last = curve[-1] if len(curve) else 0.0
-    curve = np.r_[curve, np.full(budget - len(curve), last)]
+    curve = np.zeros(budget)
+    ratios = best_s / np.fmin.accumulate(latencies[:budget])
+    # Only before the first success there is no best: it counts as 0.
+    ratios[np.isnan(ratios)] = 0.0
+    last = ratios[-1] if len(ratios) else 0.0
+    curve[: len(ratios)], curve[len(ratios) :] = ratios, last
     hits = np.flatnonzero(curve >= 1 / 1.1)
     to_goal = float(hits[0] + 1) if len(hits) else float(budget)
     # A run without any success: as if it had found a program a hundred times slower.
