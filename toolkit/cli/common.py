@@ -46,16 +46,40 @@ PROCESSES_MAX = 1024
 THREADS_MAX = 4096
 """More than any machine has: a command that is asked for more would start, and never speak."""
 
+
+def place(text: str) -> Path:
+    """A folder by its path, or on an object store by its URL."""
+    if "://" not in text:
+        return Path(text)
+    from toolkit.datasets import places
+
+    try:
+        return places.place(text)
+    except ToolkitError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 Json = Annotated[bool, Option("--json", help="Print one JSON object on standard output.")]
 DatasetDir = Annotated[
-    Path | None, Option("--dataset", help="Dataset folder (default: tuning/dataset).")
+    Path | None,
+    Option(
+        "--dataset",
+        parser=place,
+        metavar="FOLDER",
+        help="Dataset folder, or its URL (default: tuning/dataset).",
+    ),
 ]
 Seed = Annotated[int, Option(min=0, max=SEED_MAX, help="Of everything that is drawn.")]
 Force = Annotated[bool, Option("--force", help="Write over files that exist.")]
 Rows = Annotated[Path | None, Option("--out", help="File for all rows: .parquet, .csv or .json.")]
 Tasks = Annotated[list[str] | None, Option(help="Task id, or its beginning; repeatable.")]
 Models = Annotated[
-    list[Path] | None, Option(help="Model folder; repeatable (default: tuning/models).")
+    list[Path] | None,
+    Option(
+        parser=place,
+        metavar="FOLDER",
+        help="Model folder, or its URL; repeatable (default: tuning/models).",
+    ),
 ]
 # Of the commands that measure.
 Target = Annotated[

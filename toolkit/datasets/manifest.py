@@ -15,6 +15,7 @@ from typing import Any, Literal
 import orjson
 
 from toolkit.atomic import write_atomically
+from toolkit.datasets.places import told
 from toolkit.errors import DatasetError
 from toolkit.locks import LOCK_FILE
 from toolkit.schema import SCHEMA_VERSION
@@ -125,7 +126,8 @@ def load(folder: Path) -> Manifest:
     """
     path = folder / FILE
     try:
-        data: dict[str, Any] = orjson.loads(path.read_bytes())
+        with told(folder):
+            data: dict[str, Any] = orjson.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         raise DatasetError(
             "there is no dataset", where=folder, cure="make one with: toolkit ingest LOGS"

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from toolkit.datasets import manifest as manifests
+from toolkit.datasets.places import is_remote, place
 from toolkit.datasets.read.open import Dataset, open_dataset
 from toolkit.datasets.write.ingest import ingest
 from toolkit.errors import LogError
@@ -18,14 +19,17 @@ from toolkit.progress import SILENT, Progress
 def opened(
     path: Path | str, *, machine: str | None = None, progress: Progress = SILENT
 ) -> Iterator[Dataset]:
-    """Open a dataset folder, or ingest logs (a file, a database's folder) into a temporary one.
+    """Open a dataset's folder or URL, or ingest logs (a file, a database's folder) for a while.
 
     Raises
     ------
     LogError
         When the path does not exist or holds nothing that can be read.
     """
-    path = Path(path)
+    path = place(path)
+    if is_remote(path):
+        yield open_dataset(path)
+        return
     if not path.exists():
         raise LogError("does not exist", where=path, cure="give a dataset, a log or a database")
     if (path / manifests.FILE).is_file():

@@ -126,7 +126,7 @@ def _extract(extractor: Extractor, group: CandidateGroup) -> FeatureBlock:
 
 def _folder(dataset: Dataset, extractor: Extractor) -> Path:
     name = f"{extractor.name}-v{extractor.version}".replace(":", "-")
-    return dataset.path / "features" / name
+    return dataset.features_folder / name
 
 
 def _path(dataset: Dataset, extractor: Extractor, group: CandidateGroup) -> Path:

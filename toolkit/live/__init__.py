@@ -74,5 +74,5 @@ def strategy(
 
     load_intrinsics()
     folders = [model] if isinstance(model, (str, Path)) else model or []
-    guides = load_trained([Path(folder) for folder in folders])
+    guides = load_trained(list(folders))
     return ToolkitStrategy(name, dict(options or {}), guides, seed, machine)

@@ -100,10 +100,10 @@ def simulate(
     LeakError
         When a model was trained on a task that it would be judged on.
     """
-    if isinstance(dataset, (str, Path)):
-        from toolkit.datasets import open_dataset
+    from toolkit.datasets import Dataset, open_dataset
 
-        dataset = open_dataset(Path(dataset))
+    if not isinstance(dataset, Dataset):
+        dataset = open_dataset(dataset)
     if not isinstance(scenario, Scenario):
         scenario = load_scenario(scenario)
     if seeds is not None:

@@ -92,9 +92,18 @@ def parse_shard(text: str | None) -> tuple[int, int] | None:
 
 
 def merge(
-    datasets: Annotated[list[Path], typer.Argument(help="Folders of datasets.")],
+    datasets: Annotated[
+        list[Path],
+        typer.Argument(parser=common.place, metavar="DATASETS...", help="Folders, or URLs."),
+    ],
     folder: Annotated[
-        Path | None, Option("--out", help="Dataset to merge into (default: tuning/dataset).")
+        Path | None,
+        Option(
+            "--out",
+            parser=common.place,
+            metavar="FOLDER",
+            help="Dataset to merge into, or its URL (default: tuning/dataset).",
+        ),
     ] = None,
     json: common.Json = False,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from toolkit.cli.common import BarProgress, Force, Json, Rows, Tasks, print_json
+from toolkit.cli.common import BarProgress, Force, Json, Rows, Tasks, place, print_json
 from toolkit.cli.tables import note, print_table, say
 from toolkit.workspace import Workspace
 
@@ -18,11 +18,14 @@ from toolkit.workspace import Workspace
 def predict(
     data: Annotated[
         Path | None,
-        typer.Argument(help="Dataset, log, or MetaSchedule database (default: tuning/dataset)."),
+        typer.Argument(
+            parser=place,
+            help="Dataset or its URL, log, or MetaSchedule database (default: tuning/dataset).",
+        ),
     ] = None,
     model: Annotated[
         str | None,
-        Option(help="Model folder, or its name under tuning/models (default: the latest)."),
+        Option(help="Model folder or URL, or a name under tuning/models (default: the latest)."),
     ] = None,
     validity: Annotated[
         str | None,

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Option
 
-from toolkit.cli.common import BarProgress, DatasetDir, Json, Peak, peaks, print_json
+from toolkit.cli.common import BarProgress, DatasetDir, Json, Peak, peaks, place, print_json
 from toolkit.cli.tables import say
 from toolkit.errors import DatasetError
 from toolkit.workspace import Workspace
@@ -27,7 +27,11 @@ def report(
     dataset: DatasetDir = None,
     model: Annotated[
         list[Path] | None,
-        Option(help="Folder of a trained model; repeatable (default: tuning/models/*)."),
+        Option(
+            parser=place,
+            metavar="FOLDER",
+            help="Folder or URL of a trained model; repeatable (default: tuning/models/*).",
+        ),
     ] = None,
     simulation: Annotated[
         list[Path] | None,

@@ -17,6 +17,7 @@ from toolkit.cli.common import (
     ClusterPlace,
     DatasetDir,
     Json,
+    Models,
     print_json,
     workers_or_cluster,
 )
@@ -33,10 +34,7 @@ RANKED_BY = (
 def simulate(
     dataset: DatasetDir = None,
     scenario: Annotated[str, Option(help="Name of a bundled scenario, or a TOML file.")] = "quick",
-    model: Annotated[
-        list[Path] | None,
-        Option(help="Folder of a trained model (default: those in tuning/models)."),
-    ] = None,
+    model: Models = None,
     seeds: Annotated[
         int | None, Option(min=1, max=10_000, help="Seeds, in place of the scenario's.")
     ] = None,

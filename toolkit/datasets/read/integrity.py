@@ -16,6 +16,7 @@ import polars as pl
 
 from toolkit.datasets import manifest as manifests
 from toolkit.datasets.manifest import Manifest, Part
+from toolkit.datasets.places import is_remote, place, scan
 from toolkit.errors import DatasetError
 from toolkit.results import Result
 from toolkit.schema import RECORDS, REJECTED, SKETCHES, TASKS
@@ -59,9 +60,12 @@ def verify(folder: Path, part: Part, *, content: bool = True) -> Path:
 
 
 def verify_on_opening(folder: Path, parts: Iterable[Part]) -> None:
-    """Compare parts with the manifest: their content where that takes no time (see ``verify``)."""
+    """Compare parts with the manifest: their content where that takes no time (see ``verify``).
+
+    Of what lies elsewhere only the sizes: all of it would have to travel.
+    """
     parts = list(parts)
-    small = sum(part.size for part in parts) <= VERIFIED_BYTES
+    small = sum(part.size for part in parts) <= VERIFIED_BYTES and not is_remote(folder)
     for part in parts:
         verify(folder, part, content=small)
 
@@ -91,7 +95,7 @@ def check(folder: str | Path) -> IntegrityReport:
     DatasetError
         When there is no dataset, or its manifest is damaged itself.
     """
-    folder = Path(folder)
+    folder = place(folder)
     manifest = manifests.load(folder)
     parts, damaged = manifest.parts(), []
     for part in parts:
@@ -139,6 +143,8 @@ def _opened(folder: Path, manifest: Manifest) -> dict[str, pl.LazyFrame]:
             paths = [folder / part.file for part in parts if part is not None]
             if not paths:
                 return pl.LazyFrame(schema=schema)
+            if is_remote(folder):
+                return scan(paths)
             if len(read) > HELD_FILES:
                 return pl.scan_parquet(paths)
             held: list[IO[bytes]] = [streams.enter_context(path.open("rb")) for path in paths]

@@ -11,6 +11,7 @@ from pathlib import Path
 import orjson
 import polars as pl
 
+from toolkit.datasets.places import is_remote, place
 from toolkit.datasets.read.integrity import open_tables
 from toolkit.datasets.tables import decision_matrix, read_sketches, read_tasks
 from toolkit.errors import DatasetError, did_you_mean
@@ -19,17 +20,18 @@ from toolkit.logs.formats import format_named
 from toolkit.logs.rows.format import LogFormat
 from toolkit.records import Sketch, Task, content_id
 from toolkit.schema import LABELS, SOURCES
+from toolkit.workspace import Workspace
 
 
 def open_dataset(folder: str | Path) -> Dataset:
-    """Open the dataset in a folder.
+    """Open the dataset in a folder, or in one of an object store by its URL (``places.place``).
 
     Raises
     ------
     DatasetError
         When there is none, it is damaged, or it has another schema version.
     """
-    return Dataset(Path(folder))
+    return Dataset(place(folder))
 
 
 class Dataset:
@@ -38,6 +40,13 @@ class Dataset:
     def __init__(self, folder: Path) -> None:
         self.path = folder
         self.manifest, self._tables = open_tables(folder)
+
+    @property
+    def features_folder(self) -> Path:
+        """Where features that were computed of it are kept: in the workspace for a URL's."""
+        if is_remote(self.path):
+            return Workspace().root / "features" / self.fingerprint()
+        return self.path / "features"
 
     def records(self, columns: Sequence[str] | None = None) -> pl.LazyFrame:
         """All records (``schema.RECORDS``), in the order in which they were ingested."""

@@ -7,9 +7,11 @@ ingest. Rows of one source are in memory at a time, or of several small ones.
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from toolkit.datasets import manifest as manifests
 from toolkit.datasets.manifest import Kind, Manifest, Source
+from toolkit.datasets.places import here, is_remote, place, put, told
 from toolkit.datasets.read.integrity import missing, verify, verify_on_opening
 from toolkit.datasets.read.open import open_dataset
 from toolkit.datasets.write import parts
@@ -67,6 +71,7 @@ def merge(
 ) -> IngestReport:
     """Merge datasets into the one in ``out``, which is made where there is none.
 
+    Each may lie on an object store (``places.place``); ``out`` may as well, where there is none.
     A log that several of them have read is taken once. Two logs with one path and other bytes, as
     two machines have them, both stay.
 
@@ -77,8 +82,38 @@ def merge(
         them or cannot be written.
     """
     begun = time.perf_counter()
-    folder = Path(out)
-    folders = [Path(each) for each in datasets]
+    folder = place(out)
+    if is_remote(folder):
+        return _merged_there(datasets, folder, progress)
+    with ExitStack() as copies:
+        folders = [copies.enter_context(here(place(each))) for each in datasets]
+        return _merged(folders, folder, begun, progress)
+
+
+def _merged_there(datasets: Sequence[str | Path], out: Path, progress: Progress) -> IngestReport:
+    """Merge here, then copy to a URL: what names the files comes last."""
+    try:
+        with told(out):
+            taken = (out / manifests.FILE).exists()
+        if taken:
+            raise DatasetError(
+                "there is a dataset already", where=out, cure="name another URL with --out"
+            )
+        with tempfile.TemporaryDirectory(prefix="toolkit-") as made:
+            report = merge(datasets, Path(made) / "merged", progress=progress)
+            put(Path(made) / "merged", out, manifests.FILE)
+    except OSError as error:
+        raise DatasetError(
+            f"cannot be written: {error.strerror or error}",
+            where=out,
+            cure="run the same command again",
+        ) from None
+    return replace(report, dataset=str(out))
+
+
+def _merged(
+    folders: Sequence[Path], folder: Path, begun: float, progress: Progress
+) -> IngestReport:
     if folder.resolve() in {each.resolve() for each in folders}:
         raise DatasetError(
             "is merged already and cannot be the result",

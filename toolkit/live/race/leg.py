@@ -57,7 +57,7 @@ def run_leg(spec: dict[str, Any]) -> dict[str, Any]:
         target=target,
         protocol=protocol,
         settings=TuneSettings(trials=spec["trials"], strategy=spec["strategy"], seed=spec["seed"]),
-        guides=load_trained([Path(model) for model in spec["models"]]),
+        guides=load_trained(spec["models"]),
         engine=lambda: open_engine(target, protocol, **spec["engine"]),
         machine=spec["machine"],
         clock=clock,

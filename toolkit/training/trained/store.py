@@ -12,6 +12,7 @@ import orjson
 
 from toolkit import __version__
 from toolkit.atomic import replacing, sweep, write_atomically
+from toolkit.datasets.places import told
 from toolkit.errors import ModelError
 from toolkit.locks import LOCK_FILE
 from toolkit.records import content_id
@@ -163,7 +164,8 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
     """Read a model's manifest; raise ``ModelError`` where there is none of that kind."""
     path = folder / MANIFEST
     try:
-        manifest: Any = orjson.loads(path.read_bytes())
+        with told(folder):
+            manifest: Any = orjson.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         raise ModelError(
             "there is no model", where=folder, cure=f"toolkit train {kind or 'throughput'}"
