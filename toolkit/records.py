@@ -33,6 +33,12 @@ SEED_MAX = 2_000_000_000
 MACHINE_FINGERPRINT = "machine_fingerprint"
 """The label of sources, and the key of ``collection.json``, that says which machine measured."""
 
+EMULATOR = "emulator"
+"""The label of sources, and the key of a fingerprint, where no real machine measured.
+
+Its records train no model: what an emulator takes long says nothing of the processor.
+"""
+
 
 class TrialState(str, Enum):
     """What became of a measurement; only ``OK`` has a latency.

@@ -23,30 +23,39 @@ TRIES = 2
 
 
 class Farm:
-    """A tracker and servers of the key ``board``, each in a process group of its own."""
+    """A tracker and servers of the key ``board``, each in a process group of its own.
 
-    def __init__(self, servers: int = 2, wait_s: float = 60) -> None:
+    ``python`` runs the servers.
+    """
+
+    def __init__(
+        self, servers: int = 2, wait_s: float = 60, python: str | Path = sys.executable
+    ) -> None:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = int(probe.getsockname()[1])
         self.servers: list[subprocess.Popen[bytes]] = []
-        self._wait_s = wait_s
+        self._wait_s, self._python = wait_s, str(python)
         self._open = contextlib.ExitStack()
         self._log = Path(self._open.enter_context(tempfile.TemporaryDirectory())) / "log"
         try:
             self._start(
                 0, "rpc_tracker", "--port", str(self.port), "--port-end", str(self.port + 1)
             )
-            tracker = f"127.0.0.1:{self.port}"
             # One after the other: a server binds a port with SO_REUSEADDR before it listens, so
             # that two at once may bind the same one, and the second to listen dies (TVM 0.27,
             # rpc/server.py).
-            for count in range(1, servers + 1):
-                process = self._start(count, "rpc_server", "--tracker", tracker, "--key", KEY)
-                self.servers.append(process)
+            for _ in range(servers):
+                self.add_server()
         except BaseException:
             self.close()
             raise
+
+    def add_server(self) -> None:
+        """Start one more server."""
+        alive = sum(process.poll() is None for process in self.servers)
+        tracker = ("--tracker", f"127.0.0.1:{self.port}", "--key", KEY)
+        self.servers.append(self._start(alive + 1, "rpc_server", *tracker))
 
     @property
     def device(self) -> str:
@@ -79,7 +88,14 @@ class Farm:
         for _ in range(TRIES):
             with self._log.open("ab") as said:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", f"tvm.exec.{module}", "--host", "127.0.0.1", *arguments],
+                    [
+                        self._python if servers else sys.executable,
+                        "-m",
+                        f"tvm.exec.{module}",
+                        "--host",
+                        "127.0.0.1",
+                        *arguments,
+                    ],
                     stdout=subprocess.DEVNULL,
                     stderr=said,
                     start_new_session=True,

@@ -94,6 +94,9 @@ Threads = Annotated[
     int | None,
     Option(min=1, max=THREADS_MAX, help="Threads of the programs (default: all cores)."),
 ]
+Device = Annotated[
+    str | None, Option(help="Where to measure: 'rpc HOST:PORT KEY' (default: this machine).")
+]
 Machine = Annotated[str | None, Option(help="Name of this machine in the logs (default: its CPU).")]
 
 ClusterPlace = Annotated[

@@ -148,6 +148,7 @@ def validate(
         list[Path] | None,
         Option(help="Python file that registers their workloads; repeatable."),
     ] = None,
+    device: common.Device = None,
     cores: common.Cores = None,
     seed: common.Seed = 0,
     folder: Annotated[
@@ -178,6 +179,7 @@ def validate(
         out=folder or Workspace().validation,
         tvm_python=tvm_python,
         workloads=workloads or [],
+        device=device,
         progress=common.BarProgress(),
     )
     common.answer(result, json, _show_verdicts)

@@ -101,9 +101,7 @@ def tune(
             "0: what read lowest is (default: 12; of a network, 0: compile reads them in it).",
         ),
     ] = None,
-    device: Annotated[
-        str | None, Option(help="Where to measure: 'rpc HOST:PORT KEY' (default: this machine).")
-    ] = None,
+    device: common.Device = None,
     builders: Builders = None,
     seed: common.Seed = 0,
     machine: common.Machine = None,

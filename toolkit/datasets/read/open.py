@@ -18,7 +18,7 @@ from toolkit.errors import DatasetError, did_you_mean
 from toolkit.features.base import CandidateGroup
 from toolkit.logs.formats import format_named
 from toolkit.logs.rows.format import LogFormat
-from toolkit.records import Sketch, Task, content_id
+from toolkit.records import EMULATOR, Sketch, Task, content_id
 from toolkit.schema import LABELS, SOURCES
 from toolkit.workspace import Workspace
 
@@ -134,6 +134,15 @@ class Dataset:
         part._tables = {**self._tables, "records": records, "rejected": rejected}
         part.__dict__["_tasks"] = tasks
         return part
+
+    def emulated(self) -> set[str]:
+        """Ids of the tasks of which an emulator measured records (``records.EMULATOR``)."""
+        held = [source.source_id for source in self.manifest.sources if EMULATOR in source.labels]
+        if not held:
+            return set()
+        records = self.records(["task_id", "source_id"])
+        found = records.filter(pl.col("source_id").is_in(held)).select(pl.col("task_id").unique())
+        return set(found.collect()["task_id"])
 
     def rejected(self) -> pl.DataFrame:
         """Every line that is no record, with its reason (``schema.REJECTED``)."""

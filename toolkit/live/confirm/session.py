@@ -25,7 +25,9 @@ from toolkit.live.confirm.verdict import (
     verdict_of,
 )
 from toolkit.live.measure import machine
+from toolkit.live.measure.fingerprint import emulator_warnings
 from toolkit.live.measure.protocol import Protocol
+from toolkit.live.measure.remote import Remote
 from toolkit.live.measure.slowed import slowed_warnings
 from toolkit.live.measure.turns import OpenDevice
 from toolkit.locks import writing
@@ -73,9 +75,12 @@ def validate_dataset(
     out: Path,
     tvm_python: Path | None = None,
     workloads: Sequence[Path] = (),
+    device: str | None = None,
     progress: Progress = SILENT,
 ) -> Validation:
     """Validate tasks of a dataset on this machine; write ``verdicts.json`` into ``out``.
+
+    ``device`` is one behind a tracker (``rpc HOST:PORT KEY``) instead of this machine.
 
     Without a strategy the refinement takes the best one that the models at hand allow. With
     ``tvm_python`` Ansor tasks are confirmed by that interpreter's TVM (``confirm.ansor``).
@@ -86,6 +91,9 @@ def validate_dataset(
         Where the tasks need different numbers of threads, an interpreter or a workload file does
         not load, or nothing of a task can be measured.
     """
+    remote = None if device is None else Remote.parse(device)
+    if remote is not None and tvm_python is not None:
+        raise LiveError("another TVM measures on this machine alone", cure="leave out --device")
     dataset = open_dataset(dataset_dir)
     open_device: OpenDevice | None = None
     log_format = "metaschedule" if tvm_python is None else "ansor"
@@ -96,7 +104,8 @@ def validate_dataset(
         open_device = ansor_devices(tvm_python, workloads, target)
     else:
         given = None if target is None else machine.parse_target(target)
-        targets = {task.task_id: given or _target_here(task) for task in tasks}
+        own = _target_here if remote is None else _target_there
+        targets = {task.task_id: given or own(task) for task in tasks}
         threads = {machine.target_threads(text) for text in targets.values()}
         guides = load_trained(models)
         strategy = strategy or guides.best_strategy()
@@ -113,12 +122,15 @@ def validate_dataset(
         if open_device is not None:
             return screen_ansor(dataset, task, protocol, settings, open_device, step)
         here = targets[task.task_id]
-        screener = Screener(dataset, task, here, protocol, settings, guides, rng)
+        screener = Screener(dataset, task, here, protocol, settings, guides, rng, remote)
         return screener.run(out / "measured" / task.task_id, step)
 
     with writing(out):
         started = time.perf_counter()
-        warnings = machine.noise_warnings(protocol.threads)
+        if remote is None:
+            warnings = machine.noise_warnings(protocol.threads)
+        else:
+            warnings = emulator_warnings(remote.fingerprint(next(iter(targets.values()))))
         warnings += guides.warnings(*dict.fromkeys(targets.values()))
         verdicts = []
         for task in tasks:
@@ -135,7 +147,7 @@ def validate_dataset(
                     seconds=max(5.0, seconds - (time.perf_counter() - before.started)),
                     rng=rng,
                     step=step,
-                    open_device=open_device,
+                    open_device=open_device if remote is None else remote.arms(here),
                 )
             said = verdict_of(task, here, before, found)
             verdicts.append(said)
@@ -147,7 +159,7 @@ def validate_dataset(
             not_better=counts.count("not better"),
             undecided=counts.count("undecided"),
             warnings=warnings,
-            machine=machine.describe_machine(),
+            machine=machine.describe_machine() if remote is None else {"device": device},
             protocol=protocol.to_dict(),
             settings=asdict(settings),
             dataset=dataset.fingerprint(),
@@ -167,6 +179,11 @@ def _target_here(task: Task) -> str:
     if task.target_kind != "llvm":
         return machine.parse_target(task.target)
     return machine.default_target(machine.target_threads(task.target))
+
+
+def _target_there(task: Task) -> str:
+    """The task's own target: a device elsewhere does not say what it is."""
+    return machine.parse_target(task.target)
 
 
 def _tasks(dataset: Dataset, wanted: Sequence[str], count: int, log_format: str) -> list[Task]:

@@ -16,6 +16,7 @@ from toolkit.live.measure.device import Device
 from toolkit.live.measure.fingerprint import machine_fingerprint
 from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
+from toolkit.live.measure.remote import Remote
 from toolkit.live.space.database import DatabaseWriter
 from toolkit.live.space.design import Design, DesignSpace
 from toolkit.live.space.oracle import DeviceOracle
@@ -45,7 +46,9 @@ class Screener:
         settings: ValidateSettings,
         guides: TrainedModels,
         rng: np.random.Generator,
+        remote: Remote | None = None,
     ) -> None:
+        self.remote = remote
         assert task.blob is not None
         self.task, self.target, self.protocol = task, target, protocol
         self.settings, self.guides, self.rng = settings, guides, rng
@@ -62,8 +65,10 @@ class Screener:
         """Find the incumbent and its challengers; measurements go into a database in ``folder``."""
         started = time.perf_counter()
         unscheduled = checked_program(self.space.design.module, self.inputs)
+        there = self.remote
+        fingerprint = there.fingerprint(self.target) if there else machine_fingerprint(self.target)
         with (
-            Device(self.target, self.protocol) as device,
+            self._open() as device,
             DatabaseWriter(folder, self.target) as writer,
         ):
             oracle = DeviceOracle(self.space, device, writer)
@@ -71,7 +76,7 @@ class Screener:
             writer.describe(
                 {
                     "machine": self.task.machine,
-                    "machine_fingerprint": machine_fingerprint(self.target),
+                    "machine_fingerprint": fingerprint,
                     "target": self.target,
                     "protocol": self.protocol.to_dict(),
                     "tasks": [entry],
@@ -108,6 +113,11 @@ class Screener:
             rejected=self.rejected,
             refined=[(trial.candidate.candidate_id, trial.latency_s) for trial in refined],
         )
+
+    def _open(self) -> Device:
+        if self.remote is not None:
+            return self.remote.open(self.target, self.protocol)
+        return Device(self.target, self.protocol)
 
     def _realised(self, candidate: Candidate) -> Design:
         design = self.space.realise(candidate)

@@ -28,7 +28,7 @@ from toolkit.live.measure.device import Device
 from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.measure.slowed import no_verdict, slowed_by
-from toolkit.live.measure.turns import OpenDevice, read_block, same_place
+from toolkit.live.measure.turns import OpenArm, read_block, same_place
 from toolkit.progress import Step
 from toolkit.records import Task
 from toolkit.results import Result
@@ -139,7 +139,7 @@ def confirm(
     seconds: float,
     rng: np.random.Generator,
     step: Step,
-    open_device: OpenDevice | None = None,
+    open_device: OpenArm | None = None,
 ) -> Confirmation:
     """Compare challengers with the incumbent until the rules let it end or time is up.
 
@@ -148,7 +148,7 @@ def confirm(
     begun is finished, so that every arm has the same number of readings. ``open_device`` opens a
     fresh measuring process where it is not this interpreter's.
     """
-    fresh = open_device or (lambda one: Device(target, one))
+    fresh: OpenArm = open_device or (lambda one: Device(target, one))
     arms = {INCUMBENT: incumbent, TWIN: incumbent, **challengers}
     result = Confirmation({name: [] for name in arms})
     started = time.perf_counter()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import queue
-import re
-import socket
 import tempfile
 import threading
 import time
@@ -12,13 +10,15 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from itertools import count as count_up
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from toolkit.errors import LiveError
 from toolkit.live.measure.device import Device
 from toolkit.live.measure.program import MeasureResult, Program
 from toolkit.live.measure.protocol import Protocol
+from toolkit.live.measure.remote import Remote, linker_for
 from toolkit.records import TrialState
 
 # Built programs that wait for each device.
@@ -27,71 +27,8 @@ AHEAD = 4
 # A program that fails on so many fresh connections is itself at fault.
 TRIES = 2
 
-# A tracker that does not answer for so many seconds is none.
-ANSWER_S = 5.0
-
 # A device that is not back at the tracker after so many seconds is lost.
 RECONNECT_S = 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class Remote:
-    """Devices of one key behind an RPC tracker."""
-
-    host: str
-    port: int
-    key: str
-
-    @classmethod
-    def parse(cls, text: str) -> Remote:
-        """Read ``rpc HOST:PORT KEY``; raise ``LiveError`` for anything else."""
-        found = re.fullmatch(r"\s*rpc\s+(\S+):(\d+)\s+(\S+)\s*", text)
-        if found is None:
-            raise LiveError(
-                f"{text!r} names no device", cure="example: --device 'rpc 127.0.0.1:9190 my-board'"
-            )
-        return cls(found[1], int(found[2]), found[3])
-
-    def _summary(self) -> dict[str, Any]:
-        """What the tracker says; raise whatever TVM does where it says nothing in time."""
-        from tvm import rpc
-
-        # TVM itself would try again for a minute, and wait for an answer for ever.
-        socket.create_connection((self.host, self.port), timeout=ANSWER_S).close()
-        before = socket.getdefaulttimeout()
-        socket.setdefaulttimeout(ANSWER_S)
-        try:
-            said: dict[str, Any] = rpc.connect_tracker(self.host, self.port).summary()
-            return said
-        finally:
-            socket.setdefaulttimeout(before)
-
-    def count(self) -> int:
-        """Number of servers of the key that the tracker knows; raise ``LiveError`` when none."""
-        try:
-            keys = [str(info["key"]) for info in self._summary()["server_info"]]
-        except Exception as error:
-            said = (str(error) or type(error).__name__).splitlines()[0][:120]
-            raise LiveError(
-                f"no tracker answers at {self.host}:{self.port}: {said}",
-                cure="start one: python -m tvm.exec.rpc_tracker --host 0.0.0.0 --port 9190",
-            ) from None
-        servers = keys.count(f"server:{self.key}")
-        if servers == 0:
-            known = sorted({key.partition(":")[2] for key in keys})
-            raise LiveError(
-                f"the tracker knows no device of the key {self.key!r}",
-                cure=f"known keys: {', '.join(known) or 'none'}; start one on the device: "
-                f"python -m tvm.exec.rpc_server --tracker HOST:{self.port} --key {self.key}",
-            )
-        return servers
-
-    def free(self) -> int:
-        """Number of devices of the key that nobody holds; 0 when the tracker does not answer."""
-        try:
-            return int(self._summary()["queue_info"].get(self.key, {}).get("free", 0))
-        except Exception:
-            return 0
 
 
 Pool = TypeVar("Pool", bound="BuildPool")
@@ -110,11 +47,14 @@ class BuildPool:
         *,
         builders: int = 1,
         patience: float | None = None,
+        linker: str | None = None,
     ) -> None:
         if builders < 1:
             raise LiveError(f"{builders} build processes", cure="give at least 1")
-        self.protocol = protocol
-        self._builders = [Device(target, protocol, patience=patience) for _ in range(builders)]
+        self.protocol, told = protocol, {"linker": linker}
+        self._builders = [
+            Device(target, protocol, patience=patience, settings=told) for _ in range(builders)
+        ]
         self._pool = ThreadPoolExecutor(builders)
         self._starting: list[Future[None]] = []
         self._free: queue.SimpleQueue[Device] = queue.SimpleQueue()
@@ -181,16 +121,27 @@ class ApartEngine(BuildPool):
     ) -> None:
         rpc = None if remote is None else asdict(remote)
         count = 1 if remote is None else remote.count()
-        super().__init__(target, protocol, builders=builders, patience=patience)
-        self.remote = remote
+        linker = None if remote is None else linker_for(target)
+        super().__init__(target, protocol, builders=builders, patience=patience, linker=linker)
+        self.remote, self.suffix = remote, "tar" if linker is None else "so"
         self.runners = [Device(target, protocol, max_builds=10**9, rpc=rpc) for _ in range(count)]
         self._folder = tempfile.TemporaryDirectory(prefix="toolkit-built-")
+        self._numbers = count_up()
 
     def __exit__(self, *raised: object) -> None:
         super().__exit__(*raised)
         for runner in self.runners:
             runner.close()
         self._folder.cleanup()
+
+    def release(self) -> None:
+        """Give the devices back to the tracker until the next measurement."""
+        for runner in self.runners:
+            runner.stop()
+
+    def new_file(self, key: str) -> Path:
+        """Path of a built program: a device still holds open what it loaded by another's name."""
+        return Path(self._folder.name) / f"{key}-{next(self._numbers)}.{self.suffix}"
 
     def measure_many(
         self, programs: Sequence[Program], bar: Callable[[], float | None] = lambda: None
@@ -267,7 +218,7 @@ class _Batch:
                 self._room.release()
                 return
             program = self._programs[position]
-            path = Path(self._engine._folder.name) / f"{program.key}-{position}.tar"
+            path = self._engine.new_file(program.key)
             reading = builder.export(program, str(path))
             if reading.state is TrialState.OK:
                 self._to_run.put(_Job(position, program, path, reading.build_s))

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from toolkit.live.measure.apart import ApartEngine, BuildPool, Remote
+from toolkit.live.measure.apart import ApartEngine, BuildPool
 from toolkit.live.measure.device import Device
 from toolkit.live.measure.machine import physical_cores, runs_on_cpu
 from toolkit.live.measure.program import MeasureResult, Program
 from toolkit.live.measure.protocol import Protocol
+from toolkit.live.measure.remote import Remote
 from toolkit.records import TrialState
 
 # Programs that one process builds before measuring begins: what a kill can cost. When they are
@@ -51,6 +52,15 @@ def engine_options(device: str | None, builders: int | None) -> dict[str, Any]:
     """Options of ``open_engine`` that were given."""
     given = {"device": device, "builders": builders}
     return {name: value for name, value in given.items() if value is not None}
+
+
+def device_for_checks(engine: Any, target: str, protocol: Protocol) -> Device:
+    """A process that runs programs once where an engine measures them, to compare their outputs."""
+    remote = engine.remote if isinstance(engine, ApartEngine) else None
+    if remote is None:
+        return Device(target, protocol)
+    engine.release()
+    return remote.open(target, protocol)
 
 
 class LocalEngine(BuildPool):

@@ -13,13 +13,32 @@ from typing import Any
 
 import psutil
 
-from toolkit.live.measure.machine import PROCESSORS, runs_on_cpu
-from toolkit.records import canonical_json, content_id
+from toolkit.live.measure.machine import runs_on_cpu, tvm_target
+from toolkit.records import EMULATOR, canonical_json, content_id
 
 # Of /proc/cpuinfo, on x86 and on Arm.
 _OF_PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "model name")
 _OF_ARM = ("CPU implementer", "CPU part", "CPU variant", "CPU revision")
 _FLAGS = ("flags", "Features")
+# Linux and LLVM have two names for one.
+_ARCHITECTURES = {"arm64": "aarch64", "amd64": "x86_64"}
+
+
+_CPU = "/sys/devices/system/cpu"
+_CACHES = [f"{_CPU}/cpu0/cache/index{number}" for number in range(10)]
+_CLOCK = {
+    "governor": f"{_CPU}/cpu0/cpufreq/scaling_governor",
+    "boost": f"{_CPU}/cpufreq/boost",
+    "no_turbo": f"{_CPU}/intel_pstate/no_turbo",
+}
+_KERNEL = "/proc/sys/kernel/arch"
+_INFO = "/proc/cpuinfo"
+
+FILES = (
+    *(_INFO, _KERNEL, *_CLOCK.values()),
+    *(f"{index}/{name}" for index in _CACHES for name in ("level", "type", "size")),
+)
+"""Files of Linux that say what a machine is."""
 
 
 def machine_fingerprint(target: str) -> dict[str, Any]:
@@ -28,15 +47,36 @@ def machine_fingerprint(target: str) -> dict[str, Any]:
     Keys: ``processor``, ``flags`` (their hash), ``processors`` (hardware threads), ``caches``,
     ``clock``, ``compiler``; for a GPU ``gpu`` as well. What the system does not tell is ``None``.
     """
-    facts = {
-        **_processor(),
-        "processors": psutil.cpu_count(),
-        "caches": _caches(),
-        "clock": _clock(),
-        "compiler": _compiler(),
-        **({} if runs_on_cpu(target) else {"gpu": _gpu()}),
-    }
+    facts = _facts(_files_here(), platform.processor() or platform.machine(), psutil.cpu_count())
+    if not runs_on_cpu(target):
+        facts["gpu"] = _gpu()
     return {"id": content_id(canonical_json(facts)), **facts}
+
+
+def fingerprint_of(files: Mapping[str, str], target: str) -> dict[str, Any] | None:
+    """The fingerprint of another machine by its ``FILES``; ``None`` where it has none of them.
+
+    ``emulator`` is added where its kernel is of another architecture than the target.
+    """
+    if _INFO not in files:
+        return None
+    count = sum(line.startswith("processor") for line in files[_INFO].splitlines())
+    facts = _facts(files, "", count or None)
+    wanted = str(tvm_target(target).attrs.get("mtriple", "")).partition("-")[0]
+    kernel = files.get(_KERNEL, "").strip() or ("x86_64" if "vendor_id" in files[_INFO] else "")
+    if wanted and kernel and _ARCHITECTURES.get(kernel, kernel) != wanted:
+        facts[EMULATOR] = f"{wanted} on {kernel}"
+    return {"id": content_id(canonical_json(facts)), **facts}
+
+
+def emulator_warnings(fingerprint: Mapping[str, Any] | None) -> list[str]:
+    """What to tell of an emulator's readings."""
+    if not fingerprint or EMULATOR not in fingerprint:
+        return []
+    return [
+        f"the device is emulated ({fingerprint[EMULATOR]}): what is fast there need not be fast on "
+        "a processor; no model is trained on these records"
+    ]
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -47,40 +87,50 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return [name for name in names if before.get(name) != now.get(name)] or ["id"]
 
 
-def _processor() -> dict[str, Any]:
-    info = Path("/proc/cpuinfo")
+def _facts(files: Mapping[str, str], processor: str, processors: int | None) -> dict[str, Any]:
+    """What all fingerprints hold; the processor's name where the files do not tell it."""
+    return {
+        **_processor(files.get(_INFO, ""), processor),
+        "processors": processors,
+        "caches": _caches(files),
+        "clock": _clock(files),
+        "compiler": _compiler(),
+    }
+
+
+def _files_here() -> dict[str, str]:
+    found = ((name, _text(Path(name))) for name in FILES)
+    return {name: text for name, text in found if text is not None}
+
+
+def _processor(info: str, otherwise: str) -> dict[str, Any]:
     told: dict[str, str] = {}
-    if info.is_file():
-        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            if not line.strip() and told:
-                break
-            name, _, value = line.partition(":")
-            told[name.strip()] = value.strip()
+    for line in info.splitlines():
+        if not line.strip() and told:
+            break
+        name, _, value = line.partition(":")
+        told[name.strip()] = value.strip()
     names = [told[name] for name in (*_OF_PROCESSOR, *_OF_ARM) if name in told]
     flags = next((told[name] for name in _FLAGS if name in told), None)
     return {
-        "processor": " ".join(names) or platform.processor() or platform.machine(),
+        "processor": " ".join(names) or otherwise,
         "flags": None if flags is None else content_id(" ".join(sorted(flags.split()))),
     }
 
 
-def _caches() -> list[str] | None:
+def _caches(files: Mapping[str, str]) -> list[str] | None:
     """Caches of the first processor, such as ``L1 Data 32K``."""
     found = []
-    for index in sorted((PROCESSORS / "cpu0" / "cache").glob("index*")):
-        told = [_line(index / name) for name in ("level", "type", "size")]
-        if None not in told:
+    for index in _CACHES:
+        told = [files.get(f"{index}/{name}", "").strip() for name in ("level", "type", "size")]
+        if all(told):
             found.append("L{} {} {}".format(*told))
     return found or None
 
 
-def _clock() -> str | None:
+def _clock(files: Mapping[str, str]) -> str | None:
     """How the clock is held: the governor, and whether it may rise above its nominal speed."""
-    told = {
-        "governor": _line(PROCESSORS / "cpu0" / "cpufreq" / "scaling_governor"),
-        "boost": _line(PROCESSORS / "cpufreq" / "boost"),
-        "no_turbo": _line(PROCESSORS / "intel_pstate" / "no_turbo"),
-    }
+    told = {name: files.get(path, "").strip() for name, path in _CLOCK.items()}
     return ", ".join(f"{name} {value}" for name, value in told.items() if value) or None
 
 
@@ -101,8 +151,8 @@ def _gpu() -> str | None:
     return f"{device.device_name}, {device.multi_processor_count} SM, {clock_mhz} MHz"
 
 
-def _line(path: Path) -> str | None:
+def _text(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="ascii").strip() or None
-    except (OSError, UnicodeDecodeError):
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
         return None

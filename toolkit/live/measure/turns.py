@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import typing
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,19 @@ LEAST_MS = 5
 
 OpenDevice = Callable[[Protocol], Device]
 """Opens a measuring process that is used for one arm of one block."""
+
+
+class Arm(typing.Protocol):
+    """What reads one arm of a block: a measuring process, or its part of one."""
+
+    def build(self, program: Program) -> MeasureResult:
+        """Build the arm's program."""
+
+    def measure(self, program: Program, *, keep: bool = False) -> MeasureResult:
+        """Time it."""
+
+
+OpenArm = Callable[[Protocol], contextlib.AbstractContextManager[Arm]]
 
 
 @dataclass
@@ -82,7 +96,7 @@ def one_turn(protocol: Protocol, turns: int) -> Protocol:
 
 def read_block(
     arms: Mapping[str, Program],
-    open_device: OpenDevice,
+    open_device: OpenArm,
     protocol: Protocol,
     rng: np.random.Generator,
 ) -> Block:

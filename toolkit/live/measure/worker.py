@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -52,6 +53,8 @@ class Bench:
         # A device elsewhere has other cores than the builders that keep these busy.
         cores = self.bound or settings["cores"] or list(range(os.cpu_count() or 1))
         self.cores = cores if self._is_here else []
+        self.linker: str | None = settings.get("linker")
+        self._sent = 0
         self._arguments: dict[str, list[Any]] = {}
         self._pool_bound = False
 
@@ -62,18 +65,37 @@ class Bench:
         timed, target = request["op"] in ("measure", "build"), self.target
         if request["op"] == "reference" and not self._runs_unscheduled:
             target = self.tvm.target.Target("llvm")
-        module = self.compile(request["program"], timed=timed, target=target).mod
+        built = self.compile(request["program"], timed=timed, target=target)
+        if self.session is not None and target is self.target:
+            return self._shipped(built)
+        module = built.mod
         if target.kind.name == "llvm":
             # LLVM makes machine code when a function is asked for: part of the build, not the run.
             _ = module["main"]
         return module
 
     def export(self, request: dict[str, Any]) -> None:
-        """Compile for a device elsewhere, into an archive of objects as TVM's builder does."""
-        from tvm.support.tar import tar
-
+        """Compile for a device elsewhere, into the file that its server loads (``link``)."""
         built = self.compile(request["program"], timed=True, target=self.target)
-        built.export_library(request["path"], fcompile=tar)
+        built.export_library(request["path"], fcompile=self._link())
+
+    def _link(self) -> Any:
+        """What makes a file of objects: a linker for that device, or TVM's archive of them.
+
+        Where it is an archive the device's server links it: there is a compiler then.
+        """
+        from tvm.support import cc, tar
+
+        return tar.tar if self.linker is None else cc.cross_compiler(self.linker)
+
+    def _shipped(self, built: Any) -> Any:
+        """Send what was compiled to the device and load it there."""
+        self._sent += 1
+        with tempfile.TemporaryDirectory(prefix="toolkit-built-") as folder:
+            suffix = "tar" if self.linker is None else "so"
+            path = os.path.join(folder, f"shipped-{self._sent}.{suffix}")  # noqa: PTH118 - TVM's
+            built.export_library(path, fcompile=self._link())
+            return self.load(path)
 
     def load(self, path: str) -> Any:
         """Load what ``export`` wrote, here or on the remote device."""

@@ -12,7 +12,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from toolkit.live.measure.device import UNSCHEDULED_TIMEOUT_S, Device
+from toolkit.live.measure.device import UNSCHEDULED_TIMEOUT_S
+from toolkit.live.measure.engines import device_for_checks
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.measure.slowed import slowed_warnings
 from toolkit.live.space.database import DatabaseWriter
@@ -99,7 +100,10 @@ def close_search(
     if check:
         label = f"check outputs, within {UNSCHEDULED_TIMEOUT_S:.0f} s a program"
         looked_at = set()
-        with progress.step(label, float(len(order))) as step, Device(target, protocol) as device:
+        with (
+            progress.step(label, float(len(order))) as step,
+            device_for_checks(engine, target, protocol) as device,
+        ):
             for number in within(order, seconds, clock):
                 task, space = tasks[number]
                 why = check_winner(space, writer, device)

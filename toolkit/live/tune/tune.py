@@ -22,7 +22,7 @@ from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.measure.apart import ApartEngine
 from toolkit.live.measure.device import Device
-from toolkit.live.measure.fingerprint import machine_fingerprint
+from toolkit.live.measure.fingerprint import emulator_warnings, machine_fingerprint
 from toolkit.live.measure.machine import cpu_model, describe_machine
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.database import DatabaseWriter
@@ -150,18 +150,26 @@ def tune(
         raise LiveError("a search without a budget", cure="give --trials, --seconds, or both")
     _same_settings(out, target, protocol, settings)
     clock = clock or WallClock()
-    # A dataset of these records will name the machine so, and its tasks by it.
-    machine = machine or cpu_model()
     open_engine = engine or (lambda: Device(target, protocol))
     with open_engine() as device, DatabaseWriter(out, target) as writer:
+        remote = device.remote if isinstance(device, ApartEngine) else None
+        fingerprint = machine_fingerprint(target) if remote is None else remote.fingerprint(target)
+        # A dataset of these records will name the machine so, and its tasks by it.
+        name = machine or cpu_model() if remote is None else remote.name(machine, fingerprint)
         total = None if settings.trials is None else float(settings.trials)
         label = f"tune {tasks[0].name}" if len(tasks) == 1 else f"tune {len(tasks)} tasks"
         with progress.step(label, total) as step:
             board = Board(step, clock, tasks)
             searchers = _searchers(
-                tasks, writer, device, board, clock, target, settings, guides, machine, recorded
+                tasks, writer, device, board, clock, target, settings, guides, name, recorded
             )
-            _describe(writer, searchers, target, protocol, machine, device)
+            about = {
+                "machine": name,
+                # What stands behind a tracker says what it is in the fingerprint alone.
+                "hardware": describe_machine() if remote is None else None,
+                "machine_fingerprint": fingerprint,
+            }
+            _describe(writer, searchers, target, protocol, about)
             network = run_network(
                 [_network_task(searcher) for searcher in searchers],
                 SCHEDULERS.get(settings.scheduler)(
@@ -201,7 +209,7 @@ def tune(
         finished_at=time.time(),
         seconds=round(clock.now(), 3),
         threads=protocol.threads,
-        warnings=closing.warnings,
+        warnings=[*closing.warnings, *emulator_warnings(fingerprint)],
     )
     content = orjson.dumps(result.to_json(), option=orjson.OPT_INDENT_2)
     write_atomically(out / RESULT_FILE, content)
@@ -286,16 +294,11 @@ def _describe(
     searchers: Sequence[_Searcher],
     target: str,
     protocol: Protocol,
-    machine: str,
-    device: Engine,
+    about: dict[str, Any],
 ) -> None:
-    # What stands behind a tracker is not known.
-    elsewhere = isinstance(device, ApartEngine) and device.remote is not None
     writer.describe(
         {
-            "machine": machine,
-            "hardware": describe_machine(),
-            "machine_fingerprint": None if elsewhere else machine_fingerprint(target),
+            **about,
             "target": target,
             "protocol": protocol.to_dict(),
             "tasks": [

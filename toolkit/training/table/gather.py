@@ -65,13 +65,14 @@ def gather_parts(
 ) -> tuple[list[Part], dict[str, int]]:
     """Give every group with its features, by task, and the versions of the extractors.
 
-    Tasks that the extractor cannot read are left out; ``thin`` makes less of each group as it
-    comes.
+    Tasks that the extractor cannot read are left out, and those that an emulator measured;
+    ``thin`` makes less of each group as it comes.
 
     Raises ``DatasetError`` when nothing is left.
     """
     tasks = dataset.tasks()
-    wanted = list(tasks) if task_ids is None else list(task_ids)
+    emulated = dataset.emulated()
+    wanted = [key for key in (tasks if task_ids is None else task_ids) if key not in emulated]
     by_extractor: dict[str, list[str]] = {}
     versions: dict[str, int] = {}
     for task_id in wanted:
@@ -91,6 +92,12 @@ def gather_parts(
                 if group.task.task_id not in seen:
                     seen.add(group.task.task_id)
                     step.advance(note=group.task.workload[:30])
+    if not parts and emulated and not wanted:
+        raise DatasetError(
+            "all of its tasks were measured by an emulator, and those train no model",
+            where=dataset.path,
+            cure="add logs of a real machine",
+        )
     if not parts:
         raise DatasetError(
             f"no task's candidates can be read by the extractor {extractor!r}",

@@ -21,7 +21,7 @@ from toolkit.logs.formats.metaschedule.trace import FORMAT
 from toolkit.logs.formats.metaschedule.workload import WORKLOAD, LoggedWorkload, read_workload
 from toolkit.logs.rows.base import BadLine, Reading
 from toolkit.logs.rows.format import FAILURE_S, LineFormat, Row, Selection
-from toolkit.records import MACHINE_FINGERPRINT, Task
+from toolkit.records import EMULATOR, MACHINE_FINGERPRINT, Task
 
 _ENDINGS = r"(\.json)?(\.(gz|xz|zst))?$"
 _WORKLOAD = re.compile(rb'\[\s*"\d+"\s*,\s*"')
@@ -99,6 +99,7 @@ class MetaSchedule(LineFormat):
         trials: list[bytes] = []
         machines: set[str | None] = set()
         fingerprints: set[str | None] = set()
+        emulators: set[str] = set()
         timed = False
         for row in selection.rows:
             task = selection.tasks[row["task_id"]]
@@ -113,6 +114,8 @@ class MetaSchedule(LineFormat):
             machines.add(task.machine)
             labels = selection.labels.get(row["source_id"], {})
             fingerprints.add(labels.get(MACHINE_FINGERPRINT))
+            if EMULATOR in labels:
+                emulators.add(labels[EMULATOR])
             records.append(metaschedule_line(row, task, index) + b"\n")
             told = {name: row[name] for name in ("elapsed_s", "timestamp", "state")}
             trials.append(orjson.dumps(told) + b"\n")
@@ -128,6 +131,9 @@ class MetaSchedule(LineFormat):
             collection = {"machine": machines.pop(), "protocol": {}, "tasks": list(about.values())}
             if len(fingerprints) == 1 and None not in fingerprints:
                 collection[MACHINE_FINGERPRINT] = {"id": fingerprints.pop()}
+            if emulators:
+                known = collection.setdefault(MACHINE_FINGERPRINT, {})
+                known[EMULATOR] = min(emulators)
             written[out / "collection.json"] = orjson.dumps(collection)
         return written
 
@@ -178,7 +184,11 @@ def read_database(records: Place, workloads: Place | None) -> Database:
     about = _collection(_sidecar(records, "collection.json"))
     tasks, machine = about.get("tasks"), about.get("machine")
     known = about.get(MACHINE_FINGERPRINT)
-    fingerprint = known.get("id") if isinstance(known, dict) else None
+    machine_facts = known if isinstance(known, dict) else {}
+    of_machine = {
+        MACHINE_FINGERPRINT: machine_facts.get("id"),
+        EMULATOR: machine_facts.get(EMULATOR),
+    }
     told = [
         (task["workload_index"], task.get("name"), task.get("space_size"))
         for task in (tasks if isinstance(tasks, list) else [])
@@ -191,7 +201,7 @@ def read_database(records: Place, workloads: Place | None) -> Database:
         names={at: name for at, name, _ in told if isinstance(name, str)},
         space_sizes={at: size for at, _, size in told if type(size) is int},
         machine=machine if isinstance(machine, str) else None,
-        labels={MACHINE_FINGERPRINT: fingerprint} if isinstance(fingerprint, str) else {},
+        labels={name: told for name, told in of_machine.items() if isinstance(told, str)},
         records=records,
         file=workloads,
     )
