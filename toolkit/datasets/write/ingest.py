@@ -54,8 +54,8 @@ def ingest(
         Regular expression searched in every path; its named groups become labels of the source,
         the group ``machine`` names the machine.
     workers
-        Processes that read beside this one (0: none; by default as many as there are cores where
-        the logs are large), or a cluster.
+        Processes that read beside this one, or a cluster. By default 0 where the logs are small,
+        else one for each further core.
     shard
         (2, 5) reads the second of five shards of the files; ``merge`` puts the datasets together.
     marks
@@ -121,7 +121,8 @@ def _blocks(files: Sequence[LogFile], workers: int | Cluster | None) -> Iterator
         }
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         large = sum(path.stat().st_size for path in read) >= WORTH_WORKERS_BYTES
-        workers = cores if large and cores and cores > 1 else 0
+        # This process reads as well, where the others have enough.
+        workers = cores - 1 if large and cores else 0
     if isinstance(workers, Cluster):
         yield ClusterBlocks(workers)
         return

@@ -7,6 +7,7 @@ import queue
 import subprocess
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 from toolkit import children
@@ -20,6 +21,9 @@ from toolkit.logs.rows.format import Beside
 from toolkit.logs.rows.results import BlockResult
 
 PIPE_BYTES = 2**20
+
+READ_HERE = 8
+"""So many blocks that this process read may wait for one before them."""
 
 
 @dataclass(frozen=True)
@@ -50,11 +54,16 @@ class InProcess:
 
 
 class WorkerPool:
-    """Reads blocks in worker processes; each is fed and heard by a thread of this one."""
+    """Reads blocks in worker processes; each is fed and heard by a thread of this one.
+
+    Where each of them has a block and another one waits, as while they start, this process reads.
+    """
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self.window = 2 * workers
+        self.window = 2 * workers + READ_HERE
+        self._unread = 0
+        self._count = Lock()
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="ingest")
         self._idle: queue.SimpleQueue[_Process] = queue.SimpleQueue()
         self._processes = [_Process() for _ in range(workers)]
@@ -65,6 +74,10 @@ class WorkerPool:
     def submit(self, settings: SourceSettings, block: LineBlock, index: int) -> Future[BlockResult]:
         if not settings.beside.portable or settings.kind in FORMATS.added:
             return self._local.submit(settings, block, index)
+        with self._count:
+            if self._unread >= 2 * self.workers:
+                return self._local.submit(settings, block, index)
+            self._unread += 1
         return self._threads.submit(self._read, settings, block)
 
     def _read(self, settings: SourceSettings, block: LineBlock) -> BlockResult:
@@ -73,6 +86,8 @@ class WorkerPool:
             return process.read(settings, block)
         finally:
             self._idle.put(process)
+            with self._count:
+                self._unread -= 1
 
     def close(self) -> None:
         for process in self._processes:
@@ -106,6 +121,8 @@ class _Process:
         self._settings: SourceSettings | None = None
         environment = {
             "OMP_NUM_THREADS": "1",
+            # They would spin for 0.1 s when NumPy is loaded.
+            "OPENBLAS_NUM_THREADS": "1",
             # glibc gives large arrays back to the system at every turn unless told to keep them.
             "MALLOC_MMAP_THRESHOLD_": str(2**26),
             "MALLOC_TRIM_THRESHOLD_": str(2**27),
