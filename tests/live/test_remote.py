@@ -65,6 +65,9 @@ def test_a_search_there_knows_the_device_and_validates_its_winner_there(
     assert verdict["screened"] == 2 and verdict["rejected"] == [] and verdict["dropped"] == {}
     assert len({len(readings) for readings in verdict["readings_s"].values()}) == 1
     assert result["machine"] == {"device": farm.device}
+    gone = ("validate", "--device", farm.device.replace(KEY, "gone"))
+    code, _, err = here(*gone, cwd=tmp_path)
+    assert code == 1 and "no device of the key 'gone'" in err
     code, _, err = here(*command, "--tvm-python", "python", cwd=tmp_path)
     assert code == 1 and "leave out --device" in " ".join(err.split())
 
@@ -96,6 +99,12 @@ def test_an_emulator_is_told_from_a_board() -> None:
         emulated = fingerprint_of({"/proc/cpuinfo": info, **files}, AARCH64)
         assert emulated is not None and emulated[EMULATOR] == "aarch64 on x86_64"
         assert emulated["id"] != board["id"]
+    # A kernel of 64 bits runs programs of 32.
+    arm = AARCH64.replace("aarch64-linux-gnu", "armv7l-linux-gnueabihf").replace("a72", "a7")
+    for target in (arm, AARCH64):
+        files = {"/proc/cpuinfo": BOARD, "/proc/sys/kernel/arch": "aarch64\n"}
+        small = fingerprint_of(files, target)
+        assert small is not None and EMULATOR not in small
     assert Remote("h", 1, "board").name(None, emulated) == "board (emulated)"
     assert Remote("h", 1, "board").name("mine", board) == "mine"
     assert fingerprint_of({}, AARCH64) is None

@@ -94,6 +94,8 @@ def validate_dataset(
     remote = None if device is None else Remote.parse(device)
     if remote is not None and tvm_python is not None:
         raise LiveError("another TVM measures on this machine alone", cure="leave out --device")
+    if remote is not None:
+        remote.count()  # says what is wrong where none is there
     dataset = open_dataset(dataset_dir)
     open_device: OpenDevice | None = None
     log_format = "metaschedule" if tvm_python is None else "ansor"

@@ -20,8 +20,13 @@ from toolkit.records import EMULATOR, canonical_json, content_id
 _OF_PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "model name")
 _OF_ARM = ("CPU implementer", "CPU part", "CPU variant", "CPU revision")
 _FLAGS = ("flags", "Features")
-# Linux and LLVM have two names for one.
-_ARCHITECTURES = {"arm64": "aarch64", "amd64": "x86_64"}
+# A kernel of 64 bits runs programs of 32, and Linux and LLVM have two names for one.
+_FAMILIES = {
+    **dict.fromkeys(("aarch64", "arm"), "Arm"),
+    **dict.fromkeys(("x86", "amd64", "i386", "i486", "i586", "i686"), "x86"),
+    **dict.fromkeys(("ppc", "powerpc"), "POWER"),
+    **dict.fromkeys(("riscv", "mips", "loongarch", "s390"), ""),
+}
 
 
 _CPU = "/sys/devices/system/cpu"
@@ -64,9 +69,17 @@ def fingerprint_of(files: Mapping[str, str], target: str) -> dict[str, Any] | No
     facts = _facts(files, "", count or None)
     wanted = str(tvm_target(target).attrs.get("mtriple", "")).partition("-")[0]
     kernel = files.get(_KERNEL, "").strip() or ("x86_64" if "vendor_id" in files[_INFO] else "")
-    if wanted and kernel and _ARCHITECTURES.get(kernel, kernel) != wanted:
+    if wanted and kernel and _family(kernel) != _family(wanted):
         facts[EMULATOR] = f"{wanted} on {kernel}"
     return {"id": content_id(canonical_json(facts)), **facts}
+
+
+def _family(architecture: str) -> str:
+    """The processors that an architecture's programs may run on, as far as its name tells."""
+    for begin, family in _FAMILIES.items():
+        if architecture.startswith(begin):
+            return family or begin
+    return architecture
 
 
 def emulator_warnings(fingerprint: Mapping[str, Any] | None) -> list[str]:
