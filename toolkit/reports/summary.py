@@ -12,6 +12,7 @@ from toolkit import __version__
 from toolkit.errors import ModelError
 from toolkit.reports.headline import headline
 from toolkit.reports.page.inputs import ReportInputs, Section
+from toolkit.reports.sections.comparison import comparison_section
 from toolkit.reports.sections.dataset import dataset_section
 from toolkit.reports.sections.live import live_section
 from toolkit.reports.sections.mutation import mutation_section
@@ -39,6 +40,7 @@ def report_summary(
     title: str = "Tuning report",
     generated: str | None = None,
     peaks: Mapping[str | None, float] | None = None,
+    beside: tuple[str, ReportInputs] | None = None,
 ) -> dict[str, Any]:
     """Summarise everything that is there.
 
@@ -50,12 +52,15 @@ def report_summary(
         Date to print; none by default, so that equal inputs give equal bytes.
     peaks
         GFLOP/s that a machine can do at most, by its name; ``None`` names the only one.
+    beside
+        Another workspace to compare with, and its name.
 
     Returns
     -------
     JSON-ready values. Keys: ``headline`` (title, findings, tiles, caveats), ``dataset``,
     ``throughput``, ``mutation``, ``validity``, ``simulations`` (lists, one entry a folder),
-    ``live``, ``missing`` (what is not there, and the command that makes it) and ``provenance``.
+    ``live``, ``comparison`` (``None`` without ``beside``), ``missing`` (what is not there, and the
+    command that makes it) and ``provenance``.
 
     Raises
     ------
@@ -73,7 +78,7 @@ def report_summary(
         "simulations": None if simulations else "toolkit simulate",
         "live": live["missing"],
     }
-    return {
+    summary = {
         "summary_version": SUMMARY_VERSION,
         "title": title,
         "generated": generated,
@@ -90,7 +95,12 @@ def report_summary(
             "libraries": {name: known for name in LIBRARIES if (known := _version(name))},
             "parts": _parts(dataset, models, simulations, live),
         },
+        "comparison": None,
     }
+    if beside is not None:
+        other, folders = beside
+        summary["comparison"] = comparison_section(summary, report_summary(folders), other)
+    return summary
 
 
 def _models(folders: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from operator import itemgetter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from typer import Option
 
 from toolkit.cli.common import BarProgress, DatasetDir, Json, Peak, peaks, place, print_json
-from toolkit.cli.tables import say
+from toolkit.cli.tables import print_table, say
 from toolkit.errors import DatasetError
+from toolkit.show import number, seconds
 from toolkit.workspace import Workspace
 
 OTHERS = {"throughput", "mutation", "simulations", "live"}
 """What a report holds beside a dataset."""
+
+SHOWN = 12
+"""Rows of a comparison that the terminal shows of each group."""
 
 
 def report(
@@ -40,6 +45,9 @@ def report(
     validation: Annotated[
         Path | None, Option(help="Live verdicts (default: tuning/validation).")
     ] = None,
+    compare: Annotated[
+        Path | None, Option(help="Another workspace: what both have is put side by side.")
+    ] = None,
     figures: Annotated[
         Path | None, Option(help="Write every figure into this folder as well, as SVG and PNG.")
     ] = None,
@@ -52,6 +60,9 @@ def report(
     What is not there yet is named in the report with the command that makes it. --json prints
     the summary that the report is drawn from.
 
+    --compare puts another workspace beside this one: what both measured, trained, replayed and
+    confirmed.
+
     Example: toolkit report --out report.html --figures figures/
     """
     from toolkit.reports import export_figures, find_inputs, report_summary, write_html
@@ -60,7 +71,8 @@ def report(
         workspace, dataset=dataset, models=model, simulations=simulation, validation=validation
     )
     today = datetime.now(timezone.utc).date().isoformat()
-    summary = report_summary(inputs, title=title, generated=today, peaks=peaks(peak))
+    beside = None if compare is None else (str(compare), find_inputs(compare))
+    summary = report_summary(inputs, title=title, generated=today, peaks=peaks(peak), beside=beside)
     if not summary["dataset"].get("records") and set(summary["missing"]) >= OTHERS:
         raise DatasetError(
             "no line was a record: there is nothing to report",
@@ -74,6 +86,24 @@ def report(
         print_json({**summary, "out": str(written), "figures": [str(path) for path in exported]})
         return
     say(summary["headline"]["title"])
+    if summary["comparison"]:
+        _show_comparison(summary["comparison"])
     for section, made_by in summary["missing"].items():
         say(f"no {section} yet: {made_by}", "dim")
     say(f"open {written}", "bold")
+
+
+def _show_comparison(found: dict[str, Any]) -> None:
+    """Print the groups as tables, at most ``SHOWN`` rows each."""
+    say(f"beside {found['other']}:")
+    for group in found["groups"]:
+        shown = seconds if group["unit"] == "seconds" else number
+        rows = [
+            (row["what"], shown(row["here"]), shown(row["there"]), number(row["ratio"]))
+            for row in group["rows"][:SHOWN]
+        ]
+        titles = ("what", ">here", ">there", ">here over there")
+        columns = {title: itemgetter(at) for at, title in enumerate(titles)}
+        print_table(columns, rows, elastic=0, title=group["title"])
+        if len(group["rows"]) > SHOWN:
+            say(f"and {len(group['rows']) - SHOWN} more in the report", "dim")
