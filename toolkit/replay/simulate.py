@@ -100,9 +100,9 @@ def simulate(
     LeakError
         When a model was trained on a task that it would be judged on.
     """
-    from toolkit.datasets import Dataset, open_dataset
+    if isinstance(dataset, (str, Path)):
+        from toolkit.datasets import open_dataset
 
-    if not isinstance(dataset, Dataset):
         dataset = open_dataset(dataset)
     if not isinstance(scenario, Scenario):
         scenario = load_scenario(scenario)

@@ -61,6 +61,7 @@ def simulate(
 
     Example: toolkit simulate --scenario enumerated --model tuning/models/throughput --seeds 25
     """
+    from toolkit.datasets import open_dataset
     from toolkit.replay import load_scenario
     from toolkit.replay import simulate as replay
 
@@ -71,7 +72,7 @@ def simulate(
     progress = BarProgress()
     with workers_or_cluster(workers, cluster, progress) as found:
         summary = replay(
-            dataset or workspace.dataset,
+            open_dataset(dataset or workspace.dataset),
             chosen,
             models=[each for each in trained if (each / "manifest.json").is_file()]
             if model is None
