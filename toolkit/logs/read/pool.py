@@ -75,9 +75,10 @@ class WorkerPool:
         if not settings.beside.portable or settings.kind in FORMATS.added:
             return self._local.submit(settings, block, index)
         with self._count:
-            if self._unread >= 2 * self.workers:
-                return self._local.submit(settings, block, index)
-            self._unread += 1
+            have_enough = self._unread >= 2 * self.workers
+            self._unread += not have_enough
+        if have_enough:
+            return self._local.submit(settings, block, index)
         return self._threads.submit(self._read, settings, block)
 
     def _read(self, settings: SourceSettings, block: LineBlock) -> BlockResult:
