@@ -23,7 +23,7 @@ def by_title(found: dict[str, Any]) -> dict[str, dict[str, dict[str, Any]]]:
 
 def test_a_workspace_beside_itself_is_all_ones(tuning: Workspace) -> None:
     inputs = find_inputs(tuning.root)
-    summary = report_summary(inputs, beside=("itself", inputs))
+    summary = report_summary(inputs, compare=("itself", inputs))
     assert orjson.loads(orjson.dumps(summary)) == summary
     found = summary["comparison"]
     assert found["other"] == "itself" and found["latency_ratio"] == pytest.approx(1.0)

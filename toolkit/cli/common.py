@@ -47,14 +47,14 @@ THREADS_MAX = 4096
 """More than any machine has: a command that is asked for more would start, and never speak."""
 
 
-def place(text: str) -> Path:
+def folder_at(text: str) -> Path:
     """A folder by its path, or on an object store by its URL."""
     if "://" not in text:
         return Path(text)
-    from toolkit.datasets import places
+    from toolkit.datasets import urls
 
     try:
-        return places.place(text)
+        return urls.folder_at(text)
     except ToolkitError as error:
         raise typer.BadParameter(str(error)) from None
 
@@ -64,7 +64,7 @@ DatasetDir = Annotated[
     Path | None,
     Option(
         "--dataset",
-        parser=place,
+        parser=folder_at,
         metavar="FOLDER",
         help="Dataset folder, or its URL (default: tuning/dataset).",
     ),
@@ -76,7 +76,7 @@ Tasks = Annotated[list[str] | None, Option(help="Task id, or its beginning; repe
 Models = Annotated[
     list[Path] | None,
     Option(
-        parser=place,
+        parser=folder_at,
         metavar="FOLDER",
         help="Model folder, or its URL; repeatable (default: tuning/models).",
     ),

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import orjson
 
 from toolkit.atomic import write_atomically
-from toolkit.datasets.places import told
+from toolkit.datasets.urls import store_errors
 from toolkit.errors import DatasetError
 from toolkit.locks import LOCK_FILE
 from toolkit.schema import SCHEMA_VERSION
@@ -126,7 +126,7 @@ def load(folder: Path) -> Manifest:
     """
     path = folder / FILE
     try:
-        with told(folder):
+        with store_errors(folder):
             data: dict[str, Any] = orjson.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         raise DatasetError(

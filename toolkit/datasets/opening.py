@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from toolkit.datasets import manifest as manifests
-from toolkit.datasets.places import is_remote, place
 from toolkit.datasets.read.open import Dataset, open_dataset
+from toolkit.datasets.urls import folder_at, is_remote
 from toolkit.datasets.write.ingest import ingest
 from toolkit.errors import LogError
 from toolkit.progress import SILENT, Progress
@@ -26,7 +26,7 @@ def opened(
     LogError
         When the path does not exist or holds nothing that can be read.
     """
-    path = place(path)
+    path = folder_at(path)
     if is_remote(path):
         yield open_dataset(path)
         return

@@ -40,7 +40,7 @@ def report_summary(
     title: str = "Tuning report",
     generated: str | None = None,
     peaks: Mapping[str | None, float] | None = None,
-    beside: tuple[str, ReportInputs] | None = None,
+    compare: tuple[str, ReportInputs] | None = None,
 ) -> dict[str, Any]:
     """Summarise everything that is there.
 
@@ -52,14 +52,14 @@ def report_summary(
         Date to print; none by default, so that equal inputs give equal bytes.
     peaks
         GFLOP/s that a machine can do at most, by its name; ``None`` names the only one.
-    beside
+    compare
         Another workspace to compare with, and its name.
 
     Returns
     -------
     JSON-ready values. Keys: ``headline`` (title, findings, tiles, caveats), ``dataset``,
     ``throughput``, ``mutation``, ``validity``, ``simulations`` (lists, one entry a folder),
-    ``live``, ``comparison`` (``None`` without ``beside``), ``missing`` (what is not there, and the
+    ``live``, ``comparison`` (``None`` without ``compare``), ``missing`` (what is not there, and the
     command that makes it) and ``provenance``.
 
     Raises
@@ -97,8 +97,8 @@ def report_summary(
         },
         "comparison": None,
     }
-    if beside is not None:
-        other, folders = beside
+    if compare is not None:
+        other, folders = compare
         summary["comparison"] = comparison_section(summary, report_summary(folders), other)
     return summary
 

@@ -64,11 +64,11 @@ def evaluate_model(
 
     Tasks that every member saw are left out and counted as ``n_leaked_tasks``.
     """
-    from toolkit.datasets.places import place
+    from toolkit.datasets.urls import folder_at
     from toolkit.training.tasks.trainer import evaluate
     from toolkit.training.trained.loading import KINDS
     from toolkit.training.trained.store import read_manifest
 
-    kind = KINDS.get(read_manifest(place(folder))["kind"])
+    kind = KINDS.get(read_manifest(folder_at(folder))["kind"])
     result: ModelResult = evaluate(kind, folder, dataset, task_ids, progress)
     return result

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from toolkit.cli.common import BarProgress, DatasetDir, Json, answer, place
+from toolkit.cli.common import BarProgress, DatasetDir, Json, answer, folder_at
 from toolkit.cli.tables import decimals, low_to_high, print_table, say
 from toolkit.workspace import Workspace
 
@@ -18,7 +18,7 @@ Metrics = Mapping[str, Any]
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(parser=place, help="Model folder, or its URL.")],
+    model: Annotated[Path, typer.Argument(parser=folder_at, help="Model folder, or its URL.")],
     dataset: DatasetDir = None,
     transfer: Annotated[
         str | None,

@@ -94,13 +94,13 @@ def parse_shard(text: str | None) -> tuple[int, int] | None:
 def merge(
     datasets: Annotated[
         list[Path],
-        typer.Argument(parser=common.place, metavar="DATASETS...", help="Folders, or URLs."),
+        typer.Argument(parser=common.folder_at, metavar="DATASETS...", help="Folders, or URLs."),
     ],
     folder: Annotated[
         Path | None,
         Option(
             "--out",
-            parser=common.place,
+            parser=common.folder_at,
             metavar="FOLDER",
             help="Dataset to merge into, or its URL (default: tuning/dataset).",
         ),

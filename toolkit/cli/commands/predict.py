@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from toolkit.cli.common import BarProgress, Force, Json, Rows, Tasks, place, print_json
+from toolkit.cli.common import BarProgress, Force, Json, Rows, Tasks, folder_at, print_json
 from toolkit.cli.tables import note, print_table, say
 from toolkit.workspace import Workspace
 
@@ -19,7 +19,7 @@ def predict(
     data: Annotated[
         Path | None,
         typer.Argument(
-            parser=place,
+            parser=folder_at,
             help="Dataset or its URL, log, or MetaSchedule database (default: tuning/dataset).",
         ),
     ] = None,

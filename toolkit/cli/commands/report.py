@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from toolkit.cli.common import BarProgress, DatasetDir, Json, Peak, peaks, place, print_json
+from toolkit.cli.common import BarProgress, DatasetDir, Json, Peak, folder_at, peaks, print_json
 from toolkit.cli.tables import print_table, say
 from toolkit.errors import DatasetError
 from toolkit.show import number, seconds
@@ -33,7 +33,7 @@ def report(
     model: Annotated[
         list[Path] | None,
         Option(
-            parser=place,
+            parser=folder_at,
             metavar="FOLDER",
             help="Folder or URL of a trained model; repeatable (default: tuning/models/*).",
         ),
@@ -71,8 +71,8 @@ def report(
         workspace, dataset=dataset, models=model, simulations=simulation, validation=validation
     )
     today = datetime.now(timezone.utc).date().isoformat()
-    beside = None if compare is None else (str(compare), find_inputs(compare))
-    summary = report_summary(inputs, title=title, generated=today, peaks=peaks(peak), beside=beside)
+    other = None if compare is None else (str(compare), find_inputs(compare))
+    summary = report_summary(inputs, title=title, generated=today, peaks=peaks(peak), compare=other)
     if not summary["dataset"].get("records") and set(summary["missing"]) >= OTHERS:
         raise DatasetError(
             "no line was a record: there is nothing to report",

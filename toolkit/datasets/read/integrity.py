@@ -16,7 +16,7 @@ import polars as pl
 
 from toolkit.datasets import manifest as manifests
 from toolkit.datasets.manifest import Manifest, Part
-from toolkit.datasets.places import is_remote, place, scan
+from toolkit.datasets.urls import folder_at, is_remote, scan
 from toolkit.errors import DatasetError
 from toolkit.results import Result
 from toolkit.schema import RECORDS, REJECTED, SKETCHES, TASKS
@@ -95,7 +95,7 @@ def check(folder: str | Path) -> IntegrityReport:
     DatasetError
         When there is no dataset, or its manifest is damaged itself.
     """
-    folder = place(folder)
+    folder = folder_at(folder)
     manifest = manifests.load(folder)
     parts, damaged = manifest.parts(), []
     for part in parts:

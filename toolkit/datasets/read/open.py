@@ -11,9 +11,9 @@ from pathlib import Path
 import orjson
 import polars as pl
 
-from toolkit.datasets.places import is_remote, place
 from toolkit.datasets.read.integrity import open_tables
 from toolkit.datasets.tables import decision_matrix, read_sketches, read_tasks
+from toolkit.datasets.urls import folder_at, is_remote
 from toolkit.errors import DatasetError, did_you_mean
 from toolkit.features.base import CandidateGroup
 from toolkit.logs.formats import format_named
@@ -24,14 +24,14 @@ from toolkit.workspace import Workspace
 
 
 def open_dataset(folder: str | Path) -> Dataset:
-    """Open the dataset in a folder, or in one of an object store by its URL (``places.place``).
+    """Open the dataset in a folder, or in one of an object store by its URL (``urls.folder_at``).
 
     Raises
     ------
     DatasetError
         When there is none, it is damaged, or it has another schema version.
     """
-    return Dataset(place(folder))
+    return Dataset(folder_at(folder))
 
 
 class Dataset:
@@ -135,7 +135,7 @@ class Dataset:
         part.__dict__["_tasks"] = tasks
         return part
 
-    def emulated(self) -> set[str]:
+    def emulated_tasks(self) -> set[str]:
         """Ids of the tasks of which an emulator measured records (``records.EMULATOR``)."""
         held = [source.source_id for source in self.manifest.sources if EMULATOR in source.labels]
         if not held:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from toolkit.cluster import Cluster
-from toolkit.datasets.places import written_here
+from toolkit.datasets.urls import local_folder
 from toolkit.datasets.write.reading import Marks
 from toolkit.datasets.write.report import IngestReport, SourceReport
 from toolkit.datasets.write.run import LogFile, choose_shard, discover, read_into
@@ -81,7 +81,7 @@ def ingest(
     files = discover(paths, machine, rule)
     if shard is not None:
         choose_shard(files, *shard)
-    folder = written_here(dataset_dir)
+    folder = local_folder(dataset_dir)
     for word in (machine, str(folder)):
         if word is not None and shown(word) != word:
             raise ToolkitError(f"{shown(word)!r} is not UTF-8", cure="choose another name")

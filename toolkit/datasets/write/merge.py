@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 
 from toolkit.datasets import manifest as manifests
 from toolkit.datasets.manifest import Kind, Manifest, Source
-from toolkit.datasets.places import here, is_remote, place, put, told
 from toolkit.datasets.read.integrity import missing, verify, verify_on_opening
 from toolkit.datasets.read.open import open_dataset
+from toolkit.datasets.urls import folder_at, is_remote, local_copy, store_errors, upload
 from toolkit.datasets.write import parts
 from toolkit.datasets.write.ingest import peak_rss_bytes
 from toolkit.datasets.write.report import COUNTS, IngestReport, SourceReport
@@ -71,7 +71,7 @@ def merge(
 ) -> IngestReport:
     """Merge datasets into the one in ``out``, which is made where there is none.
 
-    Each may lie on an object store (``places.place``); ``out`` may as well, where there is none.
+    Each may lie on an object store (``urls.folder_at``); ``out`` may as well, where there is none.
     A log that several of them have read is taken once. Two logs with one path and other bytes, as
     two machines have them, both stay.
 
@@ -82,18 +82,18 @@ def merge(
         them or cannot be written.
     """
     begun = time.perf_counter()
-    folder = place(out)
+    folder = folder_at(out)
     if is_remote(folder):
         return _merged_there(datasets, folder, progress)
     with ExitStack() as copies:
-        folders = [copies.enter_context(here(place(each))) for each in datasets]
+        folders = [copies.enter_context(local_copy(folder_at(each))) for each in datasets]
         return _merged(folders, folder, begun, progress)
 
 
 def _merged_there(datasets: Sequence[str | Path], out: Path, progress: Progress) -> IngestReport:
     """Merge here, then copy to a URL: what names the files comes last."""
     try:
-        with told(out):
+        with store_errors(out):
             taken = (out / manifests.FILE).exists()
         if taken:
             raise DatasetError(
@@ -101,7 +101,7 @@ def _merged_there(datasets: Sequence[str | Path], out: Path, progress: Progress)
             )
         with tempfile.TemporaryDirectory(prefix="toolkit-") as made:
             report = merge(datasets, Path(made) / "merged", progress=progress)
-            put(Path(made) / "merged", out, manifests.FILE)
+            upload(Path(made) / "merged", out, manifests.FILE)
     except OSError as error:
         raise DatasetError(
             f"cannot be written: {error.strerror or error}",

@@ -19,6 +19,7 @@ from toolkit.live.measure.device import Device
 from toolkit.live.measure.program import MeasureResult, Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.measure.remote import Remote, linker_for
+from toolkit.live.measure.worker import suffix_of
 from toolkit.records import TrialState
 
 # Built programs that wait for each device.
@@ -123,7 +124,7 @@ class ApartEngine(BuildPool):
         count = 1 if remote is None else remote.count()
         linker = None if remote is None else linker_for(target)
         super().__init__(target, protocol, builders=builders, patience=patience, linker=linker)
-        self.remote, self.suffix = remote, "tar" if linker is None else "so"
+        self.remote, self.suffix = remote, suffix_of(linker)
         self.runners = [Device(target, protocol, max_builds=10**9, rpc=rpc) for _ in range(count)]
         self._folder = tempfile.TemporaryDirectory(prefix="toolkit-built-")
         self._numbers = count_up()

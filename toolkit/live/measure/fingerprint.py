@@ -21,12 +21,11 @@ _OF_PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "model name")
 _OF_ARM = ("CPU implementer", "CPU part", "CPU variant", "CPU revision")
 _FLAGS = ("flags", "Features")
 # A kernel of 64 bits runs programs of 32, and Linux and LLVM have two names for one.
-_FAMILIES = {
-    **dict.fromkeys(("aarch64", "arm"), "Arm"),
-    **dict.fromkeys(("x86", "amd64", "i386", "i486", "i586", "i686"), "x86"),
-    **dict.fromkeys(("ppc", "powerpc"), "POWER"),
-    **dict.fromkeys(("riscv", "mips", "loongarch", "s390"), ""),
-}
+_FAMILIES = (
+    *(("aarch64", "arm"), ("x86", "amd64", "i386", "i486", "i586", "i686")),
+    *(("ppc", "powerpc"), ("riscv",), ("mips",), ("loongarch",), ("s390",)),
+)
+"""What names of architectures begin with, whose programs one processor may run."""
 
 
 _CPU = "/sys/devices/system/cpu"
@@ -75,11 +74,8 @@ def fingerprint_of(files: Mapping[str, str], target: str) -> dict[str, Any] | No
 
 
 def _family(architecture: str) -> str:
-    """The processors that an architecture's programs may run on, as far as its name tells."""
-    for begin, family in _FAMILIES.items():
-        if architecture.startswith(begin):
-            return family or begin
-    return architecture
+    """The name that stands for an architecture and its relatives."""
+    return next((names[0] for names in _FAMILIES if architecture.startswith(names)), architecture)
 
 
 def emulator_warnings(fingerprint: Mapping[str, Any] | None) -> list[str]:

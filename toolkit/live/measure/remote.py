@@ -26,6 +26,7 @@ from toolkit.live.measure.machine import runs_on_cpu, tvm_target
 from toolkit.live.measure.program import MeasureResult, Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.measure.turns import Arm, OpenArm
+from toolkit.live.measure.worker import export_for, suffix_of
 from toolkit.records import EMULATOR
 
 # A tracker that does not answer for so many seconds is none.
@@ -143,16 +144,14 @@ class Remote:
         """Texts of the files that are there."""
         import tvm
         from tvm import rpc
-        from tvm.support import cc, tar
 
         linker = linker_for(target)
         function = tvm.script.from_source(_READ_FILE)
         built = tvm.compile(tvm.IRModule({"main": function}), target=tvm_target(target))
         session = rpc.connect_tracker(self.host, self.port).request(self.key, session_timeout=60)
         with tempfile.TemporaryDirectory(prefix="toolkit-built-") as folder:
-            path = Path(folder) / ("files.tar" if linker is None else "files.so")
-            fcompile = tar.tar if linker is None else cc.cross_compiler(linker)
-            built.export_library(str(path), fcompile=fcompile)
+            path = Path(folder) / f"files.{suffix_of(linker)}"
+            export_for(built, str(path), linker)
             session.upload(bytearray(path.read_bytes()), path.name)
         read, device = session.load_module(path.name), session.device("cpu", 0)
         texts = {}

@@ -27,6 +27,22 @@ ARENA_ALIGNMENT = 1 << 28
 ONE_CORE_A_THREAD = -2
 
 
+def suffix_of(linker: str | None) -> str:
+    """Ending of a file that a device's server loads: TVM tells by it what it is."""
+    return "tar" if linker is None else "so"
+
+
+def export_for(built: Any, path: str, linker: str | None) -> None:
+    """Write a compiled module as a device's server loads it (``suffix_of``).
+
+    A library where there is a linker for the device, the compiler of that name; else TVM's archive
+    of objects, which the server links by a compiler of its own.
+    """
+    from tvm.support import cc, tar
+
+    built.export_library(path, fcompile=tar.tar if linker is None else cc.cross_compiler(linker))
+
+
 class Bench:
     """Builds and runs programs of one target, here or on one device of a tracker (``serve``)."""
 
@@ -75,26 +91,16 @@ class Bench:
         return module
 
     def export(self, request: dict[str, Any]) -> None:
-        """Compile for a device elsewhere, into the file that its server loads (``link``)."""
+        """Compile for a device elsewhere, into the file that its server loads."""
         built = self.compile(request["program"], timed=True, target=self.target)
-        built.export_library(request["path"], fcompile=self._link())
-
-    def _link(self) -> Any:
-        """What makes a file of objects: a linker for that device, or TVM's archive of them.
-
-        Where it is an archive the device's server links it: there is a compiler then.
-        """
-        from tvm.support import cc, tar
-
-        return tar.tar if self.linker is None else cc.cross_compiler(self.linker)
+        export_for(built, request["path"], self.linker)
 
     def _shipped(self, built: Any) -> Any:
         """Send what was compiled to the device and load it there."""
         self._sent += 1
         with tempfile.TemporaryDirectory(prefix="toolkit-built-") as folder:
-            suffix = "tar" if self.linker is None else "so"
-            path = os.path.join(folder, f"shipped-{self._sent}.{suffix}")  # noqa: PTH118 - TVM's
-            built.export_library(path, fcompile=self._link())
+            path = f"{folder}/shipped-{self._sent}.{suffix_of(self.linker)}"
+            export_for(built, path, self.linker)
             return self.load(path)
 
     def load(self, path: str) -> Any:

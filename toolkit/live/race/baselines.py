@@ -16,7 +16,7 @@ import orjson
 import tvm
 
 from toolkit.atomic import write_atomically
-from toolkit.datasets.places import place
+from toolkit.datasets.urls import folder_at
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.programs import count_inputs, replay_trace, timed_program
 from toolkit.live.tune.finalists import FINALISTS, NEAR, hold_heats, rounds_here
@@ -63,7 +63,9 @@ def run_baseline(
         from toolkit.live import cost_model as warm
         from toolkit.training.trained.store import read_manifest
 
-        (model,) = (m for m in spec["models"] if read_manifest(place(m))["kind"] == "throughput")
+        (model,) = (
+            m for m in spec["models"] if read_manifest(folder_at(m))["kind"] == "throughput"
+        )
         cost_model = warm(model, machine=spec["machine"])
     tune_stock(
         module,

@@ -71,7 +71,7 @@ def gather_parts(
     Raises ``DatasetError`` when nothing is left.
     """
     tasks = dataset.tasks()
-    emulated = dataset.emulated()
+    emulated = dataset.emulated_tasks()
     wanted = [key for key in (tasks if task_ids is None else task_ids) if key not in emulated]
     by_extractor: dict[str, list[str]] = {}
     versions: dict[str, int] = {}

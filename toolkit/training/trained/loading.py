@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from toolkit.datasets.places import here, is_remote, place
+from toolkit.datasets.urls import folder_at, is_remote, local_copy
 from toolkit.errors import LeakError, ModelError, did_you_mean
 from toolkit.features import extractor_named
 from toolkit.features.base import Extractor
@@ -45,7 +45,7 @@ class TrainedModel:
         Raises ``ModelError`` where there is none of this kind, it is damaged, or its columns mean
         something else here: an extractor that it was trained with has another version.
         """
-        folder = place(folder)
+        folder = folder_at(folder)
         manifest = read_manifest(folder, cls.kind)
         for name, version in manifest["extractor_versions"].items():
             own = extractor_named(name).version
@@ -56,7 +56,7 @@ class TrainedModel:
                     where=folder,
                     cure=AGAIN,
                 )
-        with here(folder) as there:
+        with local_copy(folder) as there:
             return cls(manifest, load_members(there, manifest))
 
     @property
@@ -187,7 +187,7 @@ def find_model(name: str | Path | None, kind: str, workspace: Workspace | None =
             where=(workspace or Workspace()).model(kind).parent,
             cure=f"run: toolkit train {kind}, or name a model's folder",
         )
-    folder = place(name)
+    folder = folder_at(name)
     if is_remote(folder) or (folder / MANIFEST).is_file():
         return folder
     if str(name) in known:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolkit.datasets.places import place
+from toolkit.datasets.urls import folder_at
 from toolkit.errors import ModelError
 from toolkit.records import Task, content_id
 from toolkit.search.base import DirectionScorer, Scorer
@@ -79,7 +79,7 @@ def load_trained(folders: Sequence[Path | str] | None) -> TrainedModels:
     """
     found: dict[str, Any] = {}
     contents: list[bytes] = []
-    given = tuple(map(place, default_folders() if folders is None else folders))
+    given = tuple(map(folder_at, default_folders() if folders is None else folders))
     for folder in given:
         kind = read_manifest(folder)["kind"]
         if kind not in KINDS.names():

@@ -12,7 +12,7 @@ import orjson
 
 from toolkit import __version__
 from toolkit.atomic import replacing, sweep, write_atomically
-from toolkit.datasets.places import told
+from toolkit.datasets.urls import store_errors
 from toolkit.errors import ModelError
 from toolkit.locks import LOCK_FILE
 from toolkit.records import content_id
@@ -164,7 +164,7 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
     """Read a model's manifest; raise ``ModelError`` where there is none of that kind."""
     path = folder / MANIFEST
     try:
-        with told(folder):
+        with store_errors(folder):
             manifest: Any = orjson.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         raise ModelError(

@@ -46,7 +46,7 @@ class Database(Beside):
     workloads
         By index; ``None`` where the line is damaged.
     trials
-        ObjectFiles of ``database_trials.jsonl`` in record order (may be shorter than the log).
+        Objects of ``database_trials.jsonl`` in record order (may be shorter than the log).
     names
         Task names by workload index, from ``collection.json``; ``space_sizes`` likewise.
     labels

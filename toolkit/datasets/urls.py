@@ -16,7 +16,7 @@ from toolkit.errors import ToolkitError
 _INSTALL = "pip install 'tvm-tuning-toolkit[cloud]' (s3://); for gs:// also: pip install gcsfs"
 
 
-def place(text: str | Path) -> Path:
+def folder_at(text: str | Path) -> Path:
     """A folder by its path, or by a URL such as ``s3://bucket/dataset`` or ``gs://bucket/model``.
 
     A URL's folder answers what a ``Path`` answers; what it holds is read when it is asked for.
@@ -37,13 +37,13 @@ def place(text: str | Path) -> Path:
 
 
 def is_remote(folder: Path) -> bool:
-    """Whether a folder is a URL's (``place``)."""
+    """Whether a folder is a URL's (``folder_at``)."""
     return not isinstance(folder, Path)
 
 
-def written_here(folder: str | Path) -> Path:
+def local_folder(folder: str | Path) -> Path:
     """A folder to write a dataset into; raise ``ToolkitError`` where it is elsewhere."""
-    found = place(folder)
+    found = folder_at(folder)
     if is_remote(found):
         raise ToolkitError(
             "logs are read into a folder of this machine",
@@ -54,7 +54,7 @@ def written_here(folder: str | Path) -> Path:
 
 
 @contextmanager
-def told(folder: Path) -> Iterator[None]:
+def store_errors(folder: Path) -> Iterator[None]:
     """Turn what a store's own library raises (no address, no key) into an ``OSError``."""
     try:
         yield
@@ -77,7 +77,7 @@ def scan(paths: Sequence[Path]) -> pl.LazyFrame:
 
 
 @contextmanager
-def here(folder: Path) -> Iterator[Path]:
+def local_copy(folder: Path) -> Iterator[Path]:
     """A folder on this machine, for as long as it is needed: a copy where it is elsewhere."""
     if not is_remote(folder):
         yield folder
@@ -85,15 +85,15 @@ def here(folder: Path) -> Iterator[Path]:
     store: Any = folder
     with tempfile.TemporaryDirectory(prefix="toolkit-") as made:
         copy = Path(made) / "copy"
-        with told(folder):
+        with store_errors(folder):
             store.fs.get(store.path, str(copy), recursive=True)
         yield copy
 
 
-def put(folder: Path, out: Path, last: str) -> None:
+def upload(folder: Path, out: Path, last: str) -> None:
     """Copy a folder's files to a URL's, and one of them last: who finds that one finds all."""
     store: Any = out
-    with told(out):
+    with store_errors(out):
         files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
         for path in sorted(files, key=lambda path: path == folder / last):
             name = path.relative_to(folder).as_posix()

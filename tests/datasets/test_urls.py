@@ -19,7 +19,7 @@ from moto.server import ThreadedMotoServer
 from running import here
 
 from toolkit.datasets import check, ingest, merge, open_dataset
-from toolkit.datasets.places import place
+from toolkit.datasets.urls import folder_at
 from toolkit.errors import DatasetError, ToolkitError
 from toolkit.features import extract, extractor_named
 
@@ -146,8 +146,8 @@ def test_what_is_copied_halfway_is_no_dataset(
 
 def test_damage_is_found(memory: str, dataset: Path) -> None:
     merge([dataset], f"{memory}/dataset")
-    manifest = place(f"{memory}/dataset") / "dataset.json"
-    part = next(iter((place(f"{memory}/dataset") / "records").iterdir()))
+    manifest = folder_at(f"{memory}/dataset") / "dataset.json"
+    part = next(iter((folder_at(f"{memory}/dataset") / "records").iterdir()))
     whole = part.read_bytes()
     part.write_bytes(bytes(reversed(whole)))
     assert [row["why"] for row in check(f"{memory}/dataset").damaged]
