@@ -26,8 +26,8 @@ pytestmark = pytest.mark.chaos
 
 SMALL = """
 import sys
-import toolkit.datasets.write.store, toolkit.logs.files.files
-toolkit.datasets.write.store.PART_ROWS = 400
+import toolkit.datasets.write.open_parts, toolkit.logs.files.files
+toolkit.datasets.write.open_parts.PART_LINES = 400
 toolkit.logs.files.files.BLOCK_BYTES = 60_000
 from toolkit.cli.main import main
 main()

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import toolkit.datasets
-import toolkit.datasets.write.store
+import toolkit.datasets.write.open_parts
 import toolkit.logs.files.files
 
 
 def work(logs: str, dataset: str) -> None:
     """Ingest with small blocks and parts, so that there is much to interrupt."""
-    toolkit.datasets.write.store.PART_ROWS = 40
+    toolkit.datasets.write.open_parts.PART_LINES = 40
     toolkit.logs.files.files.BLOCK_BYTES = 6000
     toolkit.datasets.ingest(logs, dataset, workers=0)
 

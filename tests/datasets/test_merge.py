@@ -13,7 +13,10 @@ from running import here
 
 from toolkit.datasets import IngestReport, ingest, merge, open_dataset
 from toolkit.datasets.write import merge as merging
+from toolkit.datasets.write import open_parts, parts
 from toolkit.errors import DatasetError, ToolkitError
+from toolkit.locks import LOCK_FILE
+from toolkit.logs.files import files as reading_files
 
 
 @pytest.fixture
@@ -50,12 +53,10 @@ def content(folder: Path) -> dict[str, Any]:
     }
 
 
-def files(folder: Path) -> dict[str, list[bytes]]:
-    """The bytes of all parts, by kind."""
-    return {
-        kind: [path.read_bytes() for path in sorted((folder / kind).iterdir())]
-        for kind in ("records", "duplicates", "rejected")
-    }
+def files(folder: Path) -> dict[str, bytes]:
+    """The bytes of every file of a dataset, by its path within."""
+    found = [path for path in folder.rglob("*") if path.is_file() and path.name != LOCK_FILE]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
 
 
 def totals(*reports: IngestReport) -> tuple[int, int]:
@@ -122,6 +123,33 @@ def test_pieces_of_a_long_log_are_as_the_whole(
         ingest(logs, tmp_path / str(number), shard=(number, 2))
     merge([tmp_path / "1", tmp_path / "2"], tmp_path / "merged")
     assert content(tmp_path / "merged") == content(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("part_lines", [3, 9, 13, 1000])
+def test_files_do_not_tell_how_rows_arrived(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part_lines: int
+) -> None:
+    monkeypatch.setattr(open_parts, "PART_LINES", part_lines)
+    monkeypatch.setattr(parts, "ROW_GROUP_BYTES", 3000)
+    ingest(logs, tmp_path / "whole")
+    with monkeypatch.context() as patched:
+        patched.setattr(reading_files, "BLOCK_BYTES", 1200)
+        ingest(logs, tmp_path / "blocks")
+        for number in (1, 2):
+            ingest(logs, tmp_path / str(number), shard=(number, 2))
+    monkeypatch.setattr(merging, "PIECE_ROWS", 5)
+    merge([tmp_path / "1", tmp_path / "2"], tmp_path / "merged")
+    whole = files(tmp_path / "whole")
+    for name in ("blocks", "merged"):
+        found = files(tmp_path / name)
+        assert content(tmp_path / name) == content(tmp_path / "whole")
+        if part_lines > 8:
+            assert found == whole
+        # Logs have eight lines: a block may fill several small parts, which come in one commit.
+        for kind in ("records", "duplicates", "rejected"):
+            assert [data for path, data in sorted(found.items()) if path.startswith(kind)] == [
+                data for path, data in sorted(whole.items()) if path.startswith(kind)
+            ]
 
 
 def test_a_merge_that_was_killed_goes_on(

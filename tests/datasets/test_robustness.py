@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from toolkit.datasets import ingest, open_dataset
-from toolkit.datasets.write import reading, store
+from toolkit.datasets.write import open_parts, reading
 from toolkit.errors import DatasetError
 from toolkit.logs.files import files
 
@@ -153,7 +153,7 @@ def test_any_bytes_between_good_lines(tmp_path_factory, middle, cut, compress):
 
 
 def test_a_full_disk_is_named_and_costs_nothing_that_was_committed(tmp_path, monkeypatch):
-    monkeypatch.setattr(store, "PART_ROWS", 50)
+    monkeypatch.setattr(open_parts, "PART_LINES", 50)
     monkeypatch.setattr(files, "BLOCK_BYTES", 8192)
     lines = [loglines.autotvm(index=n, timestamp=n) for n in range(400)]
     path = loglines.write(tmp_path / "a.log", *lines)

@@ -211,7 +211,7 @@ def _add(store: Store, each: _Input, known: Source, rows: Any, refused: Any) -> 
     # What a merge that was killed had taken of it.
     store.forget(source)
     source.format, source.machine, source.labels = known.format, known.machine, known.labels
-    rejected = [
+    waiting = rejected = [
         Rejected(*row.values()) for row in refused.drop_columns(["source_id", "path"]).to_pylist()
     ]
     rows = rows.drop_columns(["source_id", "order"])
@@ -219,8 +219,12 @@ def _add(store: Store, each: _Input, known: Source, rows: Any, refused: Any) -> 
         piece = rows.slice(begin, PIECE_ROWS)
         tasks = [each.tasks[key] for key in pc.unique(piece["task_id"]).to_pylist()]
         sketches = [each.sketches[key] for key in pc.unique(piece["sketch_id"]).to_pylist()]
-        last = begin + PIECE_ROWS >= len(rows)
-        told_rejected = rejected if last else []
+        told_rejected = waiting
+        if begin + PIECE_ROWS < len(rows):
+            # Those among these rows: parts end at lines (``open_parts``).
+            behind = piece["line"][-1].as_py()
+            told_rejected = [line for line in waiting if line.line <= behind]
+        waiting = waiting[len(told_rejected) :]
         store.add(
             source,
             BlockResult(
@@ -236,8 +240,7 @@ def _add(store: Store, each: _Input, known: Source, rows: Any, refused: Any) -> 
         store.manifest.space_sizes.update(
             (task.task_id, sizes[task.task_id]) for task in tasks if task.task_id in sizes
         )
-        if store.full:
-            store.commit()
+        store.commit_full()
     # Only now it is there as a whole.
     for name in _READ_TO:
         setattr(source, name, getattr(known, name))

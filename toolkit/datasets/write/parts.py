@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from toolkit import schema
 from toolkit.atomic import sync_folder
@@ -27,7 +29,7 @@ from toolkit.logs.rows.columns import numeric, repeated
 from toolkit.logs.rows.results import BlockResult
 
 ROW_GROUP_BYTES = 48 * 2**20
-"""Rows wait in memory until they make a row group of about this size."""
+"""A row group ends with the row that brings it to this size in memory, however rows arrive."""
 
 _ARROW = {
     pl.String(): pa.string(),
@@ -61,15 +63,23 @@ class PartWriter:
 
     def add(self, table: Any, *source_ids: str) -> None:
         """Append rows, which are of these sources."""
-        self._waiting.append(table)
         self._sources.update(dict.fromkeys(source_ids))
         self.rows += len(table)
-        self._bytes += table.nbytes
-        if self._bytes >= ROW_GROUP_BYTES:
-            self._write()
+        sizes = np.cumsum(_row_bytes(table))
+        begin = 0
+        while len(table) > begin:
+            before = sizes[begin - 1] if begin else 0
+            room = before + ROW_GROUP_BYTES - self._bytes
+            end = min(int(np.searchsorted(sizes, room)) + 1, len(table))
+            self._waiting.append(table.slice(begin, end - begin))
+            self._bytes += int(sizes[end - 1] - before)
+            if self._bytes >= ROW_GROUP_BYTES:
+                self._write()
+            begin = end
 
     def _write(self) -> None:
-        table = pa.concat_tables(self._waiting)
+        # Pages end where chunks do: one chunk, so that they do not tell how rows arrived.
+        table = pa.concat_tables(self._waiting).combine_chunks()
         self._waiting, self._bytes = [], 0
         with self._guard():
             if self._writer is None:
@@ -139,6 +149,27 @@ def rejected(result: BlockResult, source: Source) -> Any:
     whose = [source.source_id] * count, [source.path] * count
     columns = [*whose, *zip(*result.rejected, strict=True)]
     return pa.table(dict(zip(REJECTED.names, columns, strict=True)), schema=REJECTED)
+
+
+def _row_bytes(table: Any) -> NDArray[np.int64]:
+    """About what each row takes in memory."""
+    sizes = np.full(len(table), 8 * table.num_columns, dtype=np.int64)
+    for column in table.columns:
+        if pa.types.is_nested(column.type):
+            sizes += 8 * _lengths(pc.list_value_length(column))
+        elif not pa.types.is_primitive(column.type):
+            sizes += _lengths(pc.binary_length(column))
+    return sizes
+
+
+def _lengths(found: Any) -> NDArray[np.int64]:
+    return np.asarray(pc.fill_null(found, 0).to_numpy(), dtype=np.int64)
+
+
+def sources(table: Any) -> list[str]:
+    """Whose rows these are."""
+    found: list[str] = pc.unique(table["source_id"]).to_pylist()
+    return found
 
 
 def row_groups(path: Path, columns: list[str] | None = None) -> Iterator[Any]:

@@ -169,8 +169,7 @@ def _taken(store: Store, job: _Job) -> Iterator[SourceReport]:
         yield job.finish()
     else:
         job.reading.take(job.block, job.result.result(), job.mark)
-        if store.full:
-            store.commit()
+        store.commit_full()
 
 
 def _jobs(store: Store, files: Sequence[LogFile], blocks: Blocks, marks: Marks) -> Iterator[_Job]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import count, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,16 +20,14 @@ from toolkit.datasets.manifest import KINDS, Kind, Manifest, Part, Source
 from toolkit.datasets.read.integrity import missing, verify, verify_on_opening
 from toolkit.datasets.tables import read_sketches, read_tasks, sketches_frame, tasks_frame
 from toolkit.datasets.write import parts
-from toolkit.datasets.write.parts import LINE, PartWriter, place
+from toolkit.datasets.write.open_parts import OpenParts
+from toolkit.datasets.write.parts import LINE, place
 from toolkit.datasets.write.record_index import RecordIndex
 from toolkit.errors import DatasetError
 from toolkit.locks import writing
 from toolkit.logs.rows.columns import id_numbers
 from toolkit.logs.rows.identity import merge_sketches, merge_tasks
 from toolkit.logs.rows.results import BlockResult
-
-PART_ROWS = 500_000
-"""Rows a part gathers before it is committed."""
 
 SMALL_ROWS, MANY_SMALL = 25_000, 16
 """So many parts below so many rows, side by side, are merged into one."""
@@ -86,8 +84,7 @@ class Store:
         self._known = RecordIndex()
         for ids in self._record_ids("records"):
             self._known.add(ids)
-        self._writers: dict[Kind, PartWriter] = {}
-        self._numbers = count(1)
+        self._open = OpenParts(folder)
         self._tables_changed = self.changed = False
 
     def _record_ids(self, kind: Kind) -> Iterator[NDArray[np.uint64]]:
@@ -137,16 +134,17 @@ class Store:
             rows, repeats = rows.filter(pa.array(fresh)), rows.filter(pa.array(~fresh))
             numbers = numbers[fresh]
         self._learn_ids(numbers)
+        tables: dict[Kind, Any] = {"records": rows}
         if len(rows):
-            self._writer("records").add(rows, source.source_id)
             self._furthest = max(self._furthest, place(source))
         if repeats is not None:
-            self._writer("duplicates").add(repeats, source.source_id)
+            tables["duplicates"] = repeats
             source.duplicates += len(repeats)
             # The record may be of a source that comes behind this one.
             self.manifest.settled &= place(source) >= self._furthest
         if result.rejected:
-            self._writer("rejected").add(parts.rejected(result, source), source.source_id)
+            tables["rejected"] = parts.rejected(result, source)
+        self._open.add(self.manifest, source.source_id, tables)
         source.lines += result.lines
         source.records += len(rows)
         source.rejected += len(result.rejected)
@@ -160,29 +158,20 @@ class Store:
         total = int(numbers.sum(dtype=np.uint64))
         self.manifest.digest = (self.manifest.digest + sign * total) % 2**64
 
-    def _writer(self, kind: Kind) -> PartWriter:
-        if kind not in self._writers:
-            self._writers[kind] = self._new_part(kind)
-        return self._writers[kind]
+    def commit_full(self) -> None:
+        """Commit if a part is full; lines behind it are written again with the next part."""
+        if self._open.full and (short := self.commit()):
+            self._open.reopen(self.manifest, short)
+            self.changed = True
 
-    def _new_part(self, kind: Kind, word: str = "part") -> PartWriter:
-        number = f"{self.manifest.generation + 1:06d}-{next(self._numbers)}"
-        schema = parts.REJECTED if kind == "rejected" else parts.RECORDS
-        return PartWriter(self.folder, f"{kind}/{word}-{number}.parquet", schema)
-
-    @property
-    def full(self) -> bool:
-        """Whether enough rows wait for a commit."""
-        return sum(writer.rows for writer in self._writers.values()) >= PART_ROWS
-
-    def commit(self) -> None:
-        """Finish the open parts and make them count; nothing happens when nothing changed."""
+    def commit(self) -> dict[Kind, Part]:
+        """Finish the open parts, make them count, and return them; nothing happens when nothing
+        changed.
+        """
         if not self.changed and not self._tables_changed:
-            return
+            return {}
         manifest = self.manifest
-        for kind, writer in self._writers.items():
-            manifest.of(kind).append(writer.finish())
-        self._writers = {}
+        finished = self._open.finish(manifest)
         manifest.generation += 1
         if self._tables_changed:
             number = f"{manifest.generation:06d}.parquet"
@@ -192,6 +181,7 @@ class Store:
             manifest.sketches = parts.write_frame(self.folder, f"sketches-{number}", sketches)
         manifests.save(self.folder, manifest)
         self._tables_changed = self.changed = False
+        return finished
 
     def close(self) -> None:
         """Commit, settle, merge small parts, and remove files that no longer belong."""
@@ -204,9 +194,7 @@ class Store:
 
     def abandon(self) -> None:
         """Remove what was written and not committed."""
-        for writer in self._writers.values():
-            writer.discard()
-        self._writers = {}
+        self._open.discard()
         with suppress(OSError, DatasetError):
             self.manifest = _committed(self.folder)
             self._sweep()
@@ -245,7 +233,8 @@ class Store:
             return pa.array(found.is_not_null().to_numpy())
 
         for table in self._without(origin, set(lines["source_id"]), mine):
-            self._writer(target).add(table, *pc.unique(table["source_id"]).to_pylist())
+            writer = self._open.writer(self.manifest, target)
+            writer.add(table, *parts.sources(table))
         for source_id, moved in lines["source_id"].value_counts().iter_rows():
             source = self._sources[source_id]
             setattr(source, origin, getattr(source, origin) - moved)
@@ -262,7 +251,7 @@ class Store:
             self.changed = True
 
     def _merged(self, kind: Kind, run: list[Part]) -> Part:
-        writer = self._new_part(kind, "merged")
+        writer = self._open.new(self.manifest, kind, "merged")
         for part in run:
             writer.add(pq.read_table(verify(self.folder, part)), *part.sources)
         return writer.finish()
@@ -318,13 +307,13 @@ class Store:
             if not set(sources) & set(part.sources):
                 kept.append(part)
                 continue
-            writer = self._new_part(kind)
+            writer = self._open.new(self.manifest, kind)
             for table in parts.row_groups(verify(self.folder, part)):
                 gone = going(table)
                 yield table.filter(gone)
                 rest = table.filter(pc.invert(gone))
                 if len(rest):
-                    writer.add(rest, *pc.unique(rest["source_id"]).to_pylist())
+                    writer.add(rest, *parts.sources(rest))
             if writer.rows == part.rows:
                 writer.discard()
                 kept.append(part)
