@@ -231,14 +231,24 @@ def test_public_names_have_docstrings() -> None:
     assert missing == []
 
 
-def test_the_command_line_starts_without_heavy_libraries() -> None:
+@pytest.mark.parametrize("words", [["--help"], ["tune", "--help"]], ids=" ".join)
+def test_the_command_line_starts_without_heavy_libraries(words: list[str]) -> None:
     heavy = ("tvm", "polars", "pyarrow", "altair", "vl_convert", "lightgbm", "xgboost", "sklearn",
-             "scipy", "jinja2")  # fmt: skip
-    code = f"import sys, toolkit.cli.main; print([m for m in {heavy!r} if m in sys.modules])"
+             "scipy", "jinja2", "numpy", "mlflow")  # fmt: skip
+    if len(words) == 1:
+        heavy += "rich", "pydantic", "toolkit.cli.common"
+    code = f"""
+import sys, toolkit.cli.main
+try:
+    toolkit.cli.main.app({words!r}, prog_name="toolkit")
+finally:
+    print([m for m in {heavy!r} if m in sys.modules])
+"""
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
     )
-    assert done.stdout.strip() == "[]"
+    assert "Usage: toolkit" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_reading_logs_needs_no_tvm() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from toolkit import __version__
 from toolkit.cli.main import app
 from toolkit.cli.reference import Command, commands
 
@@ -103,6 +104,16 @@ def test_help_is_shown(command: Command) -> None:
     assert done.exit_code == 0
     assert "Example" in done.stdout
     assert "--json" in done.stdout
+
+
+def test_the_first_help_names_every_command_once() -> None:
+    done = CliRunner().invoke(app, ["--help"])
+    listed = re.findall(r"^  ([a-z]+) +[A-Z].*\.?$", done.stdout, re.MULTILINE)
+    assert listed == list(dict.fromkeys(name.split()[0] for name in COMMANDS))
+
+
+def test_the_version_is_shown() -> None:
+    assert CliRunner().invoke(app, ["--version"]).stdout.strip() == __version__
 
 
 @ALL

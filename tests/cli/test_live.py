@@ -10,7 +10,7 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
-from toolkit.cli.common import EXIT_NOT_BETTER, EXIT_UNDECIDED
+from toolkit.cli.exit_codes import EXIT_NOT_BETTER, EXIT_UNDECIDED
 from toolkit.cli.main import app
 from toolkit.live.measure.slowed import SLOWED
 from toolkit.locks import LOCK_FILE, writing

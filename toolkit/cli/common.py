@@ -25,6 +25,7 @@ from rich.progress import Progress as RichBars
 from rich.text import Text
 from typer import Option
 
+from toolkit.cli.exit_codes import EXIT_ERROR, EXIT_INTERRUPTED
 from toolkit.cli.tables import err
 from toolkit.cluster import Cluster
 from toolkit.errors import ToolkitError
@@ -32,12 +33,6 @@ from toolkit.progress import Progress, Step
 from toolkit.records import SEED_MAX
 from toolkit.results import plain
 from toolkit.show import number, seconds
-
-EXIT_ERROR = 1
-EXIT_USAGE = 2
-EXIT_NOT_BETTER = 3
-EXIT_UNDECIDED = 4
-EXIT_INTERRUPTED = 130
 
 LINE_EVERY_S = 30.0
 """Where no terminal is a long step says no more often how far it is."""
@@ -241,7 +236,7 @@ class _BarStep:
     def __init__(self, bars: RichBars, task: Any) -> None:
         self._bars, self._task = bars, task
 
-    def advance(self, by: float = 1.0, *, note: str | None = None) -> None:
+    def advance(self, by: float = 1.0, *, note: str | None = None, values: Any = None) -> None:
         fields: dict[str, Any] = {} if note is None else {"note": note}
         self._bars.update(self._task, advance=by, **fields)
 
@@ -253,7 +248,7 @@ class _LineStep:
         self._label, self._total, self._done = label, total, 0.0
         self._began = self._said = time.monotonic()
 
-    def advance(self, by: float = 1.0, *, note: str | None = None) -> None:
+    def advance(self, by: float = 1.0, *, note: str | None = None, values: Any = None) -> None:
         self._done += by
         now = time.monotonic()
         if now - self._said < LINE_EVERY_S:

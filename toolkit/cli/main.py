@@ -1,39 +1,165 @@
-"""The command ``toolkit``: a thin skin; each command parses, calls one function, prints."""
+"""The command ``toolkit``: a thin skin; each command parses, calls one function, prints.
+
+A command's module is imported when the command is called, and so are Rich and what reads options:
+``toolkit --help`` needs the names below alone.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator, MutableMapping
 from importlib import import_module
 from io import TextIOWrapper
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
+from toolkit import __version__
 from toolkit.children import CALM
-from toolkit.cli.common import EXIT_ERROR, EXIT_INTERRUPTED, say_error, with_exit_codes
+from toolkit.cli.exit_codes import EXIT_ERROR, EXIT_INTERRUPTED
 
-# In the order of the help: a module and its function; "tune" is "tune.tune".
-COMMANDS = (
-    *("ingest", "ingest.merge", "describe", "ingest.check", "export", "export.query", "features"),
-    *("evaluate", "predict", "simulate", "tune.lookup", "live.collect", "live.validate", "tune"),
-    *("live.audit", "compile", "race", "report", "demo"),
-)
-TRAIN_COMMANDS = ("train.throughput", "train.mutation", "train.validity")
+# Section of the help → command → module and function, and the first line of the command's help.
+SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
+    "Logs and datasets": {
+        "ingest": ("ingest.ingest", "Read tuning logs into the dataset."),
+        "merge": ("ingest.merge", "Put datasets together, as if one ingest had read all logs."),
+        "describe": ("describe.describe", "Say what the dataset holds, and what it tells."),
+        "check": ("ingest.check", "Compare every file of the dataset with its checksum."),
+        "export": ("export.export", "Write records as logs that TVM or Kernel Tuner read."),
+        "query": ("export.query", "Run SQL on the dataset."),
+        "features": ("features.features", "Compute features, or bring in those of others."),
+    },
+    "Models": {
+        "train": ("train", "Train a model on the dataset's tasks."),
+        "evaluate": ("evaluate.evaluate", "Judge a model, each task by a member without it."),
+        "predict": ("predict.predict", "Score candidates with a trained model."),
+    },
+    "Searches, offline": {
+        "simulate": ("simulate.simulate", "Replay strategies against recorded measurements."),
+    },
+    "On the device": {
+        "lookup": ("tune.lookup", "Say what a dataset has already of workloads or a network."),
+        "collect": ("live.collect", "Measure new tuning logs on this machine."),
+        "tune": ("tune.tune", "Tune workloads or a network into a database."),
+        "validate": ("live.validate", "Refine the fastest recorded programs, prove the winner."),
+        "audit": ("live.audit", "Read a database's winners again: which still hold?"),
+        "compile": ("compile.compile", "Compile a network with a tuned database."),
+        "race": ("race.race", "Race stock MetaSchedule against strategies of the toolkit."),
+    },
+    "Results": {
+        "report": ("report.report", "Put everything that was found into one HTML file."),
+        "demo": ("demo.demo", "Run the whole circle on the bundled logs."),
+    },
+}
+COMMANDS = {name: told for section in SECTIONS.values() for name, told in section.items()}
+TRAIN = {name: f"train.{name}" for name in ("throughput", "mutation", "validity")}
+
+
+def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
+    """All commands, in the order of the help: name without ``toolkit``, function."""
+    for name, (place, _) in COMMANDS.items():
+        if name != "train":
+            yield name, _function(place)
+            continue
+        for kind, each in TRAIN.items():
+            yield f"{name} {kind}", _function(each)
+
+
+def _function(place: str) -> Callable[..., Any]:
+    module, _, name = place.partition(".")
+    function: Callable[..., Any] = getattr(import_module(f"toolkit.cli.commands.{module}"), name)
+    return function
+
+
+class _Commands(MutableMapping[str, Any]):
+    """Commands by name, made when they are asked for."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            self._made[name] = _made(name, *COMMANDS[name])
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+    def __setitem__(self, name: str, command: Any) -> None:
+        self._made[name] = command
+
+    def __delitem__(self, name: str) -> None:
+        del self._made[name]
+
+
+def _made(name: str, place: str, summary: str) -> Any:
+    from toolkit.cli.common import with_exit_codes
+
+    group = name == "train"
+    made = typer.Typer(
+        name=name,
+        help=summary if group else None,
+        no_args_is_help=group,
+        add_completion=False,
+        rich_markup_mode="rich",
+    )
+    for each, where in (TRAIN if group else {name: place}).items():
+        made.command(each)(with_exit_codes(_function(where)))
+    return typer.main.get_command(made)
+
+
+class _Toolkit(TyperGroup):
+    """``toolkit`` itself: its help is printed without Rich, which takes longest to import."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = _Commands()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self.commands)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        super(TyperGroup, self).format_help(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        width = max(map(len, COMMANDS))
+        for section, commands in SECTIONS.items():
+            with formatter.section(section):
+                rows = [(name.ljust(width), summary) for name, (_, summary) in commands.items()]
+                formatter.write_dl(rows)
+
 
 app = typer.Typer(
     name="toolkit",
     help="Turn tensor-program tuning logs into datasets, predictors, replays and winners.",
+    cls=_Toolkit,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-training = typer.Typer(help="Train a model on the dataset's tasks.", no_args_is_help=True)
-for group, commands in ((app, COMMANDS), (training, TRAIN_COMMANDS)):
-    for command in commands:
-        module, _, name = command.partition(".")
-        found = import_module(f"toolkit.cli.commands.{module}")
-        group.command()(with_exit_codes(getattr(found, name or module)))
-app.add_typer(training, name="train")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _group(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Turn tensor-program tuning logs into datasets, predictors, replays and winners."""
 
 
 def main() -> None:
@@ -55,6 +181,8 @@ def main() -> None:
         # Python would try again at its end, and complain in its own way.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if not isinstance(error, BrokenPipeError):
+            from toolkit.cli.common import say_error
+
             say_error(f"standard output: {error.strerror}")
         code = code or EXIT_ERROR
     if code == EXIT_INTERRUPTED:

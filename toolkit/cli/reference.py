@@ -11,17 +11,16 @@ import inspect
 import io
 import sys
 import tokenize
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
-import typer
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from typer.models import ArgumentInfo, OptionInfo
 
 from toolkit import schema
-from toolkit.cli.main import app
+from toolkit.cli.main import functions
 from toolkit.datasets.analysis.reference import analysis_page
 from toolkit.search.reference import strategy_pages
 
@@ -65,17 +64,8 @@ class Command:
 
 
 def commands() -> list[Command]:
-    """All commands, in the order in which they were registered."""
-    return list(_walk(app, ()))
-
-
-def _walk(group: typer.Typer, prefix: tuple[str, ...]) -> Iterator[Command]:
-    for info in group.registered_commands:
-        assert info.callback is not None
-        yield _command(" ".join([*prefix, info.callback.__name__]), info.callback)
-    for sub in group.registered_groups:
-        if sub.typer_instance is not None:
-            yield from _walk(sub.typer_instance, (*prefix, str(sub.name)))
+    """All commands, in the order of the help."""
+    return [_command(name, function) for name, function in functions()]
 
 
 def _command(name: str, callback: Callable[..., Any]) -> Command:

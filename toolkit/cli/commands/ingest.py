@@ -11,6 +11,7 @@ import typer
 from typer import Option
 
 from toolkit.cli import common
+from toolkit.cli.exit_codes import EXIT_ERROR
 from toolkit.cli.tables import counted, note, out, print_table, say
 from toolkit.errors import LogError, ToolkitError
 from toolkit.show import plural
@@ -194,7 +195,7 @@ def check(dataset: common.DatasetDir = None, json: common.Json = False) -> None:
     report = run(dataset or Workspace().dataset)
     common.answer(report, json, _show_check)
     if report["damaged"]:
-        raise typer.Exit(common.EXIT_ERROR)
+        raise typer.Exit(EXIT_ERROR)
 
 
 def _show_check(report: Any) -> None:

@@ -13,6 +13,7 @@ from typer import Option
 
 from toolkit import show
 from toolkit.cli import common
+from toolkit.cli.exit_codes import EXIT_NOT_BETTER, EXIT_UNDECIDED
 from toolkit.cli.tables import bracketed, print_table, print_warnings, say
 from toolkit.workspace import Workspace
 
@@ -185,7 +186,7 @@ def validate(
     common.answer(result, json, _show_verdicts)
     if not result["better"]:
         undecided = any(verdict["reason"] for verdict in result["verdicts"])
-        raise typer.Exit(common.EXIT_UNDECIDED if undecided else common.EXIT_NOT_BETTER)
+        raise typer.Exit(EXIT_UNDECIDED if undecided else EXIT_NOT_BETTER)
 
 
 def _show_verdicts(result: Mapping[str, Any]) -> None:
@@ -255,7 +256,7 @@ def audit(
     )
     common.answer(result, json, _show_audit)
     if result["lost"]:
-        raise typer.Exit(common.EXIT_NOT_BETTER)
+        raise typer.Exit(EXIT_NOT_BETTER)
 
 
 def _show_audit(result: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from typer import Option
 from toolkit.cli import common
 from toolkit.cli.commands.live import device
 from toolkit.cli.commands.tune import Builders, DropAbove, Workloads
+from toolkit.cli.exit_codes import EXIT_UNDECIDED
 from toolkit.cli.network_options import Layout, Shapes, Tolerance, parse_layout, parse_shapes
 from toolkit.cli.tables import bracketed, out, print_table, print_warnings, say
 from toolkit.errors import LiveError
@@ -168,7 +169,7 @@ def race(
     )
     common.answer(result, json, _show)
     if any(one["undecided"] for one in result["confirmed"]):
-        raise typer.Exit(common.EXIT_UNDECIDED)
+        raise typer.Exit(EXIT_UNDECIDED)
 
 
 def _show(result: Mapping[str, Any]) -> None:
