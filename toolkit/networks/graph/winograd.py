@@ -13,12 +13,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 import numpy as np
 import tvm
 from tvm import relax
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
 
 from toolkit.networks.graph.chains import (
     ADD,
@@ -168,46 +170,35 @@ def transformed_weight(weight: Any, m: int) -> Any:
 @cache
 def input_transform(shape: Shape, m: int) -> Any:
     """Function from inputs (images, rows, columns, channels) to ((m + 2)^2, tiles, channels)."""
-    rows, size, tiles = shape.tiles(m)[0], m + 2, shape.images * math.prod(shape.tiles(m))
+    size, tiles = m + 2, shape.images * math.prod(shape.tiles(m))
     lanes = math.gcd(LANES, shape.channels)
-    at = f"c * {lanes} + lane"
 
-    def loaded(q: int, border: bool) -> list[str]:
-        lines = []
-        for k in range(size):
-            row, column = f"top + {k}", f"left + {q}"
-            value = f"x[n, {row}, {column}, {at}]"
-            if border:
-                inside = (
-                    f"{row} >= 0 and {row} < {shape.rows} and "
-                    f"{column} >= 0 and {column} < {shape.columns}"
-                )
-                value = f"T.if_then_else({inside}, {value}, T.float32(0))"
-            lines.append(f"d[{k}, lane] = {value}")
-        return lines
+    def emit(at: _Tile, x: Any, v: Any) -> None:
+        top, left = T.bind(at.down * m - shape.top), T.bind(at.across * m - shape.left)
+        d = T.buffer_proxy(T.alloc_buffer((size, lanes), scope="local"))
+        t = T.buffer_proxy(T.alloc_buffer((size**2, lanes), scope="local"))
 
-    def body(border: bool) -> list[str]:
-        lines, results = _both_sides(
-            _INPUT[m], lambda k, q: f"d[{k}, lane]", lambda q: loaded(q, border)
-        )
-        stores = [f"v[{i * size + j}, tile, {at}] = {value}" for (i, j), value in results.items()]
-        return lines + stores
+        def load(q: int, channel: Any, lane: Any, border: bool) -> list[Any]:
+            column = left + q
+            for k in range(size):
+                row = top + k
+                value = x[at.image, row, column, channel]
+                if border:
+                    ends = (row >= 0, row < shape.rows, column >= 0, column < shape.columns)
+                    value = T.if_then_else(reduce(T.And, ends), value, T.float32(0))
+                d[k, lane] = value
+            return [d[k, lane] for k in range(size)]
 
-    inside = " and ".join(
-        f"{first} >= 0 and {first} + {size} <= {extent}"
-        for first, extent in (("top", shape.rows), ("left", shape.columns))
-    )
+        def body(channel: Any, lane: Any, border: bool) -> None:
+            results = _both_sides(_INPUT[m], t, lane, lambda q: load(q, channel, lane, border))
+            for (i, j), value in results:
+                T.buffer_store(v, value, [i * size + j, at.number, channel])
+
+        ends = (top >= 0, top + size <= shape.rows, left >= 0, left + size <= shape.columns)
+        _either(reduce(T.And, ends), body, shape.channels // lanes, lanes)
+
     source = (shape.images, shape.rows, shape.columns, shape.channels)
-    tiled = (size**2, tiles, shape.channels)
-    buffers: dict[str, Sequence[int]] = {"x": source, "v": tiled}
-    lines = [
-        f"top: T.let = down % {rows} * {m} - {shape.top}",
-        f"left: T.let = across * {m} - {shape.left}",
-        f"d = T.alloc_buffer(({size}, {lanes}), scope='local')",
-        f"t = T.alloc_buffer(({size**2}, {lanes}), scope='local')",
-        *_either(inside, body(False), body(True), shape.channels // lanes, lanes),
-    ]
-    return _function(buffers, shape, m, lines)
+    return _function([source, (size**2, tiles, shape.channels)], shape, m, emit)
 
 
 def output_transform(shape: Shape, m: int, epilogue: Sequence[Elementwise]) -> Any:
@@ -219,123 +210,132 @@ def output_transform(shape: Shape, m: int, epilogue: Sequence[Elementwise]) -> A
 @cache
 def _output_transform(shape: Shape, m: int, epilogue: Sequence[Any]) -> Any:
     """``epilogue``: operator, whether it adds a whole tensor, and bounds of each."""
-    rows, size, tiles = shape.tiles(m)[0], m + 2, shape.images * math.prod(shape.tiles(m))
+    size, tiles = m + 2, shape.images * math.prod(shape.tiles(m))
     lanes = math.gcd(LANES, shape.filters)
-    at = f"c * {lanes} + lane"
     out = (shape.images, shape.out_rows, shape.out_columns, shape.filters)
-    buffers: dict[str, Sequence[int]] = {"s": (size**2, tiles, shape.filters)}
-    for number, (operator, whole, _) in enumerate(epilogue):
-        if operator == ADD:
-            buffers[f"other{number}"] = out if whole else (shape.filters,)
-    buffers["y"] = out
+    added = [out if whole else (shape.filters,) for kind, whole, _ in epilogue if kind == ADD]
 
-    def finished(value: str, place: str) -> str:
-        for number, (operator, _, bounds) in enumerate(epilogue):
-            if operator == ADD:
-                index = f"{place}, {at}" if len(buffers[f"other{number}"]) == 4 else at
-                value = f"{value} + other{number}[{index}]"
-            elif operator == RELU:
-                value = f"T.max({value}, T.float32(0))"
-            elif operator == CLIP:
-                low, high = (repr(bound) for bound in bounds)
-                value = f"T.min(T.max({value}, T.float32({low})), T.float32({high}))"
-        return value
+    def emit(at: _Tile, s: Any, *others_and_result: Any) -> None:
+        *others, y = others_and_result
+        top, left = T.bind(at.down * m), T.bind(at.across * m)
+        t = T.buffer_proxy(T.alloc_buffer((m * size, lanes), scope="local"))
 
-    def body(border: bool) -> list[str]:
-        lines, results = _both_sides(_OUTPUT[m], lambda k, q: f"s[{k * size + q}, tile, {at}]")
-        for (i, j), value in results.items():
-            row, column = f"top + {i}", f"left + {j}"
-            place = f"n, {row}, {column}"
-            store = f"y[{place}, {at}] = {finished(value, place)}"
-            if border:
-                lines.append(f"if {row} < {shape.out_rows} and {column} < {shape.out_columns}:")
-                store = "    " + store
-            lines.append(store)
-        return lines
+        def finished(value: Any, place: list[Any]) -> Any:
+            left_over = iter(others)
+            for operator, whole, bounds in epilogue:
+                if operator == ADD:
+                    other = next(left_over)
+                    value = value + (other[tuple(place)] if whole else other[place[-1]])
+                elif operator == RELU:
+                    value = T.max(value, T.float32(0))
+                elif operator == CLIP:
+                    low, high = map(T.float32, bounds)
+                    value = T.min(T.max(value, low), high)
+            return value
 
-    inside = f"top + {m} <= {shape.out_rows} and left + {m} <= {shape.out_columns}"
-    lines = [
-        f"top: T.let = down % {rows} * {m}",
-        f"left: T.let = across * {m}",
-        f"t = T.alloc_buffer(({m * size}, {lanes}), scope='local')",
-        *_either(inside, body(False), body(True), shape.filters // lanes, lanes),
-    ]
-    return _function(buffers, shape, m, lines)
+        def body(channel: Any, lane: Any, border: bool) -> None:
+            def sums(q: int) -> list[Any]:
+                return [s[k * size + q, at.number, channel] for k in range(size)]
+
+            for (i, j), value in _both_sides(_OUTPUT[m], t, lane, sums):
+                row, column = top + i, left + j
+                place = [at.image, row, column, channel]
+                if not border:
+                    T.buffer_store(y, finished(value, place), place)
+                    continue
+                with T.If(T.And(row < shape.out_rows, column < shape.out_columns)), T.Then():
+                    T.buffer_store(y, finished(value, place), place)
+
+        inside = T.And(top + m <= shape.out_rows, left + m <= shape.out_columns)
+        _either(inside, body, shape.filters // lanes, lanes)
+
+    return _function([(size**2, tiles, shape.filters), *added, out], shape, m, emit)
 
 
 def _both_sides(
-    matrix: Sequence[Sequence[float]],
-    value: Callable[[int, int], str],
-    before: Callable[[int], list[str]] = lambda _: [],
-) -> tuple[list[str], dict[tuple[int, int], str]]:
+    matrix: Sequence[Sequence[float]], t: Any, lane: Any, column: Callable[[int], list[Any]]
+) -> list[tuple[tuple[int, int], Any]]:
     """Multiply a square of values by a matrix from the left, and by its transpose from the right.
 
-    ``value`` gives the element of a row and a column, ``before`` lines that a column needs first.
-    Returns lines that put the first product into ``t``, and the elements of the second one.
+    ``column`` gives the elements of a column; the first product is put into ``t``. Returns the
+    elements of the second one by row and column.
     """
-    size, lines = len(matrix[0]), []
+    size = len(matrix[0])
     for q in range(size):
-        column = [value(k, q) for k in range(size)]
-        lines += before(q)
-        lines += [f"t[{i * size + q}, lane] = {_sum(row, column)}" for i, row in enumerate(matrix)]
-    results = {}
+        values = column(q)
+        for i, row in enumerate(matrix):
+            t[i * size + q, lane] = _sum(row, values)
+    results = []
     for i in range(len(matrix)):
-        first = [f"t[{i * size + q}, lane]" for q in range(size)]
-        results.update({(i, j): _sum(row, first) for j, row in enumerate(matrix)})
-    return lines, results
+        first = [t[i * size + q, lane] for q in range(size)]
+        results += [((i, j), _sum(row, first)) for j, row in enumerate(matrix)]
+    return results
 
 
 def _either(
-    condition: str, inside: list[str], border: list[str], chunks: int, lanes: int
-) -> list[str]:
+    condition: Any, body: Callable[[Any, Any, bool], None], chunks: int, lanes: int
+) -> None:
     """Loops over channels with one body for tiles that lie inside, and one for the others."""
-    lines = []
-    for test, body in ((f"if {condition}:", inside), ("else:", border)):
-        lines += [
-            test,
-            f"  for c in range({chunks}):",
-            f"    for lane in T.vectorized({lanes}):",
-            *(f"      {line}" for line in body),
-        ]
-    return lines
+    with T.If(condition):
+        for frame, border in ((T.Then, False), (T.Else, True)):
+            with frame(), T.serial(0, chunks) as chunk, T.vectorized(0, lanes) as lane:
+                body(chunk * lanes + lane, lane, border)
 
 
-def _sum(factors: Sequence[float], values: Sequence[str]) -> str:
-    """A sum of products with numbers that are known, written without those by 0 and 1."""
-    text = ""
+def _sum(factors: Sequence[float], values: Sequence[Any]) -> Any:
+    """A sum of products with numbers that are known, without those by 0 and 1."""
+    found: Any = None
     for factor, value in zip(factors, values, strict=True):
-        if factor:
-            size = abs(factor)
-            product = value if size == 1 else f"{value} * T.float32({size!r})"
-            sign = "-" if factor < 0 else "+"
-            text = f"{text} {sign} {product}" if text else product if factor > 0 else f"-{product}"
-    # A leading minus would be a multiplication by -1.
-    return text if not text.startswith("-") else f"T.float32(0) {text[:1]} {text[1:]}"
+        if not factor:
+            continue
+        product = value if abs(factor) == 1 else value * T.float32(abs(factor))
+        if found is None:
+            # A leading minus would be a multiplication by -1.
+            found = product if factor > 0 else T.float32(0) - product
+        else:
+            found = found + product if factor > 0 else found - product
+    return found
 
 
-def _function(buffers: dict[str, Sequence[int]], shape: Shape, m: int, lines: list[str]) -> Any:
-    """A function that does ``lines`` for every tile; its last buffer is the result.
+@dataclass(frozen=True)
+class _Tile:
+    """Where a tile lies: its image, its place there in tiles, and its number among all."""
 
-    It counts as scheduled: nothing is fused into it, and it is no task.
+    image: Any
+    down: Any
+    across: Any
+    number: Any
+
+
+def _function(
+    buffers: Sequence[Sequence[int]], shape: Shape, m: int, emit: Callable[..., None]
+) -> Any:
+    """A function that does what ``emit`` says for every tile; its last buffer is the result.
+
+    It counts as scheduled: nothing is fused into it, and it is no task. Written by the builder:
+    TVM's parser of scripts takes a second for one.
     """
     rows, across = shape.tiles(m)
-    arguments = ", ".join(
-        f'{name}: T.Buffer({tuple(extent)}, "float32")' for name, extent in buffers.items()
-    )
-    regions = [
-        f"{name}[{', '.join(f'0:{extent}' for extent in whole)}]" for name, whole in buffers.items()
-    ]
-    head = [
-        "@T.prim_func(private=True, s_tir=True)",
-        f"def winograd({arguments}):",
-        '  T.func_attr({"tirx.is_scheduled": True, "tirx.noalias": True, "op_pattern": 8})',
-        f"  for i in T.parallel({shape.images * rows}):",
-        f"    for j in range({across}):",
-        '      with T.sblock("tile"):',
-        '        down, across = T.axis.remap("SS", [i, j])',
-        f"        T.reads({', '.join(regions[:-1])})",
-        f"        T.writes({regions[-1]})",
-        f"        n: T.let = down // {rows}",
-        f"        tile: T.let = down * {across} + across",
-    ]
-    return tvm.script.from_source("\n".join([*head, *(f"        {line}" for line in lines)]))
+    with IRBuilder() as builder:
+        with T.prim_func(private=True, s_tir=True):
+            T.func_name("winograd")
+            T.func_attr({"tirx.is_scheduled": True, "tirx.noalias": True, "op_pattern": 8})
+            arrays = [
+                T.arg(f"p{number}", T.buffer(extent, "float32", layout=None))
+                for number, extent in enumerate(buffers)
+            ]
+            with (
+                T.parallel(0, shape.images * rows) as i,
+                T.serial(0, across) as j,
+                T.sblock("tile"),
+            ):
+                down, along = T.axis.remap("SS", [i, j])
+                regions = [
+                    array[tuple(slice(0, one) for one in extent)]
+                    for array, extent in zip(arrays, buffers, strict=True)
+                ]
+                T.reads(*regions[:-1])
+                T.writes(regions[-1])
+                image, number = T.bind(down // rows), T.bind(down * across + along)
+                emit(_Tile(image, down % rows, along, number), *arrays)
+        return builder.get()
