@@ -1,8 +1,12 @@
-"""How long work says how far it is: the library reports steps, the caller draws them."""
+"""How long work says how far it is: the library reports steps, the caller draws them.
+
+A caller's own ``Progress`` is told all that happens: a step is opened, advanced and closed (also by
+an error), and something is said. That is what a log, a dashboard or a tracker needs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
@@ -10,8 +14,17 @@ from typing import Protocol
 class Step(Protocol):
     """One piece of long work under way."""
 
-    def advance(self, by: float = 1.0, *, note: str | None = None) -> None:
-        """Move on by so many units; ``note`` replaces the text behind the bar."""
+    def advance(
+        self,
+        by: float = 1.0,
+        *,
+        note: str | None = None,
+        values: Mapping[str, float] | None = None,
+    ) -> None:
+        """Move on by so many units; ``note`` replaces the text behind the bar.
+
+        ``values`` are figures of this moment by their names, which end in their unit.
+        """
         ...
 
 
@@ -28,7 +41,13 @@ class Progress(Protocol):
 
 
 class _SilentStep:
-    def advance(self, by: float = 1.0, *, note: str | None = None) -> None:
+    def advance(
+        self,
+        by: float = 1.0,
+        *,
+        note: str | None = None,
+        values: Mapping[str, float] | None = None,
+    ) -> None:
         return None
 
 

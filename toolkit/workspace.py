@@ -8,6 +8,9 @@ from pathlib import Path
 
 from toolkit.records import content_id
 
+RUN_FILE = ".mlflow.json"
+"""In a folder of work that MLflow is told of: which run of MLflow it is."""
+
 NAME_LENGTH = 100
 """Characters of a name that becomes a folder's; a file system takes 255 bytes."""
 

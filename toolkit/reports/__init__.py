@@ -6,6 +6,7 @@ from pathlib import Path
 
 from toolkit.progress import SILENT, Progress
 from toolkit.reports.figures import export_figures
+from toolkit.reports.follow import follow_report
 from toolkit.reports.html import render_html, write_html
 from toolkit.reports.page.inputs import ReportInputs, find_inputs
 from toolkit.reports.summary import report_summary
@@ -15,6 +16,7 @@ __all__ = [
     "ReportInputs",
     "export_figures",
     "find_inputs",
+    "follow_report",
     "render_html",
     "report_summary",
     "write_html",

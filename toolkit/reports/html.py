@@ -59,8 +59,12 @@ def render_html(summary: Mapping[str, Any], *, progress: Progress = SILENT) -> s
 
 def write_html(summary: Mapping[str, Any], out: Path | str, *, progress: Progress = SILENT) -> Path:
     """Write the page into a file, which is there as a whole or not at all."""
+    return write_page(render_html(summary, progress=progress), out)
+
+
+def write_page(page: str, out: Path | str) -> Path:
+    """Write a page that was drawn; a browser sees the one before or this one, never a half."""
     target = Path(out)
-    page = render_html(summary, progress=progress)
     target.parent.mkdir(parents=True, exist_ok=True)
     sweep(target.parent)
     write_atomically(target, page.encode())

@@ -16,6 +16,7 @@ from toolkit.reports.sections.comparison import comparison_section
 from toolkit.reports.sections.dataset import dataset_section
 from toolkit.reports.sections.live import live_section
 from toolkit.reports.sections.mutation import mutation_section
+from toolkit.reports.sections.search import search_sections
 from toolkit.reports.sections.strategies import simulation_sections
 from toolkit.reports.sections.throughput import throughput_section
 from toolkit.reports.sections.validity import validity_section
@@ -59,8 +60,8 @@ def report_summary(
     -------
     JSON-ready values. Keys: ``headline`` (title, findings, tiles, caveats), ``dataset``,
     ``throughput``, ``mutation``, ``validity``, ``simulations`` (lists, one entry a folder),
-    ``live``, ``comparison`` (``None`` without ``compare``), ``missing`` (what is not there, and the
-    command that makes it) and ``provenance``.
+    ``searches`` (a list), ``live``, ``comparison`` (``None`` without ``compare``), ``missing``
+    (what is not there, and the command that makes it) and ``provenance``.
 
     Raises
     ------
@@ -86,6 +87,7 @@ def report_summary(
         "dataset": dataset,
         **models,
         "simulations": simulations,
+        "searches": search_sections(inputs.searches),
         "live": live,
         "missing": {name: command for name, command in commands.items() if command},
         "provenance": {

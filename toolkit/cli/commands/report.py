@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import datetime, timezone
 from operator import itemgetter
 from pathlib import Path
@@ -53,6 +54,12 @@ def report(
     ] = None,
     title: Annotated[str, Option(help="Name of the report.")] = "Tuning report",
     peak: Peak = None,
+    follow: Annotated[
+        bool, Option("--follow", help="Write it again when files change, until interrupted.")
+    ] = False,
+    interval: Annotated[
+        float, Option(min=0.1, help="Seconds between two looks, with --follow.")
+    ] = 2.0,
     json: Json = False,
 ) -> None:
     """Put everything that was found into one HTML file that needs no network.
@@ -63,28 +70,70 @@ def report(
     --compare puts another workspace beside this one: what both measured, trained, replayed and
     confirmed.
 
+    --follow shows a search while it runs: the page loads itself anew in the browser.
+
     Example: toolkit report --out report.html --figures figures/
     """
-    from toolkit.reports import export_figures, find_inputs, report_summary, write_html
-
-    inputs = find_inputs(
-        workspace, dataset=dataset, models=model, simulations=simulation, validation=validation
+    from toolkit.reports import (
+        export_figures,
+        find_inputs,
+        follow_report,
+        render_html,
+        report_summary,
+        write_html,
     )
-    today = datetime.now(timezone.utc).date().isoformat()
-    other = None if compare is None else (str(compare), find_inputs(compare))
-    summary = report_summary(inputs, title=title, generated=today, peaks=peaks(peak), compare=other)
-    if not summary["dataset"].get("records") and set(summary["missing"]) >= OTHERS:
-        raise DatasetError(
-            "no line was a record: there is nothing to report",
-            where=inputs.dataset,
-            cure='say why: toolkit query "SELECT reason, count(*) FROM rejected GROUP BY reason"',
-        )
+
     progress = BarProgress()
-    written = write_html(summary, out_file or Workspace(workspace).report, progress=progress)
-    exported = export_figures(summary, figures, progress=progress) if figures is not None else []
-    if json:
-        print_json({**summary, "out": str(written), "figures": [str(path) for path in exported]})
+    target = out_file or Workspace(workspace).report
+    limits = peaks(peak)
+
+    def summed() -> dict[str, Any]:
+        inputs = find_inputs(
+            workspace, dataset=dataset, models=model, simulations=simulation, validation=validation
+        )
+        today = datetime.now(timezone.utc).date().isoformat()
+        other = None if compare is None else (str(compare), find_inputs(compare))
+        found = report_summary(inputs, title=title, generated=today, peaks=limits, compare=other)
+        nothing = not found["dataset"].get("records") and set(found["missing"]) >= OTHERS
+        if nothing and not found["searches"]:
+            raise DatasetError(
+                "no line was a record: there is nothing to report",
+                where=inputs.dataset,
+                cure='say why: toolkit query "SELECT reason, count(*) FROM rejected '
+                'GROUP BY reason"',
+            )
+        return found
+
+    def tell(summary: dict[str, Any], written: Path) -> None:
+        exported = export_figures(summary, figures, progress=progress) if figures else []
+        if json:
+            names = [str(path) for path in exported]
+            print_json({**summary, "out": str(written), "figures": names}, indent=not follow)
+        else:
+            _show(summary, written)
+
+    if not follow:
+        summary = summed()
+        tell(summary, write_html(summary, target, progress=progress))
         return
+    last: dict[str, Any] = {}
+
+    def drawn() -> str:
+        last.update(summed())
+        return render_html(last)
+
+    named = [dataset, validation, compare, *(model or ()), *(simulation or ())]
+    places = [workspace, *(place for place in named if place is not None)]
+    apart = [figures] if figures else []
+    pages = follow_report(
+        drawn, target, places, apart=apart, interval_s=interval, progress=progress
+    )
+    with closing(pages):
+        for written in pages:
+            tell(last, written)
+
+
+def _show(summary: dict[str, Any], written: Path) -> None:
     say(summary["headline"]["title"])
     if summary["comparison"]:
         _show_comparison(summary["comparison"])

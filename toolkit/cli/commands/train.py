@@ -23,6 +23,7 @@ from toolkit.cli.common import (
     answer,
     workers_or_cluster,
 )
+from toolkit.cli.mlflow_option import MlflowPlace, told_training
 from toolkit.cli.tables import low_to_high, out, say
 from toolkit.workspace import Workspace
 
@@ -50,6 +51,7 @@ def throughput(
             help="Search the recipe's parameters first: 20 trials, or 300s for so many seconds.",
         ),
     ] = None,
+    mlflow: MlflowPlace = None,
     as_json: Json = False,
 ) -> None:
     """Train a throughput model and judge it on tasks that it never saw.
@@ -58,9 +60,8 @@ def throughput(
     """
     from toolkit.training import train_throughput
 
-    _train(
-        "throughput", train_throughput, dataset, recipe, out_dir, threads, cluster, as_json, search
-    )
+    places = (dataset, recipe, out_dir, threads, cluster, mlflow)
+    _train("throughput", train_throughput, *places, as_json, search)
 
 
 def mutation(
@@ -69,6 +70,7 @@ def mutation(
     out_dir: Out = None,
     threads: Processors = None,
     cluster: ClusterPlace = None,
+    mlflow: MlflowPlace = None,
     as_json: Json = False,
 ) -> None:
     """Train a mutation-direction model and judge it on tasks that it never saw.
@@ -77,7 +79,8 @@ def mutation(
     """
     from toolkit.training import train_mutation
 
-    _train("mutation", train_mutation, dataset, recipe, out_dir, threads, cluster, as_json)
+    places = (dataset, recipe, out_dir, threads, cluster, mlflow)
+    _train("mutation", train_mutation, *places, as_json)
 
 
 def validity(
@@ -86,6 +89,7 @@ def validity(
     out_dir: Out = None,
     threads: Processors = None,
     cluster: ClusterPlace = None,
+    mlflow: MlflowPlace = None,
     as_json: Json = False,
 ) -> None:
     """Train a model of which candidates fail and judge it on tasks that it never saw.
@@ -94,7 +98,8 @@ def validity(
     """
     from toolkit.training import train_validity
 
-    _train("validity", train_validity, dataset, recipe, out_dir, threads, cluster, as_json)
+    places = (dataset, recipe, out_dir, threads, cluster, mlflow)
+    _train("validity", train_validity, *places, as_json)
 
 
 def _train(
@@ -105,6 +110,7 @@ def _train(
     out_dir: Path | None,
     threads: int | None,
     cluster: str | None,
+    mlflow: str | None,
     as_json: bool,
     search: str | None = None,
 ) -> None:
@@ -118,20 +124,25 @@ def _train(
     data = open_dataset(dataset or Workspace().dataset)
     progress = BarProgress()
     found: Mapping[str, Any] = {}
-    with workers_or_cluster(threads, cluster, progress) as workers:
-        steps: dict[str, Any] = {"threads": workers, "progress": progress}
+    options = {"threads": threads, "cluster": cluster, "search": search}
+    with (
+        told_training(mlflow, data, chosen, folder, options, progress) as told,
+        workers_or_cluster(threads, cluster, progress) as workers,
+    ):
+        steps: dict[str, Any] = {"threads": workers, "progress": told.progress}
         if search is not None:
             from toolkit.training.tasks.hyper import parse_budget, search_recipe
 
             chosen, found = search_recipe(data, chosen, parse_budget(search), **steps)
         result = train(data, chosen, folder, **steps)
-    if found:
-        from toolkit.training.recipes.recipe import recipe_toml
+        if found:
+            from toolkit.training.recipes.recipe import recipe_toml
 
-        path = folder / "recipe.toml"
-        comment = f"Found by: toolkit train throughput --search {search}"
-        path.write_text(recipe_toml(chosen, comment), encoding="utf-8")
-        result = {**result, "search": {**found, "recipe": str(path)}}
+            path = folder / "recipe.toml"
+            comment = f"Found by: toolkit train throughput --search {search}"
+            path.write_text(recipe_toml(chosen, comment), encoding="utf-8")
+            result = {**result, "search": {**found, "recipe": str(path)}}
+        told.log(result)
 
     def show(result: Mapping[str, Any]) -> None:
         SHOWN[kind](result)

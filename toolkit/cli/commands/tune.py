@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +14,7 @@ from typer import Option
 from toolkit import show
 from toolkit.cli import common
 from toolkit.cli.commands.live import device as device_of
+from toolkit.cli.mlflow_option import MlflowPlace, told_tuning
 from toolkit.cli.network_options import Layout, Shapes, Tolerance, parse_layout, parse_shapes
 from toolkit.cli.tables import print_table, print_warnings, say
 from toolkit.errors import LiveError
@@ -108,6 +109,7 @@ def tune(
     folder: Annotated[
         Path | None, Option("--out", help="Database folder (default: tuning/tuned).")
     ] = None,
+    mlflow: MlflowPlace = None,
     json: common.Json = False,
 ) -> None:
     """Tune workloads or a network on this machine into a MetaSchedule database.
@@ -168,23 +170,29 @@ def tune(
         cores=pinned,
         drop_above=drop_above,
     )
-    result = run(
-        tasks,
-        folder or Workspace().tuned,
-        target=chosen,
-        protocol=protocol,
-        settings=settings,
-        guides=guides,
-        engine=lambda: open_engine(chosen, protocol, **engine),
-        machine=machine,
-        clock=clock,
-        recorded=known,
-        progress=common.BarProgress(),
-    )
+    out = folder or Workspace().tuned
+    options = {"target": chosen, "tasks": [task.name for task in tasks], "device": device}
+    options |= {**asdict(settings), "protocol": protocol.to_dict()}
+    with told_tuning(mlflow, out, options, common.BarProgress()) as told:
+        found = run(
+            tasks,
+            out,
+            target=chosen,
+            protocol=protocol,
+            settings=settings,
+            guides=guides,
+            engine=lambda: open_engine(chosen, protocol, **engine),
+            machine=machine,
+            clock=clock,
+            recorded=known,
+            progress=told.progress,
+        )
+        result = {**found, "warnings": [*warnings, *found["warnings"]]}
+        told.log(result)
     if json:
-        common.print_json({**result, "warnings": [*warnings, *result["warnings"]]})
+        common.print_json(result)
     else:
-        _show(result)
+        _show(found)
 
 
 def recorded_in(dataset: Path | None) -> Any:

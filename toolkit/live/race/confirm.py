@@ -131,8 +131,8 @@ class _Quiet:
     def __init__(self, step: Step) -> None:
         self._step = step
 
-    def advance(self, by: float = 1.0, *, note: str | None = None) -> None:
-        self._step.advance(0.0, note=note)
+    def advance(self, by: float = 1.0, *, note: str | None = None, values: Any = None) -> None:
+        self._step.advance(0.0, note=note, values=values)
 
 
 def _program(task: TuneTask, leg: Mapping[str, Any], trial: int) -> Program:

@@ -1,4 +1,4 @@
-"""What a search says while it goes on."""
+"""What a search says while it goes on: a line for a person, figures for a program."""
 
 from __future__ import annotations
 
@@ -32,14 +32,30 @@ class Board:
         latency = trial.latency_s
         if latency is not None:
             self.best[name] = min(latency, self.best.get(name, latency))
-        rate = 60.0 * self.trials / max(self._clock.now() - self.started, 1e-9)
+        now = self._clock.now()
+        rate = 60.0 * self.trials / max(now - self.started, 1e-9)
         note = f"{self._so_far(name)}, {rate:.0f} trials/min, {self.failures} failed"
-        self._step.advance(note=note)
+        self._step.advance(note=note, values=self._values(name, now))
+
+    def _values(self, name: str, now: float) -> dict[str, float]:
+        """Figures of this trial; the whole's latency once each task has a success.
+
+        The best latency is a task's own, so its name stands behind a slash.
+        """
+        values = {"seconds": now, "trials": self.trials, "failed": self.failures}
+        if name in self.best:
+            values[f"best_latency_s/{name}"] = self.best[name]
+        if len(self.best) == len(self._weights):
+            values["weighted_latency_s"] = self._weighted()
+        return values
+
+    def _weighted(self) -> float:
+        return sum(self._weights[one] * best for one, best in self.best.items())
 
     def _so_far(self, name: str) -> str:
         if len(self._weights) == 1:
             best = seconds(self.best[name]) if name in self.best else "no success yet"
             return f"{name}: best {best}"
-        whole = seconds(sum(self._weights[one] * best for one, best in self.best.items()))
+        whole = seconds(self._weighted())
         missing = len(self._weights) - len(self.best)
         return f"the whole: {whole}" + (f" without {missing} tasks" if missing else "")

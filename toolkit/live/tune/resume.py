@@ -132,9 +132,10 @@ class RememberingOracle:
             if identity in self._known:
                 answers[identity] = self._known[identity]
                 self._waiting.discard(identity)
+                # The clock first: whoever is told of the trial is told when it was.
+                self._clock.resume(max(self._clock.now(), self._times[identity]))
                 if self._on_known is not None:
                     self._on_known(self._known[identity])
-                self._clock.resume(max(self._clock.now(), self._times[identity]))
         fresh = [c for c in candidates if c.candidate_id not in answers]
         extra: list[Trial] = []
         new = self._oracle.measure(fresh) if fresh else []
@@ -144,4 +145,8 @@ class RememberingOracle:
         if measured and self._waiting:
             extra = [self._known[identity] for identity in self._known if identity in self._waiting]
             self._waiting.clear()
+            # They count as trials of this search, so whoever counts is told of them, too.
+            if self._on_known is not None:
+                for trial in extra:
+                    self._on_known(trial)
         return [answers[c.candidate_id] for c in candidates] + extra

@@ -17,6 +17,7 @@ DATASET_FILE = "dataset.json"
 MANIFEST_FILE = "manifest.json"
 SUMMARY_FILE = "summary.json"
 VERDICTS_FILE = "verdicts.json"
+SEARCH_FILE = "tune.json"
 
 Section = Mapping[str, Any]
 """Part of the summary, or of a file that it is made from."""
@@ -36,12 +37,15 @@ class ReportInputs:
         Results of replay scenarios (``toolkit simulate``).
     validation
         Live verdicts (``toolkit validate``).
+    searches
+        Searches on a device (``toolkit tune``), finished or under way.
     """
 
     dataset: Path | None = None
     models: tuple[Path, ...] = ()
     simulations: tuple[Path, ...] = ()
     validation: Path | None = None
+    searches: tuple[Path, ...] = ()
 
 
 def find_inputs(
@@ -85,8 +89,10 @@ def find_inputs(
             below("simulations/*", SUMMARY_FILE) if simulations is None else tuple(simulations)
         ),
         validation=validation or next(iter(below("validation", VERDICTS_FILE)), None),
+        searches=below("*", SEARCH_FILE),
     )
-    if not any((found.dataset, found.models, found.simulations, found.validation)):
+    parts = (found.dataset, found.models, found.simulations, found.validation, found.searches)
+    if not any(parts):
         raise DatasetError(
             "there is nothing to report",
             where=workspace.root,

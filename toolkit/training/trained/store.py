@@ -18,6 +18,7 @@ from toolkit.locks import LOCK_FILE
 from toolkit.records import content_id
 from toolkit.training.members.crossfit import Member
 from toolkit.training.members.ensemble import Ensemble, FailureEnsemble
+from toolkit.workspace import RUN_FILE
 
 _ENSEMBLES: dict[str, Any] = {"ensemble": Ensemble, "failure": FailureEnsemble}
 
@@ -77,7 +78,7 @@ def check_folder(folder: Path) -> None:
     """Raise ``ModelError`` where something else than a model is in a folder."""
     if not folder.is_dir() or (folder / MANIFEST).is_file():
         return
-    if {path.name for path in folder.iterdir()} - {LOCK_FILE, FITS}:
+    if {path.name for path in folder.iterdir()} - {LOCK_FILE, FITS, RUN_FILE}:
         raise ModelError(
             "the folder is not empty and holds no model", where=folder, cure="give another"
         )

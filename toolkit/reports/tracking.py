@@ -1,0 +1,344 @@
+"""One MLflow run of work under way: a ``Progress`` that sends from a thread of its own.
+
+Work never waits for MLflow. What MLflow does not take stays here until it does, or until the end,
+when it is said. All that the toolkit writes is written without it.
+"""
+
+from __future__ import annotations
+
+import getpass
+import math
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from toolkit.atomic import write_atomically
+from toolkit.progress import SILENT, Progress, Step
+from toolkit.reports.tracking_names import clean, figures, flat, short
+from toolkit.reports.tracking_store import TrackingStore, first_line, open_store
+from toolkit.results import plain
+from toolkit.show import plural
+from toolkit.workspace import RUN_FILE
+
+SEND_S = 5.0
+"""Seconds between two sendings: each is some work on a machine that may be measuring."""
+
+AGAIN_S = 60.0
+"""At most so many seconds pass before a store that failed is tried again."""
+
+LAST_S = 30.0
+"""Seconds that the end waits for what was not sent yet."""
+
+METRICS, PARAMS = 1000, 100
+"""What MLflow takes at a time."""
+
+_RUNNING, _FINISHED, _KILLED, _FAILED = "RUNNING", "FINISHED", "KILLED", "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class _Point:
+    name: str
+    value: float
+    step: int
+    timestamp_ms: int
+
+
+@dataclass
+class _End:
+    """What is sent last."""
+
+    status: str = _FINISHED
+    summary: Any = None
+    files: list[Path] = field(default_factory=list)
+
+
+class MlflowRun:
+    """A run of MLflow, which begins with the first step that moves on.
+
+    Attributes
+    ----------
+    progress
+        To be given to the work: it passes everything on, and its ``values`` become metrics.
+    run_id
+        Of MLflow; ``None`` until the run has begun there.
+    """
+
+    def __init__(
+        self,
+        store: TrackingStore,
+        folder: Path,
+        *,
+        name: str,
+        key: str,
+        params: Mapping[str, Any],
+        tags: Callable[[], Mapping[str, Any]],
+        once: bool,
+        progress: Progress,
+    ) -> None:
+        self.progress: Progress = _Listening(self, progress)
+        self.run_id: str | None = None
+        self._store, self._file = store, folder / RUN_FILE
+        self._name, self._key, self._tags = name, key, tags
+        self._params = {clean(k): short(v) for k, v in flat(params).items()}
+        self._said = progress
+        self._points: list[_Point] = []
+        self._last_steps: dict[str, int] | None = None
+        self._trouble: str | None = None
+        self._told = False
+        self._end: _End | None = None
+        self._once, self._closing = once, False
+        self._wake, self._lock = threading.Event(), threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
+        """Log figures of this moment; those that are not finite are left out."""
+        now = int(time.time() * 1000)
+        points = [
+            _Point(clean(name), float(value), step, now)
+            for name, value in values.items()
+            if math.isfinite(value)
+        ]
+        with self._lock:
+            self._points += points
+        self._go()
+
+    def result(
+        self, result: Mapping[str, Any], *, files: Sequence[Path] = (), prefix: str = ""
+    ) -> None:
+        """Log what the work returned: its numbers, itself as ``summary.json``, and files.
+
+        Files that are not there are left out.
+        """
+        self.metrics({prefix + name: value for name, value in figures(result).items()})
+        self._end = _End(summary=plain(result), files=[path for path in files if path.is_file()])
+
+    def end(self, status: str) -> None:
+        """Send what is left and close the run; say what MLflow did not take."""
+        if self._thread is None:
+            return
+        end = self._end or _End()
+        end.status = status
+        self._end = end
+        self._closing = True
+        self._wake.set()
+        self._thread.join(LAST_S)
+        self.tell()
+        if self._trouble is not None or self._thread.is_alive():
+            count = plural(len(self._points), "figure")
+            self._said.say(f"MLflow does not have all of this run: {count} and its end are missing")
+        else:
+            self._said.say(f"MLflow: run {self.run_id} in {self._store.uri}")
+
+    def tell(self) -> None:
+        """Say once that MLflow failed; by the thread that works, as callers expect it."""
+        if self._trouble is not None and not self._told:
+            self._told = True
+            self._said.say(f"MLflow fails, the work goes on without it: {self._trouble}")
+
+    def _go(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
+            self._thread.start()
+
+    def _work(self) -> None:
+        wait = 0.0
+        while True:
+            self._wake.wait(wait)
+            closing = self._closing
+            try:
+                self._store.check()
+                self._send()
+                if closing:
+                    self._finish()
+                self._trouble, wait = None, SEND_S
+            except Exception as error:  # MLflow's, SQLAlchemy's, requests'
+                self._trouble = first_line(error)
+                wait = min(2 * max(wait, SEND_S), AGAIN_S)
+            if closing:
+                return
+
+    def _send(self) -> None:
+        """Send the figures so far; they are dropped here when MLflow has them."""
+        if self.run_id is None:
+            self._begin()
+        from mlflow.entities import Metric
+
+        while points := self._points[:METRICS]:
+            fresh = [p for p in points if p.step > self._last_step(p.name)]
+            metrics = [Metric(p.name, p.value, p.timestamp_ms, p.step) for p in fresh]
+            if metrics:
+                self._store.client.log_batch(self.run_id, metrics=metrics)
+            with self._lock:
+                del self._points[: len(points)]
+
+    def _last_step(self, name: str) -> int:
+        """The last step of a metric that a run had before it went on."""
+        known = self._last_steps
+        if known is None:
+            return -1
+        if name not in known:
+            history = self._store.client.get_metric_history(self.run_id, name)
+            # The figures of a result have step 0 always, and are new each time.
+            known[name] = max((point.step for point in history if point.step), default=-1)
+        return known[name]
+
+    def _begin(self) -> None:
+        """Go on with the folder's run, or begin one; its parameters and tags are logged."""
+        client = self._store.client
+        found = self._before()
+        tags = {clean(name): short(value) for name, value in self._tags().items()}
+        params = dict(self._params)
+        if found is None:
+            with suppress(Exception):  # systems where nobody has a name
+                tags.setdefault("mlflow.user", getpass.getuser())
+            tags.setdefault("mlflow.source.name", "toolkit")
+            found = client.create_run(self._store.experiment_id, run_name=self._name)
+        else:
+            client.update_run(found.info.run_id, status=_RUNNING)
+            self._last_steps = {}
+            # A parameter cannot be changed. What is another now, a larger budget, is a tag.
+            old = found.data.params
+            tags |= {f"now.{k}": v for k, v in params.items() if old.get(k, v) != v}
+            params = {name: value for name, value in params.items() if name not in old}
+        run_id = found.info.run_id
+        kept = {"run_id": run_id, "key": self._key, "tracking_uri": self._store.uri}
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._file, orjson.dumps(kept, option=orjson.OPT_INDENT_2))
+        self._log_texts(run_id, params, tags)
+        self.run_id = run_id
+
+    def _log_texts(self, run_id: str, params: Mapping[str, str], tags: Mapping[str, str]) -> None:
+        from mlflow.entities import Param, RunTag
+
+        log = self._store.client.log_batch
+        all_params = [Param(name, value) for name, value in params.items()]
+        all_tags = [RunTag(name, value) for name, value in tags.items()]
+        for at in range(0, max(len(all_params), len(all_tags)), PARAMS):
+            part = slice(at, at + PARAMS)
+            log(run_id, params=all_params[part], tags=all_tags[part])
+
+    def _before(self) -> Any:
+        """The run that the folder's work belongs to; ``None`` where it is none of this store."""
+        try:
+            kept = orjson.loads(self._file.read_bytes())
+            run_id = str(kept["run_id"])
+            same = kept["key"] == self._key and kept["tracking_uri"] == self._store.uri
+        except (OSError, orjson.JSONDecodeError, KeyError, TypeError):
+            return None
+        if not same:
+            return None
+        from mlflow.exceptions import MlflowException
+
+        try:
+            run = self._store.client.get_run(run_id)
+        except MlflowException as error:
+            if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+                return None
+            raise
+        return run if run.info.lifecycle_stage == "active" else None
+
+    def _finish(self) -> None:
+        client, end = self._store.client, self._end or _End()
+        try:
+            for path in end.files:
+                client.log_artifact(self.run_id, str(path))
+            if end.summary is not None:
+                with tempfile.TemporaryDirectory(prefix="toolkit-") as made:
+                    path = Path(made) / "summary.json"
+                    options = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS
+                    options |= orjson.OPT_SERIALIZE_NUMPY
+                    path.write_bytes(orjson.dumps(end.summary, default=str, option=options))
+                    client.log_artifact(self.run_id, str(path))
+        finally:
+            # A store without room for artifacts still has the run's end.
+            client.set_terminated(self.run_id, end.status)
+            if self._once and end.status == _FINISHED:
+                self._file.unlink(missing_ok=True)
+
+
+class _Listening:
+    """Passes progress on, and what it says of itself to the run."""
+
+    def __init__(self, run: MlflowRun, inner: Progress) -> None:
+        self._run, self._inner = run, inner
+
+    @contextmanager
+    def step(self, label: str, total: float | None = None) -> Iterator[Step]:
+        with self._inner.step(label, total) as step:
+            yield _ListeningStep(self._run, step)
+
+    def say(self, text: str) -> None:
+        self._inner.say(text)
+
+
+class _ListeningStep:
+    def __init__(self, run: MlflowRun, inner: Step) -> None:
+        self._run, self._inner, self._done = run, inner, 0.0
+
+    def advance(
+        self,
+        by: float = 1.0,
+        *,
+        note: str | None = None,
+        values: Mapping[str, float] | None = None,
+    ) -> None:
+        self._inner.advance(by, note=note)
+        self._done += by
+        self._run.metrics(values or {}, round(self._done))
+        self._run.tell()
+
+
+@contextmanager
+def mlflow_run(
+    folder: str | Path,
+    *,
+    name: str,
+    place: str | Path | None = None,
+    experiment: str | None = None,
+    key: str = "",
+    params: Mapping[str, Any] | None = None,
+    tags: Callable[[], Mapping[str, Any]] = dict,
+    once: bool = False,
+    progress: Progress = SILENT,
+) -> Iterator[MlflowRun]:
+    """Open a run of work that writes into a folder; work that goes on there goes on with its run.
+
+    It ends as ``FINISHED``, by an interrupt as ``KILLED``, by another error as ``FAILED``.
+
+    Parameters
+    ----------
+    name
+        What MLflow calls the run.
+    place, experiment
+        As of ``tracking_store.open_store``.
+    key
+        What decides whether the folder's unfinished work is the same.
+    tags
+        Called when the run begins.
+    once
+        What comes after finished work in the folder is another run.
+
+    Raises
+    ------
+    ToolkitError
+        When MLflow cannot be used; nothing was begun.
+    """
+    store = open_store(place, experiment)
+    how: dict[str, Any] = {"name": name, "key": key, "tags": tags, "once": once}
+    run = MlflowRun(store, Path(folder), **how, params=params or {}, progress=progress)
+    try:
+        yield run
+    except KeyboardInterrupt:
+        run.end(_KILLED)
+        raise
+    except BaseException:
+        run.end(_FAILED)
+        raise
+    run.end(_FINISHED)

@@ -1,0 +1,140 @@
+"""Where MLflow keeps runs: a folder, a database or a server, reached by MLflow's client alone.
+
+Nothing of the host program is changed: no tracking URI is set, nothing is logged by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toolkit.errors import ToolkitError
+
+EXPERIMENT = "tvm-tuning-toolkit"
+"""The experiment where none is named, here or in ``MLFLOW_EXPERIMENT_NAME``."""
+
+ANSWER_S = 10.0
+"""Seconds that a server may take to say anything. MLflow itself would try for minutes."""
+
+_INSTALL = "pip install 'tvm-tuning-toolkit[mlflow]'"
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+
+
+@dataclass(frozen=True)
+class TrackingStore:
+    """An experiment of a tracking store; ``client`` is an ``mlflow.MlflowClient``."""
+
+    client: Any
+    uri: str
+    experiment_id: str
+
+    def check(self) -> None:
+        """Raise ``ConnectionError`` where the store is a server that does not answer."""
+        if said := _silent(self.uri):
+            raise ConnectionError(said)
+
+
+def open_store(place: str | Path | None = None, experiment: str | None = None) -> TrackingStore:
+    """Open the experiment of a tracking store; make it where it is not there yet.
+
+    Parameters
+    ----------
+    place
+        A folder (it gets an SQLite file and the artifacts), or a tracking URI; by default what
+        ``MLFLOW_TRACKING_URI`` says.
+    experiment
+        Its name; by default what ``MLFLOW_EXPERIMENT_NAME`` says, or ``EXPERIMENT``.
+
+    Raises
+    ------
+    ToolkitError
+        When MLflow is not installed, no place is named, or the store cannot be used.
+    """
+    given = place or os.environ.get("MLFLOW_TRACKING_URI")
+    if not given:
+        raise ToolkitError(
+            "MLFLOW_TRACKING_URI is not set", cure="set it, or name a folder or a tracking URI"
+        )
+    name = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
+    try:
+        from mlflow import MlflowClient
+    except ImportError as error:
+        missing = error.name or "mlflow"
+        raise ToolkitError(f"{missing} is not installed", cure=_INSTALL) from None
+    uri, artifacts = _uri(given)
+    with _told(uri):
+        if said := _silent(uri):
+            raise ConnectionError(said)
+        client = MlflowClient(tracking_uri=uri)
+        found = client.get_experiment_by_name(name)
+        if found is None:
+            number = client.create_experiment(name, artifact_location=artifacts)
+        elif found.lifecycle_stage != "active":
+            raise ToolkitError(
+                f"the experiment {name!r} was deleted",
+                where=uri,
+                cure="restore it, or name another in MLFLOW_EXPERIMENT_NAME",
+            )
+        else:
+            number = found.experiment_id
+    return TrackingStore(client, uri, number)
+
+
+@contextmanager
+def _told(uri: str) -> Iterator[None]:
+    """Say what MLflow or a library below it raises, in one line with its cure."""
+    try:
+        yield
+    except ToolkitError:
+        raise
+    except ImportError as error:
+        raise ToolkitError(f"{error.name} is not installed", cure=_INSTALL) from None
+    except Exception as error:  # MLflow's, SQLAlchemy's, those of a store's plug-in
+        raise ToolkitError(
+            f"MLflow cannot be used: {first_line(error)}",
+            where=uri,
+            cure="start it (mlflow server), or keep runs in a folder, as in --mlflow runs",
+        ) from None
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, on one line of 200 characters at most."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
+def _uri(place: str | Path) -> tuple[str, str | None]:
+    """Tracking URI of a place, and where artifacts go (``None``: where MLflow puts them)."""
+    text = str(place)
+    if not isinstance(place, Path) and (_SCHEME.match(text) or text == "databricks"):
+        return text, None
+    folder = Path(text).expanduser().resolve()
+    if folder.exists() and not folder.is_dir():
+        raise ToolkitError(
+            "it is a file where a folder is needed", where=folder, cure=f"sqlite:///{text}"
+        )
+    if any(folder.glob("*/meta.yaml")):
+        # MLflow's older store of plain files: it is MLflow that says whether it still serves it.
+        return folder.as_uri(), None
+    folder.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri()
+
+
+def _silent(uri: str) -> str | None:
+    """Why nothing answers at a server's address; ``None`` where something does."""
+    if not uri.startswith(("http://", "https://")):
+        return None
+    import requests
+
+    try:
+        # Whatever it answers, it is there: what it refuses is told by MLflow's own call.
+        requests.get(uri, timeout=ANSWER_S, stream=True).close()
+    except requests.exceptions.SSLError:
+        return None
+    except (requests.ConnectionError, requests.Timeout):
+        return "no server answers there"
+    return None
