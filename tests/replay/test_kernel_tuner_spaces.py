@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
+from zlib import crc32
 
 import numpy as np
 import orjson
@@ -16,6 +17,7 @@ from toolkit.replay import RecordedSpace, load_tables, parse_scenario
 from toolkit.replay.execute.task_run import replay_once
 from toolkit.search import STRATEGIES
 from toolkit.search.base import Space
+from toolkit.search.strategies.kernel_tuner_side import parameters_of
 
 PARAMETERS = {
     "block_size_x": [16, 32, 64, 128, 256],
@@ -87,6 +89,8 @@ def test_the_whole_cache_is_the_space(space: RecordedSpace) -> None:
 def test_every_strategy_searches_numbers_booleans_and_words(
     name: str, space: RecordedSpace
 ) -> None:
+    if name == "kernel-tuner":
+        pytest.importorskip("kernel_tuner", reason="pip install '.[kernel-tuner]'")
     # A population as large as the space would leave a genetic tuner nothing to breed.
     options = (
         {"population": 16} if "population" in STRATEGIES.get(name).Options.model_fields else {}
@@ -99,6 +103,14 @@ def test_every_strategy_searches_numbers_booleans_and_words(
     assert run.metrics["evaluations"]
     if name != "droplet-faithful":  # its published stop criterion may end it on the way
         assert run.metrics["evaluations_to_1pct"] is not None
+
+
+def test_words_have_the_same_hash_in_every_process(space: RecordedSpace) -> None:
+    """Kernel Tuner goes through sets of values: in another order a run would be another one."""
+    values = [value for known in parameters_of(space).values.values() for value in known]
+    words = [value for value in values if isinstance(value, str)]
+    assert len(words) == 5
+    assert [hash(word) for word in words] == [crc32(word.encode()) for word in words]
 
 
 def test_droplet_moves_along_every_parameter(space: RecordedSpace) -> None:

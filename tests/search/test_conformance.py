@@ -17,6 +17,8 @@ from toolkit.testing.strategies import build
 class TestStrategies(StrategyConformance):
     @pytest.fixture(params=STRATEGIES.names())
     def plugin(self, request: pytest.FixtureRequest) -> Any:
+        if request.param == "kernel-tuner":
+            pytest.importorskip("kernel_tuner", reason="pip install '.[kernel-tuner]'")
         return STRATEGIES.get(request.param)
 
 

@@ -22,6 +22,8 @@ STRATEGIES = Registry(
         "explore-then-droplet": f"{_AT}.droplet:ExploreThenDroplet",
         "genetic": f"{_AT}.genetic:Genetic",
         "grid": f"{_AT}.unguided:GridSearch",
+        "kernel-tuner": f"{_AT}.kernel_tuner:KernelTuner",
+        "mcts": f"{_AT}.mcts:Mcts",
         "model-ranked": f"{_AT}.model_ranked:ModelRanked",
         "mutation-guided": f"{_AT}.evolutionary:MUTATION_GUIDED",
         "potential": f"{_AT}.transfer:POTENTIAL",
