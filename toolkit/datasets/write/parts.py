@@ -19,7 +19,6 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from toolkit import schema
 from toolkit.atomic import sync_folder
@@ -65,17 +64,18 @@ class PartWriter:
         """Append rows, which are of these sources."""
         self._sources.update(dict.fromkeys(source_ids))
         self.rows += len(table)
-        sizes = np.cumsum(_row_bytes(table))
-        begin = 0
-        while len(table) > begin:
-            before = sizes[begin - 1] if begin else 0
-            room = before + ROW_GROUP_BYTES - self._bytes
-            end = min(int(np.searchsorted(sizes, room)) + 1, len(table))
-            self._waiting.append(table.slice(begin, end - begin))
-            self._bytes += int(sizes[end - 1] - before)
-            if self._bytes >= ROW_GROUP_BYTES:
-                self._write()
-            begin = end
+        self._waiting.append(table)
+        self._bytes += sum(pc.sum(sizes).as_py() or 0 for sizes in _row_bytes(table))
+        while self._bytes >= ROW_GROUP_BYTES:
+            # It ends within the last table: what was there before it was too little.
+            last = self._waiting.pop()
+            sizes = np.cumsum(sum(column.to_numpy() for column in _row_bytes(last)))
+            before = self._bytes - int(sizes[-1])
+            end = int(np.searchsorted(sizes, ROW_GROUP_BYTES - before)) + 1
+            self._waiting.append(last.slice(0, end))
+            self._write()
+            self._waiting = [last.slice(end)] if end < len(last) else []
+            self._bytes = int(sizes[-1] - sizes[end - 1])
 
     def _write(self) -> None:
         # Pages end where chunks do: one chunk, so that they do not tell how rows arrived.
@@ -151,19 +151,14 @@ def rejected(result: BlockResult, source: Source) -> Any:
     return pa.table(dict(zip(REJECTED.names, columns, strict=True)), schema=REJECTED)
 
 
-def _row_bytes(table: Any) -> NDArray[np.int64]:
-    """About what each row takes in memory."""
-    sizes = np.full(len(table), 8 * table.num_columns, dtype=np.int64)
+def _row_bytes(table: Any) -> Iterator[Any]:
+    """About what the rows take in memory, column by column (int64)."""
+    yield pa.array(np.full(len(table), 8 * table.num_columns, dtype=np.int64))
     for column in table.columns:
         if pa.types.is_nested(column.type):
-            sizes += 8 * _lengths(pc.list_value_length(column))
+            yield pc.multiply(8, pc.cast(pc.fill_null(pc.list_value_length(column), 0), pa.int64()))
         elif not pa.types.is_primitive(column.type):
-            sizes += _lengths(pc.binary_length(column))
-    return sizes
-
-
-def _lengths(found: Any) -> NDArray[np.int64]:
-    return np.asarray(pc.fill_null(found, 0).to_numpy(), dtype=np.int64)
+            yield pc.cast(pc.fill_null(pc.binary_length(column), 0), pa.int64())
 
 
 def sources(table: Any) -> list[str]:
