@@ -47,6 +47,17 @@ def test_flops_and_their_rate(workspace: Path) -> None:
     assert task["of_peak"] is None
 
 
+def test_a_layout_that_is_not_known_has_no_rate(tmp_path: Path) -> None:
+    """As TVM's own collection has them for VTA: convolutions in blocks of channels."""
+    tensors = [["TENSOR", shape, "int8"] for shape in ([1, 3, 20, 20, 1, 16], [2, 3, 3, 3, 16, 16])]
+    arguments = [*tensors, [1, 1], [1, 1, 1, 1], [1, 1], "NCHW1n16c", "int32"]
+    line = loglines.autotvm(costs=[1e-3], arguments=arguments)
+    line["input"][1] = "conv2d_packed.vta"
+    loglines.write(tmp_path / "log.json", line)
+    ingest(tmp_path / "log.json", tmp_path / "ds")
+    assert computations(open_dataset(tmp_path / "ds")) == {}
+
+
 def test_the_share_of_what_the_machine_can_do(workspace: Path) -> None:
     code, said, err = here("describe", "--peak", "200", "--json", cwd=workspace)
     assert code == 0, err

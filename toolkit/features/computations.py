@@ -183,12 +183,12 @@ def computations(dataset: Dataset) -> dict[str, Computation]:
             continue
         columns_of = dict(zip(block.columns, block.values[0].astype(float).tolist(), strict=True))
         flops = columns_of.get("flops", np.nan)
-        if np.isfinite(flops) and flops > 0:
-            extents = {role: int(columns_of[f"op_{role}"]) for role in ROLES}
-            found[task.task_id] = Computation(
-                FAMILIES[int(columns_of["op_family"])],
-                {role: extent for role, extent in extents.items() if extent > 1},
-                int(columns_of["op_stride"]),
-                flops,
-            )
+        if not np.isfinite(flops):
+            continue
+        extents = {role: int(columns_of[f"op_{role}"]) for role in ROLES}
+        told = {role: extent for role, extent in extents.items() if extent > 1}
+        # Without extents it is of a kind or layout that features do not know.
+        if told:
+            family, stride = FAMILIES[int(columns_of["op_family"])], int(columns_of["op_stride"])
+            found[task.task_id] = Computation(family, told, stride, flops)
     return found
