@@ -6,6 +6,7 @@ import signal
 import time
 from pathlib import Path
 
+import loglines
 import pytest
 from made_autotvm import SHAPES, write_autotvm
 from made_commands import QUICK, json_of
@@ -61,6 +62,31 @@ def test_every_bundled_recipe_fits_its_model() -> None:
     assert {"throughput", "mutation", "paper-mutation"} <= set(recipe_names())
     for name in recipe_names():
         assert load_recipe(name).kind in ("throughput", "mutation", "validity")
+
+
+def test_a_family_of_operators_is_left_out_together(workplace: Path) -> None:
+    lines = [
+        loglines.autotvm(index=n, tiles=(n + 1, 1, 1), costs=[1e-5 * (n + 1)]) for n in range(60)
+    ]
+    loglines.write(workplace / "dense.json", *lines)
+    command = ["train", "throughput", "--recipe", "quick.toml", "--split", "family"]
+    alone = CliRunner().invoke(app, command)
+    assert alone.exit_code == 1 and "--split task" in " ".join(alone.stderr.split())
+    assert CliRunner().invoke(app, ["ingest", "dense.json"]).exit_code == 0
+    trained = json_of(*command)
+    assert trained["split"] == "family" and trained["n_folds"] == 2
+    assert {name: row["n_tasks"] for name, row in trained["families"].items()} == {
+        "conv": len(SHAPES),
+        "matmul": 1,
+    }
+    assert {row["family"] for row in trained["tasks"]} == {"conv", "matmul"}
+    judged = json_of("evaluate", "tuning/models/throughput")
+    assert judged["families"] == trained["families"]
+    shown = CliRunner().invoke(app, ["evaluate", "tuning/models/throughput"])
+    assert "matmul" in shown.output
+    wrong = CliRunner().invoke(app, [*command[:-1], "operator"])
+    said = " ".join(wrong.output.replace("│", " ").split())
+    assert wrong.exit_code == 2 and "none of task, family, network, machine" in said
 
 
 def test_without_json_it_prints_a_table(workplace: Path) -> None:

@@ -51,3 +51,12 @@ def test_without_families_folds_are_drawn_all_the_same(families: list[float], co
     ]
     assert all(np.bincount(folds).tolist() == [3] * 4 for folds in drawn)
     assert len({tuple(folds) for folds in drawn}) > 1
+
+
+def test_a_family_is_left_out_as_a_whole() -> None:
+    families = [5.0, 7.0, 5.0, 2.0, 7.0, np.nan]
+    folds = assign_folds(table(families), SplitOptions(by="family"), 0)
+    assert len(set(folds.tolist())) == 4
+    for i, j in np.ndindex(6, 6):
+        same = families[i] == families[j] or (i, j) == (5, 5)
+        assert (folds[i] == folds[j]) == same

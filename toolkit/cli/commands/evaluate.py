@@ -118,6 +118,18 @@ def show_throughput(result: Metrics) -> None:
         constant=result.get("baseline_constant", {}),
         told_one_measurement=result.get("noise_ceiling", {}),
     )
+    families = result.get("families") or {}
+    if len(families) > 1:
+        print_table(
+            {
+                "operators": itemgetter(0),
+                ">tasks": lambda row: str(row[1]["n_tasks"]),
+                ">top1": lambda row: decimals(row[1]["top1"]),
+                ">95 % interval": lambda row: low_to_high(row[1]["top1_interval"]),
+                ">top5": lambda row: decimals(row[1]["top5"]),
+            },
+            sorted(families.items(), key=lambda row: row[1]["top1"]),
+        )
 
 
 def show_mutation(result: Metrics) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
-from typer import Option
+from typer import BadParameter, Option
 
 from toolkit.cli.commands.evaluate import (
     print_metrics,
@@ -38,9 +38,20 @@ Processors = Annotated[
 ]
 
 
+Split = Annotated[
+    str | None,
+    Option(
+        metavar="BY",
+        help="What is left out together where the model is judged: task, family (all operators "
+        "of a kind), network or machine (default: as the recipe says).",
+    ),
+]
+
+
 def throughput(
     dataset: DatasetDir = None,
     recipe: Recipe = None,
+    split: Split = None,
     out_dir: Out = None,
     threads: Processors = None,
     cluster: ClusterPlace = None,
@@ -60,13 +71,14 @@ def throughput(
     """
     from toolkit.training import train_throughput
 
-    places = (dataset, recipe, out_dir, threads, cluster, mlflow)
+    places = (dataset, recipe, split, out_dir, threads, cluster, mlflow)
     _train("throughput", train_throughput, *places, as_json, search)
 
 
 def mutation(
     dataset: DatasetDir = None,
     recipe: Recipe = None,
+    split: Split = None,
     out_dir: Out = None,
     threads: Processors = None,
     cluster: ClusterPlace = None,
@@ -79,13 +91,14 @@ def mutation(
     """
     from toolkit.training import train_mutation
 
-    places = (dataset, recipe, out_dir, threads, cluster, mlflow)
+    places = (dataset, recipe, split, out_dir, threads, cluster, mlflow)
     _train("mutation", train_mutation, *places, as_json)
 
 
 def validity(
     dataset: DatasetDir = None,
     recipe: Recipe = None,
+    split: Split = None,
     out_dir: Out = None,
     threads: Processors = None,
     cluster: ClusterPlace = None,
@@ -98,8 +111,17 @@ def validity(
     """
     from toolkit.training import train_validity
 
-    places = (dataset, recipe, out_dir, threads, cluster, mlflow)
+    places = (dataset, recipe, split, out_dir, threads, cluster, mlflow)
     _train("validity", train_validity, *places, as_json)
+
+
+def _split_by(recipe: Any, by: str) -> Any:
+    from toolkit.training.recipes.recipe import SplitBy
+
+    known = get_args(SplitBy)
+    if by not in known:
+        raise BadParameter(f"{by!r} is none of {', '.join(known)}", param_hint="--split")
+    return recipe.model_copy(update={"split": recipe.split.model_copy(update={"by": by})})
 
 
 def _train(
@@ -107,6 +129,7 @@ def _train(
     train: Callable[..., Mapping[str, Any]],
     dataset: Path | None,
     recipe: str | None,
+    split: str | None,
     out_dir: Path | None,
     threads: int | None,
     cluster: str | None,
@@ -120,6 +143,8 @@ def _train(
     from toolkit.training.table.cores import told_cores
 
     chosen = load_recipe(recipe or kind)
+    if split is not None:
+        chosen = _split_by(chosen, split)
     folder = out_dir or Workspace().model(kind)
     data = open_dataset(dataset or Workspace().dataset)
     progress = BarProgress()

@@ -171,7 +171,7 @@ def spearman(a: Floats, b: Floats) -> float:
 
 @dataclass(frozen=True)
 class JudgedTask:
-    """One task's metrics, with what places it: its best latency and its networks."""
+    """One task's metrics, with what places it: its best latency, networks, and operators."""
 
     task_id: str
     candidates: int
@@ -179,11 +179,13 @@ class JudgedTask:
     metrics: TaskMetrics
     networks: tuple[str, ...] = ()
     enumerated: bool = False
+    family: str = ""
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class ThroughputMetrics(Result):
-    """Means of ``TaskMetrics`` over tasks with their 95 % intervals by task, and by network.
+    """Means of ``TaskMetrics`` over tasks with their 95 % intervals by task, by network, and by
+    family of operators.
 
     Where no task was judged there is their number alone. ``enumerated`` has the same of tasks
     whose space was recorded completely, where they are some and not all.
@@ -215,11 +217,12 @@ class ThroughputMetrics(Result):
     median_to_1pct: float | None = None
     max_to_1pct: float | None = None
     networks: dict[str, dict[str, Any]] | None = None
+    families: dict[str, dict[str, Any]] | None = None
     enumerated: ThroughputMetrics | None = None
 
 
 def summarize(judged: Sequence[JudgedTask], *, seed: int = 0) -> ThroughputMetrics:
-    """Mean of every metric over tasks with its interval, and figures by network."""
+    """Mean of every metric over tasks with its interval, and figures by network and family."""
     summary: dict[str, Any] = {"n_test_tasks": len(judged)}
     if not judged:
         return ThroughputMetrics(**summary)
@@ -232,6 +235,10 @@ def summarize(judged: Sequence[JudgedTask], *, seed: int = 0) -> ThroughputMetri
     networks = sorted({name for task in judged for name in task.networks})
     summary["networks"] = {
         name: _network_top_k([t for t in judged if name in t.networks], seed) for name in networks
+    }
+    families = sorted({task.family for task in judged})
+    summary["families"] = {
+        name: _family_top_k([t for t in judged if t.family == name], seed) for name in families
     }
     return ThroughputMetrics(**summary)
 
@@ -251,6 +258,15 @@ def difference(a: Sequence[JudgedTask], b: Sequence[JudgedTask], seed: int) -> d
     for name in ("top1", "top5", "pairwise"):
         gaps = np.array([getattr(own, name) - getattr(other, name) for own, other in pairs])
         result |= named(name, mean_interval(gaps, seed=seed))
+    return result
+
+
+def _family_top_k(judged: Sequence[JudgedTask], seed: int) -> dict[str, Any]:
+    """Means over the tasks of a family, for k = 1 and 5."""
+    result: dict[str, Any] = {"n_tasks": len(judged)}
+    for name in ("top1", "top5"):
+        values = np.array([getattr(task.metrics, name) for task in judged])
+        result |= named(name, mean_interval(values, seed=seed))
     return result
 
 
@@ -275,6 +291,7 @@ def task_rows(judged: Sequence[JudgedTask]) -> list[dict[str, Any]]:
             "best_s": task.best_s,
             "networks": list(task.networks),
             "enumerated": task.enumerated,
+            "family": task.family,
             **asdict(task.metrics),
         }
         for task in judged

@@ -24,7 +24,7 @@ from toolkit.training.members.ensemble import Ensemble, fit_ensemble
 from toolkit.training.members.shortlist import mean_opinion, preference
 from toolkit.training.models.base import one_blas_thread
 from toolkit.training.recipes.recipe import Recipe, SplitOptions
-from toolkit.training.table.table import Table, workload_key
+from toolkit.training.table.table import UNKNOWN, Table, workload_key
 
 
 def assign_folds(
@@ -32,16 +32,18 @@ def assign_folds(
 ) -> Ints:
     """Give each task (by number) a fold; tasks of one workload always share theirs.
 
-    With ``by = "network"`` or ``"machine"`` a fold is a network or a machine. A workload that
-    several networks hold is put with the first of them, and is then in no training set of that
-    fold. With ``by = "task"`` each family of operators is spread evenly over the folds: of a rare
-    one a fold then leaves out as few as it can. Nothing measured enters: folds depend on names,
-    families and the seed alone.
+    With ``by = "family"``, ``"network"`` or ``"machine"`` a fold is a family of operators, a
+    network or a machine. A workload that several networks hold is put with the first of them, and
+    is then in no training set of that fold. With ``by = "task"`` each family is spread evenly over
+    the folds: of a rare one a fold then leaves out as few as it can. Nothing measured enters: folds
+    depend on names, families and the seed alone.
     """
     if options.by == "machine":
         # A machine's fold leaves out its tasks; the same workload elsewhere may be learned from,
         # since carrying it over is what is judged.
         return _number(table.machines)
+    if options.by == "family":
+        return _number(table.families())
     if options.by == "network":
         named = [names[0] if names else "" for names in networks] or [""] * len(table.task_ids)
         first: dict[str, str] = {}
@@ -55,21 +57,13 @@ def assign_folds(
         cheap = int(table.good.sum()) <= options.leave_one_out_rows
         wanted = count if count <= options.leave_one_out and cheap else 10
     order = np.random.default_rng(seed).permutation(count)
-    order = order[np.argsort(_families(table, workloads, count)[order], kind="stable")]
+    places = {name: place for place, name in enumerate((UNKNOWN, *FAMILIES))}
+    family = np.empty(count, dtype=np.int64)
+    family[workloads] = [places[name] for name in table.families()]
+    order = order[np.argsort(family[order], kind="stable")]
     fold_of = np.empty(count, dtype=np.int64)
     fold_of[order] = np.arange(count) % max(2, min(wanted, count))
     return fold_of[workloads]
-
-
-def _families(table: Table, workloads: Ints, count: int) -> Ints:
-    """Family of each workload by number: the one that most of its candidates have (-1: unknown)."""
-    if "op_family" not in table.columns:
-        return np.full(count, -1, dtype=np.int64)
-    family = table.features[:, table.columns.index("op_family")]
-    known = np.isfinite(family)
-    pairs = workloads[table.task[known]] * len(FAMILIES) + family[known].astype(np.int64)
-    held = np.bincount(pairs, minlength=count * len(FAMILIES)).reshape(count, len(FAMILIES))
-    return np.where(held.any(axis=1), held.argmax(axis=1), -1)
 
 
 def _number(names: Sequence[str]) -> Ints:
@@ -189,6 +183,11 @@ def cross_fit(
             cure="ingest more logs, or lower data.min_records in a recipe of your own",
         )
     folds = assign_folds(table, recipe.split, recipe.seed, networks)
+    if len(np.unique(folds[enough])) < 2:
+        raise DatasetError(
+            f"all tasks are of one {recipe.split.by}: without it nothing is left to learn from",
+            cure="leave out less: --split task",
+        )
     fold_of_row = folds[table.task[trainable]]
     wanted = {f"fold-{n}": trainable[fold_of_row != n] for n in np.unique(folds[enough]).tolist()}
     if keep_all:

@@ -38,11 +38,16 @@ class DataOptions(Settings):
     )
 
 
+SplitBy = Literal["task", "family", "network", "machine"]
+
+
 class SplitOptions(Settings):
     """How tasks are parted into folds; a workload is never in two folds."""
 
-    by: Literal["task", "network", "machine"] = Field(
-        "task", description="what is left out together"
+    by: SplitBy = Field(
+        "task",
+        description="what is left out together; family: all operators of a kind (convolutions, "
+        "products, reductions, ...)",
     )
     folds: Annotated[int, Field(ge=2)] | Literal["auto"] = Field(
         "auto", description="number of folds; auto: leave one out while that is cheap, else 10"

@@ -10,10 +10,14 @@ from numpy.typing import NDArray
 
 from toolkit.features.base import CandidateGroup, FeatureBlock
 from toolkit.features.loops.trace_nest import workload_blocks
+from toolkit.features.task.operation import FAMILIES
 from toolkit.logs.formats import format_named
 from toolkit.records import Task, canonical_json, content_id
 from toolkit.training.arrays import Bools, Floats, Ints, Matrix
 from toolkit.training.recipes.recipe import DataOptions
+
+UNKNOWN = "unknown"
+"""Family of what features know nothing of."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,23 @@ class Table:
     def counts(self, usable: Bools) -> Ints:
         """Number of usable candidates, by task number."""
         return np.bincount(self.task[usable], minlength=len(self.task_ids)).astype(np.int64)
+
+    def families(self) -> tuple[str, ...]:
+        """Family of operators by task number: the one that most candidates of its workload have.
+
+        ``UNKNOWN`` where features do not tell.
+        """
+        number = {name: i for i, name in enumerate(sorted(set(self.workloads)))}
+        if "op_family" not in self.columns:
+            return (UNKNOWN,) * len(self.task_ids)
+        workloads = np.array([number[name] for name in self.workloads], dtype=np.int64)
+        family = self.features[:, self.columns.index("op_family")]
+        known = np.isfinite(family)
+        pairs = workloads[self.task[known]] * len(FAMILIES) + family[known].astype(np.int64)
+        size = len(number) * len(FAMILIES)
+        held = np.bincount(pairs, minlength=size).reshape(len(number), len(FAMILIES))
+        most = np.where(held.any(axis=1), held.argmax(axis=1), len(FAMILIES))
+        return tuple((*FAMILIES, UNKNOWN)[most[each]] for each in workloads)
 
     def judged_records(self, options: DataOptions) -> int:
         """Candidates that a task needs to be judged; fewer where no task has as many as wanted."""

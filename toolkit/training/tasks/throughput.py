@@ -95,7 +95,7 @@ def judge(
     ``preferences`` is the order to measure in, where it is not that of the predictions.
     """
     judged = []
-    good = table.good
+    good, families = table.good, table.families()
     for number, task_id in enumerate(table.task_ids):
         rows = np.flatnonzero((table.task == number) & good)
         if len(rows) < judged_records or not np.isfinite(predictions[rows]).all():
@@ -110,6 +110,7 @@ def judge(
                 metrics=task_metrics(latency, predictions[rows], preferred),
                 networks=networks[number] if networks else (),
                 enumerated=bool(enumerated and enumerated.get(task_id)),
+                family=families[number],
             )
         )
     return judged
