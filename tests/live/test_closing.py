@@ -74,7 +74,7 @@ def test_a_networks_turns_are_small_and_its_first_look_is_quick() -> None:
 @pytest.mark.live
 def test_what_time_did_not_reach_is_said(target: str, tmp_path: Path) -> None:
     tasks = tasks_of(["matmul:8,12,16", "matmul:8,8,8", "matmul:16,8,8"], target)
-    settings = TuneSettings(trials=12, seconds=0.5, strategy="random", first_round=4, finalists=2)
+    settings = TuneSettings(trials=12, seconds=0.05, strategy="random", first_round=4, finalists=2)
     result = tune(
         tasks, tmp_path, target=target, protocol=PROTOCOL, settings=settings, guides=TrainedModels()
     )
