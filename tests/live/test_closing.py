@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from toolkit.live.tune.closing import within
 from toolkit.live.tune.settings import TuneSettings, for_network, search_seconds, settled
 from toolkit.live.tune.tune import tune
 from toolkit.networks.tasks import tasks_of
+from toolkit.records import Trial
 from toolkit.search.network import NetworkRun
+from toolkit.search.runner import WallClock
 from toolkit.search.schedulers.base import TaskProgress
 from toolkit.training.trained.models import TrainedModels
 
@@ -25,6 +28,15 @@ class Watch:
 
     def now(self) -> float:
         return self.at
+
+
+class Late(WallClock):
+    """A clock on which it is late as soon as something was measured."""
+
+    def charge(self, trials: Sequence[Trial]) -> list[float]:
+        found = super().charge(trials)
+        self.resume(self.now() + 1000)
+        return found
 
 
 def test_things_are_given_while_there_is_time_for_the_longest() -> None:
@@ -74,11 +86,10 @@ def test_a_networks_turns_are_small_and_its_first_look_is_quick() -> None:
 @pytest.mark.live
 def test_what_time_did_not_reach_is_said(target: str, tmp_path: Path) -> None:
     tasks = tasks_of(["matmul:8,12,16", "matmul:8,8,8", "matmul:16,8,8"], target)
-    settings = TuneSettings(trials=12, seconds=0.05, strategy="random", first_round=4, finalists=2)
-    result = tune(
-        tasks, tmp_path, target=target, protocol=PROTOCOL, settings=settings, guides=TrainedModels()
-    )
-    assert result["trials"] <= 12
+    settings = TuneSettings(trials=12, seconds=300, strategy="random", first_round=4, finalists=2)
+    given = {"target": target, "protocol": PROTOCOL, "settings": settings}
+    result = tune(tasks, tmp_path, **given, guides=TrainedModels(), clock=Late())
+    assert 0 < result["trials"] <= 12
     # The heaviest task is looked after all the same.
     assert sum(row["unchecked"] is None for row in result["tasks"]) >= 1
     assert {row["unchecked"] for row in result["tasks"]} <= {None, "no time was left"}
