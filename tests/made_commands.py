@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import orjson
+from made_autotvm import write_autotvm
 from typer.testing import CliRunner
 
 from toolkit.cli.main import app
@@ -18,6 +20,14 @@ judged_records = 50
 library = "lightgbm"
 rounds = 30
 """
+
+
+def made_workplace(folder: Path) -> Path:
+    """Put logs and a quick recipe into the current folder, and ingest them."""
+    write_autotvm(folder / "logs" / "log.json")
+    (folder / "quick.toml").write_text(QUICK)
+    assert CliRunner().invoke(app, ["ingest", "logs"]).exit_code == 0
+    return folder
 
 
 def json_of(*arguments: str) -> dict[str, Any]:

@@ -10,21 +10,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
+Values = Mapping[str, float] | None
+"""Figures of a moment by their names, which end in their unit."""
+
 
 class Step(Protocol):
     """One piece of long work under way."""
 
-    def advance(
-        self,
-        by: float = 1.0,
-        *,
-        note: str | None = None,
-        values: Mapping[str, float] | None = None,
-    ) -> None:
-        """Move on by so many units; ``note`` replaces the text behind the bar.
-
-        ``values`` are figures of this moment by their names, which end in their unit.
-        """
+    def advance(self, by: float = 1.0, *, note: str | None = None, values: Values = None) -> None:
+        """Move on by so many units; ``note`` replaces the text behind the bar."""
         ...
 
 
@@ -41,13 +35,7 @@ class Progress(Protocol):
 
 
 class _SilentStep:
-    def advance(
-        self,
-        by: float = 1.0,
-        *,
-        note: str | None = None,
-        values: Mapping[str, float] | None = None,
-    ) -> None:
+    def advance(self, by: float = 1.0, *, note: str | None = None, values: Values = None) -> None:
         return None
 
 

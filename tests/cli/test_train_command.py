@@ -8,8 +8,8 @@ from pathlib import Path
 
 import loglines
 import pytest
-from made_autotvm import SHAPES, write_autotvm
-from made_commands import QUICK, json_of
+from made_autotvm import SHAPES
+from made_commands import QUICK, json_of, made_workplace
 from running import Running, until
 from typer.testing import CliRunner
 
@@ -21,10 +21,7 @@ from toolkit.training import load_recipe, recipe_names
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A working directory with logs and a quick recipe."""
     monkeypatch.chdir(tmp_path)
-    write_autotvm(tmp_path / "logs" / "log.json")
-    (tmp_path / "quick.toml").write_text(QUICK)
-    assert CliRunner().invoke(app, ["ingest", "logs"]).exit_code == 0
-    return tmp_path
+    return made_workplace(tmp_path)
 
 
 def test_each_command_finds_what_the_one_before_left(workplace: Path) -> None:

@@ -13,8 +13,7 @@ from typing import Any
 
 import orjson
 import pytest
-from made_autotvm import write_autotvm
-from made_commands import QUICK, json_of
+from made_commands import QUICK, json_of, made_workplace
 from running import until
 from typer.testing import CliRunner
 
@@ -62,10 +61,7 @@ def client_of(tmp_path: Path, empty_store: Path) -> Any:
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    write_autotvm(tmp_path / "logs" / "log.json")
-    (tmp_path / "quick.toml").write_text(QUICK)
-    assert CliRunner().invoke(app, ["ingest", "logs"]).exit_code == 0
-    return tmp_path
+    return made_workplace(tmp_path)
 
 
 def runs_of(client: Any, name: str = "tvm-tuning-toolkit") -> list[Any]:

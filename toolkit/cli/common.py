@@ -29,7 +29,7 @@ from toolkit.cli.exit_codes import EXIT_ERROR, EXIT_INTERRUPTED
 from toolkit.cli.tables import err
 from toolkit.cluster import Cluster
 from toolkit.errors import ToolkitError
-from toolkit.progress import Progress, Step
+from toolkit.progress import Progress, Step, Values
 from toolkit.records import SEED_MAX
 from toolkit.results import plain
 from toolkit.show import number, seconds
@@ -65,6 +65,7 @@ DatasetDir = Annotated[
     ),
 ]
 Seed = Annotated[int, Option(min=0, max=SEED_MAX, help="Of everything that is drawn.")]
+Interval = Annotated[float, Option(min=0.1, help="Seconds between two looks, with --follow.")]
 Force = Annotated[bool, Option("--force", help="Write over files that exist.")]
 Rows = Annotated[Path | None, Option("--out", help="File for all rows: .parquet, .csv or .json.")]
 Tasks = Annotated[list[str] | None, Option(help="Task id, or its beginning; repeatable.")]
@@ -236,7 +237,7 @@ class _BarStep:
     def __init__(self, bars: RichBars, task: Any) -> None:
         self._bars, self._task = bars, task
 
-    def advance(self, by: float = 1.0, *, note: str | None = None, values: Any = None) -> None:
+    def advance(self, by: float = 1.0, *, note: str | None = None, values: Values = None) -> None:
         fields: dict[str, Any] = {} if note is None else {"note": note}
         self._bars.update(self._task, advance=by, **fields)
 
@@ -248,7 +249,7 @@ class _LineStep:
         self._label, self._total, self._done = label, total, 0.0
         self._began = self._said = time.monotonic()
 
-    def advance(self, by: float = 1.0, *, note: str | None = None, values: Any = None) -> None:
+    def advance(self, by: float = 1.0, *, note: str | None = None, values: Values = None) -> None:
         self._done += by
         now = time.monotonic()
         if now - self._said < LINE_EVERY_S:

@@ -7,8 +7,8 @@ run, and so is all that its folder is searched for later.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ COLLECTION_FILE = "collection.json"
 """How a search was measured, and on what machine, in its folder."""
 
 
-@contextmanager
 def track_training(
     dataset: Dataset,
     recipe: Recipe,
@@ -38,7 +37,7 @@ def track_training(
     experiment: str | None = None,
     params: Mapping[str, Any] | None = None,
     progress: Progress = SILENT,
-) -> Iterator[MlflowRun]:
+) -> AbstractContextManager[MlflowRun]:
     """Open the run of a training; give its ``progress`` to the training, and its result to it.
 
     ``params`` are logged beside the recipe's fields. Raises ``ToolkitError`` when MLflow cannot
@@ -60,7 +59,7 @@ def track_training(
             **_named(versions()),
         }
 
-    with mlflow_run(
+    return mlflow_run(
         folder,
         name=f"train {recipe.kind}",
         place=place,
@@ -70,8 +69,7 @@ def track_training(
         tags=tags,
         once=True,
         progress=progress,
-    ) as run:
-        yield run
+    )
 
 
 def log_training(run: MlflowRun, result: Mapping[str, Any], out: str | Path) -> None:
@@ -85,7 +83,6 @@ def log_training(run: MlflowRun, result: Mapping[str, Any], out: str | Path) -> 
         run.metrics({f"fold/{name}": value for name, value in means.items()}, fold)
 
 
-@contextmanager
 def track_tuning(
     out: str | Path,
     *,
@@ -93,7 +90,7 @@ def track_tuning(
     experiment: str | None = None,
     params: Mapping[str, Any] | None = None,
     progress: Progress = SILENT,
-) -> Iterator[MlflowRun]:
+) -> AbstractContextManager[MlflowRun]:
     """Open the run of a search; give its ``progress`` to ``tune``, and its result to it.
 
     Raises ``ToolkitError`` when MLflow cannot be used (``mlflow_run``).
@@ -116,7 +113,7 @@ def track_tuning(
             **_named(versions()),
         }
 
-    with mlflow_run(
+    return mlflow_run(
         folder,
         name="tune",
         place=place,
@@ -124,8 +121,7 @@ def track_tuning(
         params=params,
         tags=tags,
         progress=progress,
-    ) as run:
-        yield run
+    )
 
 
 def log_tuning(run: MlflowRun, result: Mapping[str, Any], out: str | Path) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import orjson
 
 from toolkit.atomic import write_atomically
-from toolkit.progress import SILENT, Progress, Step
+from toolkit.progress import SILENT, Progress, Step, Values
 from toolkit.reports.tracking_names import clean, figures, flat, short
 from toolkit.reports.tracking_store import TrackingStore, first_line, open_store
 from toolkit.results import plain
@@ -282,14 +282,8 @@ class _ListeningStep:
     def __init__(self, run: MlflowRun, inner: Step) -> None:
         self._run, self._inner, self._done = run, inner, 0.0
 
-    def advance(
-        self,
-        by: float = 1.0,
-        *,
-        note: str | None = None,
-        values: Mapping[str, float] | None = None,
-    ) -> None:
-        self._inner.advance(by, note=note)
+    def advance(self, by: float = 1.0, *, note: str | None = None, values: Values = None) -> None:
+        self._inner.advance(by, note=note, values=values)
         self._done += by
         self._run.metrics(values or {}, round(self._done))
         self._run.tell()

@@ -45,9 +45,7 @@ def ingest(
     follow: Annotated[
         bool, Option("--follow", help="Keep reading what is added, until interrupted.")
     ] = False,
-    interval: Annotated[
-        float, Option(min=0.1, help="Seconds between two looks, with --follow.")
-    ] = 2.0,
+    interval: common.Interval = 2.0,
     json: common.Json = False,
 ) -> None:
     """Read tuning logs into the dataset.

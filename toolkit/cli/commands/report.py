@@ -10,7 +10,16 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from toolkit.cli.common import BarProgress, DatasetDir, Json, Peak, folder_at, peaks, print_json
+from toolkit.cli.common import (
+    BarProgress,
+    DatasetDir,
+    Interval,
+    Json,
+    Peak,
+    folder_at,
+    peaks,
+    print_json,
+)
 from toolkit.cli.tables import print_table, say
 from toolkit.errors import DatasetError
 from toolkit.show import number, seconds
@@ -57,9 +66,7 @@ def report(
     follow: Annotated[
         bool, Option("--follow", help="Write it again when files change, until interrupted.")
     ] = False,
-    interval: Annotated[
-        float, Option(min=0.1, help="Seconds between two looks, with --follow.")
-    ] = 2.0,
+    interval: Interval = 2.0,
     json: Json = False,
 ) -> None:
     """Put everything that was found into one HTML file that needs no network.

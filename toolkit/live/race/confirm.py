@@ -22,7 +22,7 @@ from toolkit.live.race.curves import MOST, Held, as_good_from, final_latency_s, 
 from toolkit.live.race.leg import STOCK
 from toolkit.live.space.programs import count_inputs, replay_trace, timed_program
 from toolkit.live.tune.tasks import TuneTask
-from toolkit.progress import Step
+from toolkit.progress import Step, Values
 
 CONFIRMED_FILE = "confirmed.json"
 
@@ -131,7 +131,7 @@ class _Quiet:
     def __init__(self, step: Step) -> None:
         self._step = step
 
-    def advance(self, by: float = 1.0, *, note: str | None = None, values: Any = None) -> None:
+    def advance(self, by: float = 1.0, *, note: str | None = None, values: Values = None) -> None:
         self._step.advance(0.0, note=note, values=values)
 
 
