@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
+
+# Where a container's image sets it, each process that a test starts compiles the toolkit anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 REAL_LOGS = Path(__file__).resolve().parents[2] / "shared" / "logs"
 # They judge by how long programs take: two workers that measure at once would slow one another.

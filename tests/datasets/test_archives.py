@@ -156,6 +156,29 @@ def test_a_database_in_an_archive_finds_its_workloads_in_any_order(tmp_path):
         assert ingest(path, tmp_path / order[0][3:]).records == 1
 
 
+def test_many_databases_of_an_archive_are_reached_in_a_few_readings(tmp_path, monkeypatch):
+    members = {}
+    for number in range(40):
+        for kind in ("tuning_record", "workload"):
+            name = f"db/database_{kind}.json"
+            members[f"{number:02d}/{name[3:]}"] = content(name)
+        members[f"{number:02d}/collection.json"] = b"{}"
+    path = make_tar(tmp_path / "logs.tar.xz", members, "w:xz")
+    readings = []
+    walk = archives.Archive._walk
+
+    def counted(self):
+        readings.append(self)
+        return walk(self)
+
+    monkeypatch.setattr(archives.Archive, "_walk", counted)
+    report = ingest(path, tmp_path / "ds")
+    # A line of each workload's file is kept with its task, and is no record.
+    assert (report.records + report.duplicates, report.rejected) == (40, 40)
+    # One recognises the members; the others are those of records and of what stands beside them.
+    assert len(readings) <= 1 + archives.CURSORS
+
+
 def truncated(compress) -> bytes:
     lines = [loglines.dump(loglines.autotvm(index=n, timestamp=n)) for n in range(3000)]
     return compress(b"\n".join(lines) + b"\n")[:-400]

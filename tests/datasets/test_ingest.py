@@ -5,12 +5,14 @@ from __future__ import annotations
 import bz2
 import gzip
 import lzma
+import os
 import pickle
 import random
 
 import loglines
 import polars as pl
 import pytest
+import running
 import zstandard
 
 from toolkit.datasets import describe, export, ingest, open_dataset
@@ -379,3 +381,23 @@ def test_the_order_in_which_a_reader_tells_tasks_changes_no_byte(logs, tmp_path,
     assert len(open_dataset(tmp_path / "one").tasks()) == 6
     one, other = snapshot(tmp_path / "one"), snapshot(tmp_path / "other")
     assert one == other
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_no_log_needs_pandas(tmp_path, workers):
+    """Where it is installed, its import would take longer than most logs."""
+    (tmp_path / "path" / "pandas").mkdir(parents=True)
+    (tmp_path / "path" / "pandas" / "__init__.py").write_text("raise SystemError('imported')")
+    logs = tmp_path / "logs"
+    (logs / "database").mkdir(parents=True)
+    loglines.write(logs / "autotvm.log", loglines.autotvm(), loglines.autotvm(), "no record")
+    loglines.write(logs / "ansor.json", *[loglines.ansor(timestamp=n) for n in range(9)])
+    loglines.write(logs / "database" / "database_tuning_record.json", loglines.metaschedule())
+    loglines.write(logs / "database" / "database_workload.json", loglines.workload())
+    arguments = "ingest", "logs", "--dataset", "data", "--workers", workers
+    paths = os.pathsep.join([str(tmp_path / "path"), os.environ.get("PYTHONPATH", "")])
+    for _ in range(2):
+        code, _, told = running.toolkit(*arguments, cwd=tmp_path, PYTHONPATH=paths)
+        assert code == 0, told
+        loglines.write(logs / "ansor.json", *[loglines.ansor(timestamp=n) for n in range(12)])
+    assert open_dataset(tmp_path / "data").records().collect().height == 14

@@ -17,10 +17,22 @@ AUTOTVM = [loglines.autotvm(i, tiles) for i, tiles in enumerate([(4, 8, 2), (2, 
 ANSOR = [
     loglines.ansor(loglines.ansor_steps(tile=tile)) for tile in ((1, 2, 4), (2, 2, 4), (4, 2, 1))
 ]
+TRITON = [
+    {
+        "key": [512, [2, 64], "torch.float16"],
+        "configs_timings": [
+            [{"kwargs": {"BLOCK": block, "order": word}, "num_warps": 4}, [0.1, 0.1, 0.2]]
+            for block, word in ((16, "a"), (32, "b"), (64, "a"))
+        ],
+    }
+]
 
 
 class TestExtractors(ExtractorConformance):
-    @pytest.fixture(params=[("knobs", AUTOTVM), ("primitives", ANSOR)], ids=["knobs", "primitives"])
+    @pytest.fixture(
+        params=[("knobs", AUTOTVM), ("primitives", ANSOR), ("parameters", TRITON)],
+        ids=lambda case: case[0],
+    )
     def case(self, request: pytest.FixtureRequest) -> tuple[str, list[Any]]:
         return request.param
 

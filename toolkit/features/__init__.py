@@ -16,6 +16,7 @@ EXTRACTORS = Registry(
         "knobs": "toolkit.features.extractors.knobs:KnobsExtractor",
         "primitives": "toolkit.features.extractors.primitives:PrimitivesExtractor",
         "per-store": "toolkit.features.extractors.per_store:PerStoreExtractor",
+        "parameters": "toolkit.features.extractors.parameters:ParametersExtractor",
         "ansor-per-store": "toolkit.features.extractors.ansor_store:AnsorStoreExtractor",
     },
 )

@@ -25,7 +25,10 @@ def features(
     dataset: DatasetDir = None,
     extractor: Annotated[
         str,
-        Option(help="knobs, primitives, per-store, ansor-per-store, or auto: each format's best."),
+        Option(
+            help="knobs, primitives, parameters, per-store, ansor-per-store, "
+            "or auto: each format's best."
+        ),
     ] = "auto",
     tvm_python: Annotated[
         str | None, Option(help="Interpreter that has a TVM with Ansor, for ansor-per-store.")

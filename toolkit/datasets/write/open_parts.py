@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from toolkit.datasets.manifest import Kind, Manifest, Part
 from toolkit.datasets.read.integrity import verify
 from toolkit.datasets.write import parts
 from toolkit.datasets.write.parts import PartWriter
+from toolkit.logs.rows.columns import flags, numbers
 
 PART_LINES = 500_000
 """Lines that parts gather before they are committed."""
@@ -91,10 +91,8 @@ class OpenParts:
 
 def _cut(tables: Mapping[Kind, Any], room: int) -> Iterator[Mapping[Kind, Any]]:
     """Cut rows of one source behind so many lines, and then behind every full part."""
-    numbers = {kind: table["line"].to_numpy() for kind, table in tables.items()}
-    ends = np.sort(np.concatenate(list(numbers.values())))[room - 1 :: PART_LINES]
-    piece = {kind: np.searchsorted(ends, values) for kind, values in numbers.items()}
+    lines = {kind: numbers(table["line"]) for kind, table in tables.items()}
+    ends = np.sort(np.concatenate(list(lines.values())))[room - 1 :: PART_LINES]
+    piece = {kind: np.searchsorted(ends, values) for kind, values in lines.items()}
     for number in range(len(ends) + 1):
-        yield {
-            kind: table.filter(pa.array(piece[kind] == number)) for kind, table in tables.items()
-        }
+        yield {kind: table.filter(flags(piece[kind] == number)) for kind, table in tables.items()}

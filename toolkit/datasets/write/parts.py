@@ -19,12 +19,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from toolkit import schema
 from toolkit.atomic import sync_folder
 from toolkit.datasets.manifest import Manifest, Part, Source, cannot_write
 from toolkit.datasets.read.integrity import file_sha256
-from toolkit.logs.rows.columns import numeric, repeated
+from toolkit.logs.rows.columns import Texts, numbers, numeric, repeated, words_told
 from toolkit.logs.rows.results import BlockResult
 
 ROW_GROUP_BYTES = 48 * 2**20
@@ -65,11 +66,11 @@ class PartWriter:
         self._sources.update(dict.fromkeys(source_ids))
         self.rows += len(table)
         self._waiting.append(table)
-        self._bytes += sum(pc.sum(sizes).as_py() or 0 for sizes in _row_bytes(table))
+        self._bytes += int(_row_bytes(table).sum())
         while self._bytes >= ROW_GROUP_BYTES:
             # It ends within the last table: what was there before it was too little.
             last = self._waiting.pop()
-            sizes = np.cumsum(sum(column.to_numpy() for column in _row_bytes(last)))
+            sizes = np.cumsum(_row_bytes(last))
             before = self._bytes - int(sizes[-1])
             end = int(np.searchsorted(sizes, ROW_GROUP_BYTES - before)) + 1
             self._waiting.append(last.slice(0, end))
@@ -146,19 +147,27 @@ def placed(rows: Any, source: Source) -> Any:
 def rejected(result: BlockResult, source: Source) -> Any:
     """Rows of a source's rejected lines."""
     count = len(result.rejected)
-    whose = [source.source_id] * count, [source.path] * count
-    columns = [*whose, *zip(*result.rejected, strict=True)]
-    return pa.table(dict(zip(REJECTED.names, columns, strict=True)), schema=REJECTED)
+    lines, offsets, reasons, contents = zip(*result.rejected, strict=True)
+    columns = [
+        repeated(source.source_id, count),
+        repeated(source.path, count),
+        numeric(pa.int64(), np.array(lines, dtype=np.int64)),
+        numeric(pa.int64(), np.array(offsets, dtype=np.int64)),
+        words_told(reasons),
+        Texts.of(contents).column(pa.binary()),
+    ]
+    return pa.Table.from_arrays(columns, schema=REJECTED)
 
 
-def _row_bytes(table: Any) -> Iterator[Any]:
-    """About what the rows take in memory, column by column (int64)."""
-    yield pa.array(np.full(len(table), 8 * table.num_columns, dtype=np.int64))
+def _row_bytes(table: Any) -> NDArray[np.int64]:
+    """About what each row takes in memory."""
+    sizes = np.full(len(table), 8 * table.num_columns, dtype=np.int64)
     for column in table.columns:
         if pa.types.is_nested(column.type):
-            yield pc.multiply(8, pc.cast(pc.fill_null(pc.list_value_length(column), 0), pa.int64()))
+            sizes += 8 * numbers(pc.list_value_length(column))
         elif not pa.types.is_primitive(column.type):
-            yield pc.cast(pc.fill_null(pc.binary_length(column), 0), pa.int64())
+            sizes += numbers(pc.binary_length(column))
+    return sizes
 
 
 def sources(table: Any) -> list[str]:

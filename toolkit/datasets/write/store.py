@@ -25,7 +25,7 @@ from toolkit.datasets.write.parts import LINE, place
 from toolkit.datasets.write.record_index import RecordIndex
 from toolkit.errors import DatasetError
 from toolkit.locks import writing
-from toolkit.logs.rows.columns import id_numbers
+from toolkit.logs.rows.columns import flags, id_numbers
 from toolkit.logs.rows.identity import merge_sketches, merge_tasks
 from toolkit.logs.rows.results import BlockResult
 
@@ -131,7 +131,7 @@ class Store:
         fresh = self._known.fresh(numbers)
         rows, repeats = parts.placed(result.rows, source), None
         if not fresh.all():
-            rows, repeats = rows.filter(pa.array(fresh)), rows.filter(pa.array(~fresh))
+            rows, repeats = rows.filter(flags(fresh)), rows.filter(flags(~fresh))
             numbers = numbers[fresh]
         self._learn_ids(numbers)
         tables: dict[Kind, Any] = {"records": rows}
@@ -230,7 +230,7 @@ class Store:
         def mine(table: Any) -> Any:
             own = pl.DataFrame(table.select(LINE))
             found = own.join(marks, on=LINE, how="left", maintain_order="left")["found"]
-            return pa.array(found.is_not_null().to_numpy())
+            return flags(found.is_not_null().to_numpy())
 
         for table in self._without(origin, set(lines["source_id"]), mine):
             writer = self._open.writer(self.manifest, target)

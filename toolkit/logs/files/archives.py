@@ -10,6 +10,7 @@ import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple, cast
 
@@ -25,6 +26,9 @@ from toolkit.logs.files.files import (
 
 TAR_MAGIC = slice(257, 262)
 MAX_MEMBERS = 1_000_000
+CURSORS = 4
+"""Readings of one archive at a time: a database and what stands beside it are read in turns, and
+each reading goes on from where it is. Each holds its decompressor (65 MB of ``xz -9``)."""
 FREE_BYTES, MAX_RATIO = 2**30, 1000
 """An archive may unpack to a GiB, or to a thousand times its size: more is a trap."""
 
@@ -46,14 +50,26 @@ def is_archive(head: bytes) -> bool:
     return head.startswith(b"PK\x03\x04") or head[TAR_MAGIC] == b"ustar"
 
 
+@dataclass
+class _Cursor:
+    """One reading of an archive, front to back, and how many members it has passed."""
+
+    walk: Iterator[_Member]
+    passed: int = 0
+
+
 class Archive:
-    """An archive that is read front to back; going back means beginning again."""
+    """An archive that is read front to back; going back means beginning again.
+
+    A few readings are kept, so that files which are asked for in turns are each reached once.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         with path.open("rb") as stream:
             self._zip = stream.read(4) == b"PK\x03\x04"
-        self._cursor: Iterator[_Member] | None = None
+        self._places: dict[str, int] = {}
+        self._cursors: list[_Cursor] = []
 
     def members(self, read_head: Callable[[IO[bytes]], bytes]) -> Iterator[ArchiveMember]:
         """Give all files with the beginning of their (decompressed) content.
@@ -63,10 +79,11 @@ class Archive:
         LogError
             Where the archive is damaged or a trap; all members before were given.
         """
-        for name, stream, trouble in self._walk():
+        for place, (name, stream, trouble) in enumerate(self._walk()):
             if stream is None:
                 yield ArchiveMember(name, b"", trouble)
                 continue
+            self._places.setdefault(name, place)
             try:
                 head = read_head(decompressed(stream))
             except (OSError, *DecompressionErrors) as error:
@@ -77,15 +94,26 @@ class Archive:
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """Open a member for reading; fast where members are asked for in their order."""
-        for attempt in (0, 1):
-            if self._cursor is None or attempt:
-                self._cursor = self._walk()
-            for found, stream, _ in self._cursor:
-                if found == name and stream is not None:
+        """Open a member that ``members`` gave; fast where files of one kind follow each other."""
+        cursor = self._take_before(self._places.get(name, 0))
+        for found, stream, _ in cursor.walk:
+            cursor.passed += 1
+            if found == name and stream is not None:
+                try:
                     yield decompressed(stream)
-                    return
+                finally:
+                    self._cursors = [*self._cursors[1 - CURSORS :], cursor]
+                return
         raise LogError("the member is gone from the archive", where=f"{self.path}::{name}")
+
+    def _take_before(self, place: int) -> _Cursor:
+        """Take the reading that comes to a place soonest out of those that are kept."""
+        before = [cursor for cursor in self._cursors if cursor.passed <= place]
+        if not before:
+            return _Cursor(self._walk())
+        cursor = max(before, key=lambda c: c.passed)
+        self._cursors.remove(cursor)
+        return cursor
 
     def _walk(self) -> Iterator[_Member]:
         walk = self._walk_zip() if self._zip else self._walk_tar()

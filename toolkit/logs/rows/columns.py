@@ -1,7 +1,7 @@
 """Columns of many rows: Arrow arrays made from buffers, what was chosen, what was measured.
 
-``pyarrow.array`` and ``pyarrow.scalar`` look for pandas at every call, which takes longer than a
-small column.
+``pyarrow.array``, ``pyarrow.scalar`` and ``to_numpy`` look for pandas at every call, which takes
+longer than a small column, and import it where it is installed, which takes longer than a log.
 """
 
 from __future__ import annotations
@@ -32,9 +32,41 @@ _NEUTRAL: list[Any] = [[], 8, 0.0, 0.0]
 
 def numeric(type: Any, values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> Any:
     """A numeric column; null where ``valid`` is false."""
-    mask = None if valid is None else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    mask = None if valid is None else _bits(valid)
     buffers = [mask, pa.py_buffer(np.ascontiguousarray(values))]
     return pa.Array.from_buffers(type, len(values), buffers)
+
+
+def numbers(column: Any) -> NDArray[Any]:
+    """The values of a numeric Arrow column; 0 where there is none."""
+    kind = np.dtype(str(column.type).replace("double", "float64"))
+    if not len(column):
+        return np.zeros(0, dtype=kind)
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks)
+    valid, values = column.buffers()
+    found = np.frombuffer(values, dtype=kind)[column.offset : column.offset + len(column)]
+    if column.null_count:
+        told = np.unpackbits(np.frombuffer(valid, dtype=np.uint8), bitorder="little")
+        found = np.where(told[column.offset : column.offset + len(column)], found, 0)
+    return found
+
+
+def flags(values: NDArray[np.bool_]) -> Any:
+    """A column of truth values."""
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, _bits(values)])
+
+
+def _bits(values: NDArray[np.bool_]) -> Any:
+    return pa.py_buffer(np.packbits(values, bitorder="little"))
+
+
+def words_told(words: Sequence[str | None]) -> Any:
+    """A string column; null where a word is ``None``."""
+    texts = Texts.of([(word or "").encode() for word in words])
+    told = np.array([word is not None for word in words], dtype=np.bool_)
+    buffers = _offsets(texts.sizes), pa.py_buffer(texts.data), _bits(told)
+    return pa.StringArray.from_buffers(len(words), *buffers)
 
 
 def repeated(word: str, count: int) -> Any:
@@ -76,10 +108,10 @@ class Texts(NamedTuple):
         parts = [whole[bounds[row] : bounds[row + 1]] for row in rows.tolist()]
         return Texts(b"".join(parts), self.sizes[rows])
 
-    def column(self) -> Any:
-        """The texts, which are known to be UTF-8, as a string column."""
-        buffers = _offsets(self.sizes), pa.py_buffer(self.data)
-        return pa.StringArray.from_buffers(len(self.sizes), *buffers)
+    def column(self, type: Any = None) -> Any:
+        """The texts as a column: of strings, where they are known to be UTF-8, or of bytes."""
+        buffers = [None, _offsets(self.sizes), pa.py_buffer(self.data)]
+        return pa.Array.from_buffers(type or pa.string(), len(self.sizes), buffers)
 
 
 class Words(NamedTuple):
@@ -137,10 +169,10 @@ def hex_ids(numbers: NDArray[np.uint64]) -> Any:
 
 def id_numbers(ids: Any) -> NDArray[np.uint64]:
     """An Arrow array of ids as 64-bit numbers; the way back from ``hex_ids``."""
-    if isinstance(ids, pa.ChunkedArray):
-        ids = ids.combine_chunks()
     if not len(ids):
         return np.zeros(0, dtype=np.uint64)
+    if isinstance(ids, pa.ChunkedArray):
+        ids = pa.concat_arrays(ids.chunks)
     text = np.frombuffer(ids.buffers()[2], dtype=np.uint16, offset=16 * ids.offset)
     return _BYTES[text[: 8 * len(ids)]].view(">u8").astype(np.uint64)
 

@@ -18,8 +18,10 @@ from toolkit.logs.rows.columns import (
     Texts,
     Words,
     hex_ids,
+    numbers,
     numeric,
     ragged,
+    words_told,
 )
 from toolkit.logs.rows.identity import merge_tasks
 from toolkit.records import Sketch, Task
@@ -81,9 +83,9 @@ class Rows:
         if self._readings:
             chunks.append(self._read_chunk())
         table = pa.Table.from_batches(chunks, schema=SCHEMA)
-        lines = table["line"].to_numpy()
+        lines = numbers(table["line"])
         if len(chunks) > 1 and np.any(lines[1:] < lines[:-1]):
-            table = table.take(pa.array(np.argsort(lines, kind="stable")))
+            table = table.take(numeric(pa.int64(), np.argsort(lines, kind="stable")))
         return table.combine_chunks()
 
     def _read_chunk(self) -> Any:
@@ -133,7 +135,7 @@ def make_chunk(
         "format_version": versions.column(),
         "tvm_version": pa.nulls(len(lines), pa.string())
         if tvm_versions is None
-        else pa.array(tvm_versions, pa.string()),
+        else words_told(tvm_versions),
         "schedule": schedules.column(),
         "state": Words(STATES, outcomes.states).column(),
         "error_number": numeric(pa.int32(), outcomes.errors.astype(np.int32), outcomes.errors >= 0),

@@ -93,6 +93,7 @@ class Helion(DocumentFormat):
     """Autotuning logs of Helion."""
 
     name = NAME
+    extractor = "parameters"
     companion = HelionRuns.name
 
     def recognises(self, head: bytes) -> bool:

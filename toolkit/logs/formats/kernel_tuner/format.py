@@ -28,6 +28,7 @@ from toolkit.records import Sketch, Task, canonical_json
 
 
 class _Documents(DocumentFormat):
+    extractor = "parameters"
     writes = ANY_FORMAT
     fields: ClassVar[tuple[bytes, ...]] = ()
     document_type: ClassVar[type[ParameterDocument]]

@@ -69,6 +69,7 @@ class TritonCache(DocumentFormat):
     """Triton's autotune caches."""
 
     name = NAME
+    extractor = "parameters"
 
     def recognises(self, head: bytes) -> bool:
         return head.lstrip()[:1] == b"{" and b'"configs_timings"' in head and b'"key"' in head
