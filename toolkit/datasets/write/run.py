@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from toolkit.datasets.read.integrity import file_sha256
 from toolkit.datasets.write.reading import Mark, Marks, SourceReading
@@ -118,9 +118,12 @@ def _unpack(path: Path) -> Iterator[LogFile]:
                 files[name].kind, files[name].trouble = FOREIGN, why
     except LogError as error:
         trouble = error.what
-    digest, beside = file_sha256(path), tuple(files)
+    digest = file_sha256(path)
+    folders: dict[Any, list[str]] = {}
     for name, file in files.items():
-        file.place = Place(path, name, archive, beside)
+        folders.setdefault(file.place.folder, []).append(name)
+    for name, file in files.items():
+        file.place = Place(path, name, archive, tuple(folders[file.place.folder]))
         file.__dict__["sha256"] = digest
         yield file
     if trouble:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -15,7 +16,7 @@ from toolkit.logs.files.files import open_log, shown
 class Place:
     """A file, or (``member``) a file of an archive; reads decompressed content.
 
-    ``beside`` lists the other members of the archive.
+    ``beside`` lists the members of its folder in the archive.
     """
 
     path: Path
@@ -36,7 +37,7 @@ class Place:
     def name(self) -> str:
         return self.path.name if self.member is None else PurePosixPath(self.member).name
 
-    @property
+    @cached_property
     def folder(self) -> tuple[Path, str | None]:
         """The folder (inside the archive) that the file lies in."""
         if self.member is None:
@@ -53,4 +54,4 @@ class Place:
         if self.member is None:
             return [Place(path) for path in sorted(self.path.parent.iterdir()) if path.is_file()]
         places = [Place(self.path, name, self.archive, self.beside) for name in self.beside]
-        return sorted((p for p in places if p.folder == self.folder), key=lambda p: p.name)
+        return sorted(places, key=lambda place: place.name)
