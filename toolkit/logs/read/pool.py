@@ -56,30 +56,37 @@ class InProcess:
 class WorkerPool:
     """Reads blocks in worker processes; each is fed and heard by a thread of this one.
 
-    Where each of them has a block and another one waits, as while they start, this process reads.
+    This process reads while they start, and where each has a block and another one waits. The
+    first blocks are its own, so that they are written while the others are read.
     """
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
         self.window = 2 * workers + READ_HERE
-        self._unread = 0
+        self._unread = self._ready = 0
         self._count = Lock()
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="ingest")
         self._idle: queue.SimpleQueue[_Process] = queue.SimpleQueue()
         self._processes = [_Process() for _ in range(workers)]
         for process in self._processes:
-            self._idle.put(process)
+            self._threads.submit(self._expect, process)
         self._local = InProcess()
 
     def submit(self, settings: SourceSettings, block: LineBlock, index: int) -> Future[BlockResult]:
         if not settings.beside.portable or settings.kind in FORMATS.added:
             return self._local.submit(settings, block, index)
         with self._count:
-            have_enough = self._unread >= 2 * self.workers
+            have_enough = self._unread >= 2 * self._ready
             self._unread += not have_enough
         if have_enough:
             return self._local.submit(settings, block, index)
         return self._threads.submit(self._read, settings, block)
+
+    def _expect(self, process: _Process) -> None:
+        process.wait_until_ready()
+        self._idle.put(process)
+        with self._count:
+            self._ready += 1
 
     def _read(self, settings: SourceSettings, block: LineBlock) -> BlockResult:
         process = self._idle.get()
@@ -137,6 +144,11 @@ class _Process:
 
             for end in filter(None, (self._process.stdin, self._process.stdout)):
                 fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+    def wait_until_ready(self) -> None:
+        """Wait until its libraries are loaded, or it has ended: its first block tells then."""
+        if self._process.stdout is not None:
+            read_frame(self._process.stdout)
 
     def read(self, settings: SourceSettings, block: LineBlock) -> BlockResult:
         stdin, stdout = self._process.stdin, self._process.stdout

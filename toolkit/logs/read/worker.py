@@ -125,10 +125,11 @@ def read_block(source: tuple[str, str | None], block: LineBlock) -> BlockResult:
 
 
 def main() -> None:
-    """Read frames until the parent closes the pipe (or dies)."""
+    """Say that it is ready, and read frames until the parent closes the pipe (or dies)."""
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
     worker = Worker()
     try:
+        write_frame(stdout, None)
         while (frame := read_frame(stdin)) is not None:
             head, body = frame
             if "source" in head:
