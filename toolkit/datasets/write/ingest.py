@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from toolkit.cluster import Cluster
 from toolkit.datasets.urls import local_folder
 from toolkit.datasets.write.reading import Marks
@@ -87,6 +89,7 @@ def ingest(
             raise ToolkitError(f"{shown(word)!r} is not UTF-8", cure="choose another name")
     told: list[SourceReport] = []
     with (
+        _small_pages(),
         writing_store(folder) as store,
         _blocks(files, workers) as blocks,
         progress.step("reading logs", total=sum(not f.elsewhere for f in files)) as step,
@@ -108,6 +111,20 @@ def ingest(
         total_tasks=len(store.tasks),
         machines_unknown=sum(task.machine is None for task in store.tasks.values()),
     )
+
+
+@contextmanager
+def _small_pages() -> Iterator[None]:
+    """Let Arrow take memory as the C library does.
+
+    Its own allocator asks for huge pages, and the system may look for them a third of a second.
+    """
+    before = pa.default_memory_pool()
+    pa.set_memory_pool(pa.system_memory_pool())
+    try:
+        yield
+    finally:
+        pa.set_memory_pool(before)
 
 
 @contextmanager
