@@ -9,7 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from toolkit.datasets.read.integrity import file_sha256
 from toolkit.datasets.write.reading import Mark, Marks, SourceReading
@@ -119,7 +119,7 @@ def _unpack(path: Path) -> Iterator[LogFile]:
     except LogError as error:
         trouble = error.what
     digest = file_sha256(path)
-    folders: dict[Any, list[str]] = {}
+    folders: dict[tuple[Path, str | None], list[str]] = {}
     for name, file in files.items():
         folders.setdefault(file.place.folder, []).append(name)
     for name, file in files.items():

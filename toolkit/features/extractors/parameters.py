@@ -25,7 +25,6 @@ ARGUMENTS = 16
 _EXTENTS = ("block", "tile")
 """Parameters whose names hold such a word are multiplied: threads of a block, outputs of one."""
 
-
 _WHOLE = re.compile(r"\b\d{1,15}\b")
 
 
