@@ -31,17 +31,13 @@ class Farm:
     def __init__(
         self, servers: int = 2, wait_s: float = 60, python: str | Path = sys.executable
     ) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = int(probe.getsockname()[1])
+        self.port = _free_port()
         self.servers: list[subprocess.Popen[bytes]] = []
         self._wait_s, self._python = wait_s, str(python)
         self._open = contextlib.ExitStack()
         self._log = Path(self._open.enter_context(tempfile.TemporaryDirectory())) / "log"
         try:
-            self._start(
-                0, "rpc_tracker", "--port", str(self.port), "--port-end", str(self.port + 1)
-            )
+            self._start(0, "rpc_tracker", *_ports(self.port))
             # One after the other: a server binds a port with SO_REUSEADDR before it listens, so
             # that two at once may bind the same one, and the second to listen dies (TVM 0.27,
             # rpc/server.py).
@@ -55,7 +51,9 @@ class Farm:
         """Start one more server."""
         alive = sum(process.poll() is None for process in self.servers)
         tracker = ("--tracker", f"127.0.0.1:{self.port}", "--key", KEY)
-        self.servers.append(self._start(alive + 1, "rpc_server", *tracker))
+        # A port of its own: farms of two test processes would look for one in the same range.
+        ports = _ports(_free_port())
+        self.servers.append(self._start(alive + 1, "rpc_server", *tracker, *ports))
 
     @property
     def device(self) -> str:
@@ -118,3 +116,14 @@ class Farm:
                     return True
             time.sleep(0.2)
         return False
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _ports(port: int) -> tuple[str, ...]:
+    """Options of TVM's servers: this port and no other."""
+    return "--port", str(port), "--port-end", str(port + 1)
