@@ -16,8 +16,8 @@ REAL_LOGS = Path(__file__).resolve().parents[2] / "shared" / "logs"
 # They judge by how long programs take: two workers that measure at once would slow one another.
 MEASURE = (
     *(f"tests/live/test_{name}.py" for name in ("audit", "blocks", "confirm", "finalists")),
-    *(f"tests/live/test_{name}.py" for name in ("guard", "leak", "race", "remote", "rpc", "slowed")),
-    *(f"tests/live/test_{name}.py" for name in ("threads", "timing")),
+    *(f"tests/live/test_{name}.py" for name in ("guard", "leak", "race", "remote", "rpc")),
+    *(f"tests/live/test_{name}.py" for name in ("slowed", "threads", "timing")),
     "tests/cli/test_live.py",
     "tests/cli/test_core_counts.py",
 )
