@@ -38,9 +38,6 @@ class Farm:
         self._log = Path(self._open.enter_context(tempfile.TemporaryDirectory())) / "log"
         try:
             self._start(0, "rpc_tracker", *_ports(self.port))
-            # One after the other: a server binds a port with SO_REUSEADDR before it listens, so
-            # that two at once may bind the same one, and the second to listen dies (TVM 0.27,
-            # rpc/server.py).
             for _ in range(servers):
                 self.add_server()
         except BaseException:
@@ -51,7 +48,8 @@ class Farm:
         """Start one more server."""
         alive = sum(process.poll() is None for process in self.servers)
         tracker = ("--tracker", f"127.0.0.1:{self.port}", "--key", KEY)
-        # A port of its own: farms of two test processes would look for one in the same range.
+        # A port of its own: a server binds one with SO_REUSEADDR before it listens, so that two
+        # which look in the same range may bind the same, and one dies (TVM 0.27, rpc/server.py).
         ports = _ports(_free_port())
         self.servers.append(self._start(alive + 1, "rpc_server", *tracker, *ports))
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.logs.rows.columns import Texts, flags, numbers, numeric, words_told
+from toolkit.logs.rows.columns import Texts, flags, nullable_strings, numbers, numeric
 
 PIECES = st.lists(st.lists(st.none() | st.integers(-(2**31), 2**31 - 1), max_size=9), max_size=4)
 
@@ -28,8 +28,8 @@ def test_numbers_are_those_of_the_column_wherever_it_is_cut(
 
 @given(st.lists(st.none() | st.text(max_size=5)), st.lists(st.booleans()))
 def test_columns_hold_what_they_were_made_of(words: list[str | None], truths: list[bool]) -> None:
-    assert words_told(words).to_pylist() == words
-    words_told(words).validate(full=True)
+    assert nullable_strings(words).to_pylist() == words
+    nullable_strings(words).validate(full=True)
     assert flags(np.array(truths, dtype=np.bool_)).to_pylist() == truths
     counts = np.arange(len(truths), dtype=np.int64)
     told = numeric(pa.int64(), counts, np.array(truths, dtype=np.bool_))

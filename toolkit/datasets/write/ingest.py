@@ -117,7 +117,8 @@ def ingest(
 def _small_pages() -> Iterator[None]:
     """Let Arrow take memory as the C library does.
 
-    Its own allocator asks for huge pages, and the system may look for them a third of a second.
+    Its own allocator asks for huge pages, and the system may look for them for a third of a second
+    (docs/results/ingest.md).
     """
     before = pa.default_memory_pool()
     pa.set_memory_pool(pa.system_memory_pool())

@@ -30,7 +30,7 @@ from toolkit.datasets.write.ingest import peak_rss_bytes
 from toolkit.datasets.write.report import COUNTS, IngestReport, SourceReport
 from toolkit.datasets.write.store import Store, writing_store
 from toolkit.errors import DatasetError
-from toolkit.logs.rows.columns import numbers, numeric, words_told
+from toolkit.logs.rows.columns import nullable_strings, numbers, numeric
 from toolkit.logs.rows.results import BlockResult, Rejected
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Sketch, Task, content_id
@@ -57,7 +57,7 @@ class _Input:
 
     def rows(self, kind: Kind, source_ids: Sequence[str]) -> Any:
         """Rows of some sources, as they lie."""
-        wanted = words_told(source_ids)
+        wanted = nullable_strings(source_ids)
         schema = parts.REJECTED if kind == "rejected" else parts.RECORDS
         found = [schema.empty_table()]
         for part in self.manifest.of(kind):
@@ -187,7 +187,7 @@ def _taken(store: Store, batch: Sequence[_Entry]) -> Iterator[SourceReport]:
 
 def _by_source(table: Any, source_ids: Sequence[str], column: str) -> dict[str, Any]:
     """Rows of each source, by the values of a column."""
-    number = pc.index_in(table["source_id"], value_set=words_told(source_ids))
+    number = pc.index_in(table["source_id"], value_set=nullable_strings(source_ids))
     numbered = numbers(number)
     order = np.lexsort((numbers(table[column]), numbered))
     if not np.array_equal(order, np.arange(len(order))):

@@ -25,7 +25,7 @@ from toolkit import schema
 from toolkit.atomic import sync_folder
 from toolkit.datasets.manifest import Manifest, Part, Source, cannot_write
 from toolkit.datasets.read.integrity import file_sha256
-from toolkit.logs.rows.columns import Texts, numbers, numeric, repeated, words_told
+from toolkit.logs.rows.columns import Texts, nullable_strings, numbers, numeric, repeated
 from toolkit.logs.rows.results import BlockResult
 
 ROW_GROUP_BYTES = 48 * 2**20
@@ -153,7 +153,7 @@ def rejected(result: BlockResult, source: Source) -> Any:
         repeated(source.path, count),
         numeric(pa.int64(), np.array(lines, dtype=np.int64)),
         numeric(pa.int64(), np.array(offsets, dtype=np.int64)),
-        words_told(reasons),
+        nullable_strings(reasons),
         Texts.of(contents).column(pa.binary()),
     ]
     return pa.Table.from_arrays(columns, schema=REJECTED)

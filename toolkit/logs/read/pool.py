@@ -69,7 +69,7 @@ class WorkerPool:
         self._idle: queue.SimpleQueue[_Process] = queue.SimpleQueue()
         self._processes = [_Process() for _ in range(workers)]
         for process in self._processes:
-            self._threads.submit(self._expect, process)
+            self._threads.submit(self._add_when_ready, process)
         self._local = InProcess()
 
     def submit(self, settings: SourceSettings, block: LineBlock, index: int) -> Future[BlockResult]:
@@ -82,7 +82,7 @@ class WorkerPool:
             return self._local.submit(settings, block, index)
         return self._threads.submit(self._read, settings, block)
 
-    def _expect(self, process: _Process) -> None:
+    def _add_when_ready(self, process: _Process) -> None:
         process.wait_until_ready()
         self._idle.put(process)
         with self._count:

@@ -61,7 +61,7 @@ def _bits(values: NDArray[np.bool_]) -> Any:
     return pa.py_buffer(np.packbits(values, bitorder="little"))
 
 
-def words_told(words: Sequence[str | None]) -> Any:
+def nullable_strings(words: Sequence[str | None]) -> Any:
     """A string column; null where a word is ``None``."""
     texts = Texts.of([(word or "").encode() for word in words])
     told = np.array([word is not None for word in words], dtype=np.bool_)

@@ -18,10 +18,10 @@ from toolkit.logs.rows.columns import (
     Texts,
     Words,
     hex_ids,
+    nullable_strings,
     numbers,
     numeric,
     ragged,
-    words_told,
 )
 from toolkit.logs.rows.identity import merge_tasks
 from toolkit.records import Sketch, Task
@@ -135,7 +135,7 @@ def make_chunk(
         "format_version": versions.column(),
         "tvm_version": pa.nulls(len(lines), pa.string())
         if tvm_versions is None
-        else words_told(tvm_versions),
+        else nullable_strings(tvm_versions),
         "schedule": schedules.column(),
         "state": Words(STATES, outcomes.states).column(),
         "error_number": numeric(pa.int32(), outcomes.errors.astype(np.int32), outcomes.errors >= 0),
