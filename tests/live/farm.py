@@ -100,8 +100,11 @@ class Farm:
             if self._is_up(process, servers):
                 return process
             self.kill(process)
-        said_last = self._log.read_text(errors="replace")[-4000:]
-        raise RuntimeError(f"{module} did not come up; it said:\n{said_last}")
+        raise RuntimeError(f"{module} did not come up; it said:\n{self.said()}")
+
+    def said(self) -> str:
+        """The end of what tracker and servers wrote."""
+        return self._log.read_text(errors="replace")[-4000:]
 
     def _is_up(self, process: subprocess.Popen[bytes], servers: int) -> bool:
         deadline = time.monotonic() + self._wait_s

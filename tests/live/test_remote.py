@@ -50,7 +50,7 @@ def test_a_search_there_knows_the_device_and_validates_its_winner_there(
     command = ("tune", "--workload", "matmul:16,16,16", "--trials", "6", "--threads", "1")
     more = ("--device", farm.device, "--strategy", "random", "--finalists", "2", "--json")
     code, said, err = here(*command, *more, cwd=tmp_path)
-    assert code == 0, err
+    assert code == 0, err + farm.said()
     (task,) = orjson.loads(said)["tasks"]
     assert task["unchecked"] is None and task["trials"] == 6
     about = orjson.loads((tmp_path / "tuning" / "tuned" / "collection.json").read_bytes())

@@ -28,8 +28,10 @@ AHEAD = 4
 # A program that fails on so many fresh connections is itself at fault.
 TRIES = 2
 
-# A device that is not back at the tracker after so many seconds is lost.
+# A device that is not back at the tracker after so many seconds is lost, and the last one, which
+# nobody can stand in for, after so many: a board may be starting again.
 RECONNECT_S = 15.0
+LAST_RECONNECT_S = 60.0
 
 
 Pool = TypeVar("Pool", bound="BuildPool")
@@ -233,9 +235,10 @@ class _Batch:
                 job = self._to_run.get(timeout=0.1)
             except queue.Empty:
                 continue
-            if not self._connected(runner):
+            fault = self._connect(runner)
+            if fault is not None:
                 self._to_run.put(job)
-                self._leave(runner)
+                self._leave(runner, fault)
                 return
             reading = runner.run_artifact(job.program, str(job.path), bar_s=self._bar())
             if reading.state is not TrialState.OK and self._engine.remote is not None:
@@ -250,29 +253,35 @@ class _Batch:
             run_s = reading.build_s + reading.run_s
             self.done.put((job.position, replace(reading, build_s=job.build_s, run_s=run_s)))
 
-    def _connected(self, runner: Device) -> bool:
-        """Whether a runner has its device, or gets one within ``RECONNECT_S``."""
-        remote = self._engine.remote
-        deadline = time.monotonic() + RECONNECT_S
-        while remote is not None and not runner.running and remote.free() == 0:
+    def _connect(self, runner: Device) -> str | None:
+        """Give a runner its device, or say why there is none in time."""
+        remote, since = self._engine.remote, time.monotonic()
+        fault = ""
+        while True:
+            if remote is None or runner.running or remote.free() > 0:
+                try:
+                    runner.start()
+                except LiveError as error:
+                    fault = error.what
+                else:
+                    return None
+                if remote is None:
+                    return fault
             if self._stopped.wait(0.2):
-                return True  # nothing is left to do: whether it comes back is seen next time
-            if time.monotonic() > deadline:
-                return False
-        try:
-            runner.start()
-        except LiveError:
-            return False
-        return True
+                return None  # nothing is left to do: whether it comes back is seen next time
+            waited_s = time.monotonic() - since
+            is_last = len(self._engine.runners) == 1
+            if waited_s > (LAST_RECONNECT_S if is_last else RECONNECT_S):
+                return fault or f"it was not back at the tracker after {waited_s:.0f} s"
 
-    def _leave(self, runner: Device) -> None:
+    def _leave(self, runner: Device, fault: str) -> None:
         """Leave a device that does not come back."""
         self._engine.runners.remove(runner)
         runner.close()
         if not self._engine.runners:
             self.done.put(
                 LiveError(
-                    "the last device is lost",
+                    f"the last device is lost: {fault}",
                     cure="what was measured is kept: bring a device back and run the same "
                     "command again",
                 )
