@@ -267,7 +267,9 @@ def test_what_is_killed_twice_is_a_failure(device: Device) -> None:
 
 def test_kills_of_measuring_processes_cost_a_search_no_trial(tmp_path: Path) -> None:
     command = ("tune", "--workload", "matmul:32,32,32", "--trials", "20", "--builders", "1")
-    run = Running(*command, "--finalists", "0", "--json", cwd=tmp_path)
+    # At random: what a search believes of its programs would only take time.
+    more = ("--strategy", "random", "--threads", "1", "--finalists", "0", "--json")
+    run = Running(*command, *more, cwd=tmp_path)
     trials = tmp_path / "tuning" / "tuned" / "database_trials.jsonl"
     for count in (1, 5, 9):
         assert until(lambda n=count: trials.is_file() and trials.read_text().count("\n") >= n, 120)
