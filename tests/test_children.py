@@ -16,6 +16,7 @@ from running import Running, toolkit, until
 from traps import set_traps, sprung
 
 from toolkit import children
+from toolkit.datasets import ingest
 
 DATASETS = Path(__file__).resolve().parents[1] / "datasets"
 
@@ -45,7 +46,7 @@ def test_the_workers_that_extract_features_import_nothing_from_the_current_folde
     source = next(p for p in sorted((DATASETS / "epyc-znver4-1core").iterdir()) if p.is_dir())
     for path in source.iterdir():
         (folder / path.name).write_bytes(path.read_bytes())
-    assert toolkit("ingest", "small", cwd=trapped)[0] == 0
+    ingest(folder, trapped / "tuning" / "dataset", workers=0)
     code, out, err = toolkit("features", "--extractor", "per-store", "--json", cwd=trapped)
     assert code == 0, err
     assert orjson.loads(out)["extractors"][0]["candidates"] > 0, out
@@ -77,7 +78,7 @@ def test_an_interpreter_of_another_tvm_imports_nothing_from_the_current_folder(
 def test_workers_end_with_a_parent_that_is_killed(
     trapped: Path, command: tuple[str, ...], workers: int, number: int
 ) -> None:
-    assert toolkit("ingest", "logs", cwd=trapped)[0] == 0
+    ingest(trapped / "logs", trapped / "tuning" / "dataset", workers=0)
     run = Running(*command, cwd=trapped)
     assert until(lambda: len(run.processes()) >= 1 + workers)
     run.end(number)

@@ -37,6 +37,17 @@ SCENARIO = {
     "resamples": 100,
 }
 
+FEW = """
+seeds = 1
+resamples = 100
+[[strategy]]
+name = "random"
+[[strategy]]
+name = "grid"
+[budget]
+evaluations = 64
+"""
+
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
@@ -109,7 +120,7 @@ def test_more_pieces_than_workers_hold_outlive_a_worker() -> None:
 def test_members_that_a_cluster_fits_are_those_of_one_process(
     kind: str, two: Cluster, dataset: Dataset, tmp_path: Path
 ) -> None:
-    model = ModelOptions(library="lightgbm", rounds=20, params={"num_leaves": 7})
+    model = ModelOptions(library="lightgbm", rounds=5, params={"num_leaves": 7})
     recipe = Recipe(
         kind=kind,
         models=(model,),
@@ -176,7 +187,9 @@ def test_the_command_takes_a_cluster_or_a_number(dataset: Dataset, tmp_path: Pat
     given = ["simulate", "--dataset", str(dataset.path), "--out", str(tmp_path / "out")]
     run = CliRunner().invoke(app, [*given, "--cluster", "local:2", "--workers", "2"])
     assert run.exit_code == 2 and "as many workers as were started" in " ".join(run.output.split())
-    done = CliRunner().invoke(app, [*given, "--seeds", "1", "--cluster", "local:2"])
+    few = tmp_path / "few.toml"
+    few.write_text(FEW)
+    done = CliRunner().invoke(app, [*given, "--scenario", str(few), "--cluster", "local:2"])
     assert done.exit_code == 0, done.output
     assert "Dask's dashboard: http://" in done.output
     assert (tmp_path / "out" / "summary.json").is_file()

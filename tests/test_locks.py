@@ -7,9 +7,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from made_autotvm import write_autotvm
+from made_autotvm import SHAPES, write_autotvm
 from made_commands import QUICK
-from running import Running, toolkit, until
+from running import Running, here, until
 from typer.testing import CliRunner
 
 from toolkit.cli.main import app
@@ -33,7 +33,7 @@ name = "genetic"
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    write_autotvm(tmp_path / "logs" / "log.json")
+    write_autotvm(tmp_path / "logs" / "log.json", SHAPES[:3])
     (tmp_path / "quick.toml").write_text(QUICK)
     (tmp_path / "small.toml").write_text(SMALL)
     ingest(tmp_path / "logs", tmp_path / "tuning" / "dataset", workers=0)
@@ -50,7 +50,7 @@ def test_the_second_simulate_is_refused_and_the_first_one_is_whole(
     lock = out / LOCK_FILE
     assert until(lambda: lock.is_file() and lock.read_text() == str(first.process.pid))
     first.process.send_signal(signal.SIGSTOP)  # it is not done before the second one has started
-    code, _, said = toolkit(*command, cwd=workplace)
+    code, _, said = here(*command, cwd=workplace)
     first.process.send_signal(signal.SIGCONT)
     assert code == 1 and f"process {first.process.pid} is writing here" in said.replace("\n", " ")
     assert "Traceback" not in said
@@ -58,14 +58,15 @@ def test_the_second_simulate_is_refused_and_the_first_one_is_whole(
         first.end(number)
     else:
         assert first.finish()[0] == 0
-    # A lock of a process that is gone is none.
-    assert toolkit(*command, cwd=workplace)[0] == 0
+    # A lock of a process that is gone is none. In this process alone: another test has several.
+    command = (*command[:-1], "1")
+    assert here(*command, cwd=workplace)[0] == 0
     assert not first.left()
     names = {"runs.parquet", "results.parquet", "summary.json"}
     assert {path.name for path in out.iterdir()} == names
     if not number:
         return  # it was written by a run that nothing ended
-    assert toolkit(*command, "--out", "other", cwd=workplace)[0] == 0
+    assert here(*command, "--out", "other", cwd=workplace)[0] == 0
     for name in names:
         assert (out / name).read_bytes() == (workplace / "other" / name).read_bytes()
 

@@ -91,10 +91,13 @@ def test_tvms_own_tuner_warns_of_another_count() -> None:
     from tvm.s_tir import meta_schedule as ms
 
     from toolkit import live
+    from toolkit.live.space.intrinsics import load_intrinsics
     from toolkit.live.workloads.named import parse_workload
 
     (workload,) = parse_workload("matmul:8,8,8")
     design = live.cost_model("tuning/models/throughput")
+    # Where this process has not done so yet, the context would do it itself: in a minute.
+    load_intrinsics(TWO)
     space = ms.TuneContext(
         mod=workload.module,
         target=tvm.target.Target(orjson.loads(TWO)),

@@ -149,7 +149,7 @@ def test_compression_is_recognised_by_content(tmp_path, ending):
     ids=lambda c: c.__module__,
 )
 def test_a_compressed_log_that_is_cut_off_keeps_what_stands_before(tmp_path, compress):
-    lines = [loglines.ansor(timestamp=n, costs=[random.random()]) for n in range(30_000)]
+    lines = [loglines.ansor(timestamp=n, costs=[random.random()]) for n in range(15_000)]
     data = compress(b"\n".join(map(loglines.dump, lines)))
     path = tmp_path / "a.log"
     path.write_bytes(data[: len(data) // 2])

@@ -24,6 +24,17 @@ from toolkit.errors import DatasetError, ToolkitError
 from toolkit.features import extract, extractor_named
 
 TABLES = ("records", "rejected", "tasks", "sketches")
+# Strategies with and without a model; no more runs than that takes.
+SCENARIO = """
+seeds = 1
+resamples = 100
+[[strategy]]
+name = "random"
+[[strategy]]
+name = "transfer"
+[budget]
+evaluations = 40
+"""
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +121,9 @@ def test_commands_take_urls(bucket: str, dataset: Path, tmp_path: Path) -> None:
         assert code == 0, err
         outputs.append({**orjson.loads(said), "model": None})
     assert outputs[0] == outputs[1]
-    simulate = ("simulate", "--seeds", "1", "--workers", "1", "--model", f"{bucket}/models/mine")
+    (tmp_path / "few.toml").write_text(SCENARIO)
+    simulate = ("simulate", "--scenario", "few.toml", "--workers", "1")
+    simulate += ("--model", f"{bucket}/models/mine")
     code, _, err = here(*simulate, *given, cwd=tmp_path)
     assert code == 0, err
     report = ("report", "--dataset", f"{bucket}/dataset", "--model", f"{bucket}/models/mine")
@@ -193,6 +206,8 @@ def test_what_cannot_be_reached_is_told_with_its_cure(
         open_dataset("memory://b")
     monkeypatch.delitem(sys.modules, "upath")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    # Nobody will answer there: by itself the client asks five times, and waits between.
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     s3fs.S3FileSystem.clear_instance_cache()
     code, _, err = here("describe", "--dataset", f"{bucket}/dataset", cwd=tmp_path)
     assert code == 1 and "cannot be read" in err and "127.0.0.1:9" in err

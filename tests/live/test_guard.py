@@ -44,7 +44,7 @@ def test_a_validation_on_a_slow_machine_gives_no_ratio(tmp_path: Path) -> None:
     collect = ["collect", "--workload", "matmul:128,128,128", "--trials", "6", "--threads", "1"]
     assert runner.invoke(app, [*collect, "--out", collected]).exit_code == 0
     assert runner.invoke(app, ["ingest", collected, "--dataset", dataset]).exit_code == 0
-    command = ["validate", "--dataset", dataset, "--seconds", "5", "--top", "2"]
+    command = ["validate", "--dataset", dataset, "--seconds", "12", "--top", "2"]
     command += ["--strategy", "random", "--out", out, "--json"]
     # What is screened before the blocks is read as it is: slow are those that are read in turns.
     with slow_machine():

@@ -46,11 +46,20 @@ simulate(ToyDataset(2), parse_scenario(orjson.loads(sys.argv[2])), out=sys.argv[
 """
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a simulation that nobody ends writes."""
+    out = tmp_path_factory.mktemp("killed") / "whole"
+    simulate(ToyDataset(2), parse_scenario(SCENARIO), out=out)
+    return out
+
+
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal here")
 @pytest.mark.parametrize("at", [4, 5, 12])  # after the rows of a strategy; before; the networks
-def test_killed_and_started_again_the_bytes_are_the_same(tmp_path: Path, at: int) -> None:
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    simulate(ToyDataset(2), parse_scenario(SCENARIO), out=whole)
+def test_killed_and_started_again_the_bytes_are_the_same(
+    whole: Path, tmp_path: Path, at: int
+) -> None:
+    cut = tmp_path / "cut"
     here, text = str(Path(__file__).parent), orjson.dumps(SCENARIO).decode()
     child = subprocess.run(
         [sys.executable, "-c", CHILD, here, text, str(cut), str(at)], check=False, timeout=120
@@ -64,10 +73,9 @@ def test_killed_and_started_again_the_bytes_are_the_same(tmp_path: Path, at: int
     assert not (cut / "parts").exists()
 
 
-def test_one_or_two_workers_schedule_networks_to_the_same_bytes(tmp_path: Path) -> None:
-    for workers in (1, 2):
-        simulate(
-            ToyDataset(2), parse_scenario(SCENARIO), out=tmp_path / str(workers), workers=workers
-        )
+def test_one_or_two_workers_schedule_networks_to_the_same_bytes(
+    whole: Path, tmp_path: Path
+) -> None:
+    simulate(ToyDataset(2), parse_scenario(SCENARIO), out=tmp_path / "2", workers=2)
     for name in FILES:
-        assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+        assert (whole / name).read_bytes() == (tmp_path / "2" / name).read_bytes()

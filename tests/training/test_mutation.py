@@ -23,11 +23,16 @@ from toolkit.training.table.mutation_labels import Choices
 from toolkit.training.trained.store import seal
 
 
-def recipe_for(quick: Recipe, method: str, level: str = "knob") -> Recipe:
+def recipe_for(
+    quick: Recipe, method: str, level: str = "knob", rounds: int | None = None
+) -> Recipe:
+    """A recipe of a method; fewer rounds than usual where it need not be good."""
     options = MutationOptions(method=method, level=level)  # type: ignore[arg-type]
     models = quick.models
     if method == "classifier":
         models = (models[0].model_copy(update={"library": "xgboost", "params": {}}),)
+    if rounds is not None:
+        models = tuple(model.model_copy(update={"rounds": rounds}) for model in models)
     update = {"kind": "mutation", "mutation": options, "models": models}
     return quick.model_copy(update=update)
 
@@ -69,7 +74,9 @@ def test_it_picks_directions_on_tasks_that_it_never_saw(
 def test_a_model_of_an_earlier_layout_is_refused_in_one_line(
     made_dataset: Dataset, quick: Recipe, tmp_path: Path
 ) -> None:
-    train_mutation(made_dataset, recipe_for(quick, "expected"), tmp_path / "model", threads=1)
+    train_mutation(
+        made_dataset, recipe_for(quick, "expected", rounds=5), tmp_path / "model", threads=1
+    )
     path = tmp_path / "model" / "manifest.json"
     manifest = json.loads(path.read_text())
     path.write_text(json.dumps({**manifest, "model_version": 1}))
@@ -84,7 +91,7 @@ def test_a_model_of_an_earlier_layout_is_refused_in_one_line(
 def test_poisoning_the_judged_task_changes_none_of_its_gains(
     tmp_path: Path, quick: Recipe, method: str
 ) -> None:
-    recipe = recipe_for(quick, method)
+    recipe = recipe_for(quick, method, rounds=20)
     # Gains closer than the tie are equal; it is a property of the machine, not of a task.
     recipe = recipe.model_copy(update={"mutation": MutationOptions(method=method, tie=0.01)})  # type: ignore[arg-type]
     if method == "expected":
@@ -123,7 +130,8 @@ class Open:
 def test_the_search_sees_gains_in_any_space(
     made_dataset: Dataset, quick: Recipe, tmp_path: Path, method: str
 ) -> None:
-    train_mutation(made_dataset, recipe_for(quick, method), tmp_path / "model", threads=1)
+    recipe = recipe_for(quick, method, rounds=10)
+    train_mutation(made_dataset, recipe, tmp_path / "model", threads=1)
     task_id = next(iter(made_dataset.tasks()))
     scorer = load_mutation(tmp_path / "model").for_task(task_id)
     assert isinstance(scorer, DirectionScorer)

@@ -65,7 +65,7 @@ def test_poisoning_the_judged_task_changes_none_of_its_scores(
     if default:  # every member of the default recipe, with fewer trees
         models = load_recipe("throughput").models
         quick = quick.model_copy(
-            update={"models": tuple(m.model_copy(update={"rounds": 20}) for m in models)}
+            update={"models": tuple(m.model_copy(update={"rounds": 8}) for m in models)}
         )
 
     def scores(name: str, factors: dict[tuple[int, int, int], float]) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def test_poisoning_the_judged_task_changes_none_of_its_scores(
 def test_members_survive_being_written_and_read(
     made_dataset: Dataset, quick: Recipe, tmp_path: Path, library: str
 ) -> None:
-    model = quick.models[0].model_copy(update={"library": library, "rounds": 20, "params": {}})
+    model = quick.models[0].model_copy(update={"library": library, "rounds": 5, "params": {}})
     recipe = quick.model_copy(update={"models": (model,)})
     train_throughput(made_dataset, recipe, tmp_path / library, threads=1)
     read = load_throughput(tmp_path / library)
