@@ -21,7 +21,7 @@ from typing import Any
 from toolkit.live.race.quality import add_moments, add_tolerances
 from toolkit.live.race.report import add_quality, geometric_mean, sum_moments, sum_tolerances
 
-# Measured on the machine on which the layers were raced, for the models.
+# Measured on a machine of the kind on which the layers were raced, for the models.
 LOGS = Path(__file__).parents[2] / "datasets" / "epyc-znver4-2core"
 
 MEANS = {
@@ -36,7 +36,10 @@ def legs_of(folder: Path) -> list[dict[str, Any]]:
     for path in sorted(folder.glob("race*.json")):
         race = json.loads(path.read_bytes())
         again = {(one["task"], one["seed"]): one for one in race["confirmed"]}
-        found += [{**row, "confirmed": again[row["task"], row["seed"]]} for row in race["rows"]]
+        mcpu = json.loads(race["target"])["mcpu"]
+        for row in race["rows"]:
+            confirmed = again[row["task"], row["seed"]]
+            found.append({**row, "mcpu": mcpu, "confirmed": confirmed})
     return sorted(found, key=lambda row: (row["task"], row["seed"]))
 
 
@@ -56,14 +59,16 @@ def share(row: Mapping[str, Any], what: str, least: str) -> str:
 
 def table(legs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """One row a leg."""
-    heads = ("layer", "seed", "stock's 500 trials", "ours", *MEANS, "final latency [95 %]")
-    yield "| " + " | ".join([*heads, "blocks over searches"]) + " |"
-    yield "|---" * (len(heads) + 1) + "|"
+    heads = ["layer", "processor", "seed", "stock's 500 trials", "ours", *MEANS]
+    heads += ["final latency [95 %]", "blocks over searches"]
+    yield "| " + " | ".join(heads) + " |"
+    yield "|---" * len(heads) + "|"
     for row in legs:
         again = row["confirmed"]
         final = again["finals"][row["arm"]]
         cells = (
             f"`{row['task']}`",
+            row["mcpu"],
             str(row["seed"]),
             f"{row['stock_seconds']:.0f} s",
             f"{row['seconds']:.0f} s",
