@@ -146,7 +146,6 @@ def _train(
     if split is not None:
         chosen = _split_by(chosen, split)
     folder = out_dir or Workspace().model(kind)
-    folder.mkdir(parents=True, exist_ok=True)  # a search may take minutes: fail before it
     data = open_dataset(dataset or Workspace().dataset)
     progress = BarProgress()
     found: Mapping[str, Any] = {}
