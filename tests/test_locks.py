@@ -58,7 +58,7 @@ def test_the_second_simulate_is_refused_and_the_first_one_is_whole(
         first.end(number)
     else:
         assert first.finish()[0] == 0
-    # A lock of a process that is gone is none. In this process alone: another test has several.
+    # A lock of a process that is gone is none. One worker: another test has several.
     command = (*command[:-1], "1")
     assert here(*command, cwd=workplace)[0] == 0
     assert not first.left()

@@ -96,7 +96,7 @@ def test_tvms_own_tuner_warns_of_another_count() -> None:
 
     (workload,) = parse_workload("matmul:8,8,8")
     design = live.cost_model("tuning/models/throughput")
-    # Where this process has not done so yet, the context would do it itself: in a minute.
+    # TVM itself would take a minute for it when it makes the context.
     load_intrinsics(TWO)
     space = ms.TuneContext(
         mod=workload.module,

@@ -26,7 +26,7 @@ minimum_candidates = 10
 [[strategy]]
 name = "random"
 """
-# Its programs take up twice of what the small disk has left.
+# Its records need twice what the small disk has left.
 TUNE = ("tune", "--workload", "matmul:16,16,16", "--trials", "16", "--finalists", "0")
 TUNE += ("--min-repeat-ms", "1")
 
@@ -92,7 +92,7 @@ def one_line(err: str) -> str:
 def test_a_full_disk_is_told_with_its_cure_and_leaves_nothing_by_half(
     workplace: Path, small_disk: Path, command: tuple[str, ...], out: str
 ) -> None:
-    # A process of its own where there are others beside it; the rest saves starting one.
+    # Commands that start processes have one of their own; for the others this one will do.
     run = toolkit if command is TUNE or "2" in command else here
     code, _, err = run(*command, "--out", small_disk / out, cwd=workplace)
     assert code == 1, err

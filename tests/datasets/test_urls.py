@@ -206,7 +206,7 @@ def test_what_cannot_be_reached_is_told_with_its_cure(
         open_dataset("memory://b")
     monkeypatch.delitem(sys.modules, "upath")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    # Nobody will answer there: by itself the client asks five times, and waits between.
+    # Nobody answers there, and the client would ask five times and wait in between.
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     s3fs.S3FileSystem.clear_instance_cache()
     code, _, err = here("describe", "--dataset", f"{bucket}/dataset", cwd=tmp_path)

@@ -78,7 +78,7 @@ def test_models_of_other_sizes_rank_configurations_of_every_format(tmp_path: Pat
             write(tmp_path / "logs", size)
     code, _, told = running.here("ingest", "logs", "--dataset", "data", cwd=tmp_path)
     assert code == 0, told
-    # All models of the default recipe; one fit of each ranks these.
+    # The default recipe, with one fit of each model: enough to rank these.
     recipe = (bundled("training") / "throughput.toml").read_text()
     (tmp_path / "one.toml").write_text(recipe.replace('seeds = "auto"', "seeds = 1"))
     train = "train", "throughput", "--dataset", "data", "--out", "model", "--json"

@@ -46,7 +46,7 @@ def test_a_validation_on_a_slow_machine_gives_no_ratio(tmp_path: Path) -> None:
     assert runner.invoke(app, ["ingest", collected, "--dataset", dataset]).exit_code == 0
     command = ["validate", "--dataset", dataset, "--seconds", "12", "--top", "2"]
     command += ["--strategy", "random", "--out", out, "--json"]
-    # What is screened before the blocks is read as it is: slow are those that are read in turns.
+    # The machine is slow in the blocks and not in the screening before them.
     with slow_machine():
         result = runner.invoke(app, command)
     assert result.exit_code == 4, result.output

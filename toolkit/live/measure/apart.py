@@ -28,9 +28,10 @@ AHEAD = 4
 # A program that fails on so many fresh connections is itself at fault.
 TRIES = 2
 
-# A device that is not back at the tracker after so many seconds is lost, and the last one, which
-# nobody can stand in for, after so many: a board may be starting again.
+# A device that is not back at the tracker after so many seconds is lost.
 RECONNECT_S = 15.0
+
+# The last one has longer: no other can take its work, and a board may be starting again.
 LAST_RECONNECT_S = 60.0
 
 
