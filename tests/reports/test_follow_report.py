@@ -80,12 +80,12 @@ def test_the_page_follows_the_workspace_until_it_is_interrupted(tmp_path: Path) 
         return text.count("made up") > 1  # the machine of the search, and that of the records
 
     assert until(known, 60.0)
-    # A page's line comes after the page, and before the next page.
-    shown = page.read_text()
-    made_search(tmp_path / "tuning" / "tuned", [2e-3, 1e-3])
-    assert until(lambda: page.read_text() != shown, 60.0)
-    out, said = running.end(signal.SIGINT)
+    # A page's line comes after the page.
+    assert running.process.stdout is not None
+    lines = [orjson.loads(running.process.stdout.readline())]
+    while "records" not in lines[-1]["dataset"]:
+        lines.append(orjson.loads(running.process.stdout.readline()))
+    _, said = running.end(signal.SIGINT)
     assert running.process.returncode == 130 and "interrupted" in said
     assert REFRESH not in page.read_text() and "matmul:8,12,16" in page.read_text()
-    lines = [orjson.loads(line) for line in out.splitlines()]
     assert lines[0]["dataset"]["missing"] and lines[-1]["dataset"]["records"] > 0
