@@ -155,6 +155,30 @@ print(json.dumps(found))
     assert runs[0][0]["sums"] == runs[0][1]["sums"] == runs[0][2]["sums"]
 
 
+def test_the_memory_around_arguments_is_there_as_in_a_process_that_has_run(target: str) -> None:
+    """Vector loads whose lanes are off are slow where the page in front of a tensor is missing."""
+    code = """
+import json, mmap, sys
+import numpy as np
+from toolkit.live.measure.worker import Bench
+bench = Bench({"target": json.loads(sys.argv[1]), "cores": []})
+info = [["TENSOR", "float32", [100, 7]], ["TENSOR", "float32", [1 << 18]]]
+present = []
+for placement in (5, 6, None):
+    for tensor in bench.arguments(info, placement):
+        array = np.from_dlpack(tensor)
+        begin = (array.ctypes.data - (1 << 19)) // mmap.PAGESIZE
+        end = (array.ctypes.data + array.nbytes + (1 << 19)) // mmap.PAGESIZE
+        with open("/proc/self/pagemap", "rb") as file:
+            file.seek(8 * begin)
+            pages = np.frombuffer(file.read(8 * (end - begin)), np.uint64)
+        present.append(bool((pages >> np.uint64(63)).all()))
+print(json.dumps(present))
+"""
+    found = json.loads(subprocess.check_output([sys.executable, "-c", code, target]))
+    assert found == [True] * 6
+
+
 def test_only_a_placed_protocol_says_so() -> None:
     assert "placement" not in Protocol().to_dict()
     assert Protocol(**Protocol(placement=3).to_dict()) == Protocol(placement=3)

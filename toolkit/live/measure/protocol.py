@@ -21,8 +21,7 @@ class Protocol:
         wherever the system puts it. Several threads are bound one to a processor: to these, else
         to the first cores that there are.
     placement
-        Seed of where in memory each argument begins (on a CPU); ``None``: wherever the allocator
-        puts it, which differs from process to process.
+        Seed of where in memory each argument begins (on a CPU); ``None``: each process draws it.
     build_timeout_s, run_timeout_s
         After these many seconds the worker is killed and the trial has failed.
     first_reading_ms, drop_above

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import secrets
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -73,6 +74,7 @@ class Bench:
         self._sent = 0
         self._arguments: dict[str, list[Any]] = {}
         self._pool_bound = False
+        self._place = secrets.randbits(32)
 
     def build(self, request: dict[str, Any]) -> Any:
         """Compile a program for this process, down to machine code, or load an archive."""
@@ -159,15 +161,16 @@ class Bench:
     def arguments(self, info: list[Any], placement: int | None = None) -> list[Any]:
         """Random arguments (seeded by shape, so that every candidate computes on the same).
 
-        ``placement`` seeds where in memory each one begins (``Protocol.placement``).
+        ``placement`` seeds where in memory each one begins (``Protocol.placement``); without, each
+        process draws it.
         """
         key = orjson.dumps([info, placement]).decode()
         if key not in self._arguments:
             made = random_arrays([(dtype, shape) for _kind, dtype, shape in info])
-            if placement is None or not self._is_here:
-                tensors = [self.tvm.runtime.tensor(values, device=self.device) for values in made]
+            if self._is_here:
+                tensors = self._placed(made, self._place if placement is None else placement)
             else:
-                tensors = self._placed(made, placement)
+                tensors = [self.tvm.runtime.tensor(values, device=self.device) for values in made]
             self._arguments = {key: tensors}
         return self._arguments[key]
 
@@ -178,11 +181,15 @@ class Bench:
         steps = GAP_BYTES // ALIGNMENT
         gaps = ALIGNMENT * np.random.default_rng(placement).integers(steps, size=len(arrays))
         sizes = [values.nbytes + -values.nbytes % ALIGNMENT for values in arrays]
+        needed = int(sum(sizes) + gaps.sum())
         # Not NumPy's own memory, which asks for huge pages: TVM's does not.
         whole = np.frombuffer(
-            mmap.mmap(-1, int(sum(sizes) + gaps.sum()) + ARENA_ALIGNMENT), dtype=np.uint8
+            mmap.mmap(-1, needed + 2 * GAP_BYTES + ARENA_ALIGNMENT), dtype=np.uint8
         )
-        begin = -whole.ctypes.data % ARENA_ALIGNMENT
+        begin = GAP_BYTES + -(whole.ctypes.data + GAP_BYTES) % ARENA_ALIGNMENT
+        # Where a border is padded, vector loads reach in front of the tensor with their lanes off:
+        # no fault, but slow by the hundreds of cycles unless that page is in memory.
+        whole[begin - GAP_BYTES : begin + needed + GAP_BYTES] = 0
         tensors = []
         for values, gap, size in zip(arrays, gaps.tolist(), sizes, strict=True):
             begin += gap
