@@ -38,7 +38,7 @@ ROOMS = {
     "search": ["moves", "models", "schedulers", "strategies"],
     "replay": ["record", "statistics", "execute", "forecast"],
     "live": ["measure", "space", "workloads", "tune", "confirm", "tvm", "race"],
-    "networks": ["graph", "codegen"],
+    "networks": ["importing", "graph", "codegen"],
     "reports": ["page", "sections"],
     "cli": ["commands"],
 }  # fmt: skip

@@ -21,8 +21,9 @@ from typing import Any
 from toolkit.live.race.quality import add_moments, add_tolerances
 from toolkit.live.race.report import add_quality, geometric_mean, sum_moments, sum_tolerances
 
-# Measured on a machine of the kind on which the layers were raced, for the models.
-LOGS = Path(__file__).parents[2] / "datasets" / "epyc-znver4-2core"
+# Measured for the models on two cores of each kind of processor on which layers were raced.
+DATASETS = Path(__file__).parents[2] / "datasets"
+LOGS = {"znver4": "epyc-znver4-2core", "znver3": "epyc-znver3-2core-random"}
 
 MEANS = {
     "S, wall clock": ("quality_seconds", "quality_at_least_seconds"),
@@ -135,7 +136,8 @@ def account(legs: Sequence[Mapping[str, Any]], collected_s: float) -> Iterator[s
 
     stock = sum(spent(row, "stock", "stock_seconds") for row in legs) / len(legs)
     ours = sum(spent(row, row["arm"], "seconds") for row in legs) / len(legs)
-    yield "| seconds until stock's quality, or all of a leg without | mean a leg | over stock's |"
+    (mcpu,) = {row["mcpu"] for row in legs}
+    yield f"| {mcpu}: seconds until stock's quality, or all of a leg | mean a leg | over stock's |"
     yield "|---|---|---|"
     yield f"| stock | {stock:.0f} | 1 |"
     yield f"| ours | {ours:.0f} | {ours / stock:.2f} |"
@@ -151,7 +153,7 @@ def collected(logs: Path) -> float:
     """Seconds that it took to measure bundled logs: without pauses of over two minutes."""
     times = sorted(
         json.loads(line)["timestamp"]
-        for path in sorted(logs.glob("*/database_trials.jsonl.gz"))
+        for path in sorted(logs.rglob("database_trials.jsonl.gz"))
         for line in gzip.decompress(path.read_bytes()).splitlines()
     )
     gaps = (later - earlier for earlier, later in pairwise(times))
@@ -181,7 +183,9 @@ def tables(folder: Path) -> list[str]:
         add_tolerances(row, row["confirmed"])
         add_moments(row, row["confirmed"])
     parts = [table(legs), means(legs), tolerances(legs), moments(legs)]
-    parts.append(account(legs, collected(LOGS)))
+    for mcpu in sorted({row["mcpu"] for row in legs}, reverse=True):
+        of_kind = [row for row in legs if row["mcpu"] == mcpu]
+        parts.append(account(of_kind, collected(DATASETS / LOGS[mcpu])))
     if any(folder.glob("again*.json")):
         parts.append(sessions(folder, legs))
     return ["\n".join(part) for part in parts]

@@ -93,6 +93,17 @@ def test_without_json_it_prints_a_table(workplace: Path) -> None:
     assert "constant" in result.output
 
 
+@pytest.mark.parametrize("search", [[], ["--search", "2"]])
+def test_where_no_model_can_be_kept_nothing_is_fitted(workplace: Path, search: list[str]) -> None:
+    before = sorted(workplace.rglob("*"))
+    command = ["train", "throughput", "--recipe", "quick.toml", *search, "--out", "quick.toml/a"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 1
+    assert "it is a file where a folder is needed" in " ".join(result.stderr.split())
+    # No step had begun.
+    assert "..." not in result.stderr and sorted(workplace.rglob("*")) == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

@@ -22,7 +22,7 @@ from toolkit.errors import LiveError
 from toolkit.live.space.database import DatabaseWriter
 from toolkit.live.tune.settings import TuneSettings
 from toolkit.live.tune.tune import tune
-from toolkit.networks.graph.importing import load_model
+from toolkit.networks.importing.files import load_model
 from toolkit.networks.tasks import tasks_of
 from toolkit.records import TrialState
 from toolkit.training.trained.models import TrainedModels

@@ -11,8 +11,8 @@ import pytest
 
 from toolkit.errors import LiveError
 from toolkit.networks.compile import compile_network
-from toolkit.networks.graph.importing import load_model
 from toolkit.networks.graph.prepare import Graph
+from toolkit.networks.importing.files import load_model
 from toolkit.networks.tasks import network_of, tasks_of
 
 torch = pytest.importorskip("torch", reason="torch, an optional extra, is not installed")

@@ -11,9 +11,9 @@ import pytest
 from tests.networks.conftest import compiled_untuned, save_model, small_model
 from toolkit.errors import LiveError
 from toolkit.networks.graph.constants import fold_constants
-from toolkit.networks.graph.importing import load_model, read_onnx
 from toolkit.networks.graph.prepare import operators, prepare
 from toolkit.networks.graph.relax_rewrites import activations
+from toolkit.networks.importing.files import load_model, read_onnx
 from toolkit.networks.tasks import network_of, tasks_of
 
 pytestmark = pytest.mark.live

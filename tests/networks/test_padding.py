@@ -143,7 +143,7 @@ def test_it_is_computed_the_same(tmp_path: Path, target: str, name: str) -> None
 def test_a_number_of_rows_that_tiles_divide_stays(tmp_path: Path, target: str) -> None:
     from onnx import helper
 
-    from toolkit.networks.graph.importing import load_model
+    from toolkit.networks.importing.files import load_model
 
     nodes = [
         helper.make_node(

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.networks.conftest import compiled_untuned, save_model
-from toolkit.networks.graph.importing import load_model
 from toolkit.networks.graph.prepare import operators
 from toolkit.networks.graph.reshapes import move_reshapes
+from toolkit.networks.importing.files import load_model
 from toolkit.networks.tasks import network_of
 
 pytestmark = pytest.mark.live

@@ -196,7 +196,7 @@ def test_a_tolerance_reaches_the_compiled_network(target: str, tmp_path: Path) -
 
 
 def test_first_channels_stay_as_they_are(target: str, tmp_path: Path) -> None:
-    from toolkit.networks.graph.importing import load_model
+    from toolkit.networks.importing.files import load_model
 
     module = load_model(_model(tmp_path / "two.onnx"))
     names = [

@@ -40,8 +40,8 @@ from toolkit.networks.compare import (
     network_protocol,
     own_latency_s,
 )
-from toolkit.networks.graph.importing import for_runtimes
 from toolkit.networks.graph.prepare import Graph
+from toolkit.networks.importing.files import for_runtimes
 from toolkit.networks.kernels import function_of, profile
 from toolkit.networks.peak import peak_gflop_per_s
 from toolkit.networks.selection import (

@@ -37,8 +37,8 @@ from toolkit.networks.compare import (
     network_protocol,
     open_worker,
 )
-from toolkit.networks.graph.importing import for_runtimes, is_model_file
 from toolkit.networks.graph.prepare import Graph
+from toolkit.networks.importing.files import for_runtimes, is_model_file
 from toolkit.networks.legs import (
     COMPILED,
     OURS,

@@ -22,7 +22,7 @@ from toolkit.atomic import write_atomically
 from toolkit.live.measure.machine import target_threads, tvm_target
 from toolkit.live.space.intrinsics import load_intrinsics
 from toolkit.networks.codegen.library import FACTS, LIBRARY, inputs_of, write_runner
-from toolkit.networks.graph.importing import load_model
+from toolkit.networks.importing.files import load_model
 
 MODULE = "toolkit.networks.stock"
 

@@ -17,8 +17,8 @@ from toolkit.live.space.intrinsics import load_intrinsics
 from toolkit.live.tune.tasks import TuneTask
 from toolkit.live.workloads.named import Workload, parse_workload
 from toolkit.networks.codegen.library import is_scheduled
-from toolkit.networks.graph.importing import is_model_file, load_model
 from toolkit.networks.graph.prepare import CACHE_BYTES, Graph, Layout, prepare, relax_functions
+from toolkit.networks.importing.files import is_model_file, load_model
 
 
 def tasks_of(
@@ -31,7 +31,7 @@ def tasks_of(
 ) -> list[TuneTask]:
     """Resolve workloads, Python files and networks into distinct tasks.
 
-    A text is what ``toolkit collect`` takes, or a model file (``networks.graph.importing``). The
+    A text is what ``toolkit collect`` takes, or a model file (``networks.importing.files``). The
     tasks of a network are those that TVM extracts from its prepared graph, with the number of times
     that each is called as weight. Equal tasks become one whose weight is the sum.
 

@@ -67,7 +67,7 @@ def compile(
     """
     from toolkit.live.measure import machine as here
     from toolkit.networks import compile as networks
-    from toolkit.networks.graph.importing import is_model_file
+    from toolkit.networks.importing.files import is_model_file
     from toolkit.networks.tasks import network_of
     from toolkit.training.trained.models import load_trained
 

@@ -157,7 +157,9 @@ def _train(
         steps: dict[str, Any] = {"threads": workers, "progress": told.progress}
         if search is not None:
             from toolkit.training.tasks.hyper import parse_budget, search_recipe
+            from toolkit.training.trained.store import check_folder
 
+            check_folder(folder)
             chosen, found = search_recipe(data, chosen, parse_budget(search), **steps)
         result = train(data, chosen, folder, **steps)
         if found:

@@ -1,1 +1,1 @@
-"""From a model file to the graph that is tuned: imported, rewritten, laid out, fused."""
+"""From an imported network to the graph that is tuned: rewritten, laid out, fused."""

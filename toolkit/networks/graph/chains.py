@@ -9,7 +9,7 @@ of, which extents it has.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,8 @@ class Chain:
         The call that computes the chain's result.
     type
         Of the result: (images, rows, columns, filters).
+    before
+        The chain whose result is convolved, when nothing else uses it.
     """
 
     convolution: relax.Call
@@ -55,6 +57,7 @@ class Chain:
     epilogue: tuple[Elementwise, ...]
     last: relax.Call
     type: Any
+    before: Chain | None = None
 
 
 Replace = Callable[[Chain, Any, "Rewriter"], Any]
@@ -62,9 +65,9 @@ Replace = Callable[[Chain, Any, "Rewriter"], Any]
 looks a variable up in the new module, and what functions are added to."""
 
 
-def replace_chains(module: tvm.IRModule, replace: Replace) -> tvm.IRModule:
-    """Rewrite every chain of a module's Relax functions that ``replace`` has something for."""
-    made = mutate_functions(module, lambda at, one: Rewriter(at, chains_of(one), replace))
+def replace_chains(module: tvm.IRModule, by: Replace) -> tvm.IRModule:
+    """Rewrite every chain of a module's Relax functions that ``by`` has something for."""
+    made = mutate_functions(module, lambda at, one: Rewriter(at, chains_of(one), by))
     return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(made))
 
 
@@ -99,7 +102,7 @@ def chains_of(function: relax.Function) -> list[Chain]:
     values = relax.analysis.get_var2val(function)
     users = users_of(values)
     results = results_of(function)
-    found = []
+    found: dict[Any, Chain] = {}
     for variable, value in values.items():
         weight = _weight(value)
         if weight is None:
@@ -112,8 +115,12 @@ def chains_of(function: relax.Function) -> list[Chain]:
                 break
             epilogue.append(each)
             last, at = values[user], user
-        found.append(Chain(value, value.args[0], weight, tuple(epilogue), last, value.ty))
-    return found
+        found[at] = Chain(value, value.args[0], weight, tuple(epilogue), last, value.ty)
+    alone = {at for at in found if at not in results and len(users.get(at, [])) == 1}
+    return [
+        replace(one, before=found[one.source] if one.source in alone else None)
+        for one in found.values()
+    ]
 
 
 def users_of(values: Any) -> dict[Any, list[Any]]:
@@ -175,12 +182,12 @@ def _elementwise(call: Any, before: relax.Var, convolution: Any) -> Elementwise 
 
 @mutator
 class Rewriter(PyExprMutator):  # type: ignore[misc]
-    """Puts what ``replace`` gives in the place of a chain's last call."""
+    """Puts what ``by`` gives in the place of a chain's last call."""
 
-    def __init__(self, module: tvm.IRModule, chains: list[Chain], replace: Replace) -> None:
+    def __init__(self, module: tvm.IRModule, chains: list[Chain], by: Replace) -> None:
         super().__init__(module)
         self._chains = chains
-        self._replace = replace
+        self._replace = by
 
     def add(self, function: Any, name: str) -> tvm.ir.GlobalVar:
         """Add a function to the module; its name is made unique."""

@@ -26,6 +26,7 @@ from toolkit.networks.graph.concatenation import (
     convolve_before_concatenation,
 )
 from toolkit.networks.graph.constants import fold_constants, fold_rest
+from toolkit.networks.graph.expansions import with_expansions
 from toolkit.networks.graph.padding import pad_rows
 from toolkit.networks.graph.relax_rewrites import (
     activations,
@@ -106,6 +107,7 @@ def prepare(
             if tolerance > 0:
                 in_cache = _constant_bytes(plain) <= CACHE_BYTES
                 plain = with_winograd(plain, tolerance, in_cache)
+            plain = with_expansions(plain, lanes_of(made))
             plain = activations(concatenate_by_copies(large_means(plain)))
             plain = fold_rest(t.CanonicalizeBindings()(plain))
             passes = [

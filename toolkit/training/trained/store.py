@@ -75,7 +75,12 @@ def save_model(folder: Path, manifest: dict[str, Any], members: dict[str, Member
 
 
 def check_folder(folder: Path) -> None:
-    """Raise ``ModelError`` where something else than a model is in a folder."""
+    """Raise ``ModelError`` where a model cannot be kept: no folder, or one that holds else."""
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    if not there.is_dir():
+        raise ModelError(
+            "it is a file where a folder is needed", where=there, cure="give another place"
+        )
     if not folder.is_dir() or (folder / MANIFEST).is_file():
         return
     if {path.name for path in folder.iterdir()} - {LOCK_FILE, FITS, RUN_FILE}:

@@ -17,8 +17,8 @@ from typing import Any
 import tvm
 
 from toolkit.errors import LiveError
-from toolkit.networks.graph.exported import load_exported, not_imported
-from toolkit.networks.graph.onnx_rewrites import rewrite
+from toolkit.networks.importing.exported import load_exported, not_imported
+from toolkit.networks.importing.onnx_rewrites import rewrite
 
 EXTRAS = {".onnx": "onnx", ".pt2": "torch"}
 """Endings of model files, and the extra that reads them."""

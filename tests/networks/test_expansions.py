@@ -1,0 +1,152 @@
+"""A product and the depthwise convolution after it compute as one what both compute."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolkit.networks.graph import expansions
+from toolkit.networks.graph.expansions import Expansion, with_expansions
+from toolkit.networks.graph.prepare import operators, prepare
+
+pytestmark = pytest.mark.live
+
+tvm = pytest.importorskip("tvm")
+
+STEPS = ("bias", "relu", "clip")
+
+
+def network(
+    shape: tuple[int, int, int],
+    filters: int,
+    kernel: tuple[int, int],
+    stride: int,
+    pads: list[int],
+    first: list[str],
+    second: list[str],
+    *,
+    groups: int | None = None,
+    twice: bool = False,
+) -> Any:
+    """A product of an image in channels last, and a convolution (of each channel by itself)."""
+    from tvm import relax
+
+    rng = np.random.default_rng(1)
+    groups = filters if groups is None else groups
+    narrow = rng.normal(0, 0.4, (1, 1, shape[2], filters)).astype("float32")
+    deep = rng.normal(0, 0.4, (*kernel, filters // groups, filters)).astype("float32")
+    x = relax.Var("x", relax.TensorType((1, *shape), "float32"))
+    builder = relax.BlockBuilder()
+
+    def convolved(y: Any, weight: Any, steps: list[str], **attributes: Any) -> Any:
+        layouts = {"data_layout": "NHWC", "kernel_layout": "HWIO"}
+        y = builder.emit(relax.op.nn.conv2d(y, relax.const(weight), **layouts, **attributes))
+        for step in steps:
+            bias = relax.const(rng.normal(0, 0.5, (1, 1, 1, filters)).astype("float32"))
+            made = {
+                "bias": lambda y, bias=bias: relax.op.add(y, bias),
+                "relu": relax.op.nn.relu,
+                "clip": lambda y: relax.op.clip(y, 0.25, 1.5),
+            }[step]
+            y = builder.emit(made(y))
+        return y
+
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            y = convolved(x, narrow, first)
+            z = convolved(y, deep, second, strides=stride, padding=pads, groups=groups)
+            if twice:
+                z = builder.emit(relax.op.add(z, relax.op.max(y, axis=[1, 2], keepdims=True)))
+            result = builder.emit_output(z)
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def outputs(module: Any, *inputs: Any) -> Any:
+    from tvm import relax
+
+    machine = relax.VirtualMachine(tvm.compile(module, target="llvm"), tvm.cpu())
+    return machine["main"](*(tvm.runtime.tensor(array) for array in inputs)).numpy()
+
+
+def taken(module: Any, lanes: int = 8) -> bool:
+    """Whether the pair has become one function."""
+    found = operators(with_expansions(module, lanes))
+    return found["relax.call_tir"] == 1 and found["relax.nn.conv2d"] == 0
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    rows=st.integers(7, 17),
+    columns=st.integers(7, 17),
+    channels=st.sampled_from([3, 8, 16]),
+    filters=st.sampled_from([8, 16, 48]),
+    kernel=st.tuples(st.integers(2, 5), st.integers(2, 5)),
+    stride=st.integers(1, 2),
+    pads=st.lists(st.integers(0, 2), min_size=4, max_size=4),
+    steps=st.tuples(st.permutations(STEPS), st.permutations(STEPS)),
+    counts=st.tuples(st.integers(0, 3), st.integers(0, 3)),
+    lanes=st.sampled_from([4, 8]),
+)
+def test_it_computes_the_product_and_the_convolution(
+    rows: int,
+    columns: int,
+    channels: int,
+    filters: int,
+    kernel: tuple[int, int],
+    stride: int,
+    pads: list[int],
+    steps: tuple[list[str], list[str]],
+    counts: tuple[int, int],
+    lanes: int,
+) -> None:
+    first, second = (each[:count] for each, count in zip(steps, counts, strict=True))
+    shape = (rows, columns, channels)
+    module = network(shape, filters, kernel, stride, pads, first, second)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(expansions, "LEAST_BYTES", 0)
+        patch.setattr(expansions, "MOST_TWICE", 1e9)
+        patch.setattr(expansions, "GROUPS", (6, 5, 4, 3, 2, 1))
+        changed = with_expansions(module, lanes)
+    assert operators(changed) == {"relax.call_tir": 1}
+    x = np.random.default_rng(2).normal(0, 1, (1, *shape)).astype("float32")
+    wanted = outputs(module, x)
+    assert np.max(np.abs(outputs(changed, x) - wanted)) <= 1e-5 * np.max(np.abs(wanted))
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_taken"),
+    [
+        ({}, True),
+        ({"shape": (56, 56, 16)}, False),  # little lies between
+        ({"shape": (112, 112, 64)}, False),  # the product waits for its operations
+        ({"filters": 92}, False),  # not whole vectors
+        ({"groups": 1}, False),  # no depthwise convolution
+        ({"twice": True}, False),  # what lies between is used once more
+        ({"kernel": (11, 11), "pads": [5, 5, 5, 5]}, False),  # much would be made twice
+    ],
+)
+def test_it_is_taken_where_it_pays(changes: dict[str, Any], is_taken: bool) -> None:
+    usual: dict[str, Any] = {
+        "shape": (112, 112, 16), "filters": 96, "kernel": (3, 3), "stride": 2,
+        "pads": [1, 1, 1, 1], "first": ["bias", "relu"], "second": ["bias", "relu"],
+    }  # fmt: skip
+    assert taken(network(**{**usual, **changes})) == is_taken
+
+
+def test_a_tile_stays_in_the_cache_and_is_no_task(target: str) -> None:
+    shape = Expansion(112, 112, 16, 96, (3, 3), (2, 2), 1, 1, 56, 56)
+    assert shape.tile() == (8, 7) and shape.between(8, 7) == (17, 15)
+    pads, relu = [1, 1, 1, 1], ["bias", "relu"]
+    module = network((112, 112, 16), 96, (3, 3), 2, pads, relu, relu)
+    graph = prepare(module, target, "pair", "NHWC")
+    scheduled = [
+        function
+        for name, function in graph.module.functions.items()
+        if "expansion" in name.name_hint
+    ]
+    assert len(scheduled) == 1 and scheduled[0].attrs["tirx.is_scheduled"]
