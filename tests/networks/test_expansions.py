@@ -135,7 +135,9 @@ def test_it_is_taken_where_it_pays(changes: dict[str, Any], is_taken: bool) -> N
         "shape": (112, 112, 16), "filters": 96, "kernel": (3, 3), "stride": 2,
         "pads": [1, 1, 1, 1], "first": ["bias", "relu"], "second": ["bias", "relu"],
     }  # fmt: skip
-    assert taken(network(**{**usual, **changes})) == is_taken
+    module = network(**{**usual, **changes})
+    assert taken(module) == is_taken
+    assert not taken(module, lanes=1)  # a GPU
 
 
 def test_a_tile_stays_in_the_cache_and_is_no_task(target: str) -> None:

@@ -105,8 +105,10 @@ def with_expansions(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
     Parameters
     ----------
     lanes
-        How many float32 a vector of the processor holds.
+        How many float32 a vector of the processor holds; 1: it is no processor, and none is made.
     """
+    if lanes == 1:
+        return module
 
     def replace(chain: Chain, find: Any, to: Rewriter) -> Any:
         shape = shape_of(chain)
