@@ -8,13 +8,14 @@ of, which extents it has.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import dataclasses
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tvm
-from tvm import relax
+from tvm import relax, tirx
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 ADD, RELU, CLIP = "relax.add", "relax.nn.relu", "relax.clip"
@@ -31,6 +32,32 @@ class Elementwise:
     operator: str
     other: Any = None
     bounds: tuple[float, float] | None = None
+
+
+Steps = tuple[tuple[str, tuple[float, float] | None], ...]
+"""Operator and bounds of each elementwise operation: what a kernel of an epilogue hangs on."""
+
+
+def steps_of(epilogue: Iterable[Elementwise]) -> Steps:
+    """What ``finished`` does for an epilogue."""
+    return tuple((each.operator, each.bounds) for each in epilogue)
+
+
+def finished(value: Any, steps: Steps, added: Iterable[Any]) -> Any:
+    """TIR's expression of an element of a convolution, after the steps of its epilogue.
+
+    ``added`` are the elements that are added to it, in the steps' order.
+    """
+    left = iter(added)
+    for operator, bounds in steps:
+        if operator == ADD:
+            value = value + next(left)
+        elif operator == RELU:
+            value = tirx.max(value, tirx.const(0.0, "float32"))
+        elif operator == CLIP and bounds is not None:
+            low, high = (tirx.const(bound, "float32") for bound in bounds)
+            value = tirx.min(tirx.max(value, low), high)
+    return value
 
 
 @dataclass(frozen=True)
@@ -65,9 +92,9 @@ Replace = Callable[[Chain, Any, "Rewriter"], Any]
 looks a variable up in the new module, and what functions are added to."""
 
 
-def replace_chains(module: tvm.IRModule, by: Replace) -> tvm.IRModule:
-    """Rewrite every chain of a module's Relax functions that ``by`` has something for."""
-    made = mutate_functions(module, lambda at, one: Rewriter(at, chains_of(one), by))
+def replace_chains(module: tvm.IRModule, replace: Replace) -> tvm.IRModule:
+    """Rewrite every chain of a module's Relax functions that ``replace`` has something for."""
+    made = mutate_functions(module, lambda at, one: Rewriter(at, chains_of(one), replace))
     return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(made))
 
 
@@ -118,7 +145,7 @@ def chains_of(function: relax.Function) -> list[Chain]:
         found[at] = Chain(value, value.args[0], weight, tuple(epilogue), last, value.ty)
     alone = {at for at in found if at not in results and len(users.get(at, [])) == 1}
     return [
-        replace(one, before=found[one.source] if one.source in alone else None)
+        dataclasses.replace(one, before=found[one.source] if one.source in alone else None)
         for one in found.values()
     ]
 
@@ -182,12 +209,12 @@ def _elementwise(call: Any, before: relax.Var, convolution: Any) -> Elementwise 
 
 @mutator
 class Rewriter(PyExprMutator):  # type: ignore[misc]
-    """Puts what ``by`` gives in the place of a chain's last call."""
+    """Puts what ``replace`` gives in the place of a chain's last call."""
 
-    def __init__(self, module: tvm.IRModule, chains: list[Chain], by: Replace) -> None:
+    def __init__(self, module: tvm.IRModule, chains: list[Chain], replace: Replace) -> None:
         super().__init__(module)
         self._chains = chains
-        self._replace = by
+        self._replace = replace
 
     def add(self, function: Any, name: str) -> tvm.ir.GlobalVar:
         """Add a function to the module; its name is made unique."""

@@ -1,4 +1,4 @@
-"""A product that makes many channels, and the depthwise convolution after it, as one function.
+"""A pointwise convolution that makes many channels, and the depthwise one after it: one function.
 
 An inverted residual (Sandler et al., "MobileNetV2", CVPR 2018) makes six times as many channels and
 convolves each of them by itself. On large images megabytes lie between the two: too much for the
@@ -9,52 +9,45 @@ The function is no task: its tiles follow from the shapes.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import tvm
-from tvm import relax, te
+from tvm import relax, te, tirx
 from tvm.s_tir import Schedule
-from tvm.tirx import all as every
-from tvm.tirx import const, if_then_else
-from tvm.tirx import max as greater
-from tvm.tirx import min as less
 
 from toolkit.networks.graph.chains import (
     ADD,
-    CLIP,
-    RELU,
     Chain,
-    Elementwise,
     Rewriter,
+    Steps,
     extents,
+    finished,
     replace_chains,
+    steps_of,
 )
 
 LEAST_BYTES = 4_000_000
-"""What lies between, at least. Of 4.8 MB, 16 to 96 channels, both took 0.90 ms in MobileNet-V2, and
-take 0.50 (two cores of a Zen 3; docs/results/networks.md)."""
+"""Size of what lies between, at least. Of 4.8 MB, 16 to 96 channels, the two took 0.90 ms in
+MobileNet-V2, as one 0.50 (two cores of a Zen 3; docs/results/networks.md)."""
 
 MOST_CHANNELS = 32
-"""Of the input. Products of more wait for their operations and not for memory."""
+"""Of the input. With more the time goes into multiplications, not into memory."""
 
 TILE_BYTES = 128 * 1024
 """Of a tile that lies between: half of a small second cache."""
 
 MOST_TWICE = 1.25
-"""What is made, at most, for each that is needed."""
+"""Elements between the two that are made, at most, for each that is needed."""
 
 GROUPS = (6, 5, 4, 3)
-"""Pixels of a product whose sums stay in registers, with two vectors of channels each."""
-
-Kinds = tuple[tuple[str, tuple[float, float] | None], ...]
+"""Pixels whose sums stay in registers, two vectors of channels each; the first that divides."""
 
 
 @dataclass(frozen=True)
 class Expansion:
-    """Extents of the product and of the depthwise convolution, and zeros above and left of it."""
+    """Extents of both convolutions, and zeros above and left of the second one's input."""
 
     rows: int
     columns: int
@@ -84,7 +77,7 @@ class Expansion:
         return 4 * pixels * self.filters <= TILE_BYTES and pixels <= MOST_TWICE * needed
 
     def cost(self, rows: int, columns: int) -> float:
-        """What a tile of outputs costs for each of them: what is made twice, what is loaded."""
+        """Expected cost of an output, relative: what is made twice, and loads a multiplication."""
         pixels = math.prod(self.between(rows, columns)) / math.prod(self.strides)
         return pixels / (rows * columns) * (1 + 1 / (self.group(columns) or 1))
 
@@ -100,7 +93,7 @@ class Expansion:
 
 
 def with_expansions(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
-    """Make products and the depthwise convolutions after them by tiles, where much lies between.
+    """Make pointwise and depthwise convolutions by tiles where much lies between them.
 
     Parameters
     ----------
@@ -117,7 +110,7 @@ def with_expansions(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
         tile = shape.tile()
         if tile is None:
             return None
-        epilogues = [_kinds(each.epilogue) for each in (chain.before, chain)]
+        epilogues = [steps_of(each.epilogue) for each in (chain.before, chain)]
         function = to.add(expansion(shape, tile, lanes, *epilogues), "expansion")
         constants = [
             array
@@ -131,7 +124,7 @@ def with_expansions(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
 
 
 def shape_of(chain: Chain) -> Expansion | None:
-    """Extents of a depthwise convolution and the product before it; ``None`` for anything else."""
+    """Extents of a depthwise convolution and the pointwise one before it; else ``None``."""
     first = chain.before
     if first is None or first.weight.shape[:2] != (1, 1) or chain.weight.shape[2] != 1:
         return None
@@ -157,7 +150,7 @@ def shape_of(chain: Chain) -> Expansion | None:
 
 @cache
 def expansion(
-    shape: Expansion, tile: tuple[int, int], lanes: int, first: Kinds, second: Kinds
+    shape: Expansion, tile: tuple[int, int], lanes: int, first: Steps, second: Steps
 ) -> Any:
     """Function from the image, and weights and what is added of each, to the outputs."""
     scheduled = _scheduled(Schedule(_computed(shape, first, second)), shape, tile, lanes)
@@ -165,38 +158,40 @@ def expansion(
     return made.with_attrs({"tirx.is_scheduled": True, "op_pattern": 8})
 
 
-def _computed(shape: Expansion, first: Kinds, second: Kinds) -> Any:
+def _computed(shape: Expansion, first: Steps, second: Steps) -> Any:
     """What is computed, block by block."""
     (high, wide), (down, across) = shape.kernel, shape.strides
     rows, columns = shape.between(shape.out_rows, shape.out_columns)
     x = te.placeholder((1, shape.rows, shape.columns, shape.channels), name="x")
-    narrow = te.placeholder((1, 1, shape.channels, shape.filters), name="narrow")
-    deep = te.placeholder((high, wide, 1, shape.filters), name="deep")
+    weight = te.placeholder((1, 1, shape.channels, shape.filters), name="weight")
+    taps = te.placeholder((high, wide, 1, shape.filters), name="taps")
     ones, others = (
-        [te.placeholder((shape.filters,), name="added") for kind, _ in kinds if kind == ADD]
-        for kinds in (first, second)
+        [te.placeholder((shape.filters,), name="added") for step, _ in steps if step == ADD]
+        for steps in (first, second)
     )
-    zero = const(0.0, "float32")
+    zero = tirx.const(0.0, "float32")
 
     def inside(row: Any, column: Any) -> Any:
         row, column = row - shape.top, column - shape.left
-        return every(row >= 0, row < shape.rows, column >= 0, column < shape.columns)
+        return tirx.all(row >= 0, row < shape.rows, column >= 0, column < shape.columns)
 
     padded = te.compute(
         (rows, columns, shape.channels),
-        lambda i, j, k: if_then_else(inside(i, j), x[0, i - shape.top, j - shape.left, k], zero),
+        lambda i, j, k: tirx.if_then_else(
+            inside(i, j), x[0, i - shape.top, j - shape.left, k], zero
+        ),
         name="padded",
     )
     k = te.reduce_axis((0, shape.channels), "k")
-    product = te.compute(
+    pointwise = te.compute(
         (rows, columns, shape.filters),
-        lambda i, j, c: te.sum(padded[i, j, k] * narrow[0, 0, k, c], axis=k),
-        name="product",
+        lambda i, j, c: te.sum(padded[i, j, k] * weight[0, 0, k, c], axis=k),
+        name="pointwise",
     )
     between = te.compute(
         (rows, columns, shape.filters),
-        lambda i, j, c: if_then_else(
-            inside(i, j), _finished(product[i, j, c], c, first, ones), zero
+        lambda i, j, c: tirx.if_then_else(
+            inside(i, j), finished(pointwise[i, j, c], first, [one[c] for one in ones]), zero
         ),
         name="between",
     )
@@ -204,16 +199,16 @@ def _computed(shape: Expansion, first: Kinds, second: Kinds) -> Any:
     depthwise = te.compute(
         (shape.out_rows, shape.out_columns, shape.filters),
         lambda i, j, c: te.sum(
-            between[i * down + r, j * across + s, c] * deep[r, s, 0, c], axis=[r, s]
+            between[i * down + r, j * across + s, c] * taps[r, s, 0, c], axis=[r, s]
         ),
         name="depthwise",
     )
     y = te.compute(
         (1, shape.out_rows, shape.out_columns, shape.filters),
-        lambda _, i, j, c: _finished(depthwise[i, j, c], c, second, others),
+        lambda _, i, j, c: finished(depthwise[i, j, c], second, [one[c] for one in others]),
         name="y",
     )
-    return te.create_prim_func([x, narrow, *ones, deep, *others, y])
+    return te.create_prim_func([x, weight, *ones, taps, *others, y])
 
 
 def _scheduled(schedule: Schedule, shape: Expansion, tile: tuple[int, int], lanes: int) -> Schedule:
@@ -221,8 +216,8 @@ def _scheduled(schedule: Schedule, shape: Expansion, tile: tuple[int, int], lane
 
     Sums stay in registers: of one output's taps, and of a group of pixels.
     """
-    padded, product, between, depthwise, y = (
-        schedule.get_sblock(name) for name in ("padded", "product", "between", "depthwise", "y")
+    padded, pointwise, between, depthwise, y = (
+        schedule.get_sblock(name) for name in ("padded", "pointwise", "between", "depthwise", "y")
     )
     vectors = lanes * (2 if shape.filters % (2 * lanes) == 0 else 1)
     _, row, column, channel = schedule.get_loops(y)
@@ -234,8 +229,8 @@ def _scheduled(schedule: Schedule, shape: Expansion, tile: tuple[int, int], lane
     schedule.compute_at(depthwise, c, preserve_unit_loops=True)
     *_, lane, r, s = schedule.get_loops(depthwise)
     schedule.reorder(r, s, lane)
-    for taps in (r, s):
-        schedule.unroll(taps)
+    for tap in (r, s):
+        schedule.unroll(tap)
     schedule.vectorize(lane)
     schedule.compute_at(between, across, preserve_unit_loops=True)
     *_, i, j, channel = schedule.get_loops(between)
@@ -244,8 +239,8 @@ def _scheduled(schedule: Schedule, shape: Expansion, tile: tuple[int, int], lane
     schedule.reorder(i, j, c, pixel, lane)
     schedule.unroll(pixel)
     schedule.vectorize(lane)
-    schedule.compute_at(product, c, preserve_unit_loops=True)
-    *_, pixel, lane, k = schedule.get_loops(product)
+    schedule.compute_at(pointwise, c, preserve_unit_loops=True)
+    *_, pixel, lane, k = schedule.get_loops(pointwise)
     schedule.reorder(k, pixel, lane)
     schedule.unroll(pixel)
     schedule.vectorize(lane)
@@ -253,26 +248,8 @@ def _scheduled(schedule: Schedule, shape: Expansion, tile: tuple[int, int], lane
     schedule.vectorize(schedule.get_loops(padded)[-1])
     schedule.parallel(schedule.fuse(down, across))
     schedule.decompose_reduction(depthwise, r)
-    schedule.decompose_reduction(product, k)
+    schedule.decompose_reduction(pointwise, k)
     return schedule
-
-
-def _finished(value: Any, channel: Any, kinds: Kinds, added: Sequence[Any]) -> Any:
-    """What an epilogue makes of a value of a channel."""
-    left = iter(added)
-    for operator, bounds in kinds:
-        if operator == ADD:
-            value = value + next(left)[channel]
-        elif operator == RELU:
-            value = greater(value, const(0.0, "float32"))
-        elif operator == CLIP and bounds is not None:
-            low, high = (const(bound, "float32") for bound in bounds)
-            value = less(greater(value, low), high)
-    return value
-
-
-def _kinds(epilogue: Sequence[Elementwise]) -> Kinds:
-    return tuple((each.operator, each.bounds) for each in epilogue)
 
 
 def _divisors(number: int) -> list[int]:

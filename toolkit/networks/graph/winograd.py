@@ -24,13 +24,14 @@ from tvm.script.ir_builder import tirx as T
 
 from toolkit.networks.graph.chains import (
     ADD,
-    CLIP,
-    RELU,
     Chain,
     Elementwise,
     Rewriter,
+    Steps,
     extents,
+    finished,
     replace_chains,
+    steps_of,
 )
 
 ERRORS = {2: 1e-5, 4: 1e-4}
@@ -203,35 +204,29 @@ def input_transform(shape: Shape, m: int) -> Any:
 
 def output_transform(shape: Shape, m: int, epilogue: Sequence[Elementwise]) -> Any:
     """Function from sums ((m + 2)^2, tiles, filters), and what is added, to the outputs."""
-    kinds = [(each.operator, isinstance(each.other, relax.Var), each.bounds) for each in epilogue]
-    return _output_transform(shape, m, tuple(kinds))
+    whole = tuple(isinstance(one.other, relax.Var) for one in epilogue if one.operator == ADD)
+    return _output_transform(shape, m, steps_of(epilogue), whole)
 
 
 @cache
-def _output_transform(shape: Shape, m: int, epilogue: Sequence[Any]) -> Any:
-    """``epilogue``: operator, whether it adds a whole tensor, and bounds of each."""
+def _output_transform(shape: Shape, m: int, steps: Steps, whole: Sequence[bool]) -> Any:
+    """``whole``: of each that is added, whether it is a tensor of the output's shape."""
     size, tiles = m + 2, shape.images * math.prod(shape.tiles(m))
     lanes = math.gcd(LANES, shape.filters)
     out = (shape.images, shape.out_rows, shape.out_columns, shape.filters)
-    added = [out if whole else (shape.filters,) for kind, whole, _ in epilogue if kind == ADD]
+    added = [out if one else (shape.filters,) for one in whole]
 
     def emit(at: _Tile, s: Any, *others_and_result: Any) -> None:
         *others, y = others_and_result
         top, left = T.bind(at.down * m), T.bind(at.across * m)
         t = T.buffer_proxy(T.alloc_buffer((m * size, lanes), scope="local"))
 
-        def finished(value: Any, place: list[Any]) -> Any:
-            left_over = iter(others)
-            for operator, whole, bounds in epilogue:
-                if operator == ADD:
-                    other = next(left_over)
-                    value = value + (other[tuple(place)] if whole else other[place[-1]])
-                elif operator == RELU:
-                    value = T.max(value, T.float32(0))
-                elif operator == CLIP:
-                    low, high = map(T.float32, bounds)
-                    value = T.min(T.max(value, low), high)
-            return value
+        def output(value: Any, place: list[Any]) -> Any:
+            elements = (
+                other[tuple(place)] if one else other[place[-1]]
+                for other, one in zip(others, whole, strict=True)
+            )
+            return finished(value, steps, elements)
 
         def body(channel: Any, lane: Any, border: bool) -> None:
             def sums(q: int) -> list[Any]:
@@ -241,10 +236,10 @@ def _output_transform(shape: Shape, m: int, epilogue: Sequence[Any]) -> Any:
                 row, column = top + i, left + j
                 place = [at.image, row, column, channel]
                 if not border:
-                    T.buffer_store(y, finished(value, place), place)
+                    T.buffer_store(y, output(value, place), place)
                     continue
                 with T.If(T.And(row < shape.out_rows, column < shape.out_columns)), T.Then():
-                    T.buffer_store(y, finished(value, place), place)
+                    T.buffer_store(y, output(value, place), place)
 
         inside = T.And(top + m <= shape.out_rows, left + m <= shape.out_columns)
         _either(inside, body, shape.filters // lanes, lanes)
