@@ -4,7 +4,8 @@
 
 Every ``race*.json`` of the folder holds legs of the same race, made on other days or with other
 seeds. Every ``again*.json`` holds confirmations of some of these legs in another session, as
-``race.json`` has them under ``confirmed``. A test holds the page to what this prints.
+``race.json`` has them under ``confirmed``. ``baselines*.json`` are races with further arms, and
+``long*.json`` races of more trials. A test holds the page to what this prints.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import gzip
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -176,8 +177,59 @@ def sessions(folder: Path, legs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"| `{one['task']}` | {one['seed']} | {' | '.join(said)} |"
 
 
+def arms_of(paths: Iterable[Path]) -> list[dict[str, Any]]:
+    """Rows of races with several arms, each with its final latency over stock's, by layer."""
+    found = []
+    for path in sorted(paths):
+        race = json.loads(path.read_bytes())
+        finals = {(one["task"], one["seed"]): one["finals"] for one in race["confirmed"]}
+        for row in race["rows"]:
+            found.append({**row, "final": finals[row["task"], row["seed"]][row["arm"]]})
+    return sorted(found, key=lambda row: (row["task"], row["seed"]))
+
+
+def arms(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """One row an arm of each leg."""
+    heads = ["layer", "arm", "seconds", "stock's", *MEANS, "final latency over stock's [95 %]"]
+    yield "| " + " | ".join(heads) + " |"
+    yield "|---" * len(heads) + "|"
+    for row in rows:
+        cells = (
+            f"`{row['task']}`",
+            f"`{row['arm']}`",
+            f"{row['seconds']:.0f}",
+            f"{row['stock_seconds']:.0f}",
+            *(share(row, *keys) for keys in MEANS.values()),
+            bracketed(row["final"]["ratio"], row["final"]["interval"]),
+        )
+        yield "| " + " | ".join(cells) + " |"
+
+
+def arms_means(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Geometric means of each arm over layers."""
+    yield (
+        "| arm, mean over layers | legs that got there | " + " | ".join((*MEANS, "latency")) + " |"
+    )
+    yield "|---|---|---|---|---|"
+    for arm in dict.fromkeys(row["arm"] for row in rows):
+        of = [row for row in rows if row["arm"] == arm]
+        values = [[row[what] or row[least] for row in of] for what, least in MEANS.values()]
+        values.append([row["final"]["ratio"] for row in of])
+        means = [
+            geometric_mean([(row["task"], row["seed"], x) for row, x in zip(of, each, strict=True)])
+            for each in values
+        ]
+        there = sum(row["quality_seconds"] is not None for row in of)
+        *shares, latency = means
+        cells = (f"`{arm}`", f"{there} of {len(of)}", *map(mean_of, shares), mean_of(latency, 3))
+        yield "| " + " | ".join(cells) + " |"
+
+
 def tables(folder: Path) -> list[str]:
-    """All of them, as Markdown: legs, means, costs and, where there are any, second sessions."""
+    """All of them, as Markdown: legs, means, costs and, where there are any, those of other files.
+
+    Second sessions, further arms and races of more trials.
+    """
     legs = legs_of(folder)
     for row in legs:
         add_tolerances(row, row["confirmed"])
@@ -188,6 +240,10 @@ def tables(folder: Path) -> list[str]:
         parts.append(account(of_kind, collected(DATASETS / LOGS[mcpu])))
     if any(folder.glob("again*.json")):
         parts.append(sessions(folder, legs))
+    if rows := arms_of(folder.glob("baselines*.json")):
+        parts += [arms(rows), arms_means(rows)]
+    if rows := arms_of(folder.glob("long*.json")):
+        parts.append(arms(rows))
     return ["\n".join(part) for part in parts]
 
 
