@@ -4,8 +4,9 @@
 
 Every ``race*.json`` of the folder holds legs of the same race, made on other days or with other
 seeds. Every ``again*.json`` holds confirmations of some of these legs in another session, as
-``race.json`` has them under ``confirmed``. ``baselines*.json`` are races with further arms, and
-``long*.json`` races of more trials. A test holds the page to what this prints.
+``race.json`` has them under ``confirmed``. ``baselines*.json`` are races with further arms,
+``full*.json`` races without short first readings, ``long*.json`` races of more trials. A test holds
+the page to what this prints.
 """
 
 from __future__ import annotations
@@ -242,8 +243,9 @@ def tables(folder: Path) -> list[str]:
         parts.append(sessions(folder, legs))
     if rows := arms_of(folder.glob("baselines*.json")):
         parts += [arms(rows), arms_means(rows)]
-    if rows := arms_of(folder.glob("long*.json")):
-        parts.append(arms(rows))
+    for name in ("full", "long"):
+        if rows := arms_of(folder.glob(f"{name}*.json")):
+            parts.append(arms(rows))
     return ["\n".join(part) for part in parts]
 
 
