@@ -20,6 +20,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from toolkit.live.race.quality import add_moments, add_tolerances
 from toolkit.live.race.report import add_quality, geometric_mean, sum_moments, sum_tolerances
 
@@ -226,6 +228,18 @@ def arms_means(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield "| " + " | ".join(cells) + " |"
 
 
+def drift(curves: Path, every: int) -> Iterator[str]:
+    """Below what a tenth of so many trials read, one after the other: the host's speed shows."""
+    read = pl.read_parquet(curves).with_columns(((pl.col("trial") - 1) // every).alias("part"))
+    low = read.group_by("arm", "part", maintain_order=True).agg(pl.col("latency_s").quantile(0.1))
+    parts = sorted(set(low["part"]))
+    yield "| µs, from trial | " + " | ".join(f"{1 + part * every:,}" for part in parts) + " |"
+    yield "|---" * (len(parts) + 1) + "|"
+    for (arm,), of in low.group_by("arm", maintain_order=True):
+        values = of.sort("part")["latency_s"]
+        yield f"| `{arm}` | " + " | ".join(f"{1e6 * value:.1f}" for value in values) + " |"
+
+
 def tables(folder: Path) -> list[str]:
     """All of them, as Markdown: legs, means, costs and, where there are any, those of other files.
 
@@ -243,9 +257,11 @@ def tables(folder: Path) -> list[str]:
         parts.append(sessions(folder, legs))
     if rows := arms_of(folder.glob("baselines*.json")):
         parts += [arms(rows), arms_means(rows)]
-    for name in ("full", "long"):
-        if rows := arms_of(folder.glob(f"{name}*.json")):
-            parts.append(arms(rows))
+    if rows := arms_of(folder.glob("full*.json")):
+        parts += [arms(rows), arms_means(rows)]
+    if rows := arms_of(folder.glob("long*.json")):
+        parts.append(arms(rows))
+        parts += [drift(path, 200) for path in sorted(folder.glob("long*-curves.parquet"))]
     return ["\n".join(part) for part in parts]
 
 
