@@ -17,7 +17,7 @@ pytestmark = pytest.mark.live
 
 tvm = pytest.importorskip("tvm")
 
-STEPS = ("bias", "relu", "clip")
+STEPS = ("bias", "relu", "clip", "silu", "sigmoid times", "hardswish")
 
 
 def network(
@@ -51,6 +51,9 @@ def network(
                 "bias": lambda y, bias=bias: relax.op.add(y, bias),
                 "relu": relax.op.nn.relu,
                 "clip": lambda y: relax.op.clip(y, 0.25, 1.5),
+                "silu": relax.op.nn.silu,
+                "sigmoid times": lambda y: relax.op.multiply(y, relax.op.sigmoid(y)),
+                "hardswish": hardswish,
             }[step]
             y = builder.emit(made(y))
         return y
@@ -64,6 +67,14 @@ def network(
             result = builder.emit_output(z)
         builder.emit_func_output(result)
     return builder.get()
+
+
+def hardswish(x: Any) -> Any:
+    """x min(max(x + 3, 0), 6) / 6, as TVM imports it."""
+    from tvm import relax
+
+    gate = relax.op.clip(relax.op.add(x, relax.const(3.0)), 0, 6)
+    return relax.op.multiply(x, relax.op.divide(gate, relax.const(6.0)))
 
 
 def outputs(module: Any, *inputs: Any) -> Any:

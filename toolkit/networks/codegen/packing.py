@@ -17,7 +17,7 @@ from tvm.ir.expr import GenericConst, TensorLoad
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.s_tir import SBlockRealize
 
-from toolkit.networks.graph.chains import mutate_functions, named
+from toolkit.networks.graph.functions import mutate_functions, named
 
 Array = NDArray[Any]
 

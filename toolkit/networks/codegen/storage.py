@@ -14,7 +14,7 @@ from tvm.relax.backend.cpu_generic.pipeline import (
 )
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from toolkit.networks.graph.chains import mutate_functions
+from toolkit.networks.graph.functions import mutate_functions
 
 # Bytes left free behind each storage. A function's reads run a few rows ahead of themselves (the
 # processor's prefetch); where the workspace of another thread lies there, its lines are pulled out

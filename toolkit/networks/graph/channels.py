@@ -18,7 +18,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from toolkit.networks.graph.chains import mutate_functions, named, results_of, users_of
+from toolkit.networks.graph.functions import mutate_functions, named, results_of, users_of
 from toolkit.networks.graph.padding import call_again, is_padded, known_extents, plain
 from toolkit.networks.graph.reshapes import ONE, TWO
 

@@ -20,7 +20,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
-from toolkit.networks.graph.chains import (
+from toolkit.networks.graph.functions import (
     extents,
     mutate_functions,
     named,

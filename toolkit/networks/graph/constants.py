@@ -16,7 +16,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from toolkit.networks.graph.chains import named
+from toolkit.networks.graph.functions import named
 
 
 def _permuted(array: Any, call: Any) -> Any:

@@ -17,16 +17,9 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.s_tir import Schedule
 
-from toolkit.networks.graph.chains import (
-    ADD,
-    Chain,
-    Rewriter,
-    Steps,
-    extents,
-    finished,
-    replace_chains,
-    steps_of,
-)
+from toolkit.networks.graph.chains import Chain, Rewriter, replace_chains
+from toolkit.networks.graph.epilogues import Steps, finished, given_to
+from toolkit.networks.graph.functions import extents
 
 LEAST_BYTES = 4_000_000
 """Size of what lies between, at least. Of 4.8 MB, 16 to 96 channels, the two took 0.90 ms in
@@ -110,13 +103,10 @@ def with_expansions(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
         tile = shape.tile()
         if tile is None:
             return None
-        epilogues = [steps_of(each.epilogue) for each in (chain.before, chain)]
-        function = to.add(expansion(shape, tile, lanes, *epilogues), "expansion")
-        constants = [
-            array
-            for each in (chain.before, chain)
-            for array in (each.weight, *(one.other for one in each.epilogue if one.operator == ADD))
-        ]
+        both = chain.before, chain
+        steps = [one.epilogue.steps for one in both]
+        function = to.add(expansion(shape, tile, lanes, *steps), "expansion")
+        constants = [array for one in both for array in (one.weight, *one.epilogue.given)]
         given = [find(chain.before.source), *map(relax.const, constants)]
         return relax.call_tir(function, given, chain.type)
 
@@ -137,7 +127,7 @@ def shape_of(chain: Chain) -> Expansion | None:
         and int(other.groups) == filters == last
         and _numbers(one.strides) == _numbers(other.dilation) == [1, 1]
         and not any(_numbers(one.padding))
-        and not any(isinstance(each.other, relax.Var) for each in first.epilogue + chain.epilogue)
+        and not any(first.epilogue.whole + chain.epilogue.whole)
     )
     if not plain or channels > MOST_CHANNELS or 4 * rows * columns * filters < LEAST_BYTES:
         return None
@@ -152,7 +142,7 @@ def shape_of(chain: Chain) -> Expansion | None:
 def expansion(
     shape: Expansion, tile: tuple[int, int], lanes: int, first: Steps, second: Steps
 ) -> Any:
-    """Function from the image, and weights and what is added of each, to the outputs."""
+    """Function from the image, and weights and what the steps are given of each, to the outputs."""
     scheduled = _scheduled(Schedule(_computed(shape, first, second)), shape, tile, lanes)
     made = scheduled.mod["main"].without_attr("global_symbol")
     return made.with_attrs({"tirx.is_scheduled": True, "op_pattern": 8})
@@ -166,7 +156,7 @@ def _computed(shape: Expansion, first: Steps, second: Steps) -> Any:
     weight = te.placeholder((1, 1, shape.channels, shape.filters), name="weight")
     taps = te.placeholder((high, wide, 1, shape.filters), name="taps")
     ones, others = (
-        [te.placeholder((shape.filters,), name="added") for step, _ in steps if step == ADD]
+        [te.placeholder((shape.filters,), name="given") for _ in range(given_to(steps))]
         for steps in (first, second)
     )
     zero = tirx.const(0.0, "float32")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from tvm import relax
 
-from toolkit.networks.graph.chains import extents, named
+from toolkit.networks.graph.functions import extents, named
 
 TRANSPOSE, CONCATENATE = "relax.permute_dims", "relax.concat"
 SLICE = "relax.strided_slice"

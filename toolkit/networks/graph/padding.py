@@ -17,7 +17,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from toolkit.networks.graph.chains import extents, mutate_functions, named, results_of
+from toolkit.networks.graph.functions import extents, mutate_functions, named, results_of
 from toolkit.networks.graph.reshapes import LAST, ONE, RESHAPES, TWO
 
 TILES = (4, 5, 6, 7, 8, 9, 10, 12, 14, 16)

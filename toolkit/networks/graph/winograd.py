@@ -22,17 +22,9 @@ from tvm import relax
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from toolkit.networks.graph.chains import (
-    ADD,
-    Chain,
-    Elementwise,
-    Rewriter,
-    Steps,
-    extents,
-    finished,
-    replace_chains,
-    steps_of,
-)
+from toolkit.networks.graph.chains import Chain, Rewriter, replace_chains
+from toolkit.networks.graph.epilogues import Steps, finished
+from toolkit.networks.graph.functions import extents
 
 ERRORS = {2: 1e-5, 4: 1e-4}
 """By m: error of a network's outputs, as a share of their range, that is to be reckoned with. One
@@ -134,12 +126,13 @@ def with_winograd(module: tvm.IRModule, tolerance: float, weights_in_cache: bool
         transformed = to.emit(relax.call_tir(function, [find(chain.source)], tiled))
         weight = relax.const(transformed_weight(chain.weight, m))
         sums = to.emit(relax.op.matmul(transformed, weight))
-        function = to.add(output_transform(shape, m, chain.epilogue), "winograd_output")
-        added = [each.other for each in chain.epilogue if each.operator == ADD]
-        others = [
-            find(each) if isinstance(each, relax.Var) else relax.const(each) for each in added
+        epilogue = chain.epilogue
+        function = output_transform(shape, m, epilogue.steps, epilogue.whole)
+        given = [
+            find(one) if isinstance(one, relax.Var) else relax.const(one) for one in epilogue.given
         ]
-        return relax.call_tir(function, [sums, *others], chain.type)
+        function = to.add(function, "winograd_output")
+        return relax.call_tir(function, [sums, *given], chain.type)
 
     return replace_chains(module, replace)
 
@@ -202,30 +195,27 @@ def input_transform(shape: Shape, m: int) -> Any:
     return _function([source, (size**2, tiles, shape.channels)], shape, m, emit)
 
 
-def output_transform(shape: Shape, m: int, epilogue: Sequence[Elementwise]) -> Any:
-    """Function from sums ((m + 2)^2, tiles, filters), and what is added, to the outputs."""
-    whole = tuple(isinstance(one.other, relax.Var) for one in epilogue if one.operator == ADD)
-    return _output_transform(shape, m, steps_of(epilogue), whole)
-
-
 @cache
-def _output_transform(shape: Shape, m: int, steps: Steps, whole: Sequence[bool]) -> Any:
-    """``whole``: of each that is added, whether it is a tensor of the output's shape."""
+def output_transform(shape: Shape, m: int, steps: Steps, whole: tuple[bool, ...]) -> Any:
+    """Function from sums ((m + 2)^2, tiles, filters), and what the steps are given, to the outputs.
+
+    ``whole``: of each that is given, whether it is a tensor of the output's shape.
+    """
     size, tiles = m + 2, shape.images * math.prod(shape.tiles(m))
     lanes = math.gcd(LANES, shape.filters)
     out = (shape.images, shape.out_rows, shape.out_columns, shape.filters)
-    added = [out if one else (shape.filters,) for one in whole]
+    others = [out if one else (shape.filters,) for one in whole]
 
-    def emit(at: _Tile, s: Any, *others_and_result: Any) -> None:
-        *others, y = others_and_result
+    def emit(at: _Tile, s: Any, *given_and_result: Any) -> None:
+        *given, y = given_and_result
         top, left = T.bind(at.down * m), T.bind(at.across * m)
         t = T.buffer_proxy(T.alloc_buffer((m * size, lanes), scope="local"))
 
         def output(value: Any, place: list[Any]) -> Any:
-            elements = (
-                other[tuple(place)] if one else other[place[-1]]
-                for other, one in zip(others, whole, strict=True)
-            )
+            elements = [
+                array[tuple(place)] if one else array[place[-1]]
+                for array, one in zip(given, whole, strict=True)
+            ]
             return finished(value, steps, elements)
 
         def body(channel: Any, lane: Any, border: bool) -> None:
@@ -244,7 +234,7 @@ def _output_transform(shape: Shape, m: int, steps: Steps, whole: Sequence[bool])
         inside = T.And(top + m <= shape.out_rows, left + m <= shape.out_columns)
         _either(inside, body, shape.filters // lanes, lanes)
 
-    return _function([(size**2, tiles, shape.filters), *added, out], shape, m, emit)
+    return _function([(size**2, tiles, shape.filters), *others, out], shape, m, emit)
 
 
 def _both_sides(

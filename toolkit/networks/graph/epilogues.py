@@ -1,0 +1,248 @@
+"""What is done to each element of a convolution's output before anything else uses it.
+
+An epilogue has one way in and one way out. Between them a value may be used more than once, as in
+x * sigmoid(x). What stands for the convolution computes it all while it writes its outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import tvm
+from tvm import relax, tirx
+
+from toolkit.networks.graph.functions import extents, named
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What a step works on.
+
+    ``value`` 0 is the convolution's element, ``value`` n what the nth step made of it; ``given`` n
+    is an element of what the epilogue is given; ``number`` is the number itself.
+    """
+
+    kind: Literal["value", "given", "number"]
+    at: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """One operation of an epilogue: Relax's operator and its operands."""
+
+    operator: str
+    operands: tuple[Operand, ...]
+
+
+Steps = tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """Steps in their order, the last one gives the result.
+
+    Attributes
+    ----------
+    given
+        Constants of one number a channel (arrays), and variables of the output's shape.
+    """
+
+    steps: Steps = ()
+    given: tuple[Any, ...] = ()
+
+    @property
+    def whole(self) -> tuple[bool, ...]:
+        """Of each that is given, whether it is a variable of the output's shape."""
+        return tuple(isinstance(one, relax.Var) for one in self.given)
+
+
+def finished(value: Any, steps: Steps, given: Sequence[Any]) -> Any:
+    """TIR's expression of an element of a convolution after the steps of its epilogue.
+
+    ``given`` holds the elements of what the epilogue is given.
+    """
+    values: list[Any] = []
+    bound = []
+
+    def bind(expression: Any) -> None:
+        # A later step may use it more than once: it is computed once.
+        values.append(tirx.Var(f"value{len(values)}", "float32"))
+        bound.append((values[-1], expression))
+
+    def operand(one: Operand) -> Any:
+        if one.kind == "number":
+            return _number(one.at)
+        return (values if one.kind == "value" else given)[int(one.at)]
+
+    bind(value)
+    for step in steps:
+        bind(_OPERATORS[step.operator](*map(operand, step.operands)))
+    result = values[-1]
+    for variable, expression in reversed(bound):
+        result = tirx.Let(variable, expression, result)
+    return result
+
+
+def given_to(steps: Steps) -> int:
+    """How much the steps are given."""
+    return sum(one.kind == "given" for step in steps for one in step.operands)
+
+
+def epilogue_of(
+    variable: relax.Var,
+    values: Mapping[Any, Any],
+    users: Mapping[Any, Sequence[Any]],
+    order: Mapping[Any, int],
+    results: Sequence[Any],
+) -> tuple[Epilogue, relax.Var]:
+    """The longest epilogue of a convolution's result, and the variable that it ends in.
+
+    Parameters
+    ----------
+    values, users
+        Of the function's variables, as ``get_var2val`` and ``users_of`` give them.
+    order
+        Place of each variable among the function's bindings.
+    results
+        What the function returns: nothing may take their place.
+    """
+    shape = _shape(variable)
+    places: dict[Any, int] = {variable: 0}
+    steps: list[Step] = []
+    given: list[Any] = []
+    found, last, at = Epilogue(), variable, variable
+    pending: set[Any] = set()
+    while at not in results:
+        pending |= set(users.get(at, ()))
+        if not pending:
+            break
+        at = min(pending, key=lambda one: order.get(one, len(order)))
+        pending.remove(at)
+        step = _step(values[at], places, given, shape)
+        if step is None:
+            break
+        steps.append(step)
+        places[at] = len(steps)
+        if not pending:  # all that use what came before are in it
+            found, last = Epilogue(tuple(steps), tuple(given)), at
+    return found, last
+
+
+def _step(
+    call: Any, places: Mapping[Any, int], given: list[Any], shape: list[int] | None
+) -> Step | None:
+    """What a call does to an element; ``None``: it does anything else. ``given`` may grow."""
+    operator = named(call)
+    if operator not in _OPERATORS or _shape(call) != shape or str(call.ty.dtype) != "float32":
+        return None
+    operands = []
+    for argument in call.args:
+        operand = _operand(argument, places, given, shape)
+        if operand is None:
+            return None
+        operands.append(operand)
+    return Step(operator, tuple(operands))
+
+
+def _operand(
+    argument: Any, places: Mapping[Any, int], given: list[Any], shape: list[int] | None
+) -> Operand | None:
+    if isinstance(argument, tirx.FloatImm | tirx.IntImm):
+        return Operand("number", float(argument.value))
+    if isinstance(argument, tvm.ir.expr.GenericConst):
+        array = argument.value.numpy()
+        if array.size == 1:
+            return Operand("number", float(array.reshape(-1)[0]))
+        if not shape or array.size != shape[-1] or array.shape[-1] != shape[-1]:
+            return None
+        given.append(np.ascontiguousarray(array.reshape(-1)))
+    elif not isinstance(argument, relax.Var):
+        return None
+    elif argument in places:
+        return Operand("value", places[argument])
+    elif _shape(argument) == shape:
+        given.append(argument)
+    else:
+        return None
+    return Operand("given", len(given) - 1)
+
+
+def _shape(expression: Any) -> list[int] | None:
+    """Extents of an expression; ``None`` where they are not known."""
+    try:
+        return extents(expression)
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
+def _shared(value: Any, use: Callable[[Any], Any]) -> Any:
+    """What ``use`` makes of a value that it names several times: computed once."""
+    variable = tirx.Var("shared", "float32")
+    return tirx.Let(variable, value, use(variable))
+
+
+def _clip(x: Any, low: Any, high: Any) -> Any:
+    return tirx.min(tirx.max(x, low), high)
+
+
+def _sigmoid(x: Any) -> Any:
+    return _number(1.0) / _one_and_exp_of_minus(x)
+
+
+def _silu(x: Any) -> Any:
+    return x / _one_and_exp_of_minus(x)
+
+
+def _one_and_exp_of_minus(x: Any) -> Any:
+    return _exp(_number(0.0) - x) + _number(1.0)
+
+
+def _exp(x: Any) -> Any:
+    """2^n exp(f) with n whole and f small (Cephes' ``expf``); TIR's own is a call an element.
+
+    Below -87 it stays what it is there, above 88 too.
+    """
+
+    def power(x: Any) -> Any:
+        n = tirx.floor(x * _number(1.44269504088896341) + _number(0.5))
+        return _shared(n, lambda n: scaled(x, n))
+
+    def scaled(x: Any, n: Any) -> Any:
+        f = x - n * _number(0.693359375) + n * _number(2.12194440e-4)  # ln 2 in two parts
+        exponent = (n.astype("int32") + tirx.const(127, "int32")) << tirx.const(23, "int32")
+        return _shared(f, polynomial) * tirx.reinterpret("float32", exponent)
+
+    def polynomial(f: Any) -> Any:
+        y = _number(_EXP[0])
+        for factor in _EXP[1:]:
+            y = y * f + _number(factor)
+        return y * f * f + f + _number(1.0)
+
+    return _shared(_clip(x, _number(-87.0), _number(88.0)), power)
+
+
+_EXP = (
+    1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1,
+    5.0000001201e-1,
+)  # fmt: skip
+
+
+def _number(value: float) -> Any:
+    return tirx.const(value, "float32")
+
+
+_OPERATORS: dict[str, Callable[..., Any]] = {
+    "relax.add": lambda one, other: one + other,
+    "relax.subtract": lambda one, other: one - other,
+    "relax.multiply": lambda one, other: one * other,
+    "relax.divide": lambda one, other: one / other,
+    "relax.maximum": tirx.max,
+    "relax.minimum": tirx.min,
+    "relax.clip": _clip,
+    "relax.nn.relu": lambda x: tirx.max(x, _number(0.0)),
+    "relax.nn.silu": _silu,
+    "relax.sigmoid": _sigmoid,
+}
