@@ -30,14 +30,14 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Step:
+class Elementwise:
     """One operation of an epilogue: Relax's operator and its operands."""
 
     operator: str
     operands: tuple[Operand, ...]
 
 
-Steps = tuple[Step, ...]
+Steps = tuple[Elementwise, ...]
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def epilogue_of(
     """
     shape = _shape(variable)
     places: dict[Any, int] = {variable: 0}
-    steps: list[Step] = []
+    steps: list[Elementwise] = []
     given: list[Any] = []
     found, last, at = Epilogue(), variable, variable
     pending: set[Any] = set()
@@ -133,7 +133,7 @@ def epilogue_of(
 
 def _step(
     call: Any, places: Mapping[Any, int], given: list[Any], shape: list[int] | None
-) -> Step | None:
+) -> Elementwise | None:
     """What a call does to an element; ``None``: it does anything else. ``given`` may grow."""
     operator = named(call)
     if operator not in _OPERATORS or _shape(call) != shape or str(call.ty.dtype) != "float32":
@@ -144,7 +144,7 @@ def _step(
         if operand is None:
             return None
         operands.append(operand)
-    return Step(operator, tuple(operands))
+    return Elementwise(operator, tuple(operands))
 
 
 def _operand(
