@@ -14,7 +14,7 @@ import pytest
 
 from toolkit.live.measure.device import Device
 
-A_CORE = 2
+A_CORE = 3
 
 NOT_THE_MACHINE = "the machine was not the one that the search read on"
 """What every command says of it."""
