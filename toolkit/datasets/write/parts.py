@@ -28,7 +28,7 @@ from toolkit.datasets.read.integrity import file_sha256
 from toolkit.logs.rows.columns import Texts, nullable_strings, numbers, numeric, repeated
 from toolkit.logs.rows.results import BlockResult
 
-ROW_GROUP_BYTES = 48 * 2**20
+ROW_GROUP_BYTES = 24 * 2**20
 """A row group ends with the row that brings it to this size in memory, however rows arrive."""
 
 _ARROW = {

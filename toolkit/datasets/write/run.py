@@ -154,15 +154,20 @@ def read_into(
     """Read files into an open store, and tell of each when its last line is taken in.
 
     Blocks are handed out ahead of the results that are taken in, so that other processes read
-    while this one writes; results are taken in strictly in order.
+    while this one writes; results are taken in strictly in order. What is there is taken in at
+    once: at the end only this process can write, and the others would have nothing to do.
     """
     waiting: deque[_Job] = deque()
     for job in _jobs(store, files, blocks, marks):
         waiting.append(job)
-        while len(waiting) > blocks.window:
+        while waiting and (len(waiting) > blocks.window or _is_there(waiting[0])):
             yield from _taken(store, waiting.popleft())
     while waiting:
         yield from _taken(store, waiting.popleft())
+
+
+def _is_there(job: _Job) -> bool:
+    return not isinstance(job, _Block) or job.result.done()
 
 
 def _taken(store: Store, job: _Job) -> Iterator[SourceReport]:
