@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toolkit.networks.compile import compile_network
 from toolkit.networks.graph import expansions
 from toolkit.networks.graph.expansions import Expansion, with_expansions
 from toolkit.networks.graph.prepare import operators, prepare
@@ -163,3 +165,15 @@ def test_a_tile_stays_in_the_cache_and_is_no_task(target: str) -> None:
         if "expansion" in name.name_hint
     ]
     assert len(scheduled) == 1 and scheduled[0].attrs["tirx.is_scheduled"]
+
+
+def test_what_it_does_a_second_is_said(target: str, tmp_path: Path) -> None:
+    pads, first = [1, 1, 1, 1], ["bias", "silu"]
+    module = network((112, 112, 16), 96, (3, 3), 2, pads, first, ["bias", "relu"])
+    graph = prepare(module, target, "pair", "NHWC")
+    result = compile_network(
+        graph, tmp_path, database=None, target=target, choose_seconds=0, seconds=0.1
+    )
+    (row,) = (row for row in result.kernels if "expansion" in row["kernel"])
+    products = 2 * (112 * 112 * 16 * 96 + 56 * 56 * 9 * 96)
+    assert row["gflop_per_s"] * row["seconds"] * 1e9 == pytest.approx(products)

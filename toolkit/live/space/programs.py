@@ -12,6 +12,7 @@ import orjson
 import tvm
 from tvm.s_tir import SBlock, Schedule
 from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.s_tir.schedule import Trace
 
 from toolkit.errors import LiveError
@@ -53,6 +54,14 @@ def entry_arguments(module: tvm.IRModule, *, as_timed: bool) -> list[Any]:
     """
     infos = ms.arg_info.ArgInfo.from_entry_func(module, remove_preproc=as_timed)
     return [plain(info.as_json()) for info in infos]
+
+
+def operations(module: tvm.IRModule) -> float | None:
+    """Floating-point operations of a module; ``None`` where it has none, or TVM cannot count."""
+    try:
+        return float(estimate_tir_flops(module)) or None
+    except tvm.error.InternalError:  # expressions that it does not know
+        return None
 
 
 def count_inputs(module: tvm.IRModule) -> int:

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import orjson
-from tvm.s_tir.analysis import estimate_tir_flops
 
 from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
@@ -28,6 +27,7 @@ from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.database import DatabaseWriter
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.oracle import DeviceOracle, Engine
+from toolkit.live.space.programs import operations
 from toolkit.live.space.recorded import Recorded, RecordedFirst
 from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.live.tune.avoid import AvoidingOracle
@@ -225,7 +225,7 @@ def _network_task(searcher: _Searcher) -> NetworkTask:
         searcher.oracle,
         task.weight,
         operators if task.network else task.name,
-        float(estimate_tir_flops(task.module)) or None,
+        operations(task.module),
     )
 
 

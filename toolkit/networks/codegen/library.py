@@ -10,11 +10,11 @@ from typing import Any
 import orjson
 import tvm
 from tvm import relax
-from tvm.s_tir.analysis import estimate_tir_flops
 
 from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.measure.machine import target_threads, tvm_target
+from toolkit.live.space.programs import operations
 from toolkit.live.space.quiet import quiet
 from toolkit.networks.codegen.objects import ObjectFiles
 from toolkit.networks.codegen.packing import pack_weights
@@ -57,7 +57,7 @@ def flops_of(graph: Graph, name: str) -> float | None:
     """Floating-point operations of a network's function; ``None`` where it has none of the name."""
     for variable, function in graph.module.functions.items():
         if variable.name_hint == name and not isinstance(function, relax.Function):
-            return float(estimate_tir_flops(tvm.IRModule({"main": function}))) or None
+            return operations(tvm.IRModule({"main": function}))
     return None
 
 

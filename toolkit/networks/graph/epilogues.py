@@ -16,6 +16,9 @@ from tvm import relax, tirx
 
 from toolkit.networks.graph.functions import extents, named
 
+ESTIMATED_FLOPS = "estimated_flops"
+"""TVM's attribute of a function whose operations it need not count; it counts no named values."""
+
 
 @dataclass(frozen=True)
 class Operand:

@@ -18,7 +18,7 @@ from tvm import relax, te, tirx
 from tvm.s_tir import Schedule
 
 from toolkit.networks.graph.chains import Chain, Rewriter, replace_chains
-from toolkit.networks.graph.epilogues import Steps, finished, given_to
+from toolkit.networks.graph.epilogues import ESTIMATED_FLOPS, Steps, finished, given_to
 from toolkit.networks.graph.functions import extents
 
 LEAST_BYTES = 4_000_000
@@ -52,6 +52,12 @@ class Expansion:
     left: int
     out_rows: int
     out_columns: int
+
+    @property
+    def flops(self) -> int:
+        """Operations of both convolutions, as a network does them that has them apart."""
+        between, out = self.rows * self.columns, self.out_rows * self.out_columns
+        return 2 * self.filters * (between * self.channels + out * math.prod(self.kernel))
 
     def between(self, rows: int, columns: int) -> tuple[int, int]:
         """Rows and columns of what lies between, for so many of the outputs'."""
@@ -145,7 +151,9 @@ def expansion(
     """Function from the image, and weights and what the steps are given of each, to the outputs."""
     scheduled = _scheduled(Schedule(_computed(shape, first, second)), shape, tile, lanes)
     made = scheduled.mod["main"].without_attr("global_symbol")
-    return made.with_attrs({"tirx.is_scheduled": True, "op_pattern": 8})
+    return made.with_attrs(
+        {"tirx.is_scheduled": True, "op_pattern": 8, ESTIMATED_FLOPS: shape.flops}
+    )
 
 
 def _computed(shape: Expansion, first: Steps, second: Steps) -> Any:

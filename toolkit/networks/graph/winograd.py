@@ -23,7 +23,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from toolkit.networks.graph.chains import Chain, Rewriter, replace_chains
-from toolkit.networks.graph.epilogues import Steps, finished
+from toolkit.networks.graph.epilogues import ESTIMATED_FLOPS, Steps, finished
 from toolkit.networks.graph.functions import extents
 
 ERRORS = {2: 1e-5, 4: 1e-4}
@@ -234,7 +234,9 @@ def output_transform(shape: Shape, m: int, steps: Steps, whole: tuple[bool, ...]
         inside = T.And(top + m <= shape.out_rows, left + m <= shape.out_columns)
         _either(inside, body, shape.filters // lanes, lanes)
 
-    return _function([(size**2, tiles, shape.filters), *others, out], shape, m, emit)
+    elements = tiles * shape.filters
+    flops = elements * ((size + m) * _operations(_OUTPUT[m]) + m**2 * len(steps))
+    return _function([(size**2, tiles, shape.filters), *others, out], shape, m, emit, flops)
 
 
 def _both_sides(
@@ -282,6 +284,12 @@ def _sum(factors: Sequence[float], values: Sequence[Any]) -> Any:
     return found
 
 
+def _operations(matrix: Sequence[Sequence[float]]) -> int:
+    """Operations of a product of this matrix and a vector, as ``_sum`` does it."""
+    factors = [abs(factor) for row in matrix for factor in row if factor]
+    return len(factors) - len(matrix) + sum(factor != 1 for factor in factors)
+
+
 @dataclass(frozen=True)
 class _Tile:
     """Where a tile lies: its image, its place there in tiles, and its number among all."""
@@ -293,18 +301,24 @@ class _Tile:
 
 
 def _function(
-    buffers: Sequence[Sequence[int]], shape: Shape, m: int, emit: Callable[..., None]
+    buffers: Sequence[Sequence[int]],
+    shape: Shape,
+    m: int,
+    emit: Callable[..., None],
+    flops: int | None = None,
 ) -> Any:
     """A function that does what ``emit`` says for every tile; its last buffer is the result.
 
     It counts as scheduled: nothing is fused into it, and it is no task. Written by the builder:
-    TVM's parser of scripts takes a second for one.
+    TVM's parser of scripts takes a second for one. ``flops`` says what TVM cannot count.
     """
     rows, across = shape.tiles(m)
     with IRBuilder() as builder:
         with T.prim_func(private=True, s_tir=True):
             T.func_name("winograd")
-            T.func_attr({"tirx.is_scheduled": True, "tirx.noalias": True, "op_pattern": 8})
+            known = {} if flops is None else {ESTIMATED_FLOPS: flops}
+            scheduled = {"tirx.is_scheduled": True, "tirx.noalias": True, "op_pattern": 8}
+            T.func_attr({**scheduled, **known})
             arrays = [
                 T.arg(f"p{number}", T.buffer(extent, "float32", layout=None))
                 for number, extent in enumerate(buffers)
