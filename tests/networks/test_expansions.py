@@ -1,4 +1,4 @@
-"""A pointwise and a depthwise convolution compute as one what both compute."""
+"""A convolution and a depthwise one compute as one what both compute."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from toolkit.networks.compile import compile_network
 from toolkit.networks.graph import expansions
-from toolkit.networks.graph.expansions import Expansion, with_expansions
+from toolkit.networks.graph.expansions import Expansion, Window, with_expansions
 from toolkit.networks.graph.prepare import operators, prepare
 
 pytestmark = pytest.mark.live
@@ -31,17 +31,25 @@ def network(
     first: list[str],
     second: list[str],
     *,
+    opening: tuple[int, int] = (1, 1),
+    opening_stride: int = 1,
+    opening_pads: list[int] | None = None,
+    planar: bool = False,
     groups: int | None = None,
     twice: bool = False,
 ) -> Any:
-    """A pointwise convolution of an image in channels last, and a (depthwise) one after it."""
+    """A (pointwise) convolution of an image in channels last, and a (depthwise) one after it.
+
+    ``opening`` is the first one's kernel; a ``planar`` image is given in channels first.
+    """
     from tvm import relax
 
     rng = np.random.default_rng(1)
     groups = filters if groups is None else groups
-    pointwise = rng.normal(0, 0.4, (1, 1, shape[2], filters)).astype("float32")
+    pointwise = rng.normal(0, 0.4, (*opening, shape[2], filters)).astype("float32")
     depthwise = rng.normal(0, 0.4, (*kernel, filters // groups, filters)).astype("float32")
-    x = relax.Var("x", relax.TensorType((1, *shape), "float32"))
+    given = (1, shape[2], *shape[:2]) if planar else (1, *shape)
+    x = relax.Var("x", relax.TensorType(given, "float32"))
     builder = relax.BlockBuilder()
 
     def convolved(y: Any, weight: Any, steps: list[str], **attributes: Any) -> Any:
@@ -62,7 +70,9 @@ def network(
 
     with builder.function("main", [x]):
         with builder.dataflow():
-            y = convolved(x, pointwise, first)
+            image = builder.emit(relax.op.permute_dims(x, [0, 2, 3, 1])) if planar else x
+            places = {"strides": opening_stride, "padding": opening_pads or 0}
+            y = convolved(image, pointwise, first, **places)
             z = convolved(y, depthwise, second, strides=stride, padding=pads, groups=groups)
             if twice:
                 z = builder.emit(relax.op.add(z, relax.op.max(y, axis=[1, 2], keepdims=True)))
@@ -94,13 +104,17 @@ def taken(module: Any, lanes: int = 8) -> bool:
 
 @settings(max_examples=12, deadline=None)
 @given(
-    rows=st.integers(7, 17),
-    columns=st.integers(7, 17),
+    rows=st.integers(13, 20),
+    columns=st.integers(13, 20),
     channels=st.sampled_from([3, 8, 16]),
     filters=st.sampled_from([16, 48, 64]),
     kernel=st.tuples(st.integers(2, 5), st.integers(2, 5)),
     stride=st.integers(1, 2),
     pads=st.lists(st.integers(0, 2), min_size=4, max_size=4),
+    opening=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    opening_stride=st.integers(1, 2),
+    opening_pads=st.lists(st.integers(0, 2), min_size=4, max_size=4),
+    planar=st.booleans(),
     steps=st.tuples(st.permutations(STEPS), st.permutations(STEPS)),
     counts=st.tuples(st.integers(0, 3), st.integers(0, 3)),
     lanes=st.sampled_from([4, 8, 16]),
@@ -113,28 +127,50 @@ def test_it_computes_both_convolutions(
     kernel: tuple[int, int],
     stride: int,
     pads: list[int],
+    opening: tuple[int, int],
+    opening_stride: int,
+    opening_pads: list[int],
+    planar: bool,
     steps: tuple[list[str], list[str]],
     counts: tuple[int, int],
     lanes: int,
 ) -> None:
     first, second = (each[:count] for each, count in zip(steps, counts, strict=True))
     shape = (rows, columns, channels)
-    module = network(shape, filters, kernel, stride, pads, first, second)
+    places: dict[str, Any] = {
+        "opening": opening, "opening_stride": opening_stride, "opening_pads": opening_pads,
+        "planar": planar,
+    }  # fmt: skip
+    module = network(shape, filters, kernel, stride, pads, first, second, **places)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(expansions, "LEAST_BYTES", 0)
+        patch.setattr(expansions, "LEAST_OPENING_BYTES", 0)
+        patch.setattr(expansions, "MOST_DEPTH", 1000)
         patch.setattr(expansions, "MOST_TWICE", 1e9)
         patch.setattr(expansions, "GROUPS", (6, 5, 4, 3, 2, 1))
         changed = with_expansions(module, lanes)
     assert operators(changed) == {"relax.call_tir": 1}
-    x = np.random.default_rng(2).normal(0, 1, (1, *shape)).astype("float32")
+    given = (1, channels, rows, columns) if planar else (1, *shape)
+    x = np.random.default_rng(2).normal(0, 1, given).astype("float32")
     wanted = outputs(module, x)
     assert np.max(np.abs(outputs(changed, x) - wanted)) <= 1e-5 * np.max(np.abs(wanted))
+
+
+OPENING = {
+    "shape": (224, 224, 3), "filters": 32, "stride": 1, "opening": (3, 3), "opening_stride": 2,
+    "opening_pads": [1, 1, 1, 1],
+}  # fmt: skip
+"""How networks for telephones begin."""
 
 
 @pytest.mark.parametrize(
     ("changes", "is_taken"),
     [
         ({}, True),
+        (OPENING, True),
+        ({**OPENING, "planar": True}, True),
+        ({**OPENING, "shape": (112, 112, 3)}, False),  # little lies between
+        ({**OPENING, "shape": (224, 224, 4)}, False),  # the time goes into multiplications
         ({"shape": (56, 56, 16)}, False),  # little lies between
         ({"shape": (112, 112, 64)}, False),  # the time goes into multiplications
         ({"filters": 92}, False),  # not whole vectors
@@ -154,8 +190,9 @@ def test_it_is_taken_where_it_pays(changes: dict[str, Any], is_taken: bool) -> N
 
 
 def test_a_tile_stays_in_the_cache_and_is_no_task(target: str) -> None:
-    shape = Expansion(112, 112, 16, 96, (3, 3), (2, 2), 1, 1, 56, 56)
-    assert shape.tile() == (8, 7) and shape.between(8, 7) == (17, 15)
+    second = Window((3, 3), (2, 2), (1, 1))
+    shape = Expansion((112, 112, 16), Window(), (112, 112), second, (56, 56), 96)
+    assert shape.tile() == (8, 7) and second.read(8, 7) == (17, 15)
     pads, relu = [1, 1, 1, 1], ["bias", "relu"]
     module = network((112, 112, 16), 96, (3, 3), 2, pads, relu, relu)
     graph = prepare(module, target, "pair", "NHWC")

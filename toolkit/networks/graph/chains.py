@@ -16,7 +16,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from toolkit.networks.graph.epilogues import Epilogue, epilogue_of
-from toolkit.networks.graph.functions import extents, mutate_functions, results_of, users_of
+from toolkit.networks.graph.functions import extents, mutate_functions, named, results_of, users_of
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class Chain:
         Of the result: (images, rows, columns, filters).
     before
         The chain whose result is convolved, when nothing else uses it.
+    planar
+        The same source in channels first, where it was transposed from it.
     """
 
     convolution: relax.Call
@@ -44,6 +46,7 @@ class Chain:
     last: relax.Call
     type: Any
     before: Chain | None = None
+    planar: relax.Var | None = None
 
 
 Replace = Callable[[Chain, Any, "Rewriter"], Any]
@@ -70,12 +73,23 @@ def chains_of(function: relax.Function) -> list[Chain]:
         if weight is None:
             continue
         epilogue, at = epilogue_of(variable, values, users, order, results)
-        found[at] = Chain(value, value.args[0], weight, epilogue, values[at], value.ty)
+        source = value.args[0]
+        planar = _planar(values.get(source))
+        found[at] = Chain(value, source, weight, epilogue, values[at], value.ty, planar=planar)
     alone = {at for at in found if at not in results and len(users.get(at, [])) == 1}
     return [
         dataclasses.replace(one, before=found[one.source] if one.source in alone else None)
         for one in found.values()
     ]
+
+
+def _planar(call: Any) -> relax.Var | None:
+    """What a call brings from channels first into channels last; ``None`` for other calls."""
+    if named(call) != "relax.permute_dims" or call.attrs.axes is None:
+        return None
+    (given,) = call.args
+    last = [int(axis) for axis in call.attrs.axes] == [0, 2, 3, 1]
+    return given if last and isinstance(given, relax.Var) else None
 
 
 def _weight(call: Any) -> Any:

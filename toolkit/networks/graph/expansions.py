@@ -1,9 +1,10 @@
-"""A pointwise convolution that makes many channels, and the depthwise one after it: one function.
+"""A convolution that makes many channels of few, and the depthwise one after it: one function.
 
 An inverted residual (Sandler et al., "MobileNetV2", CVPR 2018) makes six times as many channels and
-convolves each of them by itself. On large images megabytes lie between the two: too much for the
-caches of a core. Here a tile of them is made when its outputs need it; its border is made twice.
-The function is no task: its tiles follow from the shapes.
+convolves each of them by itself; such networks begin so, too, with an image of three. On large
+images megabytes lie between the two: too much for the caches of a core. Here a tile of them is made
+when its outputs need it; its border is made twice. An image in channels first is read as it is. The
+function is no task: its tiles follow from the shapes.
 """
 
 from __future__ import annotations
@@ -25,8 +26,12 @@ LEAST_BYTES = 4_000_000
 """Size of what lies between, at least. Of 4.8 MB, 16 to 96 channels, the two took 0.90 ms in
 MobileNet-V2, as one 0.50 (two cores of a Zen 3; docs/results/networks.md)."""
 
-MOST_CHANNELS = 32
-"""Of the input. With more the time goes into multiplications, not into memory."""
+LEAST_OPENING_BYTES = 1_000_000
+"""The same where the first one has a window. Of 1.6 MB, 3 to 32 channels, the two and the image's
+transpose took 0.60 ms there, as one 0.43."""
+
+MOST_DEPTH = 32
+"""Products in a sum of the first one. With more the time goes into multiplications, not memory."""
 
 TILE_BYTES = 128 * 1024
 """Of a tile that lies between: half of a small second cache."""
@@ -39,60 +44,84 @@ GROUPS = (6, 5, 4, 3)
 
 
 @dataclass(frozen=True)
-class Expansion:
-    """Extents of both convolutions, and zeros above and left of the second one's input."""
+class Window:
+    """A convolution's kernel and strides, and the zeros above and left of its input."""
 
-    rows: int
-    columns: int
-    channels: int
+    kernel: tuple[int, int] = (1, 1)
+    strides: tuple[int, int] = (1, 1)
+    before: tuple[int, int] = (0, 0)
+
+    def read(self, rows: int, columns: int) -> tuple[int, int]:
+        """Rows and columns of the input for so many of the output."""
+        (down, across), (high, wide) = self.strides, self.kernel
+        return down * (rows - 1) + high, across * (columns - 1) + wide
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """Extents of both convolutions.
+
+    Attributes
+    ----------
+    source
+        Rows, columns and channels of what the first one convolves.
+    middle, out
+        Rows and columns between the two and after them.
+    filters
+        Channels of both.
+    planar
+        Whether the source is given in channels first.
+    """
+
+    source: tuple[int, int, int]
+    first: Window
+    middle: tuple[int, int]
+    second: Window
+    out: tuple[int, int]
     filters: int
-    kernel: tuple[int, int]
-    strides: tuple[int, int]
-    top: int
-    left: int
-    out_rows: int
-    out_columns: int
+    planar: bool = False
+
+    @property
+    def depth(self) -> int:
+        """Products of which an element between the two is the sum."""
+        return self.source[2] * math.prod(self.first.kernel)
 
     @property
     def flops(self) -> int:
         """Operations of both convolutions, as a network does them that has them apart."""
-        between, out = self.rows * self.columns, self.out_rows * self.out_columns
-        return 2 * self.filters * (between * self.channels + out * math.prod(self.kernel))
-
-    def between(self, rows: int, columns: int) -> tuple[int, int]:
-        """Rows and columns of what lies between, for so many of the outputs'."""
-        (down, across), (high, wide) = self.strides, self.kernel
-        return down * (rows - 1) + high, across * (columns - 1) + wide
+        taps = math.prod(self.second.kernel)
+        products = math.prod(self.middle) * self.depth + math.prod(self.out) * taps
+        return 2 * self.filters * products
 
     def group(self, columns: int) -> int | None:
         """Pixels of a group, for a tile of so many columns of outputs."""
-        wide = self.between(1, columns)[1]
+        wide = self.second.read(1, columns)[1]
         return next((one for one in GROUPS if wide % one == 0), None)
 
     def fits(self, rows: int, columns: int) -> bool:
         """Whether a tile of so many outputs stays in the cache, and makes little twice."""
-        pixels = math.prod(self.between(rows, columns))
-        needed = rows * columns * math.prod(self.strides)
+        pixels = math.prod(self.second.read(rows, columns))
+        needed = rows * columns * math.prod(self.second.strides)
         return 4 * pixels * self.filters <= TILE_BYTES and pixels <= MOST_TWICE * needed
 
     def cost(self, rows: int, columns: int) -> float:
         """Expected cost of an output, relative: what is made twice, and loads a multiplication."""
-        pixels = math.prod(self.between(rows, columns)) / math.prod(self.strides)
+        pixels = math.prod(self.second.read(rows, columns)) / math.prod(self.second.strides)
         return pixels / (rows * columns) * (1 + 1 / (self.group(columns) or 1))
 
     def tile(self) -> tuple[int, int] | None:
         """Rows and columns of outputs that are made at a time; ``None``: none is good."""
         tiles = [
             (rows, columns)
-            for rows in _divisors(self.out_rows)
-            for columns in _divisors(self.out_columns)
+            for rows in _divisors(self.out[0])
+            for columns in _divisors(self.out[1])
             if self.group(columns) and self.fits(rows, columns)
         ]
         return min(tiles, key=lambda tile: self.cost(*tile), default=None)
 
 
 def with_expansions(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
-    """Make pointwise and depthwise convolutions by tiles where much lies between them.
+    """Make convolutions and depthwise ones after them by tiles where much lies between them.
 
     Parameters
     ----------
@@ -113,35 +142,49 @@ def with_expansions(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
         steps = [one.epilogue.steps for one in both]
         function = to.add(expansion(shape, tile, lanes, *steps), "expansion")
         constants = [array for one in both for array in (one.weight, *one.epilogue.given)]
-        given = [find(chain.before.source), *map(relax.const, constants)]
+        source = chain.before.planar if shape.planar else chain.before.source
+        given = [find(source), *map(relax.const, constants)]
         return relax.call_tir(function, given, chain.type)
 
     return replace_chains(module, replace)
 
 
 def shape_of(chain: Chain) -> Expansion | None:
-    """Extents of a depthwise convolution and the pointwise one before it; else ``None``."""
+    """Extents of a depthwise convolution and the one before it; else ``None``."""
     first = chain.before
-    if first is None or first.weight.shape[:2] != (1, 1) or chain.weight.shape[2] != 1:
+    if first is None or chain.weight.shape[2] != 1:
         return None
-    images, rows, columns, channels = extents(first.source)
-    filters = first.weight.shape[3]
+    images, height, width, channels = extents(first.source)
+    _, rows, columns, filters = extents(first.convolution)
     _, out_rows, out_columns, last = extents(chain.convolution)
     one, other = first.convolution.attrs, chain.convolution.attrs
     plain = (
         images == int(one.groups) == 1
         and int(other.groups) == filters == last
-        and _numbers(one.strides) == _numbers(other.dilation) == [1, 1]
-        and not any(_numbers(one.padding))
+        and _numbers(one.dilation) == _numbers(other.dilation) == [1, 1]
         and not any(first.epilogue.whole + chain.epilogue.whole)
     )
-    if not plain or channels > MOST_CHANNELS or 4 * rows * columns * filters < LEAST_BYTES:
+    windows = [_window(each) for each in (first, chain)]
+    shape = Expansion(
+        (height, width, channels),
+        windows[0],
+        (rows, columns),
+        windows[1],
+        (out_rows, out_columns),
+        filters,
+        first.planar is not None,
+    )
+    least = LEAST_BYTES if windows[0] == Window() else LEAST_OPENING_BYTES
+    if not plain or shape.depth > MOST_DEPTH or 4 * rows * columns * filters < least:
         return None
-    top, left = _numbers(other.padding)[:2]
-    down, across = _numbers(other.strides)
-    kernel = (int(chain.weight.shape[0]), int(chain.weight.shape[1]))
-    places = (top, left, out_rows, out_columns)
-    return Expansion(rows, columns, channels, filters, kernel, (down, across), *places)
+    return shape
+
+
+def _window(chain: Chain) -> Window:
+    high, wide = chain.weight.shape[:2]
+    attributes = chain.convolution.attrs
+    (down, across), (top, left) = _numbers(attributes.strides), _numbers(attributes.padding)[:2]
+    return Window((high, wide), (down, across), (top, left))
 
 
 @cache
@@ -158,51 +201,73 @@ def expansion(
 
 def _computed(shape: Expansion, first: Steps, second: Steps) -> Any:
     """What is computed, block by block."""
-    (high, wide), (down, across) = shape.kernel, shape.strides
-    rows, columns = shape.between(shape.out_rows, shape.out_columns)
-    x = te.placeholder((1, shape.rows, shape.columns, shape.channels), name="x")
-    weight = te.placeholder((1, 1, shape.channels, shape.filters), name="weight")
-    taps = te.placeholder((high, wide, 1, shape.filters), name="taps")
+    one, other = shape.first, shape.second
+    rows, columns = other.read(*shape.out)
+    height, width, channels = shape.source
+    x = te.placeholder(
+        (1, channels, height, width) if shape.planar else (1, height, width, channels), name="x"
+    )
+    weight = te.placeholder((*one.kernel, channels, shape.filters), name="weight")
+    taps = te.placeholder((*other.kernel, 1, shape.filters), name="taps")
     ones, others = (
         [te.placeholder((shape.filters,), name="given") for _ in range(given_to(steps))]
         for steps in (first, second)
     )
     zero = tirx.const(0.0, "float32")
+    # Where the first row and column of what lies between, with its zeros, begin to read.
+    above, before = (
+        margin + stride * zeros
+        for margin, stride, zeros in zip(one.before, one.strides, other.before, strict=True)
+    )
+
+    def source(row: Any, column: Any, channel: Any) -> Any:
+        row, column = row - above, column - before
+        within = tirx.all(row >= 0, row < height, column >= 0, column < width)
+        place = (channel, row, column) if shape.planar else (row, column, channel)
+        return tirx.if_then_else(within, x(0, *place), zero)
+
+    high, wide = one.read(rows, columns)
+    if shape.planar:
+        padded = te.compute((channels, high, wide), lambda k, i, j: source(i, j, k), name="padded")
+    else:
+        padded = te.compute((high, wide, channels), source, name="padded")
+
+    def pixel(row: Any, column: Any, channel: Any) -> Any:
+        return padded[(channel, row, column) if shape.planar else (row, column, channel)]
 
     def inside(row: Any, column: Any) -> Any:
-        row, column = row - shape.top, column - shape.left
-        return tirx.all(row >= 0, row < shape.rows, column >= 0, column < shape.columns)
+        row, column = row - other.before[0], column - other.before[1]
+        ends = (row >= 0, row < shape.middle[0], column >= 0, column < shape.middle[1])
+        return tirx.all(*ends)
 
-    padded = te.compute(
-        (rows, columns, shape.channels),
-        lambda i, j, k: tirx.if_then_else(
-            inside(i, j), x[0, i - shape.top, j - shape.left, k], zero
-        ),
-        name="padded",
-    )
-    k = te.reduce_axis((0, shape.channels), "k")
-    pointwise = te.compute(
+    r, s = (te.reduce_axis((0, size), name) for size, name in zip(one.kernel, "rs", strict=True))
+    k = te.reduce_axis((0, channels), "k")
+    down, across = one.strides
+    convolved = te.compute(
         (rows, columns, shape.filters),
-        lambda i, j, c: te.sum(padded[i, j, k] * weight[0, 0, k, c], axis=k),
-        name="pointwise",
+        lambda i, j, c: te.sum(
+            pixel(i * down + r, j * across + s, k) * weight[r, s, k, c], axis=[r, s, k]
+        ),
+        name="convolved",
     )
     between = te.compute(
         (rows, columns, shape.filters),
         lambda i, j, c: tirx.if_then_else(
-            inside(i, j), finished(pointwise[i, j, c], first, [one[c] for one in ones]), zero
+            inside(i, j), finished(convolved[i, j, c], first, [one[c] for one in ones]), zero
         ),
         name="between",
     )
-    r, s = te.reduce_axis((0, high), "r"), te.reduce_axis((0, wide), "s")
+    p, q = (te.reduce_axis((0, size), name) for size, name in zip(other.kernel, "pq", strict=True))
+    below, aside = other.strides
     depthwise = te.compute(
-        (shape.out_rows, shape.out_columns, shape.filters),
+        (*shape.out, shape.filters),
         lambda i, j, c: te.sum(
-            between[i * down + r, j * across + s, c] * taps[r, s, 0, c], axis=[r, s]
+            between[i * below + p, j * aside + q, c] * taps[p, q, 0, c], axis=[p, q]
         ),
         name="depthwise",
     )
     y = te.compute(
-        (1, shape.out_rows, shape.out_columns, shape.filters),
+        (1, *shape.out, shape.filters),
         lambda _, i, j, c: finished(depthwise[i, j, c], second, [one[c] for one in others]),
         name="y",
     )
@@ -214,8 +279,8 @@ def _scheduled(schedule: Schedule, shape: Expansion, tile: tuple[int, int], lane
 
     Sums stay in registers: of one output's taps, and of a group of pixels.
     """
-    padded, pointwise, between, depthwise, y = (
-        schedule.get_sblock(name) for name in ("padded", "pointwise", "between", "depthwise", "y")
+    padded, convolved, between, depthwise, y = (
+        schedule.get_sblock(name) for name in ("padded", "convolved", "between", "depthwise", "y")
     )
     vectors = lanes * (2 if shape.filters % (2 * lanes) == 0 else 1)
     _, row, column, channel = schedule.get_loops(y)
@@ -225,9 +290,9 @@ def _scheduled(schedule: Schedule, shape: Expansion, tile: tuple[int, int], lane
     schedule.reorder(down, across, i, j, c, lane)
     schedule.vectorize(lane)
     schedule.compute_at(depthwise, c, preserve_unit_loops=True)
-    *_, lane, r, s = schedule.get_loops(depthwise)
-    schedule.reorder(r, s, lane)
-    for tap in (r, s):
+    *_, lane, p, q = schedule.get_loops(depthwise)
+    schedule.reorder(p, q, lane)
+    for tap in (p, q):
         schedule.unroll(tap)
     schedule.vectorize(lane)
     schedule.compute_at(between, across, preserve_unit_loops=True)
@@ -237,16 +302,17 @@ def _scheduled(schedule: Schedule, shape: Expansion, tile: tuple[int, int], lane
     schedule.reorder(i, j, c, pixel, lane)
     schedule.unroll(pixel)
     schedule.vectorize(lane)
-    schedule.compute_at(pointwise, c, preserve_unit_loops=True)
-    *_, pixel, lane, k = schedule.get_loops(pointwise)
-    schedule.reorder(k, pixel, lane)
+    schedule.compute_at(convolved, c, preserve_unit_loops=True)
+    *_, pixel, lane, r, s, k = schedule.get_loops(convolved)
+    schedule.reorder(r, s, k, pixel, lane)
     schedule.unroll(pixel)
     schedule.vectorize(lane)
     schedule.compute_at(padded, across, preserve_unit_loops=True)
-    schedule.vectorize(schedule.get_loops(padded)[-1])
+    if not shape.planar:
+        schedule.vectorize(schedule.get_loops(padded)[-1])
     schedule.parallel(schedule.fuse(down, across))
-    schedule.decompose_reduction(depthwise, r)
-    schedule.decompose_reduction(pointwise, k)
+    schedule.decompose_reduction(depthwise, p)
+    schedule.decompose_reduction(convolved, r)
     return schedule
 
 
