@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,18 @@ def test_what_is_computed_inside_loops_that_are_not_its_own_is_computed_again() 
     assert total(-1) == 256
     assert total(0) == 512  # once a row, with exp beside it
     assert total(1) == 16 * 256 + 256  # for each of the 16 columns anew
+
+
+def test_a_chain_is_what_adds_up_in_its_innermost_loop() -> None:
+    row, tiled = block("max", 6, 10, reduces=1, depth=0), block("exp", 6, 10)
+    tiled.loops[0].reduces = True  # an outer one: the innermost does not wait
+    (region,) = root_regions([row, tiled], limits(2), 1, 1)[0]
+    assert (region.steps.tolist(), region.chained.tolist()) == ([120], [60])
+    serial = Region(ONE, 40 * ONE, 30 * ONE)
+    found = region_columns([Region(5 * ONE, 120 * ONE, 60 * ONE), serial], 2.0, None)
+    assert found["chained_share"].tolist() == [90 / 160]
+    assert found["chained_steps"].tolist() == [60 * 3 / 5 + 30]  # of the busiest thread
+    assert "chained_steps" not in region_columns([Region(5 * ONE, ONE), serial], 2.0, None)
 
 
 def test_inlined_blocks_are_no_nest() -> None:
@@ -155,12 +168,34 @@ def of_tvm(statement: Any, times: int = 1) -> dict[str, int]:
     return found
 
 
+def chained_in_tvm(statement: Any, loop: Any = None, times: int = 1) -> int:
+    """Iterations of the blocks below a statement whose innermost loop adds up."""
+    if hasattr(statement, "seq"):
+        return sum(chained_in_tvm(part, loop, times) for part in statement.seq)
+    if hasattr(statement, "loop_var"):
+        inner = statement if int(statement.extent) > 1 else loop
+        return chained_in_tvm(statement.body, inner, times * int(statement.extent))
+    if not hasattr(statement, "block"):
+        return chained_in_tvm(statement.body, loop, times) if hasattr(statement, "body") else 0
+    block = statement.block
+    if of_tvm(block.body):
+        return chained_in_tvm(block.body, loop, times)
+    sums = [
+        str(value)
+        for iterator, value in zip(block.iter_vars, statement.iter_values, strict=True)
+        if int(iterator.iter_type) == 2  # what is added up
+    ]
+    adds = any(re.search(rf"\b{loop.loop_var.name}\b", value) for value in sums)
+    return times if adds and not str(block.name_hint).endswith("_init") else 0
+
+
 @pytest.mark.live
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize(
     ("name", "exact"),
     [
         ("softmax_mn:24,40", True),
+        ("norm_bmn:64,6,10", True),
         ("matmul_relu:32,32,48", True),
         ("conv2d_nhwc_bn_relu:1,14,14,16,32,3,1,1", False),
         ("conv1d_nlc:1,64,16,32,3,1,1", False),
@@ -192,3 +227,5 @@ def test_tvm_fuses_the_same_loops(name: str, exact: bool, cores: int) -> None:
             if exact:
                 steps = [sum(of_tvm(part).values()) for part in parts]
                 assert [region.steps[row] for region in there] == steps
+                chained = [chained_in_tvm(part) for part in parts]
+                assert [region.chained[row] for region in there] == chained

@@ -26,7 +26,7 @@ class PrimitivesExtractor(ColumnsExtractor):
     """Ansor steps and MetaSchedule traces → columns."""
 
     name = "primitives"
-    version = 9
+    version = 10
 
     def supports(self, task: Task) -> bool:
         """Ansor and MetaSchedule tasks."""

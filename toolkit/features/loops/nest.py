@@ -56,11 +56,14 @@ class Region:
     """A loop nest at the root of a CPU program: one start of the thread pool, or a serial part.
 
     ``extent`` is that of its parallel loop, 1 where one thread runs it; ``steps`` are the
-    iterations of all its blocks, 0 for candidates that have no such nest.
+    iterations of all its blocks, 0 for candidates that have no such nest. ``chained`` are those of
+    blocks whose innermost loop adds up: one addition waits for the one before, and no vector does
+    several (``None``: not known).
     """
 
     extent: Floats
     steps: Floats
+    chained: Floats | None = None
 
 
 @dataclass

@@ -39,7 +39,8 @@ class Placed:
 
     ``volume`` counts its iterations where nothing is computed twice. ``depth`` is the index of that
     loop on the other's path, ``ROOT`` or ``INLINED``; ``into`` names the other, and is ``None`` for
-    the next block that is not inlined.
+    the next block that is not inlined. ``factor`` is the iterator over which a sum is made in two
+    steps: TVM numbers it first in both blocks, and makes loops of that order when one moves.
     """
 
     name: str
@@ -48,6 +49,15 @@ class Placed:
     depth: Floats | float = float(ROOT)
     into: str | None = None
     tiled: bool = False
+    factor: int | None = None
+
+    def when_moved(self) -> list[Loop]:
+        """Its own loops in the order that they have inside another block's."""
+        split = [loop for loop in self.loops if loop.place == self.factor]
+        kept = any(not loop.reduces for loop in split)
+        first = [loop for loop in split if not (kept and loop.reduces)]
+        others = [loop for loop in self.loops if loop not in first]
+        return first + sorted(others, key=lambda loop: loop.reduces) if first else self.loops
 
 
 @dataclass(frozen=True)
@@ -80,7 +90,8 @@ def root_regions(
     column = np.arange(rows)
     for _ in range((len(blocks) - 1).bit_length()):  # each time twice as far
         home = home[home, column]
-    steps = _steps(blocks, depth, into, rows)
+    steps, adds = _steps(blocks, depth, into, rows)
+    chained = steps * adds
     regions = []
     around = np.ones(rows)
     fused: list[tuple[str, Floats]] = []
@@ -91,8 +102,8 @@ def root_regions(
         inside = members & (depth >= 0)
         shallowest = np.where(inside, depth, np.inf).min(axis=0)
         extent, loops = _parallel(block, limits, shallowest, rows)
-        total = np.where(members, steps, 0.0).sum(axis=0)
-        regions.append(Region(np.where(members[place], extent, 1.0), total))
+        total, waits = (np.where(members, each, 0.0).sum(axis=0) for each in (steps, chained))
+        regions.append(Region(np.where(members[place], extent, 1.0), total, waits))
         around = np.where(home[main] == place, extent, around)
         if place == main:
             fused = loops
@@ -133,14 +144,22 @@ def _parallel(
     return extent, fused
 
 
-def _steps(blocks: Sequence[Placed], depth: Floats, into: NDArray[np.intp], rows: int) -> Floats:
+def _steps(
+    blocks: Sequence[Placed], depth: Floats, into: NDArray[np.intp], rows: int
+) -> tuple[Floats, NDArray[np.bool_]]:
     """Iterations of each block, with those that are computed again for every outer iteration.
+
+    And whether its innermost loop adds up, of those that have more than one iteration left.
 
     A block inside loops that do not walk any iterator of its own is computed anew in each. Loops of
     tiled blocks are left out: which of them walk the iterators of a producer, the trace does not
     tell.
     """
     steps = np.stack([np.broadcast_to(block.volume, rows) for block in blocks]).astype(np.float64)
+    adds = np.zeros(steps.shape, dtype=np.bool_)
+    for place, block in enumerate(blocks):
+        for loop in block.loops:
+            adds[place] = np.where(loop.extent > 1, loop.reduces, adds[place])
     again = (depth >= 0) & ~np.array([block.tiled for block in blocks])[into]
     # Loops around each block and its own: the candidates that have one there, extent, iterator.
     paths: dict[int, list[tuple[NDArray[np.bool_], Floats, int]]] = {}
@@ -149,6 +168,7 @@ def _steps(blocks: Sequence[Placed], depth: Floats, into: NDArray[np.intp], rows
         if place in paths:
             return paths[place]
         paths[place] = []  # of what moved into itself, should a damaged trace say so
+        adds[place] = False
         loops = []
         own = {loop.place for loop in blocks[place].loops if not loop.reduces}
         walked: dict[int, Floats] = {}
@@ -168,20 +188,24 @@ def _steps(blocks: Sequence[Placed], depth: Floats, into: NDArray[np.intp], rows
                 else:
                     steps[place] *= length
                 loops.append((here, extent, iterator if iterator in own else _FOREIGN))
-        for loop in blocks[place].loops:
-            extent = loop.extent
-            if loop.place in walked and not loop.reduces:
-                # What outer loops walk already is left out of the first loops of the iterator.
-                done = walked[loop.place]
-                walked[loop.place] = np.maximum(done / extent, 1.0)
-                extent = np.maximum(extent / done, 1.0)
-            loops.append((np.ones(rows, dtype=bool), extent, loop.place))
+        block = blocks[place]
+        for mask, own_loops in ((~again[place], block.loops), (again[place], block.when_moved())):
+            left = dict(walked)
+            for loop in own_loops:
+                extent = loop.extent
+                if loop.place in left and not loop.reduces:
+                    # What outer loops walk already is left out of the iterator's first loops.
+                    done = left[loop.place]
+                    left[loop.place] = np.maximum(done / extent, 1.0)
+                    extent = np.maximum(extent / done, 1.0)
+                adds[place] = np.where(mask & (extent > 1), loop.reduces, adds[place])
+                loops.append((mask, extent, loop.place))
         paths[place] = loops
         return loops
 
     for place in np.flatnonzero(again.any(axis=1)).tolist():
         path(place)
-    return steps
+    return steps, adds
 
 
 def parallel_columns(extent: Floats, cores: float, flops: Floats) -> dict[str, Floats]:
@@ -248,4 +272,10 @@ def region_columns(
     }
     if least is not None:
         result["steps_over_least"] = total / least
+    known = [region.chained for region in regions if region.chained is not None]
+    if len(known) == len(regions):
+        chained = np.stack(known)
+        waits = np.nansum(chained * np.ceil(extents / cores) / extents, axis=0)
+        result["chained_steps"] = np.where(np.isfinite(cores), waits, np.nan)
+        result["chained_share"] = np.nansum(chained, axis=0) / total
     return result

@@ -53,6 +53,7 @@ class _Replay(Replay):
         self.inlined: set[str] = set()
         self.tiled: set[str] = set()
         self.moved: dict[str, tuple[Floats | float, str | None]] = {}
+        self.factors: dict[str, int] = {}
         self.limits: dict[str, Floats] = {}
         self.bound: list[tuple[str, Loop]] = []
 
@@ -180,6 +181,7 @@ class _Replay(Replay):
         if loop not in loops:
             return
         first = self.names[outputs[0]] = f"{name}_rf"
+        self.factors[first] = self.factors[name] = loop.place
         self.nests[first] = [
             replace(own, reduces=own.reduces and own is not loop, block=first) for own in loops
         ]
@@ -240,7 +242,8 @@ class _Replay(Replay):
             volume = product((loop.extent for loop in loops), self.rows) if loops else self.unknown
             depth, into = self.moved.get(name, (ROOT, None))
             depth = INLINED if name in self.inlined else depth
-            blocks.append(Placed(name, volume, loops, depth, into, name in self.tiled))
+            tiled, factor = name in self.tiled, self.factors.get(name)
+            blocks.append(Placed(name, volume, loops, depth, into, tiled, factor))
         volumes = {name: block.volume for name, block in self.known.items()}
         if main not in self.program:
             main = max(self.program, key=lambda name: volumes.get(name, 0))
