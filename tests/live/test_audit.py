@@ -20,13 +20,12 @@ from toolkit.live.measure.fingerprint import differences, machine_fingerprint
 from toolkit.live.space.recorded import Recorded
 from toolkit.live.tune.settings import TuneSettings
 from toolkit.live.tune.tune import tune
+from toolkit.logs.rows.format import FAILURE_S
 from toolkit.networks.tasks import tasks_of
 from toolkit.records import MACHINE_FINGERPRINT
 from toolkit.training.trained.models import TrainedModels
 
 RECORDS, WORKLOADS = "database_tuning_record.json", "database_workload.json"
-FAILED_S = 1e10
-"""Run time of a program that failed, as TVM writes it."""
 SETTINGS = TuneSettings(trials=12, strategy="random", finalists=0, check=False)
 
 
@@ -72,7 +71,7 @@ def by_speed(database: Path) -> list[int]:
 
 def test_the_best_of_random_programs_holds(database: Path) -> None:
     # The slowest stays beside it. The others were read once, maybe in another order than theirs.
-    edit_records(database, dict.fromkeys(by_speed(database)[1:-1], FAILED_S))
+    edit_records(database, dict.fromkeys(by_speed(database)[1:-1], FAILURE_S))
     before = (database / RECORDS).read_bytes()
     found = audit(database, margin=0.5)
     (winner,) = found.winners

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toolkit.live.space.programs import operations
 from toolkit.networks.compile import compile_network
 from toolkit.networks.graph import expansions
+from toolkit.networks.graph.epilogues import ESTIMATED_FLOPS
 from toolkit.networks.graph.expansions import Expansion, Window, with_expansions
 from toolkit.networks.graph.prepare import operators, prepare
 
@@ -202,6 +204,10 @@ def test_a_tile_stays_in_the_cache_and_is_no_task(target: str) -> None:
         if "expansion" in name.name_hint
     ]
     assert len(scheduled) == 1 and scheduled[0].attrs["tirx.is_scheduled"]
+    # TVM cannot count what names values; the function says it itself.
+    assert operations(tvm.IRModule({"main": scheduled[0]})) == shape.flops
+    unsaid = scheduled[0].without_attr(ESTIMATED_FLOPS)
+    assert operations(tvm.IRModule({"main": unsaid})) is None
 
 
 def test_what_it_does_a_second_is_said(target: str, tmp_path: Path) -> None:

@@ -207,3 +207,11 @@ def test_first_channels_stay_as_they_are(target: str, tmp_path: Path) -> None:
         for name in prepare(module, target, "two", "NCHW", 1e-4).module.functions
     ]
     assert not any("winograd" in name for name in names)
+
+
+@pytest.mark.parametrize("m", [2, 4])
+def test_operations_are_those_of_the_sums(m: int) -> None:
+    matrix = winograd._OUTPUT[m]
+    values = [tvm.tirx.Var(f"v{number}", "float32") for number in range(len(matrix[0]))]
+    text = " ".join(str(winograd._sum(row, values)) for row in matrix)
+    assert winograd._operations(matrix) == sum(text.count(f" {sign} ") for sign in "+-*")

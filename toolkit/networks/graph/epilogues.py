@@ -67,26 +67,21 @@ def finished(value: Any, steps: Steps, given: Sequence[Any]) -> Any:
 
     ``given`` holds the elements of what the epilogue is given.
     """
-    values: list[Any] = []
-    bound = []
 
-    def bind(expression: Any) -> None:
-        # A later step may use it more than once: it is computed once.
-        values.append(tirx.Var(f"value{len(values)}", "float32"))
-        bound.append((values[-1], expression))
+    def after(values: list[Any], steps: Steps) -> Any:
+        if not steps:
+            return values[-1]
+        operands = (_element(one, values, given) for one in steps[0].operands)
+        made = _OPERATORS[steps[0].operator](*operands)
+        return _shared(made, lambda one: after([*values, one], steps[1:]))
 
-    def operand(one: Operand) -> Any:
-        if one.kind == "number":
-            return _number(one.at)
-        return (values if one.kind == "value" else given)[int(one.at)]
+    return _shared(value, lambda one: after([one], steps))
 
-    bind(value)
-    for step in steps:
-        bind(_OPERATORS[step.operator](*map(operand, step.operands)))
-    result = values[-1]
-    for variable, expression in reversed(bound):
-        result = tirx.Let(variable, expression, result)
-    return result
+
+def _element(one: Operand, values: Sequence[Any], given: Sequence[Any]) -> Any:
+    if one.kind == "number":
+        return _number(one.at)
+    return (values if one.kind == "value" else given)[int(one.at)]
 
 
 def given_to(steps: Steps) -> int:
