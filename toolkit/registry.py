@@ -7,7 +7,6 @@ A plug-in is an attribute ``"module:attr"``. Packages add their own under the en
 from __future__ import annotations
 
 from importlib import import_module
-from importlib.metadata import entry_points
 from typing import Any
 
 from toolkit.errors import ToolkitError, UnknownNameError, did_you_mean
@@ -29,6 +28,9 @@ class Registry:
         if self._scanned:
             return
         self._scanned = True
+        # Neither this library nor what is installed is looked at for the toolkit's own names.
+        from importlib.metadata import entry_points
+
         for point in entry_points(group=f"tvm_tuning_toolkit.{self.role}"):
             self._paths.setdefault(point.name, point.value)
 
@@ -52,7 +54,8 @@ class Registry:
         ToolkitError
             When another package's plug-in cannot be imported.
         """
-        self._scan()
+        if name not in self._paths:
+            self._scan()
         if name not in self._paths:
             raise UnknownNameError(
                 f"no {self.role} is called {name!r}", cure=did_you_mean(name, self._paths)

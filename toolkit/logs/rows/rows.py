@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from math import fsum
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from toolkit.logs.rows.base import Reading, mean
+from toolkit.logs.rows.base import Reading
 from toolkit.logs.rows.columns import (
     STATES,
     Candidates,
@@ -205,8 +206,11 @@ def _means(flat: NDArray[np.float64], sizes: NDArray[np.int64]) -> Any:
     """Arithmetic means of rows, null where a row is empty; as ``base.mean`` rounds them."""
     values = np.zeros(len(sizes), dtype=np.float64)
     begins = np.cumsum(sizes) - sizes
-    single = sizes == 1
-    values[single] = flat[begins[single]]
-    for row in np.flatnonzero(sizes > 1).tolist():
-        values[row] = mean(flat[begins[row] : begins[row] + sizes[row]].tolist())
+    for size in np.unique(sizes[sizes > 0]).tolist():
+        rows = np.flatnonzero(sizes == size)
+        times = flat[begins[rows][:, None] + np.arange(size)]
+        if size == 1:
+            values[rows] = times[:, 0]
+        else:
+            values[rows] = np.fromiter(map(fsum, times.tolist()), np.float64, len(rows)) / size
     return numeric(pa.float64(), values, sizes > 0)

@@ -39,7 +39,7 @@ _OPENED, _CLOSED = b"[[],[", b"]]"
 _REMOVED = b" \0"
 """What canonical steps are without: spaces, and the zeros behind ``Runs.joined``."""
 _KEPT = 20_000
-BATCH = 2048
+BATCH = 4096
 """Lines whose steps are read at once: few enough for a core's cache, many enough for NumPy."""
 
 
