@@ -265,6 +265,7 @@ def test_what_is_killed_twice_is_a_failure(device: Device) -> None:
     assert device.measure(faulty("right")).state is TrialState.OK
 
 
+@pytest.mark.chaos
 def test_kills_of_measuring_processes_cost_a_search_no_trial(tmp_path: Path) -> None:
     command = ("tune", "--workload", "matmul:32,32,32", "--trials", "20", "--builders", "1")
     # At random: what a search believes of its programs would only take time.

@@ -97,6 +97,7 @@ def test_a_model_whose_every_member_saw_it_is_refused(workspace: Path) -> None:
         refuse_leak(guides, task.module, default_target(1), "mine")
 
 
+@pytest.mark.chaos
 def test_a_race_holds_the_proof_and_imports_nothing_from_the_current_folder(
     workspace: Path, tmp_path: Path
 ) -> None:

@@ -252,6 +252,7 @@ COMMAND = (
     *("race", "--seeds", "1", "--strategy", "random", "--seed", "3"),
     # TVM's own workers need long to start on a machine that is busy with other tests.
     *("--threads", "1", "--stock-build-timeout", "240"),
+    *("--min-repeat-ms", "20"),
 )
 
 

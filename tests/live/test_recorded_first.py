@@ -25,7 +25,8 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def tuned(folder: Path, *more: str) -> dict:
     command = ("tune", "--workload", LOGGED, "--threads", "1", "--finalists", "0", "--json")
-    code, said, err = here(*command, "--strategy", "random", *more, cwd=folder)
+    more = ("--strategy", "random", "--min-repeat-ms", "1", *more)
+    code, said, err = here(*command, *more, cwd=folder)
     assert code == 0, err
     return orjson.loads(said)
 

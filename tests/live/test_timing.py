@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from toolkit.live.measure.flush import FLUSH_OF_TVM
 from toolkit.live.measure.protocol import Protocol
-from toolkit.live.measure.timing import FLUSH, PILOT_MS, read_program
+from toolkit.live.measure.timing import PILOT_MS, read_program
 
 
 class Program:
@@ -107,12 +108,12 @@ def test_with_a_flushed_cache_every_call_is_a_repeat_of_its_own() -> None:
             self, name: str, device: Any, *, number: int, repeat: int, f_preproc: str
         ) -> Any:
             # TVM flushes before a repeat and not before each of its calls.
-            assert (name, number, f_preproc) == ("main", 1, FLUSH)
+            assert (name, number, f_preproc) == ("main", 1, FLUSH_OF_TVM)
             return lambda *_: SimpleNamespace(results=[self._call() for _ in range(repeat)])
 
     program = Flushed(1e-3)
     protocol = Protocol(number=3, repeat=2, min_repeat_ms=100, cache_flush=True)
     found = read_program(program, None, [], protocol.to_dict(), [], lambda: None)
     assert found["run_times_s"] == pytest.approx([1e-3, 1e-3])
-    # Flushing takes as long as a call: a repeat of 100 ms has 0.4 of the calls.
+    # Flushing takes time as well: a repeat of 100 ms has 0.4 of the calls.
     assert 2 * 40 <= program.calls <= 2 * 40 + 20

@@ -139,6 +139,7 @@ def test_a_search_that_was_cut_goes_on_as_if_it_had_not_been(
     assert result["trials"] - refused == len(traces) <= 16
 
 
+@pytest.mark.chaos
 def test_killed_at_random_points_loses_and_repeats_nothing(target: str, tmp_path: Path) -> None:
     code = textwrap.dedent(
         f"""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.networks.conftest import compiled_untuned, save_model, small_model
+from tests.networks.conftest import difference_from_onnxruntime, save_model, small_model
 from toolkit.errors import LiveError
 from toolkit.networks.graph.constants import fold_constants
 from toolkit.networks.graph.prepare import operators, prepare
@@ -120,7 +120,7 @@ def test_a_concatenation_is_copies_unless_it_fuses(
     # TVM's own asks at each element which input it is of; the copies do not.
     assert ("if_then_else" in task.module.script()) == elementwise
     assert ("relu" in task.name) == elementwise
-    compiled_untuned(network_of(str(path), target), tmp_path / "compiled", path, target)
+    assert difference_from_onnxruntime(network_of(str(path), target), path) < 1e-5
 
 
 @pytest.mark.parametrize(("after", "used_again"), [(2, False), (12, False), (2, True)])
@@ -162,7 +162,7 @@ def test_a_convolution_of_a_concatenation_is_a_sum_where_that_pays(
     assert graph.layout == "NHWC" and names.count("transpose") == (3 if used_again else 2)
     assert not [one for one in names.split() if one.rstrip("0123456789") in ("add", "relu")]
     made_of = tmp_path / "joined.onnx"
-    assert compiled_untuned(graph, tmp_path / "out", made_of, target).difference < 1e-5
+    assert difference_from_onnxruntime(graph, made_of) < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_powers_of_quarters_are_roots(
     assert ("power" in " ".join(map(str, graph.module.get_global_vars()))) == (
         exponent == 0.3 or dimensions == 3
     )
-    compiled_untuned(graph, tmp_path / "out", path, target)
+    assert difference_from_onnxruntime(graph, path) < 1e-5
 
 
 ACTIVATIONS = {
@@ -226,7 +226,7 @@ def test_no_activation_is_a_call_an_element(tmp_path: Path, target: str, name: s
     graph = network_of(str(path), target)
     calls = ("sigmoid(", "T.exp(", "T.erf(", "T.tanh(", "T.log(", "T.pow")
     assert not [call for call in calls if call in graph.module.script()]
-    assert compiled_untuned(graph, tmp_path / "out", path, target).difference < 1e-5
+    assert difference_from_onnxruntime(graph, path) < 1e-5
 
 
 @pytest.mark.parametrize(("side", "steps"), [(64, 2), (16, 1)])
@@ -245,7 +245,7 @@ def test_a_large_mean_is_taken_in_two_steps(
     graph = network_of(str(path), target)
     called = [name.name_hint for name in graph.module.functions if "mean" in name.name_hint]
     assert graph.layout == "NHWC" and len(called) == steps
-    assert compiled_untuned(graph, tmp_path / "out", path, target).difference < 1e-5
+    assert difference_from_onnxruntime(graph, path) < 1e-5
 
 
 @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ def test_gathers_of_constants_are_slices_and_nothing_is_printed(
     graph = network_of(str(path), target)
     names = " ".join(str(name.name_hint) for name in graph.module.functions)
     assert ("take" in names) == gathers and ("slice" in names) != gathers
-    assert compiled_untuned(graph, tmp_path / "out", path, target).difference < 1e-5
+    assert difference_from_onnxruntime(graph, path) < 1e-5
     assert "Warning" not in capfd.readouterr().err
 
 
@@ -320,7 +320,7 @@ def test_a_network_with_transposed_convolutions_keeps_channels_last(
     names = {name.name_hint for name in prepared.module.functions}
     # Windows that do not overlap are a product; others have channels first for a moment.
     assert any("matmul" in name for name in names) == (kernel == 2)
-    assert compiled_untuned(prepared, tmp_path / "out", path, target).difference < 1e-5
+    assert difference_from_onnxruntime(prepared, path) < 1e-5
 
 
 def test_bare_numbers_and_sums_of_constants_are_folded() -> None:
@@ -377,7 +377,7 @@ def test_batch_norms_before_convolutions_and_flat_constants_keep_channels_last(
     # Of the input and the output; and nothing divides.
     assert len([name for name in names if "transpose" in name]) <= 2
     assert not [name for name in names if "divide" in name or "sqrt" in name]
-    assert compiled_untuned(prepared, tmp_path / "out", path, target).difference < 1e-5
+    assert difference_from_onnxruntime(prepared, path) < 1e-5
 
 
 def test_hard_swish_keeps_channels_last_and_is_one_clip(tmp_path: Path, target: str) -> None:
@@ -397,7 +397,7 @@ def test_hard_swish_keeps_channels_last_and_is_one_clip(tmp_path: Path, target: 
     assert prepared.layout == "NHWC"
     (swish,) = [name for name in names if "clip" in name]
     assert "conv2d" in swish and "relu" not in swish
-    assert compiled_untuned(prepared, tmp_path / "out", path, target).difference < 1e-5
+    assert difference_from_onnxruntime(prepared, path) < 1e-5
 
 
 def test_weights_that_do_not_fit_the_cache_are_cold(

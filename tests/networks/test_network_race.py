@@ -19,6 +19,7 @@ def test_both_arms_leave_networks_that_are_compared(
     model_file: Path, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path.parent)  # as users name folders: from where they are
+    monkeypatch.setattr("toolkit.networks.legs.SHARES", (1 / 2, 1.0))
     settings = NetworkRaceSettings(seconds=12.0, stock_seconds=4.0, read_seconds=1.0)
     result = race_network(model_file, Path(tmp_path.name), target=target, settings=settings)
     arms = {row["arm"] for row in result.rows}

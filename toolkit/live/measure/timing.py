@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from toolkit.live.measure.flush import FLUSH_OF_TVM
+
 # Only a reading can tell how many calls a repeat of 'min_repeat_ms' takes. TVM's evaluator starts
 # with the first, cold ones; what they promise falls short, and it all begins again with 1.6 times
 # as many: 0.15 to 0.20 s for a repeat of 0.1. After a pilot of this length, and with so many more
@@ -18,9 +20,9 @@ SPARE_CALLS = 0.05
 # Where a repeat is shorter than so many pilots, nothing was gained.
 LEAST_PILOTS = 10
 
-# Flushing a cache takes as long as a call: a repeat has fewer calls then, but not fewer than these.
+# Data that comes from memory, and flushing it, take time: a repeat has fewer calls then, but not
+# fewer than these.
 FLUSHED_SHARE, FEWEST_FLUSHED = 0.4, 5
-FLUSH = "cache_flush_cpu_non_first_arg"
 
 
 class CoreUse:
@@ -64,13 +66,15 @@ def read_program(
     cores: list[int],
     again: Callable[[], None],
     drop_above_s: float | None = None,
+    flush: str = FLUSH_OF_TVM,
 ) -> dict[str, Any]:
     """Read a built program under a protocol (``Protocol.to_dict``): run times and disturbance.
 
     ``arguments`` lie on ``device``; ``cores`` are those whose other use disturbs a reading: none
     where the device is elsewhere. ``again`` is called before a disturbed reading is repeated: its
     time limit begins anew. With ``drop_above_s`` a short reading comes first (one repeat of at
-    least ``first_reading_ms``); a program that it finds slower is not read in full.
+    least ``first_reading_ms``); a program that it finds slower is not read in full. ``flush`` is
+    the global function that flushes the arguments, where the protocol asks for it.
     """
     asked, repeat = int(protocol["number"]), int(protocol["repeat"])
     repeat_ms, most_foreign = float(protocol["min_repeat_ms"]), protocol["max_foreign_share"]
@@ -83,7 +87,7 @@ def read_program(
             # TVM flushes before a repeat and not before a call: every call is one.
             calls = max(math.ceil(FLUSHED_SHARE * number), FEWEST_FLUSHED)
             evaluator = module.time_evaluator(
-                "main", device, number=1, repeat=calls * repeat, f_preproc=FLUSH
+                "main", device, number=1, repeat=calls * repeat, f_preproc=flush
             )
             each = list(evaluator(*arguments).results)
             results = [sum(each[i::repeat]) / calls for i in range(repeat)]

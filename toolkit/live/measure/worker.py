@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from toolkit.live.measure.flush import FLUSH_OF_TVM, make_flush
 from toolkit.live.measure.quick_import import CPU_KINDS, import_tvm
 from toolkit.live.measure.serve import WrongAnswerError, random_arrays, serve
 from toolkit.live.measure.timing import read_program
@@ -24,6 +25,8 @@ ALIGNMENT = 64
 # a multiple of this: caches look at no higher bits.
 GAP_BYTES = 1 << 20
 ARENA_ALIGNMENT = 1 << 28
+# A global function of this process, by which TVM's evaluator flushes.
+FLUSH = "toolkit.flush"
 # ThreadGroup::kSpecifyOneCorePerThread of TVM's threading_backend.h.
 ONE_CORE_A_THREAD = -2
 
@@ -73,6 +76,8 @@ class Bench:
         self.linker: str | None = settings.get("linker")
         self._sent = 0
         self._arguments: dict[str, list[Any]] = {}
+        self._bytes: list[Any] = []
+        self._flush: str | None = None
         self._pool_bound = False
         self._place = secrets.randbits(32)
 
@@ -130,11 +135,28 @@ class Bench:
         """Time a program, as ``read_program`` says."""
         protocol, drop_above_s = request["protocol"], request.get("drop_above_s")
         given = self.arguments(request["arguments"], protocol.get("placement"))
+        flush = self._flush_name() if protocol["cache_flush"] else FLUSH_OF_TVM
         with self._in_place():
             reading = read_program(
-                built, self.device, given, protocol, self.cores, again, drop_above_s
+                built, self.device, given, protocol, self.cores, again, drop_above_s, flush
             )
         return {**reading, "processors": self.bound}
+
+    def _flush_name(self) -> str:
+        """The global function that takes all arguments but the first out of the caches."""
+        if self._flush is None:
+            flush = make_flush(self.tvm) if self._is_here else None
+            if flush is None:
+                self._flush = FLUSH_OF_TVM
+                return self._flush
+
+            def flush_all(*_arguments: Any) -> None:
+                for one in self._bytes[1:]:
+                    flush(one)
+
+            self.tvm.register_global_func(FLUSH, flush_all, override=True)
+            self._flush = FLUSH
+        return self._flush
 
     @contextlib.contextmanager
     def _in_place(self) -> Iterator[None]:
@@ -190,10 +212,11 @@ class Bench:
         # Where a border is padded, vector loads reach in front of the tensor with their lanes off:
         # no fault, but slow by the hundreds of cycles unless that page is in memory.
         whole[begin - GAP_BYTES : begin + needed + GAP_BYTES] = 0
-        tensors = []
+        tensors, self._bytes = [], []
         for values, gap, size in zip(arrays, gaps.tolist(), sizes, strict=True):
             begin += gap
             tensors.append(self._within(whole, begin, values))
+            self._bytes.append(self.tvm.runtime.from_dlpack(whole[begin : begin + values.nbytes]))
             begin += size
         return tensors
 
