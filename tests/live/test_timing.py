@@ -102,18 +102,20 @@ def test_a_first_reading_drops_or_tells_how_many_calls_are_needed():
     assert fast.calls * fast.call_s < 0.125
 
 
-def test_with_a_flushed_cache_every_call_is_a_repeat_of_its_own() -> None:
+@pytest.mark.parametrize(("flush", "share"), [(FLUSH_OF_TVM, 0.4), ("toolkit.flush", 1.0)])
+def test_with_a_flushed_cache_every_call_is_a_repeat_of_its_own(flush: str, share: float) -> None:
     class Flushed(Program):
         def time_evaluator(  # type: ignore[override]
             self, name: str, device: Any, *, number: int, repeat: int, f_preproc: str
         ) -> Any:
             # TVM flushes before a repeat and not before each of its calls.
-            assert (name, number, f_preproc) == ("main", 1, FLUSH_OF_TVM)
+            assert (name, number, f_preproc) == ("main", 1, flush)
             return lambda *_: SimpleNamespace(results=[self._call() for _ in range(repeat)])
 
     program = Flushed(1e-3)
     protocol = Protocol(number=3, repeat=2, min_repeat_ms=100, cache_flush=True)
-    found = read_program(program, None, [], protocol.to_dict(), [], lambda: None)
+    found = read_program(program, None, [], protocol.to_dict(), [], lambda: None, None, flush)
     assert found["run_times_s"] == pytest.approx([1e-3, 1e-3])
-    # Flushing takes time as well: a repeat of 100 ms has 0.4 of the calls.
-    assert 2 * 40 <= program.calls <= 2 * 40 + 20
+    # TVM's flush takes time as well: a repeat of 100 ms has 0.4 of the calls.
+    calls = round(100 * share)
+    assert 2 * calls <= program.calls <= 2 * calls + 20

@@ -20,8 +20,8 @@ SPARE_CALLS = 0.05
 # Where a repeat is shorter than so many pilots, nothing was gained.
 LEAST_PILOTS = 10
 
-# Data that comes from memory, and flushing it, take time: a repeat has fewer calls then, but not
-# fewer than these.
+# TVM's flush takes as long as a call, or several times as long: a repeat has fewer calls then, but
+# not fewer than these.
 FLUSHED_SHARE, FEWEST_FLUSHED = 0.4, 5
 
 
@@ -85,7 +85,8 @@ def read_program(
         use = CoreUse(cores)
         if protocol["cache_flush"]:
             # TVM flushes before a repeat and not before a call: every call is one.
-            calls = max(math.ceil(FLUSHED_SHARE * number), FEWEST_FLUSHED)
+            share = FLUSHED_SHARE if flush == FLUSH_OF_TVM else 1.0
+            calls = max(math.ceil(share * number), FEWEST_FLUSHED)
             evaluator = module.time_evaluator(
                 "main", device, number=1, repeat=calls * repeat, f_preproc=flush
             )
