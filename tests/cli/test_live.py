@@ -33,7 +33,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_validate_gives_a_verdict_that_can_be_read_back(workspace: Path) -> None:
-    arguments = ["validate", "--dataset", str(workspace / "dataset"), "--seconds", "4"]
+    arguments = ["validate", "--dataset", str(workspace / "dataset"), "--seconds", "6"]
     arguments += ["--top", "2", "--strategy", "random", "--out", str(workspace / "validation")]
     result = runner.invoke(app, [*arguments, "--json"])
     printed = orjson.loads(result.stdout)

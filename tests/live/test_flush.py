@@ -9,7 +9,7 @@ import pytest
 import tvm
 
 from toolkit.live.measure import worker
-from toolkit.live.measure.flush import FLUSH_OF_TVM, make_flush
+from toolkit.live.measure.timing import FLUSH_OF_TVM, make_flush
 
 
 def test_data_of_any_size_stays_as_it_is() -> None:

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from toolkit.live.measure.flush import FLUSH_OF_TVM
 from toolkit.live.measure.protocol import Protocol
-from toolkit.live.measure.timing import PILOT_MS, read_program
+from toolkit.live.measure.timing import FLUSH_OF_TVM, PILOT_MS, read_program
 
 
 class Program:

@@ -12,10 +12,9 @@ from typing import Any
 
 import orjson
 
-from toolkit.live.measure.flush import FLUSH_OF_TVM, make_flush
 from toolkit.live.measure.quick_import import CPU_KINDS, import_tvm
 from toolkit.live.measure.serve import WrongAnswerError, random_arrays, serve
-from toolkit.live.measure.timing import read_program
+from toolkit.live.measure.timing import FLUSH_OF_TVM, make_flush, read_program
 
 # Zones before and behind each argument while outputs are compared, and what they are filled with.
 GUARD_BYTES = 1 << 17
