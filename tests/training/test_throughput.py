@@ -91,7 +91,7 @@ def test_poisoning_the_judged_task_changes_none_of_its_scores(
     assert not np.array_equal(clean["others"], dirty["others"])
 
 
-@pytest.mark.parametrize("library", ["lightgbm", "xgboost", "network", "ridge"])
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost", "network", "hybrid", "ridge"])
 def test_members_survive_being_written_and_read(
     made_dataset: Dataset, quick: Recipe, tmp_path: Path, library: str
 ) -> None:

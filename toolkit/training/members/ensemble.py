@@ -146,6 +146,7 @@ def fit_ensemble(
         recipe,
         threads=threads,
         cliques=find_cliques(groups, chosen) if groups else None,
+        columns=table.columns,
     )
 
 
@@ -158,17 +159,20 @@ def fit_models(
     *,
     threads: int,
     cliques: Cliques | None = None,
+    columns: tuple[str, ...] = (),
 ) -> Ensemble:
     """Fit a recipe's models to one value a row: log relative throughput, or a gain in it.
 
-    ``cliques`` says which rows are neighbours, for the objective ``neighbours``.
+    ``cliques`` says which rows are neighbours, for the objective ``neighbours``; ``columns`` names
+    the features, for models that know what some of them mean.
     """
     parts: list[_Part] = []
     models = recipe.models_for(len(np.unique(group)))
     for options in models:
         own = weight * np.exp(options.emphasis * value)
         own = own / max(float(np.mean(own)), 1e-300)
-        rows = TrainingRows(features, _target(value, group, options), own, group, cliques)
+        target = _target(value, group, options)
+        rows = TrainingRows(features, target, own, group, cliques, columns)
         for model, share in fit_all(rows, options, recipe, threads=threads):
             parts.append(_Part(model, options.target, share))
     same = all(

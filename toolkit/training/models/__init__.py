@@ -8,6 +8,7 @@ MODELS = Registry(
         "lightgbm": "toolkit.training.models.lightgbm_model:LightGBMModel",
         "xgboost": "toolkit.training.models.xgboost_model:XGBoostModel",
         "network": "toolkit.training.models.network_model:NetworkModel",
+        "hybrid": "toolkit.training.models.hybrid_model:HybridModel",
         "ridge": "toolkit.training.models.ridge_model:RidgeModel",
     },
 )

@@ -32,7 +32,8 @@ class TrainingRows:
     ``features`` is float32 ``(n, d)``, NaN where a quantity does not exist. One value a row have
     ``target`` (higher is faster; its unit is ``ModelOptions.target``), ``weight`` (positive) and
     ``group``, the task's number, ascending: rankers need a task's rows together. ``cliques`` says
-    which rows are neighbours, for the objective of that name.
+    which rows are neighbours, for the objective of that name; ``columns`` names the features, where
+    they have names.
     """
 
     features: Matrix
@@ -40,6 +41,7 @@ class TrainingRows:
     weight: Floats
     group: Ints
     cliques: Cliques | None = None
+    columns: tuple[str, ...] = ()
 
     def group_sizes(self) -> Ints:
         """Number of rows of each task, in order."""
@@ -93,7 +95,11 @@ def part_tasks(rows: TrainingRows, seed: int) -> tuple[TrainingRows, TrainingRow
 
     def take(chosen: Bools) -> TrainingRows:
         return TrainingRows(
-            rows.features[chosen], rows.target[chosen], rows.weight[chosen], rows.group[chosen]
+            rows.features[chosen],
+            rows.target[chosen],
+            rows.weight[chosen],
+            rows.group[chosen],
+            columns=rows.columns,
         )
 
     return take(~inside), take(inside)

@@ -6,6 +6,7 @@ the training rows. Kept as one ``.npz`` of its weights: scikit-learn has no form
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -41,12 +42,14 @@ DEFAULTS = {"width": 128.0, "alpha": 1e-3, "learning_rate": 2e-3, "batch": 512.0
 MOST = 10_000
 """Of any of them: weights are the square of the width."""
 
+_KEPT = ("mean", "scale", "marks", "partly")
+
 _Weights = tuple[NDArray[np.float32], ...]
 
 
 @dataclass(frozen=True)
-class _Inputs:
-    """How features become inputs, as the training rows have it.
+class Inputs:
+    """How features become a network's inputs, as the training rows have it.
 
     ``marks`` are each column's distinct quantiles, ascending, NaN behind them; ``partly`` says
     which columns some training rows lack.
@@ -58,7 +61,8 @@ class _Inputs:
     partly: Bools
 
     @classmethod
-    def of(cls, features: Matrix) -> _Inputs:
+    def of(cls, features: Matrix) -> Inputs:
+        """Learn means, spreads and places from the training rows ``(n, d)``."""
         values = signed_logs(features)
         known, mean = np.isfinite(values), column_means(values)
         spread = np.sqrt(column_means((values - mean) ** 2))
@@ -80,6 +84,22 @@ class _Inputs:
             if len(distinct) > 1:
                 found.append((column, distinct, np.linspace(-EDGE, EDGE, len(distinct))))
         return found
+
+    @classmethod
+    def load(cls, kept: Mapping[str, Any]) -> Inputs:
+        """Take from arrays what ``arrays`` gave."""
+        return cls(*(kept[name] for name in _KEPT))
+
+    def arrays(self) -> dict[str, Any]:
+        """What is kept of it on disk, by name."""
+        return {name: getattr(self, name) for name in _KEPT}
+
+    def shares(self, ways: Floats) -> Floats:
+        """Add up what the inputs count, ``ways``, over each column's; sums to 1 or 0."""
+        width = len(self.mean)
+        found = np.asarray(ways[:width] + ways[width : 2 * width])
+        found[self.partly] += ways[2 * width :]
+        return normalised(found)
 
     def apply(self, features: Matrix) -> Matrix:
         """Inputs: logarithms, places, and whether a quantity is absent; absent ones are 0."""
@@ -103,7 +123,7 @@ class NetworkModel:
     library = "network"
     suffix = ".npz"
 
-    def __init__(self, inputs: _Inputs, weights: _Weights, biases: _Weights) -> None:
+    def __init__(self, inputs: Inputs, weights: _Weights, biases: _Weights) -> None:
         self._inputs, self._weights, self._biases = inputs, weights, biases
 
     @classmethod
@@ -132,7 +152,7 @@ class NetworkModel:
             )
         chosen = {name: float(options.params.get(name, value)) for name, value in DEFAULTS.items()}
         width = max(2, int(chosen["width"]))
-        inputs = _Inputs.of(rows.features)
+        inputs = Inputs.of(rows.features)
         centre = float(np.average(rows.target, weights=rows.weight))
         spread = max(float(np.std(rows.target)), 1e-12)
         model = MLPRegressor(
@@ -162,15 +182,14 @@ class NetworkModel:
         with read_npz(path) as kept:
             layers = range(int(kept["layers"]))
             return cls(
-                _Inputs(kept["mean"], kept["scale"], kept["marks"], kept["partly"]),
+                Inputs.load(kept),
                 tuple(kept[f"weight_{n}"] for n in layers),
                 tuple(kept[f"bias_{n}"] for n in layers),
             )
 
     def save(self, path: Path) -> None:
         """Write the weights."""
-        kept: dict[str, Any] = {"layers": np.array(len(self._weights))}
-        kept |= {name: getattr(self._inputs, name) for name in ("mean", "scale", "marks", "partly")}
+        kept: dict[str, Any] = {"layers": np.array(len(self._weights)), **self._inputs.arrays()}
         kept.update((f"weight_{n}", weight) for n, weight in enumerate(self._weights))
         kept.update((f"bias_{n}", bias) for n, bias in enumerate(self._biases))
         np.savez_compressed(path, **kept)
@@ -191,7 +210,4 @@ class NetworkModel:
         ways = np.abs(self._weights[-1].astype(np.float64))
         for weight in reversed(self._weights[:-1]):
             ways = np.abs(weight) @ ways
-        width = len(self._inputs.mean)
-        found = ways[:width, 0] + ways[width : 2 * width, 0]
-        found[self._inputs.partly] += ways[2 * width :, 0]
-        return normalised(found)
+        return self._inputs.shares(ways[:, 0])

@@ -65,7 +65,9 @@ FEW_ROWS_FITS = 3
 class ModelOptions(Settings):
     """One member of the ensemble."""
 
-    library: str = Field(description="lightgbm, xgboost, network, ridge, or a plug-in's name")
+    library: str = Field(
+        description="lightgbm, xgboost, network, hybrid, ridge, or a plug-in's name"
+    )
     target: Literal["log_speed", "speed", "rank", "top_rank"] = Field(
         "log_speed",
         description="log of relative throughput, relative throughput, its rank in the task, or "
