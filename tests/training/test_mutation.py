@@ -18,6 +18,8 @@ from toolkit.replay.record.space import RecordedSpace
 from toolkit.search.base import DirectionScorer
 from toolkit.training import evaluate_model, load_mutation, train_mutation
 from toolkit.training.evaluate.mutation_metrics import TaskGains, summarize_gains
+from toolkit.training.members import gain_models
+from toolkit.training.members.gain_models import DIRECTION_COLUMNS, direction_rows
 from toolkit.training.recipes.recipe import MutationOptions, Recipe
 from toolkit.training.table.mutation_labels import Choices
 from toolkit.training.trained.store import seal
@@ -26,9 +28,15 @@ from toolkit.training.trained.store import seal
 def recipe_for(
     quick: Recipe, method: str, level: str = "knob", rounds: int | None = None
 ) -> Recipe:
-    """A recipe of a method; fewer rounds than usual where it need not be good."""
-    options = MutationOptions(method=method, level=level)  # type: ignore[arg-type]
+    """A recipe of a method; fewer rounds than usual where it need not be good.
+
+    ``mixed`` is ``expected`` with a model of gains beside that of throughput.
+    """
     models = quick.models
+    if method == "mixed":
+        method = "expected"
+        models = (*models, models[0].model_copy(update={"objective": "gains", "weight": 0.5}))
+    options = MutationOptions(method=method, level=level)  # type: ignore[arg-type]
     if method == "classifier":
         models = (models[0].model_copy(update={"library": "xgboost", "params": {}}),)
     if rounds is not None:
@@ -39,7 +47,12 @@ def recipe_for(
 
 @pytest.mark.parametrize(
     ("method", "level", "share"),
-    [("expected", "knob", 0.8), ("direct", "knob", 0.5), ("classifier", "rule", 0.3)],
+    [
+        ("expected", "knob", 0.8),
+        ("mixed", "knob", 0.8),
+        ("direct", "knob", 0.5),
+        ("classifier", "rule", 0.3),
+    ],
 )
 def test_it_picks_directions_on_tasks_that_it_never_saw(
     made_dataset: Dataset, quick: Recipe, tmp_path: Path, method: str, level: str, share: float
@@ -87,13 +100,14 @@ def test_a_model_of_an_earlier_layout_is_refused_in_one_line(
         load_mutation(tmp_path / "model")
 
 
-@pytest.mark.parametrize("method", ["expected", "direct", "classifier"])
+@pytest.mark.parametrize("method", ["expected", "mixed", "direct", "classifier"])
 def test_poisoning_the_judged_task_changes_none_of_its_gains(
     tmp_path: Path, quick: Recipe, method: str
 ) -> None:
     recipe = recipe_for(quick, method, rounds=20)
     # Gains closer than the tie are equal; it is a property of the machine, not of a task.
-    recipe = recipe.model_copy(update={"mutation": MutationOptions(method=method, tie=0.01)})  # type: ignore[arg-type]
+    tied = recipe.mutation.model_copy(update={"tie": 0.01})
+    recipe = recipe.model_copy(update={"mutation": tied})
     if method == "expected":
         differing = recipe.models[0].model_copy(update={"objective": "neighbours"})
         recipe = recipe.model_copy(update={"models": (recipe.models[0], differing)})
@@ -126,7 +140,7 @@ class Open:
         self.size = None
 
 
-@pytest.mark.parametrize("method", ["expected", "direct", "classifier"])
+@pytest.mark.parametrize("method", ["expected", "mixed", "direct", "classifier"])
 def test_the_search_sees_gains_in_any_space(
     made_dataset: Dataset, quick: Recipe, tmp_path: Path, method: str
 ) -> None:
@@ -143,6 +157,48 @@ def test_the_search_sees_gains_in_any_space(
         gains = scorer.gains(space, candidate, directions)
         assert gains.shape == (len(directions),)
         assert np.isfinite(gains).all()
+
+
+def test_models_of_gains_have_their_share_in_the_mean(
+    made_dataset: Dataset, quick: Recipe, tmp_path: Path
+) -> None:
+    """In spaces that can be listed and that cannot; both parts were fitted alone as well."""
+    found: dict[str, list[Any]] = {}
+    task_id = next(iter(made_dataset.tasks()))
+    recorded = RecordedSpace(made_dataset, task_id)
+    candidate: Candidate = recorded.candidates()[7]
+    for method in ("expected", "direct", "mixed"):
+        recipe = recipe_for(quick, method, rounds=10)
+        train_mutation(made_dataset, recipe, tmp_path / method, threads=1)
+        scorer = load_mutation(tmp_path / method).for_task(task_id)
+        spaces: list[Any] = [recorded, Open(recorded)]
+        found[method] = [
+            scorer.gains(space, candidate, recorded.directions(candidate)) for space in spaces
+        ]
+    assert load_mutation(tmp_path / "mixed").manifest["importance"].keys() & set(DIRECTION_COLUMNS)
+    for expected, direct, mixed in zip(*found.values(), strict=True):
+        assert mixed == pytest.approx((expected + 0.5 * direct) / 1.5)
+        assert not np.allclose(expected, direct)
+
+
+def test_a_large_log_gives_gains_so_many_rows(
+    made_dataset: Dataset, quick: Recipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """About ``max_rows`` times ``ROWS_A_CANDIDATE``, drawn before they are laid out."""
+    laid_out: list[int] = []
+
+    def counted(*given: Any) -> Any:
+        rows, places = direction_rows(*given)
+        if len(given) == 3:
+            laid_out.append(len(rows))
+        return rows, places
+
+    monkeypatch.setattr(gain_models, "direction_rows", counted)
+    recipe = recipe_for(quick, "direct", rounds=2)
+    data = recipe.data.model_copy(update={"max_rows": 300})
+    train_mutation(made_dataset, recipe.model_copy(update={"data": data}), threads=1)
+    fits = len(SHAPES) if len(SHAPES) > 2 else 2
+    assert sum(laid_out) == pytest.approx(fits * 600, rel=0.1)
 
 
 def made_choices(gain: list[list[float]]) -> Choices:

@@ -21,6 +21,18 @@ def test_bundled_recipes_pass() -> None:
         check_recipe(recipe, recipe.kind)
 
 
+@pytest.mark.parametrize(
+    ("name", "kept"), [("throughput", 1), ("mutation-direct", 1), ("mutation", 0), ("validity", 1)]
+)
+def test_gains_are_learned_beside_throughput_alone(name: str, kept: int) -> None:
+    """In other kinds and methods they mean nothing, and alone they are the method direct."""
+    recipe = load_recipe(name)
+    gains = recipe.models[0].model_copy(update={"objective": "gains"})
+    models = (*recipe.models[:kept], gains)
+    with pytest.raises(RecipeError, match="'gains' stands beside models of throughput"):
+        check_recipe(recipe.model_copy(update={"models": models}), recipe.kind)
+
+
 @pytest.mark.parametrize("kind", ["throughput", "mutation", "validity"])
 @pytest.mark.parametrize("trained", ["throughput", "mutation", "validity"])
 def test_a_recipe_of_another_kind_trains_nothing(

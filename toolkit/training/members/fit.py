@@ -27,6 +27,12 @@ def check_recipe(recipe: Recipe, kind: str) -> None:
             f"a recipe of kind {recipe.kind!r} trains no {kind} model",
             cure=f"run: toolkit train {recipe.kind} --recipe ...",
         )
+    gains = [options.objective == "gains" for options in recipe.models]
+    if any(gains) and (kind != "mutation" or recipe.mutation.method != "expected" or all(gains)):
+        raise RecipeError(
+            "objective = 'gains' stands beside models of throughput in a mutation recipe",
+            cure="take method = 'expected' and a model with another objective, or 'direct' alone",
+        )
     for options in recipe.models:
         check_parameters(options.library, options.params)
     for name, values in recipe.search.space.items():

@@ -1,14 +1,16 @@
 """The three ways to predict gains: what they learn from, how they are fitted and asked.
 
 ``expected`` takes a throughput model, ``direct`` learns gains from rows of candidates and
-directions, ``classifier`` is the paper's model (Han, Wang, Li, Gao 2025, section 3): XGBoost
-classifies a program by the rule whose mutation gains most; where gains are nearly equal, the rules'
-weights decide.
+directions (models of the objective ``gains`` do so beside a throughput model), ``classifier`` is
+the paper's model (Han, Wang, Li, Gao 2025, section 3): XGBoost classifies a program by the rule
+whose mutation gains most; where gains are nearly equal, the rules' weights decide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from toolkit.features.extractors.directions import direction_columns, knob_roles
 from toolkit.records import iter_ways
 from toolkit.training.arrays import Bools, Floats, Ints, Matrix
 from toolkit.training.members.crossfit import Member
-from toolkit.training.members.ensemble import fit_ensemble, fit_models
+from toolkit.training.members.ensemble import Ensemble, fit_ensemble, fit_models
 from toolkit.training.recipes.recipe import Recipe
 from toolkit.training.table.mutation_labels import LabelledGroup, best_rules
 from toolkit.training.table.neighbours import ANY, DOWN, UP, direction_gains
@@ -32,6 +34,50 @@ _NAMES = (
     "way rule role levels choices value extent outermost innermost share divisors ones l1 l2 l3 l4"
 )
 DIRECTION_COLUMNS = tuple(f"dir_{name}" for name in _NAMES.split())
+
+ROWS_A_CANDIDATE = 2
+"""So many rows of a candidate and a direction count as one candidate of ``data.max_rows``."""
+
+
+@dataclass(frozen=True)
+class MixedGains:
+    """Models of throughput, and beside them models of gains with a ``share`` of the say.
+
+    The former's gains contradict each other nowhere, and are wrong about whole regions at once;
+    the latter's errors are of single steps.
+    """
+
+    levels: Ensemble
+    gains: Ensemble
+    share: float
+
+    def predict(self, features: Matrix) -> Floats:
+        """Log relative throughput of candidates, by the models of throughput."""
+        return self.levels.predict(features)
+
+    def mixed(self, expected: Floats, learned: Floats) -> Floats:
+        """Mean of both gains, with their shares; the one that is there where one is NaN."""
+        both = (1 - self.share) * expected + self.share * learned
+        either = np.where(np.isfinite(expected), expected, learned)
+        return np.where(np.isfinite(both), both, either)
+
+    def importance(self) -> Floats:
+        """Mean share of each column, those of directions behind the candidates' own."""
+        levels = np.append(self.levels.importance(), np.zeros(len(DIRECTION_COLUMNS)))
+        return np.asarray((1 - self.share) * levels + self.share * self.gains.importance())
+
+    def save(self, folder: Path) -> list[dict[str, Any]]:
+        """Write each model in its library's format; returns what the manifest needs to load."""
+        parts = {"levels": self.levels, "gains": self.gains}
+        written = {name: part.save(folder / name) for name, part in parts.items()}
+        return [{**written, "share": self.share}]
+
+    @classmethod
+    def load(cls, folder: Path, written: list[dict[str, Any]]) -> MixedGains:
+        """Read what ``save`` wrote."""
+        (entry,) = written
+        levels, gains = (Ensemble.load(folder / n, entry[n]) for n in ("levels", "gains"))
+        return cls(levels, gains, entry["share"])
 
 
 def direction_rows(
@@ -70,20 +116,36 @@ def predict_gains(member: Member, method: str, group: CandidateGroup, features: 
     direction (what was measured of them does not enter); ``direct`` predicts each gain;
     ``classifier`` gives the log of the rule's probability, which ranks but has no unit.
     """
+    ensemble = member.ensemble
     if method == "expected":
-        predicted = member.ensemble.predict(features)
-        return direction_gains(group.sketch, group.decisions, np.exp(-predicted)).gain
-    result = np.full((3, len(group), len(group.sketch.knobs)), np.nan)
+        predicted = ensemble.predict(features)
+        gain = direction_gains(group.sketch, group.decisions, np.exp(-predicted)).gain
+        return with_learned(ensemble, gain, group, features)
     if method == "direct":
-        rows, places = direction_rows(group, features)
-        result[places] = member.ensemble.predict(rows)
-        return result
-    classifier: RuleClassifier = member.ensemble
+        return _learned(ensemble, group, features)
+    result = np.full((3, len(group), len(group.sketch.knobs)), np.nan)
+    classifier: RuleClassifier = ensemble
     chance = np.log(np.maximum(classifier.probabilities(features), 1e-12))
     for k, knob in enumerate(group.sketch.knobs):
         known = knob.kind in classifier.rules
         column = classifier.rules.index(knob.kind) if known else 0
         result[:, :, k] = chance[:, column] if known else np.log(1e-12)
+    return result
+
+
+def with_learned(
+    ensemble: Any, expected: Floats, group: CandidateGroup, features: Matrix
+) -> Floats:
+    """Expected gains ``(3, n, knobs)``, and those that models of gains learned, where there are."""
+    if not isinstance(ensemble, MixedGains):
+        return expected
+    return ensemble.mixed(expected, _learned(ensemble.gains, group, features))
+
+
+def _learned(ensemble: Ensemble, group: CandidateGroup, features: Matrix) -> Floats:
+    result = np.full((3, len(group), len(group.sketch.knobs)), np.nan)
+    rows, places = direction_rows(group, features)
+    result[places] = ensemble.predict(rows)
     return result
 
 
@@ -101,48 +163,103 @@ def fit_gains(
     ``labelled`` gives each group's first row in the table and its labels.
     """
     method = recipe.mutation.method
-    if method == "expected":
-        groups = [(start, label.measured.group) for start, label in labelled]
-        return fit_ensemble(table, rows, recipe, threads=threads, groups=groups)
+    if method == "direct":
+        return _fit_direct(table, labelled, rows, recipe, threads)
+    if method == "classifier":
+        return _fit_classifier(table, labelled, rows, recipe, tie, threads)
+    groups = [(start, label.measured.group) for start, label in labelled]
+    apart = {
+        known: tuple(m for m in recipe.models if (m.objective == "gains") is known)
+        for known in (False, True)
+    }
+    own = recipe.model_copy(update={"models": apart[False]})
+    levels = fit_ensemble(table, rows, own, threads=threads, groups=groups)
+    if not apart[True]:
+        return levels
+    plain = tuple(model.model_copy(update={"objective": "squared"}) for model in apart[True])
+    own = recipe.model_copy(update={"models": plain})
+    gains = _fit_direct(table, labelled, rows, own, threads)
+    votes = [sum(part.weight for part in ensemble.parts) for ensemble in (levels, gains)]
+    return MixedGains(levels, gains, votes[1] / sum(votes))
+
+
+def _candidates(
+    table: Table, labelled: Sequence[tuple[int, LabelledGroup]], rows: Ints, recipe: Recipe
+) -> Iterator[tuple[int, LabelledGroup, Ints]]:
+    """Each group's first row in the table, its labels, and its candidates that are learned from."""
     inside = np.zeros(len(table), dtype=bool)
     inside[rows] = True
+    for number, (start, label) in enumerate(labelled):
+        own = np.flatnonzero(inside[start : start + len(label.measured.group)])
+        yield start, label, _draw(own, recipe.data.rows_per_task, recipe.seed + number)
+
+
+def _fit_direct(
+    table: Table,
+    labelled: Sequence[tuple[int, LabelledGroup]],
+    rows: Ints,
+    recipe: Recipe,
+    threads: int,
+) -> Ensemble:
+    """Fit gains of candidates and directions, about ``max_rows`` times ``ROWS_A_CANDIDATE``."""
+    asked = []
+    for start, label, own in _candidates(table, labelled, rows, recipe):
+        wanted = np.zeros(label.gains.gain.shape, dtype=bool)
+        wanted[:, own] = np.isfinite(label.gains.gain[:, own])
+        asked.append((start, label, wanted))
+    total = sum(int(wanted.sum()) for *_, wanted in asked)
+    if not total:
+        raise _without_neighbours()
+    kept = recipe.data.max_rows * ROWS_A_CANDIDATE / total
+    rng = np.random.default_rng(recipe.seed)
     features: list[Matrix] = []
     tasks: list[Ints] = []
     gains: list[Floats] = []
-    rules: list[str] = []
-    for number, (start, label) in enumerate(labelled):
+    for start, label, wanted in asked:
+        if kept < 1:  # Before they are laid out: all of a large log's would fill the memory.
+            wanted &= rng.random(wanted.shape) < kept
         group = label.measured.group
-        own = np.flatnonzero(inside[start : start + len(group)])
-        own = _draw(own, recipe.data.rows_per_task, recipe.seed + number)
         block = table.features[start : start + len(group)]
-        if method == "direct":
-            gain = label.gains.gain
-            wanted = np.zeros(gain.shape, dtype=bool)
-            wanted[:, own] = np.isfinite(gain[:, own])
-            found, places = direction_rows(group, block, wanted)
-            gains.append(gain[places])
-            tasks.append(np.full(len(found), table.task[start] if len(group) else 0))
-        else:
-            candidates, best = best_rules(label, tie)
-            kept = np.isin(candidates, own)
-            found = block[candidates[kept]]
-            rules += [rule for rule, keep in zip(best, kept, strict=True) if keep]
+        found, places = direction_rows(group, block, wanted)
         features.append(found)
-    if not sum(map(len, features)):
-        raise DatasetError(
-            "no candidate has a recorded neighbour",
-            cure="collect logs with mutations: toolkit collect --help",
-        )
-    matrix = np.concatenate(features)
-    if method == "classifier":
-        from toolkit.training.members.rule_classifier import fit_classifier
-
-        return fit_classifier(matrix, rules, recipe, threads=threads)
-    task, value = np.concatenate(tasks), np.concatenate(gains)
-    chosen = _draw(np.arange(len(matrix)), recipe.data.max_rows * 4, recipe.seed)
-    order = chosen[np.argsort(task[chosen], kind="stable")]
+        gains.append(label.gains.gain[places])
+        tasks.append(np.full(len(found), table.task[start] if len(group) else 0))
+    task = np.concatenate(tasks)
+    order = np.argsort(task, kind="stable")
     weight = np.ones(len(order))
-    return fit_models(matrix[order], value[order], task[order], weight, recipe, threads=threads)
+    matrix, value = np.concatenate(features)[order], np.concatenate(gains)[order]
+    columns = (*table.columns, *DIRECTION_COLUMNS)
+    return fit_models(matrix, value, task[order], weight, recipe, threads=threads, columns=columns)
+
+
+def _fit_classifier(
+    table: Table,
+    labelled: Sequence[tuple[int, LabelledGroup]],
+    rows: Ints,
+    recipe: Recipe,
+    tie: float,
+    threads: int,
+) -> RuleClassifier:
+    features: list[Matrix] = []
+    rules: list[str] = []
+    for start, label, own in _candidates(table, labelled, rows, recipe):
+        candidates, best = best_rules(label, tie)
+        kept = np.isin(candidates, own)
+        block = table.features[start : start + len(label.measured.group)]
+        features.append(block[candidates[kept]])
+        rules += [rule for rule, keep in zip(best, kept, strict=True) if keep]
+    if not rules:
+        raise _without_neighbours()
+    from toolkit.training.members.rule_classifier import fit_classifier
+
+    return fit_classifier(np.concatenate(features), rules, recipe, threads=threads)
+
+
+def _without_neighbours() -> DatasetError:
+    return DatasetError(
+        "no candidate has a recorded neighbour",
+        cure="collect logs with mutations: toolkit collect --help",
+    )
 
 
 def _draw(rows: Ints, limit: int, seed: int) -> Ints:

@@ -73,10 +73,13 @@ class ModelOptions(Settings):
         description="log of relative throughput, relative throughput, its rank in the task, or "
         "minus the log of the share of candidates that are faster",
     )
-    objective: Literal["squared", "pairwise", "lambdarank", "logistic", "neighbours"] = Field(
-        "squared",
-        description="logistic: for validity models, and for them alone; neighbours: differences "
-        "between candidates one decision apart, for mutation models of the method expected",
+    objective: Literal["squared", "pairwise", "lambdarank", "logistic", "neighbours", "gains"] = (
+        Field(
+            "squared",
+            description="logistic: for validity models, and for them alone; for mutation models "
+            "of the method expected neighbours: differences between candidates one decision "
+            "apart, and gains: those of directions, as the method direct learns them",
+        )
     )
     rounds: int = Field(
         300, ge=1, le=100_000, description="boosting rounds; a network's passes over the rows"

@@ -94,7 +94,8 @@ class _Mutation(Kind[MutationResult]):
         )
 
     def more_columns(self, recipe: Recipe) -> tuple[str, ...]:
-        return DIRECTION_COLUMNS if recipe.mutation.method == "direct" else ()
+        learned = any(model.objective == "gains" for model in recipe.models)
+        return DIRECTION_COLUMNS if learned or recipe.mutation.method == "direct" else ()
 
     def judge(
         self, data: Labelled, judges: Judges, model: TrainedModel | None

@@ -14,7 +14,7 @@ from toolkit.search.base import Learner
 from toolkit.search.graph import knob_order
 from toolkit.training.arrays import Floats, Ints, Matrix
 from toolkit.training.members.crossfit import pick_member
-from toolkit.training.members.gain_models import predict_gains
+from toolkit.training.members.gain_models import predict_gains, with_learned
 from toolkit.training.members.shortlist import preference
 from toolkit.training.table.neighbours import ANY, DOWN, UP, other_values
 from toolkit.training.table.table import align
@@ -212,7 +212,8 @@ class MutationScorer(MemberScorer):
             owners += [k] * len(others)
         matrix, owner = np.stack(vectors), np.array(owners)
         group = CandidateGroup(space.task, sketch, matrix)
-        predicted = self._member.ensemble.predict(self._read(group))
+        features = self._read(group)
+        predicted = self.ensemble.predict(features)
         gain = predicted - predicted[0]
         result = np.full((3, len(sketch.knobs)), np.nan)
         for k, knob in enumerate(sketch.knobs):
@@ -226,4 +227,5 @@ class MutationScorer(MemberScorer):
                 for way, side in ((UP, rank[:-1] > rank[-1]), (DOWN, rank[:-1] < rank[-1])):
                     if side.any():
                         result[way, k] = gain[own[side]].mean()
-        return result
+        alone = CandidateGroup(space.task, sketch, here[None])
+        return with_learned(self.ensemble, result[:, None], alone, features[:1])[:, 0]

@@ -18,9 +18,14 @@ from toolkit.locks import LOCK_FILE
 from toolkit.records import content_id
 from toolkit.training.members.crossfit import Member
 from toolkit.training.members.ensemble import Ensemble, FailureEnsemble
+from toolkit.training.members.gain_models import MixedGains
 from toolkit.workspace import RUN_FILE
 
-_ENSEMBLES: dict[str, Any] = {"ensemble": Ensemble, "failure": FailureEnsemble}
+_ENSEMBLES: dict[str, Any] = {
+    "ensemble": Ensemble,
+    "failure": FailureEnsemble,
+    "mixed-gains": MixedGains,
+}
 
 MANIFEST = "manifest.json"
 FITS = ".fits"
