@@ -29,6 +29,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -212,6 +213,8 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=5.0)
     parser.add_argument("--folder", help="where to write (default: the system's temporary folder)")
     options = parser.parse_args()
+    # Where a container's image sets it, each process of an ingest compiles the toolkit anew.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     options.records = options.records or (1_000_000 if options.what == "ansor" else 200_000)
     with tempfile.TemporaryDirectory(dir=options.folder) as name:
         {"ansor": ansor, "metaschedule": metaschedule, "memory": memory}[options.what](
