@@ -63,6 +63,13 @@ SPACES: dict[str, dict[str, Range]] = {
         "lambda": Range(low=0.1, high=30.0, log=True),
         "emphasis": Range(low=0.0, high=2.0),
     },
+    "hybrid": {
+        "rounds": Range(low=10, high=60, log=True, integer=True),
+        "width": Range(low=16, high=256, log=True, integer=True),
+        "alpha": Range(low=1e-6, high=1e-2, log=True),
+        "learning_rate": Range(low=5e-4, high=1e-2, log=True),
+        "emphasis": Range(low=0.0, high=2.0),
+    },
     "ridge": {"alpha": Range(low=0.01, high=10_000.0, log=True)},
 }
 """What is searched where a recipe declares no space, by library."""
