@@ -164,28 +164,30 @@ def fit_gains(
     """
     method = recipe.mutation.method
     if method == "direct":
-        return _fit_direct(table, labelled, rows, recipe, threads)
+        return _fit_direct(table, _candidates(table, labelled, rows, recipe), recipe, threads)
     if method == "classifier":
-        return _fit_classifier(table, labelled, rows, recipe, tie, threads)
+        chosen = _candidates(table, labelled, rows, recipe)
+        return _fit_classifier(table, chosen, recipe, tie, threads)
     groups = [(start, label.measured.group) for start, label in labelled]
-    apart = {
-        known: tuple(m for m in recipe.models if (m.objective == "gains") is known)
-        for known in (False, True)
-    }
-    own = recipe.model_copy(update={"models": apart[False]})
+    of_gains = [model for model in recipe.models if model.objective == "gains"]
+    others = tuple(model for model in recipe.models if model.objective != "gains")
+    own = recipe.model_copy(update={"models": others})
     levels = fit_ensemble(table, rows, own, threads=threads, groups=groups)
-    if not apart[True]:
+    if not of_gains:
         return levels
-    plain = tuple(model.model_copy(update={"objective": "squared"}) for model in apart[True])
+    plain = tuple(model.model_copy(update={"objective": "squared"}) for model in of_gains)
     own = recipe.model_copy(update={"models": plain})
-    gains = _fit_direct(table, labelled, rows, own, threads)
+    gains = _fit_direct(table, _candidates(table, labelled, rows, own), own, threads)
     votes = [sum(part.weight for part in ensemble.parts) for ensemble in (levels, gains)]
     return MixedGains(levels, gains, votes[1] / sum(votes))
 
 
+_Chosen = Iterator[tuple[int, LabelledGroup, Ints]]
+
+
 def _candidates(
     table: Table, labelled: Sequence[tuple[int, LabelledGroup]], rows: Ints, recipe: Recipe
-) -> Iterator[tuple[int, LabelledGroup, Ints]]:
+) -> _Chosen:
     """Each group's first row in the table, its labels, and its candidates that are learned from."""
     inside = np.zeros(len(table), dtype=bool)
     inside[rows] = True
@@ -194,16 +196,10 @@ def _candidates(
         yield start, label, _draw(own, recipe.data.rows_per_task, recipe.seed + number)
 
 
-def _fit_direct(
-    table: Table,
-    labelled: Sequence[tuple[int, LabelledGroup]],
-    rows: Ints,
-    recipe: Recipe,
-    threads: int,
-) -> Ensemble:
+def _fit_direct(table: Table, chosen: _Chosen, recipe: Recipe, threads: int) -> Ensemble:
     """Fit gains of candidates and directions, about ``max_rows`` times ``ROWS_A_CANDIDATE``."""
     asked = []
-    for start, label, own in _candidates(table, labelled, rows, recipe):
+    for start, label, own in chosen:
         wanted = np.zeros(label.gains.gain.shape, dtype=bool)
         wanted[:, own] = np.isfinite(label.gains.gain[:, own])
         asked.append((start, label, wanted))
@@ -233,16 +229,11 @@ def _fit_direct(
 
 
 def _fit_classifier(
-    table: Table,
-    labelled: Sequence[tuple[int, LabelledGroup]],
-    rows: Ints,
-    recipe: Recipe,
-    tie: float,
-    threads: int,
+    table: Table, chosen: _Chosen, recipe: Recipe, tie: float, threads: int
 ) -> RuleClassifier:
     features: list[Matrix] = []
     rules: list[str] = []
-    for start, label, own in _candidates(table, labelled, rows, recipe):
+    for start, label, own in chosen:
         candidates, best = best_rules(label, tie)
         kept = np.isin(candidates, own)
         block = table.features[start : start + len(label.measured.group)]

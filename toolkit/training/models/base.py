@@ -128,6 +128,21 @@ def normalised(values: NDArray[np.floating]) -> Floats:
     return result / total if total > 0 else result
 
 
+MOST = 10_000
+"""Of any number that a network's parameters are: weights are the square of the width."""
+
+
+def check_numbers(params: dict[str, Any], known: dict[str, float]) -> tuple[list[str], list[str]]:
+    """Names among parameters that are not known, and those that are.
+
+    Raises ``ValueError`` where a known one is no number above 0, or above ``MOST``.
+    """
+    for name, value in params.items():
+        if name in known and (isinstance(value, str | bool) or not 0 < value <= MOST):
+            raise ValueError(f"{name} is a number above 0, at most {MOST:,}, not {value!r}")
+    return [name for name in params if name not in known], list(known)
+
+
 def signed_logs(features: Matrix) -> Floats:
     """Signed logarithms of features."""
     values = np.asarray(features, dtype=np.float64)

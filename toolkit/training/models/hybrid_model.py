@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from toolkit.errors import RecipeError
 from toolkit.training.arrays import Floats, Ints, Matrix
-from toolkit.training.models.base import TrainingRows, one_blas_thread, read_npz
+from toolkit.training.models.base import TrainingRows, check_numbers, one_blas_thread, read_npz
 from toolkit.training.models.network_model import Inputs
 from toolkit.training.recipes.recipe import ModelOptions
 
@@ -105,10 +105,7 @@ class HybridModel:
     @classmethod
     def check(cls, params: dict[str, Any]) -> tuple[list[str], list[str]]:
         """Names among parameters that it does not know, and those that it does."""
-        for name, value in params.items():
-            if name in DEFAULTS and (isinstance(value, str | bool) or not 0 < value <= 10_000):
-                raise ValueError(f"{name} is a number above 0, at most 10,000, not {value!r}")
-        return [name for name in params if name not in DEFAULTS], list(DEFAULTS)
+        return check_numbers(params, DEFAULTS)
 
     @classmethod
     def fit(

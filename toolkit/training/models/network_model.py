@@ -19,6 +19,7 @@ from toolkit.errors import RecipeError
 from toolkit.training.arrays import Bools, Floats, Matrix
 from toolkit.training.models.base import (
     TrainingRows,
+    check_numbers,
     column_means,
     normalised,
     one_blas_thread,
@@ -38,9 +39,6 @@ FAR = 4.0
 
 DEFAULTS = {"width": 128.0, "alpha": 1e-3, "learning_rate": 2e-3, "batch": 512.0}
 """Units of the first hidden layer, penalty of squared weights, step of Adam, rows a step."""
-
-MOST = 10_000
-"""Of any of them: weights are the square of the width."""
 
 _KEPT = ("mean", "scale", "marks", "partly")
 
@@ -129,10 +127,7 @@ class NetworkModel:
     @classmethod
     def check(cls, params: dict[str, Any]) -> tuple[list[str], list[str]]:
         """Names among parameters that it does not know, and those that it does."""
-        for name, value in params.items():
-            if name in DEFAULTS and (isinstance(value, str | bool) or not 0 < value <= MOST):
-                raise ValueError(f"{name} is a number above 0, at most {MOST:,}, not {value!r}")
-        return [name for name in params if name not in DEFAULTS], list(DEFAULTS)
+        return check_numbers(params, DEFAULTS)
 
     @classmethod
     def fit(
