@@ -230,6 +230,31 @@ def sample_unseen(
     return list(found.values())
 
 
+class Samples:
+    """Samples of a space, in an order that does not depend on how many are taken at a time.
+
+    For a space that cannot be listed. A search that goes on with a larger budget asks for what it
+    measured before, and what was measured is answered from the records.
+    """
+
+    DRAWN = 64
+
+    def __init__(self, space: Space, rng: np.random.Generator) -> None:
+        self._space, self._rng = space, rng
+        self._drawn: list[Candidate] = []
+
+    def take(self, n: int, seen: set[str]) -> list[Candidate]:
+        """Give the next n outside ``seen``; fewer when the space gives no more."""
+        self._drawn = [c for c in self._drawn if c.candidate_id not in seen]
+        while len(self._drawn) < n:
+            known = seen.union(map(candidate_id, self._drawn))
+            fresh = sample_unseen(self._space, self._rng, self.DRAWN, known)
+            if not fresh:
+                break
+            self._drawn += fresh
+        return take(self._drawn, n)
+
+
 def throughput(trial: Trial) -> float:
     """Return 1 / latency of a trial in 1/s; 0 for a failure (higher is better)."""
     return 1.0 / trial.latency_s if trial.latency_s and trial.latency_s > 0 else 0.0

@@ -137,6 +137,21 @@ class StrategyConformance(Suite):
         ]
         assert runs[0].trials == runs[1].trials
 
+    def test_a_larger_budget_asks_first_for_what_a_smaller_one_did(
+        self, plugin: Any, space: Space
+    ) -> None:
+        """So a search that goes on with a larger budget measures nothing twice."""
+        runs = [
+            run(
+                _build_or_skip(plugin, space, seed=3),
+                FormulaOracle(),
+                Budget(evaluations=count),
+                batch_size=64,
+            ).trials
+            for count in (5, 16, 40)
+        ]
+        assert runs[0] == runs[1][:5] and runs[1] == runs[2][:16]
+
     def test_it_ends_by_itself(self, plugin: Any, space: Space) -> None:
         strategy = _build_or_skip(plugin, space)
         result = run(strategy, FormulaOracle(), Budget(evaluations=400), batch_size=16)

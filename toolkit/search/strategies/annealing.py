@@ -19,7 +19,14 @@ from toolkit.search.models.ensemble import BootstrapEnsemble
 from toolkit.search.moves.knobs import FloatArray, IntArray
 from toolkit.search.moves.movers import Mover
 from toolkit.search.moves.walk import make_walk
-from toolkit.search.strategy import BaseStrategy, Share, StrategyOptions, preset, sample_unseen
+from toolkit.search.strategy import (
+    BaseStrategy,
+    Samples,
+    Share,
+    StrategyOptions,
+    preset,
+    sample_unseen,
+)
 
 
 class AnnealingOptions(StrategyOptions):
@@ -70,6 +77,7 @@ class Annealing(BaseStrategy):
     def setup(self) -> None:
         o = self.options
         self._history = History(self.space)
+        self._samples = Samples(self.space, self.rng)
         self._walk, self._mover = make_walk(self.space), Mover(self.space)
         self._model = OnlineCostModel(o.model, int(self.rng.integers(2**31)))
         if o.acquisition != "mean":
@@ -94,6 +102,8 @@ class Annealing(BaseStrategy):
 
     def _random(self, n: int, batch: Sequence[Candidate]) -> list[Candidate]:
         taken = self.seen | {c.candidate_id for c in batch} if batch else self.seen
+        if self.space.size is None:
+            return self._samples.take(n, taken)
         return sample_unseen(self.space, self.rng, n, taken)
 
     def learn(self, trials: Sequence[Trial]) -> None:

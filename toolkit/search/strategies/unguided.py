@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from toolkit.records import Candidate
 from toolkit.search.base import Indexed
-from toolkit.search.strategy import BaseStrategy, sample_unseen
+from toolkit.search.strategy import BaseStrategy, Samples
 
 
 class RandomSearch(BaseStrategy):
@@ -21,11 +21,12 @@ class RandomSearch(BaseStrategy):
     def setup(self) -> None:
         self._all = self.listed()
         self._order = None if self._all is None else self.rng.permutation(len(self._all))
+        self._samples = Samples(self.space, self.rng)
         self._next = 0
 
     def propose(self, n: int) -> Iterable[Candidate]:
         if self._all is None or self._order is None:
-            return sample_unseen(self.space, self.rng, n, self.seen)
+            return self._samples.take(n, self.seen)
         batch = self._order[self._next : self._next + n].tolist()
         self._next += len(batch)
         return map(self._all.__getitem__, batch)
