@@ -18,7 +18,7 @@ from toolkit.live.space.database import DatabaseWriter
 from toolkit.networks import unmeasured
 from toolkit.networks.codegen.library import LIBRARY, coverage_of
 from toolkit.networks.codegen.storage import APART
-from toolkit.networks.compare import comparison_row
+from toolkit.networks.compare import arm, comparison_row, network_protocol, read_alone
 from toolkit.networks.compile import CompileResult, compile_network, tuned_target
 from toolkit.networks.kernels import profile
 from toolkit.networks.selection import read_records, scheduled
@@ -58,6 +58,34 @@ def test_every_function_uses_its_record(compiled: CompileResult) -> None:
     assert all(0.01 < rate < compiled.peak_gflop_per_s for rate in rates)
     written = orjson.loads((Path(compiled.out) / "network.json").read_bytes())
     assert written["tuned"] == compiled.tuned and written["threads"] == 1
+
+
+def test_each_network_is_read_alone_and_what_does_not_run_has_no_latency(
+    compiled: CompileResult, tmp_path: Path
+) -> None:
+    arms = {"good": Path(compiled.out), "absent": tmp_path / "nothing"}
+    read = read_alone(
+        {name: arm("tvm", path, compiled.inputs) for name, path in arms.items()},
+        compiled.target,
+        network_protocol(1),
+        seconds=0.0,
+    )
+    assert set(read) == {"good"} and 0 < read["good"] < 1
+
+
+def test_without_another_network_the_latency_is_read_all_the_same(
+    model_file: Path, tuned: Path, target: str, tmp_path: Path
+) -> None:
+    result = compile_network(
+        network_of(str(model_file), target),
+        tmp_path / "out",
+        database=tuned,
+        target=target,
+        against=[],
+        choose_seconds=0.0,
+        seconds=0.5,
+    )
+    assert result.latency_s is not None and result.latency_s > 0 and result.against == []
 
 
 def test_no_thread_works_right_behind_what_functions_share(compiled: CompileResult) -> None:

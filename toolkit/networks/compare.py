@@ -1,14 +1,19 @@
 """Confirms a whole network: outputs against a reference, latency in blocks of fresh processes.
 
-An arm is a compiled network, or the model file in another runtime. Arms are read in turns, each in
-a process of its own that is suspended while it waits (``toolkit.live.measure.turns``). The compiled
-network stands twice among them: what it differs from itself is the floor of every claim.
+An arm is a compiled network, or the model file in another runtime. Ratios come from arms that are
+read in turns, each in a process of its own that is suspended while it waits
+(``toolkit.live.measure.turns``). The compiled network stands twice among them: what it differs from
+itself is the floor of every claim. A latency is read alone: in turns the caches hold what the other
+arms left, and a small network takes half as long again.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import statistics
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +22,7 @@ import orjson
 
 from toolkit import children
 from toolkit.errors import LiveError
-from toolkit.live.confirm.rules import INCUMBENT, Judgement, Rules
+from toolkit.live.confirm.rules import Judgement, Rules
 from toolkit.live.confirm.verdict import Confirmation, confirm
 from toolkit.live.measure.device import Device
 from toolkit.live.measure.program import Program
@@ -36,6 +41,12 @@ TOLERANCE = 1e-3
 
 ROUNDING = 2e-5
 """Of it, what runtimes differ by that compute the same in another order."""
+
+ALONE_PROCESSES = 5
+"""Fresh processes that run a network alone: one of them may be fast or slow by chance."""
+
+ALONE_READINGS, ALONE_MS, ALONE_S = 8, 100, 2.0
+"""Readings of each, their milliseconds at least, and the seconds after which no other begins."""
 
 WORKER = "toolkit.networks.worker"
 
@@ -128,9 +139,48 @@ def compare(
     )
 
 
-def comparison_row(judgement: Judgement, readings: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+def read_alone(
+    arms: Mapping[str, Program], target: str, protocol: Protocol, seconds: float
+) -> dict[str, float]:
+    """Latency of networks that run over and over with nothing beside them, in seconds.
+
+    The median over fresh processes of the median of each one's readings. Every arm is read once,
+    and all once more until ``seconds`` have passed, ``ALONE_PROCESSES`` times at most. An arm that
+    does not run has no latency.
+    """
+    once = replace(protocol, repeat=1, min_repeat_ms=ALONE_MS)
+    found: dict[str, list[float]] = {name: [] for name in arms}
+    begun = time.perf_counter()
+    for turn in range(ALONE_PROCESSES):
+        for name, program in arms.items():
+            if turn and time.perf_counter() - begun > seconds:
+                break
+            if read := _read_process(program, target, once):
+                found[name].append(statistics.median(read))
+    return {name: statistics.median(medians) for name, medians in found.items() if medians}
+
+
+def _read_process(program: Program, target: str, protocol: Protocol) -> list[float]:
+    """Readings of a network in one fresh process, in seconds; none where it does not run."""
+    read: list[float] = []
+    with open_worker(target, protocol) as device:
+        if device.build(program).state is not TrialState.OK:
+            return read
+        until = time.perf_counter() + ALONE_S
+        while len(read) < ALONE_READINGS and (not read or time.perf_counter() < until):
+            answer = device.measure(program, keep=True)
+            if answer.state is not TrialState.OK:
+                return []
+            read += answer.run_times_s
+    return read
+
+
+def comparison_row(
+    judgement: Judgement, readings: Mapping[str, Sequence[float]], alone_s: float | None = None
+) -> dict[str, Any]:
     """One other network beside the compiled one (JSON-ready).
 
+    ``latency_s`` is ``alone_s``, or where that is not known the geometric mean over blocks.
     ``ratio`` is the compiled network's latency over the other's: below 1 it is faster. ``verdict``
     is "faster" or "slower" where the interval excludes what the network differs from itself.
     """
@@ -141,16 +191,12 @@ def comparison_row(judgement: Judgement, readings: Mapping[str, Sequence[float]]
         verdict = "faster"
     elif known and high < 1.0 / judgement.floor:
         verdict = "slower"
+    in_turns_s = float(np.exp(np.mean(np.log(readings[judgement.challenger]))))
     return {
         "against": judgement.challenger,
-        "latency_s": float(np.exp(np.mean(np.log(readings[judgement.challenger])))),
+        "latency_s": in_turns_s if alone_s is None else alone_s,
         "ratio": 1.0 / judgement.ratio,
         "interval": [1.0 / high, 1.0 / low] if known else None,
         "verdict": verdict,
         "blocks": judgement.blocks,
     }
-
-
-def own_latency_s(readings: Mapping[str, Sequence[float]]) -> float:
-    """Latency of the compiled network: the geometric mean over blocks."""
-    return float(np.exp(np.mean(np.log(readings[INCUMBENT]))))

@@ -13,6 +13,7 @@ import orjson
 
 from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
+from toolkit.live.confirm.rules import INCUMBENT
 from toolkit.live.confirm.verdict import Confirmation
 from toolkit.live.measure.machine import describe_machine, target_threads
 from toolkit.live.measure.program import Program
@@ -38,7 +39,7 @@ from toolkit.networks.compare import (
     comparison_row,
     installed_runtimes,
     network_protocol,
-    own_latency_s,
+    read_alone,
 )
 from toolkit.networks.graph.prepare import Graph
 from toolkit.networks.importing.files import for_runtimes
@@ -59,6 +60,9 @@ from toolkit.training.trained.models import TrainedModels
 KERNELS_S = 3.0
 """For reading the time by kernel."""
 
+ALONE_SHARE = 0.25
+"""Of the seconds of a comparison, for reading each network alone."""
+
 
 @dataclass(frozen=True, repr=False)
 class CompileResult(Result):
@@ -76,11 +80,12 @@ class CompileResult(Result):
         What its outputs were compared with (``None``: nothing), and by how much they differ at
         most, as a share of their range.
     latency_s
-        Of the whole network, geometric mean over blocks of fresh processes; ``None``: not read.
+        Of the whole network that runs alone, median over fresh processes; ``None``: not read.
     tasks_latency_s
         What the tuning promised: its tasks' latencies times how often each runs.
     against
-        A row for each other network: its latency, and the ratio of this one's to it with interval.
+        A row for each other network: its latency alone, and the ratio of this one's to it with
+        interval, both read in turns.
     kernels
         Mean seconds a run of each kernel, slowest first, and its floating-point operations
         (10^9 a second; ``None``: unknown).
@@ -184,11 +189,17 @@ def compile_network(
             reference, program = _reference(graph, Path(folder), target, model, inputs, objects)
             difference, unchecked = check_outputs(mine, program, target, protocol, graph.tolerance)
             step.advance()
-        read = Confirmation()
+        read, alone = Confirmation(), dict[str, float]()
         if seconds > 0:
             with progress.step("read the whole network", seconds) as step:
-                arms = others or {"itself": mine}
-                read = compare(mine, arms, target, protocol, seconds=seconds, seed=seed, step=step)
+                arms = {INCUMBENT: mine, **others}
+                alone = read_alone(arms, target, protocol, ALONE_SHARE * seconds)
+                step.advance(ALONE_SHARE * seconds)
+                left = (1.0 - ALONE_SHARE) * seconds
+                if others:
+                    read = compare(
+                        mine, others, target, protocol, seconds=left, seed=seed, step=step
+                    )
     count = len(coverage.tuned) + len(coverage.untuned)
     unmeasured = [name for name in coverage.untuned if name in covered.tuned]
     warnings = _untuned_warnings(coverage.untuned, unmeasured, count, database)
@@ -209,10 +220,10 @@ def compile_network(
         moved=selection.moved(),
         checked_against=reference if unchecked is None else None,
         difference=difference,
-        latency_s=own_latency_s(read.readings) if read.readings else None,
+        latency_s=alone.get(INCUMBENT),
         tasks_latency_s=_promised_s(database),
         against=[
-            comparison_row(j, read.readings) for j in read.judgements if j.challenger in others
+            comparison_row(one, read.readings, alone.get(one.challenger)) for one in read.judgements
         ],
         kernels=_kernels(graph, out, threads) if seconds > 0 else [],
         peak_gflop_per_s=peak_gflop_per_s(target, threads) if seconds > 0 else None,

@@ -114,8 +114,8 @@ def _show(result: Mapping[str, Any]) -> None:
         print_table(
             {
                 "network": itemgetter("against"),
-                ">latency": lambda row: seconds(row["latency_s"]),
-                ">this one's over it": lambda row: ratio(row["ratio"]),
+                ">latency alone": lambda row: seconds(row["latency_s"]),
+                ">in turns, this one's over it": lambda row: ratio(row["ratio"]),
                 "95 %": lambda row: interval(row.get("interval"), "ratio"),
                 "this one is": lambda row: row.get("verdict", ""),
             },
