@@ -45,8 +45,8 @@ ROUNDING = 2e-5
 ALONE_PROCESSES = 5
 """Fresh processes that run a network alone: one of them may be fast or slow by chance."""
 
-ALONE_READINGS, ALONE_MS, ALONE_S = 8, 100, 2.0
-"""Readings of each, their milliseconds at least, and the seconds after which no other begins."""
+ALONE_MS = 600
+"""Milliseconds that each of them runs it, three runs at least."""
 
 WORKER = "toolkit.networks.worker"
 
@@ -76,9 +76,13 @@ def network_protocol(threads: int, cores: Sequence[int] = ()) -> Protocol:
     )
 
 
-def open_worker(target: str, protocol: Protocol) -> Device:
-    """Open a process that loads and reads networks."""
-    return Device(target, protocol, command=children.python(WORKER))
+def open_worker(target: str, protocol: Protocol, *, bound: bool = True) -> Device:
+    """Open a process that loads and reads networks.
+
+    Threads are ``bound`` to processors, or left to the system as in a user's process.
+    """
+    settings: dict[str, Any] = {} if bound else {"bound": []}
+    return Device(target, protocol, command=children.python(WORKER), settings=settings)
 
 
 def check_outputs(
@@ -142,37 +146,25 @@ def compare(
 def read_alone(
     arms: Mapping[str, Program], target: str, protocol: Protocol, seconds: float
 ) -> dict[str, float]:
-    """Latency of networks that run over and over with nothing beside them, in seconds.
+    """Latency of networks that run over and over as in a user's process, in seconds.
 
-    The median over fresh processes of the median of each one's readings. Every arm is read once,
+    The median over fresh processes of the median of each one's runs. Every arm is read once,
     and all once more until ``seconds`` have passed, ``ALONE_PROCESSES`` times at most. An arm that
     does not run has no latency.
     """
-    once = replace(protocol, repeat=1, min_repeat_ms=ALONE_MS)
+    every_run = replace(protocol, repeat=2, min_repeat_ms=ALONE_MS)
     found: dict[str, list[float]] = {name: [] for name in arms}
     begun = time.perf_counter()
     for turn in range(ALONE_PROCESSES):
         for name, program in arms.items():
             if turn and time.perf_counter() - begun > seconds:
                 break
-            if read := _read_process(program, target, once):
-                found[name].append(statistics.median(read))
+            with open_worker(target, every_run, bound=False) as device:
+                device.build(program)
+                read = device.measure(program)
+            if read.state is TrialState.OK:
+                found[name].append(statistics.median(read.run_times_s))
     return {name: statistics.median(medians) for name, medians in found.items() if medians}
-
-
-def _read_process(program: Program, target: str, protocol: Protocol) -> list[float]:
-    """Readings of a network in one fresh process, in seconds; none where it does not run."""
-    read: list[float] = []
-    with open_worker(target, protocol) as device:
-        if device.build(program).state is not TrialState.OK:
-            return read
-        until = time.perf_counter() + ALONE_S
-        while len(read) < ALONE_READINGS and (not read or time.perf_counter() < until):
-            answer = device.measure(program, keep=True)
-            if answer.state is not TrialState.OK:
-                return []
-            read += answer.run_times_s
-    return read
 
 
 def comparison_row(
