@@ -300,21 +300,25 @@ def test_constants_are_moved_before_anything_is_compiled(model_file: Path, targe
     assert len(transposes) == 1  # of the input; the pooled output's is a reshape
 
 
+@pytest.mark.parametrize("extents", [(5, 6), (3, 5, 6)], ids=["2d", "3d"])
 @pytest.mark.parametrize(("kernel", "pads"), [(2, 0), (3, 1)])
 def test_a_network_with_transposed_convolutions_keeps_channels_last(
-    tmp_path: Path, target: str, kernel: int, pads: int
+    tmp_path: Path, target: str, kernel: int, pads: int, extents: tuple[int, ...]
 ) -> None:
     pytest.importorskip("onnx")
     from onnx import helper
 
-    weights = {"w1": (8, 3, 3, 3), "w2": (8, 6, kernel, kernel), "b": (6,), "w3": (4, 6, 1, 1)}
+    axes = len(extents)
+    window, one = [kernel] * axes, [1] * axes
+    weights = {"w1": (8, 3, *[3] * axes), "w2": (8, 6, *window), "b": (6,), "w3": (4, 6, *one)}
+    up = {"strides": [2] * axes, "pads": [pads] * 2 * axes}
     nodes = [
-        helper.make_node("Conv", ["x", "w1"], ["c"], pads=[1] * 4),
+        helper.make_node("Conv", ["x", "w1"], ["c"], pads=[1] * 2 * axes),
         helper.make_node("Relu", ["c"], ["r"]),
-        helper.make_node("ConvTranspose", ["r", "w2", "b"], ["t"], strides=[2, 2], pads=[pads] * 4),
+        helper.make_node("ConvTranspose", ["r", "w2", "b"], ["t"], **up),
         helper.make_node("Conv", ["t", "w3"], ["y"]),
     ]
-    path = save_model(tmp_path / "up.onnx", nodes, weights, [2, 3, 5, 6], None)
+    path = save_model(tmp_path / "up.onnx", nodes, weights, [2, 3, *extents], None)
     prepared = network_of(str(path), target)
     assert prepared.layout == "NHWC"
     names = {name.name_hint for name in prepared.module.functions}

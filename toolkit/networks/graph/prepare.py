@@ -43,7 +43,12 @@ from toolkit.networks.graph.winograd import with_winograd
 
 Layout = Literal["auto", "NCHW", "NHWC"]
 
-NHWC = {"relax.nn.conv2d": ["NHWC", "HWIO"]}
+NHWC = {
+    "relax.nn.conv2d": ["NHWC", "HWIO"],
+    "relax.nn.conv2d_transpose": ["NHWC", "IOHW"],
+    "relax.nn.conv3d": ["NDHWC", "DHWIO"],
+    "relax.nn.conv3d_transpose": ["NDHWC", "IODHW"],
+}
 
 TRANSPOSES = 0.25
 """NHWC is taken where it adds at most so many transposes for each convolution, and four more."""
@@ -133,7 +138,7 @@ def prepare(
 def _laid_out(module: tvm.IRModule, layout: Layout) -> tuple[str, tvm.IRModule]:
     """Convert to channels last where convolutions gain by it: where few transposes remain."""
     before = operators(module)
-    convolutions = before["relax.nn.conv2d"]
+    convolutions = sum(before[name] for name in NHWC)
     if layout == "NCHW" or not convolutions:
         return "NCHW", module
     try:
@@ -147,7 +152,7 @@ def _laid_out(module: tvm.IRModule, layout: Layout) -> tuple[str, tvm.IRModule]:
             ) from None
         return "NCHW", module
     added = operators(converted)["relax.permute_dims"] - before["relax.permute_dims"]
-    added -= 2 * before["relax.nn.conv2d_transpose"]
+    added -= 2 * sum(before[name] for name in NHWC if name.endswith("_transpose"))
     if layout == "NHWC" or added <= 4 + TRANSPOSES * convolutions:
         return "NHWC", converted
     return "NCHW", module

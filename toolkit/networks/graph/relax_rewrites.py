@@ -10,52 +10,100 @@ from tvm import relax
 from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
 
 
-def transposed_convolutions(module: tvm.IRModule) -> tvm.IRModule:
-    """Write transposed convolutions in channels last so that TVM lowers them.
+LAST = {2: "NHWC", 3: "NDHWC"}
+FIRST = {2: "NCHW", 3: "NCDHW"}
+"""Layouts of data, by how many axes a window has."""
 
-    Where the windows do not overlap it is a product, whose results are put beside each other. Other
-    ones get channels first again.
+
+def transposed_convolutions(module: tvm.IRModule) -> tvm.IRModule:
+    """Write transposed convolutions in channels last as convolutions, or so that TVM lowers them.
+
+    TVM's own puts zeros between the inputs, and multiplies by them. Outputs of one phase, those
+    whose places leave the same rest by the stride, are a convolution of the inputs; those of all
+    phases are put beside each other. What is no such convolution gets channels first again.
     """
     data, weight = wildcard(), wildcard()
 
     def lowered(call: relax.Call, found: Any) -> relax.Expr:
-        given = call.attrs
-        if given.data_layout != "NHWC":
+        given, axes = call.attrs, len(call.attrs.strides)
+        if given.data_layout != LAST[axes]:
             return call
-        apart = [int(one) for one in given.strides]
-        product = (
-            isinstance(found[weight], tvm.ir.expr.GenericConst)
-            and str(given.kernel_layout) == "IOHW"
-            and found[weight].value.numpy().shape[2:] == tuple(apart)
-            and not any(int(one) for one in (*given.padding, *given.output_padding))
-            and all(int(one) == 1 for one in (*given.dilation, given.groups))
-        )
-        if product:
-            return _as_product(found[data], found[weight].value.numpy(), call)
+        if isinstance(found[weight], tvm.ir.expr.GenericConst):
+            phases = _as_phases(found[data], found[weight].value.numpy(), call)
+            if phases is not None:
+                return phases
         names = ("strides", "padding", "output_padding", "dilation", "groups", "kernel_layout")
-        done = relax.op.nn.conv2d_transpose(
-            relax.op.permute_dims(found[data], [0, 3, 1, 2]),
+        places = range(1, 1 + axes)
+        done = getattr(relax.op.nn, f"conv{axes}d_transpose")(
+            relax.op.permute_dims(found[data], [0, 1 + axes, *places]),
             found[weight],
             **{name: given[name] for name in names},
-            data_layout="NCHW",
+            data_layout=FIRST[axes],
         )
-        return relax.op.permute_dims(done, [0, 2, 3, 1])
+        return relax.op.permute_dims(done, [0, *(1 + place for place in places), 1])
 
-    return _rewrite(module, is_op("relax.nn.conv2d_transpose")(data, weight), lowered)
+    for axes in LAST:
+        pattern = is_op(f"relax.nn.conv{axes}d_transpose")(data, weight)
+        module = _rewrite(module, pattern, lowered)
+    return module
 
 
-def _as_product(data: relax.Expr, weight: Any, call: relax.Call) -> relax.Expr:
-    """A transposed convolution whose stride is its window's size; ``weight`` is (I, O, H, W)."""
-    channels, filters, down, across = weight.shape
-    images, rows, columns, _ = (int(extent) for extent in call.ty.shape.values)
-    rows, columns = rows // down, columns // across
-    flat = relax.op.reshape(data, [images * rows * columns, channels])
-    matrix = np.ascontiguousarray(weight.transpose(0, 2, 3, 1).reshape(channels, -1))
-    apart = relax.op.reshape(
-        relax.op.matmul(flat, relax.const(matrix)),
-        [images, rows, columns, down, across, filters],
-    )
-    return relax.op.reshape(relax.op.permute_dims(apart, [0, 1, 3, 2, 4, 5]), call.ty.shape)
+def _as_phases(data: relax.Expr, weight: Any, call: relax.Call) -> relax.Expr | None:
+    """A transposed convolution as one convolution; ``weight`` is (I, O, ...).
+
+    An output at ``q * stride + phase`` takes the input at ``q + offset`` by the weight at ``phase +
+    padding - offset * stride``: one window holds the offsets of all phases.
+    """
+    given, axes = call.attrs, len(call.attrs.strides)
+    if int(given.groups) != 1 or any(int(one) != 1 for one in given.dilation):
+        return None
+    if not str(given.kernel_layout).startswith("IO"):
+        return None
+    channels, filters, *kernel = weight.shape
+    strides = [int(one) for one in given.strides]
+    images, *extents, _ = (int(extent) for extent in call.ty.shape.values)
+    inputs = [int(extent) for extent in data.ty.shape.values[1:-1]]
+    counts = [-(-extent // stride) for extent, stride in zip(extents, strides, strict=True)]
+    matrix, before, after = np.moveaxis(weight, (0, 1), (-2, -1)), [], []
+    for axis, (taps, stride) in enumerate(zip(kernel, strides, strict=True)):
+        pad = int(given.padding[axis])
+        first = -(-(pad - taps + 1) // stride)
+        offsets = range(first, (stride - 1 + pad) // stride + 1)
+        # (offsets, phases) in the place of the window's axis.
+        places = [[p + pad - d * stride for p in range(stride)] for d in offsets]
+        chosen = np.take(matrix, np.clip(places, 0, taps - 1), axis=2 * axis)
+        inside = np.array([[0 <= one < taps for one in row] for row in places], dtype=weight.dtype)
+        shape = [1] * chosen.ndim
+        shape[2 * axis : 2 * axis + 2] = inside.shape
+        matrix = chosen * inside.reshape(shape)
+        before.append(-first)
+        after.append(counts[axis] - inputs[axis] + first + len(offsets) - 1)
+    if min(*before, *after) < 0:
+        return None
+    # (offset, phase) an axis, then channels and filters: windows first, phases beside the filters.
+    order = [*range(0, 2 * axes, 2), 2 * axes, *range(1, 2 * axes, 2), 2 * axes + 1]
+    matrix = np.ascontiguousarray(matrix.transpose(order))
+    matrix = matrix.reshape(*matrix.shape[: axes + 1], -1)
+    if set(matrix.shape[:axes]) == {1}:
+        flat = relax.op.reshape(data, [images * int(np.prod(inputs)), channels])
+        done = relax.op.matmul(flat, relax.const(matrix.reshape(channels, -1)))
+    else:
+        done = getattr(relax.op.nn, f"conv{axes}d")(
+            data,
+            relax.const(matrix),
+            padding=[*before, *after],
+            data_layout=LAST[axes],
+            kernel_layout=f"{LAST[axes][1:-1]}IO",
+        )
+    apart = relax.op.reshape(done, [images, *counts, *strides, filters])
+    # Each axis of places beside the axis of its phases.
+    beside = [axis for one in range(1, 1 + axes) for axis in (one, one + axes)]
+    apart = relax.op.permute_dims(apart, [0, *beside, 1 + 2 * axes])
+    whole = [count * stride for count, stride in zip(counts, strides, strict=True)]
+    joined = relax.op.reshape(apart, [images, *whole, filters])
+    if whole == extents:
+        return joined
+    return relax.op.strided_slice(joined, list(range(1, 1 + axes)), [0] * axes, extents)
 
 
 def batch_norms(module: tvm.IRModule) -> tvm.IRModule:
