@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -300,10 +300,21 @@ def test_constants_are_moved_before_anything_is_compiled(model_file: Path, targe
     assert len(transposes) == 1  # of the input; the pooled output's is a reshape
 
 
+@pytest.mark.parametrize("layout", ["auto", "NCHW"])
 @pytest.mark.parametrize("extents", [(5, 6), (3, 5, 6)], ids=["2d", "3d"])
-@pytest.mark.parametrize(("kernel", "pads"), [(2, 0), (3, 1)])
-def test_a_network_with_transposed_convolutions_keeps_channels_last(
-    tmp_path: Path, target: str, kernel: int, pads: int, extents: tuple[int, ...]
+@pytest.mark.parametrize(
+    ("kernel", "stride", "pads", "more"),
+    [(2, 2, 0, 0), (3, 2, 1, 1), (4, 2, 1, 0), (5, 3, 0, 0), (2, 3, 0, 1), (3, 1, 1, 0)],
+)
+def test_transposed_convolutions_are_products_or_convolutions(
+    tmp_path: Path,
+    target: str,
+    kernel: int,
+    stride: int,
+    pads: int,
+    more: int,
+    extents: tuple[int, ...],
+    layout: Literal["auto", "NCHW"],
 ) -> None:
     pytest.importorskip("onnx")
     from onnx import helper
@@ -311,7 +322,7 @@ def test_a_network_with_transposed_convolutions_keeps_channels_last(
     axes = len(extents)
     window, one = [kernel] * axes, [1] * axes
     weights = {"w1": (8, 3, *[3] * axes), "w2": (8, 6, *window), "b": (6,), "w3": (4, 6, *one)}
-    up = {"strides": [2] * axes, "pads": [pads] * 2 * axes}
+    up = {"strides": [stride] * axes, "pads": [pads] * 2 * axes, "output_padding": [more] * axes}
     nodes = [
         helper.make_node("Conv", ["x", "w1"], ["c"], pads=[1] * 2 * axes),
         helper.make_node("Relu", ["c"], ["r"]),
@@ -319,11 +330,37 @@ def test_a_network_with_transposed_convolutions_keeps_channels_last(
         helper.make_node("Conv", ["t", "w3"], ["y"]),
     ]
     path = save_model(tmp_path / "up.onnx", nodes, weights, [2, 3, *extents], None)
+    prepared = network_of(str(path), target, layout=layout)
+    assert prepared.layout == ("NCHW" if layout == "NCHW" else "NHWC")
+    names = " ".join(name.name_hint for name in prepared.module.functions)
+    # Windows that do not overlap are a product.
+    assert ("matmul" in names) == (kernel <= stride)
+    assert f"conv{axes}d_transpose" not in names
+    assert difference_from_onnxruntime(prepared, path) < 1e-5
+
+
+@pytest.mark.parametrize(
+    ("attributes", "channels"),
+    [({"strides": [2, 2], "pads": [1] * 4}, 6), ({"dilations": [2, 2]}, 6), ({"group": 2}, 12)],
+    ids=["plain", "dilated", "grouped"],
+)
+def test_a_network_of_transposed_convolutions_alone_computes_what_it_should(
+    tmp_path: Path, target: str, attributes: dict[str, Any], channels: int
+) -> None:
+    """As generators of images have them; dilated and grouped ones stay what they are."""
+    pytest.importorskip("onnx")
+    from onnx import helper
+
+    nodes = [
+        helper.make_node("ConvTranspose", ["x", "w1"], ["a"], **attributes),
+        helper.make_node("Relu", ["a"], ["r"]),
+        helper.make_node("ConvTranspose", ["r", "w2"], ["y"], **attributes),
+    ]
+    weights = {"w1": (4, 6, 4, 4), "w2": (channels, 2, 4, 4)}
+    path = save_model(tmp_path / "alone.onnx", nodes, weights, [1, 4, 5, 6], None)
     prepared = network_of(str(path), target)
-    assert prepared.layout == "NHWC"
-    names = {name.name_hint for name in prepared.module.functions}
-    # Windows that do not overlap are a product; others have channels first for a moment.
-    assert any("matmul" in name for name in names) == (kernel == 2)
+    names = " ".join(name.name_hint for name in prepared.module.functions)
+    assert ("conv2d_transpose" in names) == ("strides" not in attributes)
     assert difference_from_onnxruntime(prepared, path) < 1e-5
 
 

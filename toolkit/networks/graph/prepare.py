@@ -139,8 +139,11 @@ def _laid_out(module: tvm.IRModule, layout: Layout) -> tuple[str, tvm.IRModule]:
     """Convert to channels last where convolutions gain by it: where few transposes remain."""
     before = operators(module)
     convolutions = sum(before[name] for name in NHWC)
-    if layout == "NCHW" or not convolutions:
+    if not convolutions:
         return "NCHW", module
+    kept = transposed_convolutions(module)
+    if layout == "NCHW":
+        return "NCHW", kept
     try:
         converted = relax.transform.ConvertLayout(NHWC)(module)
         converted = fold_constants(transposed_convolutions(converted))  # weights are transposed now
@@ -150,12 +153,12 @@ def _laid_out(module: tvm.IRModule, layout: Layout) -> tuple[str, tvm.IRModule]:
             raise LiveError(
                 f"TVM cannot convert the layout: {said(error)[:200]}", cure="give --layout NCHW"
             ) from None
-        return "NCHW", module
+        return "NCHW", kept
     added = operators(converted)["relax.permute_dims"] - before["relax.permute_dims"]
     added -= 2 * sum(before[name] for name in NHWC if name.endswith("_transpose"))
     if layout == "NHWC" or added <= 4 + TRANSPOSES * convolutions:
         return "NHWC", converted
-    return "NCHW", module
+    return "NCHW", kept
 
 
 def _joined(module: tvm.IRModule) -> tvm.IRModule:

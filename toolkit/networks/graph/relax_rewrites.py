@@ -9,38 +9,48 @@ import tvm
 from tvm import relax
 from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
 
-
 LAST = {2: "NHWC", 3: "NDHWC"}
 FIRST = {2: "NCHW", 3: "NCDHW"}
 """Layouts of data, by how many axes a window has."""
 
 
 def transposed_convolutions(module: tvm.IRModule) -> tvm.IRModule:
-    """Write transposed convolutions in channels last as convolutions, or so that TVM lowers them.
+    """Write transposed convolutions as convolutions, or in channels last so that TVM lowers them.
 
-    TVM's own puts zeros between the inputs, and multiplies by them. Outputs of one phase, those
-    whose places leave the same rest by the stride, are a convolution of the inputs; those of all
-    phases are put beside each other. What is no such convolution gets channels first again.
+    TVM's own puts zeros between the inputs, and multiplies by them; some of its schedules compute
+    something else. Outputs of one phase, those whose places leave the same rest by the stride, are
+    a convolution of the inputs; those of all phases are put beside each other. What is no such
+    convolution has channels first.
     """
     data, weight = wildcard(), wildcard()
 
     def lowered(call: relax.Call, found: Any) -> relax.Expr:
         given, axes = call.attrs, len(call.attrs.strides)
-        if given.data_layout != LAST[axes]:
+        if given.data_layout not in (LAST[axes], FIRST[axes]):
             return call
+        last, places = given.data_layout == LAST[axes], range(1, 1 + axes)
+        to_first, to_last = [0, 1 + axes, *places], [0, *(1 + place for place in places), 1]
+        inside = slice(1, -1) if last else slice(2, None)
         if isinstance(found[weight], tvm.ir.expr.GenericConst):
-            phases = _as_phases(found[data], found[weight].value.numpy(), call)
+            source = found[data] if last else relax.op.permute_dims(found[data], to_last)
+            inputs, extents = (
+                [int(extent) for extent in list(one.ty.shape.values)[inside]]
+                for one in (found[data], call)
+            )
+            images = int(call.ty.shape.values[0])
+            phases = _as_phases(source, found[weight].value.numpy(), given, images, inputs, extents)
             if phases is not None:
-                return phases
+                return phases if last else relax.op.permute_dims(phases, to_first)
+        if not last:
+            return call
         names = ("strides", "padding", "output_padding", "dilation", "groups", "kernel_layout")
-        places = range(1, 1 + axes)
         done = getattr(relax.op.nn, f"conv{axes}d_transpose")(
-            relax.op.permute_dims(found[data], [0, 1 + axes, *places]),
+            relax.op.permute_dims(found[data], to_first),
             found[weight],
             **{name: given[name] for name in names},
             data_layout=FIRST[axes],
         )
-        return relax.op.permute_dims(done, [0, *(1 + place for place in places), 1])
+        return relax.op.permute_dims(done, to_last)
 
     for axes in LAST:
         pattern = is_op(f"relax.nn.conv{axes}d_transpose")(data, weight)
@@ -48,21 +58,27 @@ def transposed_convolutions(module: tvm.IRModule) -> tvm.IRModule:
     return module
 
 
-def _as_phases(data: relax.Expr, weight: Any, call: relax.Call) -> relax.Expr | None:
-    """A transposed convolution as one convolution; ``weight`` is (I, O, ...).
+def _as_phases(
+    data: relax.Expr,
+    weight: Any,
+    given: Any,
+    images: int,
+    inputs: list[int],
+    extents: list[int],
+) -> relax.Expr | None:
+    """A transposed convolution in channels last as one convolution; ``weight`` is (I, O, ...).
 
     An output at ``q * stride + phase`` takes the input at ``q + offset`` by the weight at ``phase +
-    padding - offset * stride``: one window holds the offsets of all phases.
+    padding - offset * stride``: one window holds the offsets of all phases. ``inputs`` and
+    ``extents`` are sizes of data and result without images and channels.
     """
-    given, axes = call.attrs, len(call.attrs.strides)
+    axes = len(extents)
     if int(given.groups) != 1 or any(int(one) != 1 for one in given.dilation):
         return None
     if not str(given.kernel_layout).startswith("IO"):
         return None
     channels, filters, *kernel = weight.shape
     strides = [int(one) for one in given.strides]
-    images, *extents, _ = (int(extent) for extent in call.ty.shape.values)
-    inputs = [int(extent) for extent in data.ty.shape.values[1:-1]]
     counts = [-(-extent // stride) for extent, stride in zip(extents, strides, strict=True)]
     matrix, before, after = np.moveaxis(weight, (0, 1), (-2, -1)), [], []
     for axis, (taps, stride) in enumerate(zip(kernel, strides, strict=True)):
