@@ -364,6 +364,19 @@ def test_a_network_of_transposed_convolutions_alone_computes_what_it_should(
     assert difference_from_onnxruntime(prepared, path) < 1e-5
 
 
+def test_names_that_tvm_changes_bring_no_warning_of_its_own(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    onnx = pytest.importorskip("onnx")
+    nodes = [onnx.helper.make_node("Conv", ["x", "w"], ["y"])]
+    path = save_model(tmp_path / "names.onnx", nodes, {"w": (4, 3, 1, 1)}, [1, 3, 4, 4], None)
+    model = onnx.load(str(path))
+    model.graph.input[0].name = model.graph.node[0].input[0] = "input.1"
+    onnx.save(model, str(path))
+    assert [str(one) for one in load_model(path)["main"].params] == ["input_1"]
+    assert not [w for w in recwarn if "Renaming" in str(w.message)]
+
+
 def test_bare_numbers_and_sums_of_constants_are_folded() -> None:
     import tvm
     from tvm import relax

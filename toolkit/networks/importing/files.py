@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,10 @@ def load_model(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) ->
         if extra == "onnx":
             from tvm.relax.frontend.onnx import from_onnx
 
-            return from_onnx(read_onnx(path, shapes or {}), keep_params_in_input=False)
+            with warnings.catch_warnings():
+                # It tells each name that it changes; files of PyTorch call an input "input.1".
+                warnings.simplefilter("ignore")
+                return from_onnx(read_onnx(path, shapes or {}), keep_params_in_input=False)
         return load_exported(path, shapes or {})
     except ImportError as error:
         raise LiveError(
