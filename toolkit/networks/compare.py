@@ -46,7 +46,7 @@ ALONE_PROCESSES = 5
 """Fresh processes that run a network alone: one of them may be fast or slow by chance."""
 
 ALONE_MS = 600
-"""Milliseconds that each of them runs it, three runs at least."""
+"""Each of them runs it for so many milliseconds, and three times at least."""
 
 WORKER = "toolkit.networks.worker"
 
@@ -146,11 +146,12 @@ def compare(
 def read_alone(
     arms: Mapping[str, Program], target: str, protocol: Protocol, seconds: float
 ) -> dict[str, float]:
-    """Latency of networks that run over and over as in a user's process, in seconds.
+    """Latency of each network alone, in seconds.
 
-    The median over fresh processes of the median of each one's runs. Every arm is read once,
-    and all once more until ``seconds`` have passed, ``ALONE_PROCESSES`` times at most. An arm that
-    does not run has no latency.
+    A fresh process runs one network over and over, its threads as the system places them. The
+    latency is the median over processes of the median run. Every arm has one process, and more in
+    turn until ``seconds`` have passed, ``ALONE_PROCESSES`` at most. An arm that does not run has no
+    latency.
     """
     every_run = replace(protocol, repeat=2, min_repeat_ms=ALONE_MS)
     found: dict[str, list[float]] = {name: [] for name in arms}

@@ -131,9 +131,8 @@ class NetworkBench:
     def run(self, run: Run, request: dict[str, Any], _: Callable[[], None]) -> dict[str, Any]:
         """Mean seconds of a run, over as many as take the protocol's milliseconds.
 
-        With several repeats every run is a reading of its own. Another network ran just before, and
-        the caches hold what is its own: a user's does not begin so, and the first runs do not
-        count.
+        A protocol of more than one repeat gets the seconds of every single run instead. The first
+        runs do not count: the caches may hold what another network left.
         """
         protocol = request["protocol"]
         least_s, begun = 1e-3 * protocol["min_repeat_ms"], time.perf_counter()

@@ -238,6 +238,7 @@ class Samples:
     """
 
     DRAWN = 64
+    """So many are sampled at a time."""
 
     def __init__(self, space: Space, rng: np.random.Generator) -> None:
         self._space, self._rng = space, rng

@@ -115,7 +115,7 @@ def _show(result: Mapping[str, Any]) -> None:
             {
                 "network": itemgetter("against"),
                 ">latency alone": lambda row: seconds(row["latency_s"]),
-                ">in turns, this one's over it": lambda row: ratio(row["ratio"]),
+                ">this one's over it, in turns": lambda row: ratio(row["ratio"]),
                 "95 %": lambda row: interval(row.get("interval"), "ratio"),
                 "this one is": lambda row: row.get("verdict", ""),
             },

@@ -15,12 +15,13 @@ FIRST = {2: "NCHW", 3: "NCDHW"}
 
 
 def transposed_convolutions(module: tvm.IRModule) -> tvm.IRModule:
-    """Write transposed convolutions as convolutions, or in channels last so that TVM lowers them.
+    """Write transposed convolutions as convolutions of the inputs.
 
-    TVM's own puts zeros between the inputs, and multiplies by them; some of its schedules compute
-    something else. Outputs of one phase, those whose places leave the same rest by the stride, are
-    a convolution of the inputs; those of all phases are put beside each other. What is no such
-    convolution has channels first.
+    TVM's operator puts zeros between the inputs and multiplies by them, and some tuned programs of
+    it give wrong outputs. A phase is the outputs whose places have the same remainder modulo the
+    stride. One convolution computes all phases, which are then put beside each other. TVM's
+    operator stays for grouped and dilated ones, and for weights that are no constant; TVM lowers it
+    in channels first alone.
     """
     data, weight = wildcard(), wildcard()
 
@@ -66,11 +67,12 @@ def _as_phases(
     inputs: list[int],
     extents: list[int],
 ) -> relax.Expr | None:
-    """A transposed convolution in channels last as one convolution; ``weight`` is (I, O, ...).
+    """A transposed convolution in channels last as one convolution; ``None`` where it is none.
 
     An output at ``q * stride + phase`` takes the input at ``q + offset`` by the weight at ``phase +
-    padding - offset * stride``: one window holds the offsets of all phases. ``inputs`` and
-    ``extents`` are sizes of data and result without images and channels.
+    padding - offset * stride``: one window holds the offsets of all phases. ``weight`` has the
+    shape (I, O, ...); ``inputs`` and ``extents`` are sizes of data and result without images and
+    channels.
     """
     axes = len(extents)
     if int(given.groups) != 1 or any(int(one) != 1 for one in given.dilation):
