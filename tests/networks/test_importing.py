@@ -300,12 +300,18 @@ def test_constants_are_moved_before_anything_is_compiled(model_file: Path, targe
     assert len(transposes) == 1  # of the input; the pooled output's is a reshape
 
 
-@pytest.mark.parametrize("layout", ["auto", "NCHW"])
-@pytest.mark.parametrize("extents", [(5, 6), (3, 5, 6)], ids=["2d", "3d"])
 @pytest.mark.parametrize(
-    ("kernel", "stride", "pads", "more"),
-    [(2, 2, 0, 0), (3, 2, 1, 1), (4, 2, 1, 0), (5, 3, 0, 0), (2, 3, 0, 1), (3, 1, 1, 0)],
+    ("extents", "layout"),
+    [((5, 6), "auto"), ((5, 6), "NCHW"), ((3, 5, 6), "auto")],
+    ids=["2d", "2d-first", "3d"],
 )
+@pytest.mark.parametrize(
+    ("kernel", "stride", "pads", "more", "places"),
+    [
+        (2, 2, 0, 0, 1), (4, 4, 1, 0, 1), (2, 2, 0, 1, 1), (2, 3, 0, 1, 1), (3, 1, 1, 0, 3),
+        (3, 2, 1, 1, 2), (4, 2, 1, 0, 2), (5, 3, 2, 1, 2), (7, 3, 2, 0, 3),
+    ],
+)  # fmt: skip
 def test_transposed_convolutions_are_products_or_convolutions(
     tmp_path: Path,
     target: str,
@@ -313,10 +319,12 @@ def test_transposed_convolutions_are_products_or_convolutions(
     stride: int,
     pads: int,
     more: int,
+    places: int,
     extents: tuple[int, ...],
     layout: Literal["auto", "NCHW"],
 ) -> None:
     pytest.importorskip("onnx")
+    import tvm
     from onnx import helper
 
     axes = len(extents)
@@ -333,9 +341,19 @@ def test_transposed_convolutions_are_products_or_convolutions(
     prepared = network_of(str(path), target, layout=layout)
     assert prepared.layout == ("NCHW" if layout == "NCHW" else "NHWC")
     names = " ".join(name.name_hint for name in prepared.module.functions)
-    # Windows that do not overlap are a product.
-    assert ("matmul" in names) == (kernel <= stride)
+    # Windows that do not overlap are a product, but where places without input are added.
+    assert ("matmul" in names) == (kernel <= stride and kernel + more <= stride + pads)
     assert f"conv{axes}d_transpose" not in names
+    # A window holds the fewest inputs that a place needs: no other is multiplied by zeros.
+    shapes: list[tuple[int, ...]] = []
+
+    def visit(node: Any) -> None:
+        if isinstance(node, tvm.ir.expr.GenericConst):
+            shapes.append(tuple(node.value.shape))
+
+    tvm.relax.analysis.post_order_visit(prepared.module["main"], visit)
+    windows = [shape[:axes] for shape in shapes if shape[axes:-1] == (8,)]
+    assert windows == ([] if "matmul" in names else [(places,) * axes])
     assert difference_from_onnxruntime(prepared, path) < 1e-5
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tvm
@@ -60,56 +60,44 @@ def transposed_convolutions(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def _as_phases(
-    data: relax.Expr,
-    weight: Any,
-    given: Any,
-    images: int,
-    inputs: list[int],
-    extents: list[int],
+    data: relax.Expr, weight: Any, given: Any, images: int, inputs: list[int], extents: list[int]
 ) -> relax.Expr | None:
     """A transposed convolution in channels last as one convolution; ``None`` where it is none.
 
-    An output at ``q * stride + phase`` takes the input at ``q + offset`` by the weight at ``phase +
-    padding - offset * stride``: one window holds the offsets of all phases. ``weight`` has the
-    shape (I, O, ...); ``inputs`` and ``extents`` are sizes of data and result without images and
-    channels.
+    Its window holds what any place of a group needs (``_groups``). ``weight`` has the shape (I, O,
+    ...); ``inputs`` and ``extents`` are sizes of data and result without images and channels.
     """
     axes = len(extents)
-    if int(given.groups) != 1 or any(int(one) != 1 for one in given.dilation):
-        return None
-    if not str(given.kernel_layout).startswith("IO"):
+    plain = int(given.groups) == 1 and all(int(one) == 1 for one in given.dilation)
+    if not plain or not str(given.kernel_layout).startswith("IO"):
         return None
     channels, filters, *kernel = weight.shape
     strides = [int(one) for one in given.strides]
-    counts = [-(-extent // stride) for extent, stride in zip(extents, strides, strict=True)]
-    matrix, before, after = np.moveaxis(weight, (0, 1), (-2, -1)), [], []
-    for axis, (taps, stride) in enumerate(zip(kernel, strides, strict=True)):
-        pad = int(given.padding[axis])
-        first = -(-(pad - taps + 1) // stride)
-        offsets = range(first, (stride - 1 + pad) // stride + 1)
+    sizes = zip(kernel, strides, map(int, given.padding), inputs, extents, strict=False)
+    groups = [found for each in sizes if (found := _groups(*each))]
+    if len(groups) < axes:
+        return None
+    matrix = np.moveaxis(weight, (0, 1), (-2, -1))
+    for axis, (found, taps, stride) in enumerate(zip(groups, kernel, strides, strict=True)):
         # (offsets, phases) in the place of the window's axis.
-        places = [[p + pad - d * stride for p in range(stride)] for d in offsets]
+        places = [[found.begin + p - d * stride for p in range(stride)] for d in found.offsets]
         chosen = np.take(matrix, np.clip(places, 0, taps - 1), axis=2 * axis)
         inside = np.array([[0 <= one < taps for one in row] for row in places], dtype=weight.dtype)
-        shape = [1] * chosen.ndim
-        shape[2 * axis : 2 * axis + 2] = inside.shape
-        matrix = chosen * inside.reshape(shape)
-        before.append(-first)
-        after.append(counts[axis] - inputs[axis] + first + len(offsets) - 1)
-    if min(*before, *after) < 0:
-        return None
+        matrix = chosen * inside.reshape(*inside.shape, *[1] * (chosen.ndim - 2 * axis - 2))
+    counts = [one.count for one in groups]
+    padding = [*(one.before for one in groups), *(one.after for one in groups)]
     # (offset, phase) an axis, then channels and filters: windows first, phases beside the filters.
     order = [*range(0, 2 * axes, 2), 2 * axes, *range(1, 2 * axes, 2), 2 * axes + 1]
     matrix = np.ascontiguousarray(matrix.transpose(order))
     matrix = matrix.reshape(*matrix.shape[: axes + 1], -1)
-    if set(matrix.shape[:axes]) == {1}:
+    if set(matrix.shape[:axes]) == {1} and not any(padding):
         flat = relax.op.reshape(data, [images * int(np.prod(inputs)), channels])
         done = relax.op.matmul(flat, relax.const(matrix.reshape(channels, -1)))
     else:
         done = getattr(relax.op.nn, f"conv{axes}d")(
             data,
             relax.const(matrix),
-            padding=[*before, *after],
+            padding=padding,
             data_layout=LAST[axes],
             kernel_layout=f"{LAST[axes][1:-1]}IO",
         )
@@ -121,7 +109,42 @@ def _as_phases(
     joined = relax.op.reshape(apart, [images, *whole, filters])
     if whole == extents:
         return joined
-    return relax.op.strided_slice(joined, list(range(1, 1 + axes)), [0] * axes, extents)
+    ends = [one.cut + extent for one, extent in zip(groups, extents, strict=True)]
+    cuts = [one.cut for one in groups]
+    return relax.op.strided_slice(joined, list(range(1, 1 + axes)), cuts, ends)
+
+
+class _Groups(NamedTuple):
+    """Places of a result, along one axis, in groups of ``stride`` that are computed together.
+
+    Without padding, a place ``u`` takes the input ``i`` by the weight ``u - i * stride``. Group
+    ``q`` begins at ``u = q * stride + begin`` and takes the inputs at ``q + offset``. The first
+    ``cut`` places of the first group are not in the result.
+    """
+
+    begin: int
+    offsets: range
+    count: int
+    before: int
+    after: int
+    cut: int
+
+
+def _groups(taps: int, stride: int, pad: int, inputs: int, extent: int) -> _Groups | None:
+    """The groups whose windows take the fewest products; ``None`` where inputs were cut off.
+
+    A window of 4 with a stride of 2 needs two inputs a place. Groups that begin at the padding, 1,
+    would take three: their first place the two before, the second the two after.
+    """
+    found = []
+    for begin in range(stride):
+        offsets = range(-((taps - 1 - begin) // stride), (begin + stride - 1) // stride + 1)
+        first, last = ((place - begin) // stride for place in (pad, pad + extent - 1))
+        before, after = -first - offsets[0], last + offsets[-1] - (inputs - 1)
+        if min(before, after) >= 0:
+            cut = pad - begin - first * stride
+            found.append(_Groups(begin, offsets, last - first + 1, before, after, cut))
+    return min(found, key=lambda one: (len(one.offsets) * one.count, one.cut), default=None)
 
 
 def batch_norms(module: tvm.IRModule) -> tvm.IRModule:
