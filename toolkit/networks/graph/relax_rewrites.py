@@ -84,7 +84,7 @@ def _as_phases(
         chosen = np.take(matrix, np.clip(places, 0, taps - 1), axis=2 * axis)
         inside = np.array([[0 <= one < taps for one in row] for row in places], dtype=weight.dtype)
         matrix = chosen * inside.reshape(*inside.shape, *[1] * (chosen.ndim - 2 * axis - 2))
-    counts = [one.count for one in groups]
+    counts = [one.number for one in groups]
     padding = [*(one.before for one in groups), *(one.after for one in groups)]
     # (offset, phase) an axis, then channels and filters: windows first, phases beside the filters.
     order = [*range(0, 2 * axes, 2), 2 * axes, *range(1, 2 * axes, 2), 2 * axes + 1]
@@ -124,7 +124,7 @@ class _Groups(NamedTuple):
 
     begin: int
     offsets: range
-    count: int
+    number: int
     before: int
     after: int
     cut: int
@@ -144,7 +144,7 @@ def _groups(taps: int, stride: int, pad: int, inputs: int, extent: int) -> _Grou
         if min(before, after) >= 0:
             cut = pad - begin - first * stride
             found.append(_Groups(begin, offsets, last - first + 1, before, after, cut))
-    return min(found, key=lambda one: (len(one.offsets) * one.count, one.cut), default=None)
+    return min(found, key=lambda one: (len(one.offsets) * one.number, one.cut), default=None)
 
 
 def batch_norms(module: tvm.IRModule) -> tvm.IRModule:
