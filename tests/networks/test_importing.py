@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import orjson
 import pytest
+from running import here
 
 from tests.networks.conftest import difference_from_onnxruntime, save_model, small_model
 from toolkit.errors import LiveError
@@ -70,6 +72,24 @@ def test_reshapes_are_no_tasks_and_relu6_is_fused(model_file: Path, target: str)
     (first,) = [name for name in names if "conv2d" in name and "clip" in name]
     assert "relu" not in first
     assert "subtract" not in first
+
+
+def test_functions_of_a_network_are_collected_and_found_again(
+    model_file: Path, tmp_path: Path
+) -> None:
+    command = ("collect", "--workload", str(model_file), "--threads", "1", "--trials", "1")
+    code, said, err = here(*command, "--json", cwd=tmp_path)
+    assert code == 0, err
+    rows = orjson.loads(said)["workloads"]
+    assert [row["records"] for row in rows] == [1] * len(rows)
+    assert here("ingest", "tuning/collected", cwd=tmp_path)[0] == 0
+    command = ("lookup", "--workload", str(model_file), "--threads", "1", "--json")
+    code, said, err = here(*command, cwd=tmp_path)
+    assert code == 0, err
+    found = orjson.loads(said)
+    # What was collected is what is tuned: every function, by the same name.
+    assert [row["name"] for row in rows] == [row["name"] for row in found["tasks"]]
+    assert found["missing"] == 0 and found["covered"] == len(rows) > 2
 
 
 def test_what_tvm_does_not_import_is_named(tmp_path: Path) -> None:

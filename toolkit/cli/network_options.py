@@ -1,4 +1,4 @@
-"""Options of commands that read a network."""
+"""Options of commands that take workloads, or read a network."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from typer import Option
 
 from toolkit.errors import LiveError
 
+Workloads = Annotated[
+    list[str] | None,
+    Option(
+        help="NAME:ARGUMENTS of TVM's te_workload (matmul:128,128,128), SET:INDEX (GMM:0), "
+        "a Python file that defines WORKLOADS (Relax too), an .onnx or .pt2 file; repeatable."
+    ),
+]
 Shapes = Annotated[
     list[str] | None,
     Option(

@@ -14,6 +14,14 @@ from typer import Option
 from toolkit import show
 from toolkit.cli import common
 from toolkit.cli.exit_codes import EXIT_NOT_BETTER, EXIT_UNDECIDED
+from toolkit.cli.network_options import (
+    Layout,
+    Shapes,
+    Tolerance,
+    Workloads,
+    parse_layout,
+    parse_shapes,
+)
 from toolkit.cli.tables import bracketed, print_table, print_warnings, say
 from toolkit.workspace import Workspace
 
@@ -42,13 +50,7 @@ def device(target: str | None, threads: int | None, cores: str | None) -> tuple[
 
 
 def collect(
-    workload: Annotated[
-        list[str] | None,
-        Option(
-            help="NAME:ARGUMENTS of TVM's te_workload (matmul:128,128,128), SET:INDEX (GMM:0), "
-            "or a Python file that defines WORKLOADS; repeatable."
-        ),
-    ] = None,
+    workload: Workloads = None,
     random: Annotated[
         int,
         Option(
@@ -84,6 +86,9 @@ def collect(
         int,
         Option(min=1, max=10_000, help="Measure each program so often, in separate passes."),
     ] = 1,
+    shape: Shapes = None,
+    layout: Layout = "auto",
+    tolerance: Tolerance = 0.0,
     threads: common.Threads = None,
     cores: common.Cores = None,
     seed: common.Seed = 0,
@@ -95,7 +100,8 @@ def collect(
 ) -> None:
     """Measure new tuning logs on this machine, as MetaSchedule databases.
 
-    Interrupted, the same command goes on where it stopped.
+    Of a network each function is a workload with a database of its own. Interrupted, the same
+    command goes on where it stopped.
 
     Example: toolkit collect --workload matmul:128,128,128 --trials 200 --mutate 20
     """
@@ -104,16 +110,25 @@ def collect(
     from toolkit.live.tune.collect import Plan
     from toolkit.live.tune.collect import collect as run
     from toolkit.live.workloads.drawn import draw_workloads
-    from toolkit.live.workloads.named import parse_workload
+    from toolkit.live.workloads.named import Workload
+    from toolkit.networks.tasks import tasks_of
 
     chosen, count, pinned = device(target, threads, cores)
     print_warnings(here.noise_warnings(count))
-    names = list(dict.fromkeys([*(workload or ()), *draw_workloads(random, seed)]))
+    names = [*(workload or ()), *draw_workloads(random, seed)]
+    tasks = tasks_of(
+        names or ["matmul:128,128,128"],
+        chosen,
+        shapes=parse_shapes(shape),
+        layout=parse_layout(layout),
+        tolerance=tolerance,
+    )
+    cold = here.runs_on_cpu(chosen) and any(task.cold for task in tasks)
     result = run(
-        [each for name in names or ["matmul:128,128,128"] for each in parse_workload(name)],
+        [Workload(task.name, task.module) for task in tasks],
         folder or Workspace().collected,
         target=chosen,
-        protocol=Protocol(threads=count, cores=pinned),
+        protocol=Protocol(threads=count, cores=pinned, cache_flush=cold),
         plan=Plan(trials, mutate, enumerate_up_to, occasions, seed, tuple(refine or ())),
         machine=machine,
         progress=common.BarProgress(),

@@ -12,9 +12,16 @@ from typer import Option
 
 from toolkit.cli import common
 from toolkit.cli.commands.live import device
-from toolkit.cli.commands.tune import Builders, DropAbove, Workloads
+from toolkit.cli.commands.tune import Builders, DropAbove
 from toolkit.cli.exit_codes import EXIT_UNDECIDED
-from toolkit.cli.network_options import Layout, Shapes, Tolerance, parse_layout, parse_shapes
+from toolkit.cli.network_options import (
+    Layout,
+    Shapes,
+    Tolerance,
+    Workloads,
+    parse_layout,
+    parse_shapes,
+)
 from toolkit.cli.tables import bracketed, out, print_table, print_warnings, say
 from toolkit.errors import LiveError
 from toolkit.show import interval, number, ratio

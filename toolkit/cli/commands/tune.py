@@ -15,18 +15,18 @@ from toolkit import show
 from toolkit.cli import common
 from toolkit.cli.commands.live import device as device_of
 from toolkit.cli.mlflow_option import MlflowPlace, told_tuning
-from toolkit.cli.network_options import Layout, Shapes, Tolerance, parse_layout, parse_shapes
+from toolkit.cli.network_options import (
+    Layout,
+    Shapes,
+    Tolerance,
+    Workloads,
+    parse_layout,
+    parse_shapes,
+)
 from toolkit.cli.tables import print_table, print_warnings, say
 from toolkit.errors import LiveError
 from toolkit.workspace import Workspace
 
-Workloads = Annotated[
-    list[str] | None,
-    Option(
-        help="NAME:ARGUMENTS of TVM's te_workload (matmul:128,128,128), SET:INDEX (GMM:0), "
-        "a Python file that defines WORKLOADS (Relax too), an .onnx or .pt2 file; repeatable."
-    ),
-]
 DropAbove = Annotated[
     float,
     Option(
