@@ -111,7 +111,7 @@ def test_chains_of_networks(shape: list[int], steps: list[list[int]], left: dict
     assert operators(join_transposes(chain_module(shape, steps))) == left
 
 
-W = {"g": (6,), "h": (6,), "w": (6, 6, 3, 3), "s": (6, 1, 1), "p": np.int64([0] * 4)}
+W = {"g": (6,), "h": (6,), "w": (6, 6, 3, 3), "s": (6, 1, 1), "k": (6, 6), "p": np.int64([0] * 4)}
 TO_LAST, TO_FIRST = {"perm": [0, 2, 3, 1]}, {"perm": [0, 3, 1, 2]}
 CONVOLUTION = ("Conv", ["x", "w"], "c", {"pads": [1, 1, 1, 1]})
 BETWEEN = {
@@ -122,6 +122,17 @@ BETWEEN = {
         ("Mul", ["u", "s"], "m", {}),
         ("Add", ["m", "c"], "z", {}),
     ],
+    **{
+        f"product of rows, added {where}": [
+            ("Transpose", ["c"], "t", TO_LAST),
+            ("Reshape", ["t", "rows"], "r", {}),
+            ("MatMul", ["r", "k"], "q", {}),
+            ("Reshape", ["q", "image"], "v", {}),
+            ("Transpose", ["v"], "u", TO_FIRST),
+            ("Add", added, "z", {}),
+        ]
+        for where, added in (("first", ["u", "c"]), ("last", ["c", "u"]))
+    },
     "shuffle": [
         ("Reshape", ["c", "groups"], "t", {}),
         ("Transpose", ["t"], "u", {"perm": [0, 2, 1, 3, 4]}),
@@ -154,6 +165,7 @@ BETWEEN = {
 LEFT = {"shuffle": 1, "shuffle and cut": 1}
 SHAPES = {
     "groups": np.int64([1, 2, 3, 8, 8]), "joined": np.int64([1, 6, 8, 8]),
+    "rows": np.int64([64, 6]), "image": np.int64([1, 8, 8, 6]),
     "flat": np.int64([1, 6, 64]), "none": np.int64([0] * 8),
     "begin": np.int64([0]), "middle": np.int64([3]), "end": np.int64([6]), "one": np.int64([1]),
     "around": np.int64([0, 1, 1, 0, 0, 1, 1, 0]),

@@ -116,15 +116,20 @@ class _Joiner(PyExprMutator):  # type: ignore[misc]
         """Do what is called to the sources, and move the result."""
         shape, tensors = extents(call), 1 if name in ONE else 2
         found = [self._movement(one) for one in call.args[:tensors]]
-        movement = next((one for _, one in found if one is not None), None)
-        if movement is None:
+        moved = [one for _, one in found if one is not None]
+        if not moved:
             return call
+        movement = next((one for one in moved if one.as_transpose() is not None), moved[0])
         axes, args = movement.as_transpose(), []
         for one, (source, its) in zip(call.args, found, strict=False):
             if its is not None:
                 same = its == movement and its.after == shape
                 if not same and (axes is None or its.as_transpose() != axes):
-                    return call
+                    inner, order = its.apart()
+                    if axes is None or order != axes or inner.after != movement.before:
+                        return call
+                    # A product of rows, seen as an image: its reshape moves on by itself.
+                    source = self.builder_.emit(relax.op.reshape(source, inner.after))
                 args.append(source)
             elif isinstance(one, tvm.ir.expr.GenericConst):
                 array = one.value.numpy()
