@@ -138,6 +138,14 @@ BETWEEN = {
         ("Transpose", ["t"], "u", {"perm": [0, 2, 1, 3, 4]}),
         ("Reshape", ["u", "joined"], "z", {}),
     ],
+    "shuffle and split": [
+        ("Reshape", ["c", "groups"], "t", {}),
+        ("Transpose", ["t"], "u", {"perm": [0, 2, 1, 3, 4]}),
+        ("Reshape", ["u", "joined"], "j", {}),
+        ("Split", ["j", "uneven"], "a b", {"axis": 1}),
+        ("Relu", ["a"], "d", {}),
+        ("Concat", ["b", "d"], "z", {"axis": 1}),
+    ],
     "tokens": [
         ("Reshape", ["c", "flat"], "t", {}),
         ("Transpose", ["t"], "u", {"perm": [0, 2, 1]}),
@@ -162,13 +170,13 @@ BETWEEN = {
         ("Transpose", ["q"], "z", TO_FIRST),
     ],
 }
-LEFT = {"shuffle": 1, "shuffle and cut": 1}
+LEFT = {"shuffle": 1, "shuffle and cut": 1, "shuffle and split": 1}
 SHAPES = {
     "groups": np.int64([1, 2, 3, 8, 8]), "joined": np.int64([1, 6, 8, 8]),
     "rows": np.int64([64, 6]), "image": np.int64([1, 8, 8, 6]),
     "flat": np.int64([1, 6, 64]), "none": np.int64([0] * 8),
     "begin": np.int64([0]), "middle": np.int64([3]), "end": np.int64([6]), "one": np.int64([1]),
-    "around": np.int64([0, 1, 1, 0, 0, 1, 1, 0]),
+    "uneven": np.int64([2, 4]), "around": np.int64([0, 1, 1, 0, 0, 1, 1, 0]),
 }  # fmt: skip
 
 
@@ -177,7 +185,7 @@ def test_channels_last_run_through(tmp_path: Path, target: str, name: str) -> No
     from onnx import helper
 
     steps = [CONVOLUTION, *BETWEEN[name], ("Conv", ["z", "w"], "y", {"pads": [1, 1, 1, 1]})]
-    nodes = [helper.make_node(kind, given, [out], **rest) for kind, given, out, rest in steps]
+    nodes = [helper.make_node(kind, given, out.split(), **rest) for kind, given, out, rest in steps]
     size = 10 if name == "padding" else 8
     path = save_model(
         tmp_path / "r.onnx", nodes, {**W, **SHAPES}, [1, 6, 8, 8], [1, 6, size, size], opset=17
@@ -187,4 +195,5 @@ def test_channels_last_run_through(tmp_path: Path, target: str, name: str) -> No
     # The input's, the output's, and the shuffle itself.
     names = " ".join(str(one) for one in graph.module.get_global_vars())
     assert names.count("transpose") == 2 + LEFT.get(name, 0)
+    assert "split" not in names, "its parts are slices, read where they are used"
     assert difference_from_onnxruntime(graph, path) < 1e-6

@@ -1,4 +1,4 @@
-"""Concatenations: as sums of convolutions, or as copies, a loop nest for each part.
+"""Concatenations: as sums of convolutions, or as copies, a loop nest for each part; and splits.
 
 TVM's own concatenation asks at every element which input it comes from, which no schedule
 vectorises well; of a shuffle (reshape, transpose, reshape) it divides at every element. The copies
@@ -49,6 +49,33 @@ FUSED = ("add", "subtract", "multiply", "divide", "clip", "relu", "relu6", "gelu
          "sigmoid", "exp", "erf", "sqrt", "rsqrt", "negative", "abs", "maximum", "minimum", "power",
          "leakyrelu", "prelu", "batch_norm", "astype", "round", "where")  # fmt: skip
 """Operators, by the last part of their name, that a concatenation fuses into."""
+
+
+def splits_as_slices(module: tvm.IRModule) -> tvm.IRModule:
+    """Write the parts of a split as slices, which transposes pass and what uses them fuses with."""
+    made = mutate_functions(module, lambda at, _: _Slices(at))
+    return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(made))
+
+
+@mutator
+class _Slices(PyExprMutator):  # type: ignore[misc]
+    def visit_tuple_getitem_(self, item: Any) -> Any:
+        """Put a slice of what is split in the place of a part."""
+        visited = self.visit_expr_post_order(item)
+        split = visited.tuple_value
+        while isinstance(split, relax.Var):  # another name of one
+            split = self.lookup_binding(split)
+        if named(split) != "relax.split":
+            return visited
+        axis = int(split.attrs.axis) % split.args[0].ty.ndim
+        try:
+            sizes = [int(one.shape.values[axis]) for one in split.ty.fields]
+        except (AttributeError, TypeError, ValueError):  # a shape that is not known
+            return visited
+        begin = sum(sizes[: visited.index])
+        return relax.op.strided_slice(
+            split.args[0], [axis], [begin], [begin + sizes[visited.index]]
+        )
 
 
 def convolve_before_concatenation(module: tvm.IRModule) -> tvm.IRModule:

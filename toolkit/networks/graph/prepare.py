@@ -24,6 +24,7 @@ from toolkit.networks.graph.channels import lanes_of, pad_channels
 from toolkit.networks.graph.concatenation import (
     concatenate_by_copies,
     convolve_before_concatenation,
+    splits_as_slices,
 )
 from toolkit.networks.graph.constants import fold_constants, fold_rest
 from toolkit.networks.graph.expansions import with_expansions
@@ -104,7 +105,8 @@ def prepare(
         with made, quiet():  # legalizing a gather prints TVM's thoughts on bounds
             plain = fold_rest(fold_constants(module))
             plain = t.DecomposeOpsForInference()(t.FoldBatchnormToConv2D()(plain))
-            plain = convolve_before_concatenation(fold_constants(slices(plain)))
+            plain = fold_constants(splits_as_slices(slices(plain)))
+            plain = convolve_before_concatenation(plain)
             plain = _joined(clips_as_relus(batch_norms(plain)))
             chosen, plain = _laid_out(plain, layout)
             plain = pad_rows(move_reshapes(clips_and_roots(plain)))
