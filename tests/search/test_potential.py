@@ -134,6 +134,34 @@ def test_with_the_true_gains_the_best_is_measured_first() -> None:
     assert result.trials[0].latency_s == min(toy_latency(c.decisions) for c in space.candidates())
 
 
+class Expects(Scores):
+    """The gains of a model of the method ``expected``: differences of what it predicts."""
+
+    def gains(
+        self, space: Space, candidate: Candidate, directions: Sequence[Direction]
+    ) -> NDArray[np.float64]:
+        raise AssertionError("no step of an open space is asked for")
+
+
+@pytest.mark.parametrize("levels", [0.0, 1.0])
+def test_in_an_open_space_the_prediction_behind_the_gains_is_the_potential(levels: float) -> None:
+    best = min(toy_latency(c.decisions) for c in finite_space().candidates())
+    options = {"levels": levels, "samples": 200}
+    models = {"direction_scorer": Expects(), "scorer": Scores() if levels else None}
+    strategy = STRATEGIES.get("potential")(OpenSpace(), options, **models)
+    result = run(strategy, FormulaOracle(), Budget(evaluations=16), batch_size=16)
+    assert result.trials[0].latency_s == best
+    # A pool is bred anew for so many proposals, and not for each.
+    assert result.batches == [8, 8]
+
+
+def test_a_model_of_single_steps_needs_a_space_that_can_be_listed() -> None:
+    strategy = STRATEGIES.get("potential")(OpenSpace(), direction_scorer=MeanGains())
+    with pytest.raises(SearchError, match="single steps") as caught:
+        strategy.ask(1)
+    assert "expected" in str(caught.value.cure)
+
+
 def test_it_says_which_model_is_missing() -> None:
     with pytest.raises(SearchError, match="mutation model"):
         STRATEGIES.get("potential")(finite_space())

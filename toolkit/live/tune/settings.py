@@ -71,7 +71,7 @@ def for_network(settings: TuneSettings, *, stop: bool) -> TuneSettings:
     a program takes in the network is read there (``toolkit.networks.selection``).
     """
     options = dict(settings.options)
-    if settings.strategy == "transfer-evolved":
+    if settings.strategy in ("transfer-evolved", "potential"):
         options.setdefault("first", 1)
     known = {"decay": DECAY} if settings.scheduler == "gradient" else {}
     return replace(

@@ -10,7 +10,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
 from toolkit.errors import SearchError
 from toolkit.records import Candidate, Trial
-from toolkit.search.base import Learner
+from toolkit.search.base import Learner, Scorer
 from toolkit.search.models.encoding import encode_all, number_codes, value_codes
 from toolkit.search.models.potential import finite, potential_of
 from toolkit.search.models.residual_process import ResidualOptions, ResidualProcess
@@ -19,6 +19,7 @@ from toolkit.search.moves.movers import sampled_pool
 from toolkit.search.strategy import BaseStrategy, StrategyOptions, preset, shuffled, throughput
 
 MEMORY = 2 * 10**7  # numbers that a process may keep: candidates times measurements, 160 MB
+BRED_BATCH = 8  # least proposals of a pool that was bred, which takes as long as measuring several
 
 
 class TransferOptions(StrategyOptions):
@@ -75,11 +76,12 @@ class TransferOptions(StrategyOptions):
     prior: Literal["throughput", "directions"] = Field(
         default="throughput",
         description="the model of other tasks: predicted throughput, or the potential of predicted "
-        "directions (a finite space only)",
+        "directions",
     )
     levels: NonNegativeFloat = Field(
         default=0.0,
-        description="directions: weight of predicted throughput as further equations; 0: none",
+        description="directions: weight of predicted throughput as further equations (where a "
+        "space cannot be listed, in the mean of both); 0: none",
     )
 
 
@@ -141,23 +143,35 @@ class Transfer(BaseStrategy):
 
     def _predictions(self) -> FloatArray:
         """Log relative throughput of the pool by the model of other tasks, asked once for each."""
-        if self.options.prior == "directions":
+        if self.options.prior == "directions" and self._finite:
             return self._potential()
-        assert self.scorer is not None
         new = [c for c in self._pool if c.candidate_id not in self._predicted]
         if new:
-            scores = np.asarray(self.scorer.score(self.space, new), dtype=np.float64).tolist()
+            scores = self._scores(new).tolist()
             self._predicted.update(zip((c.candidate_id for c in new), scores, strict=True))
         return np.array([self._predicted[c.candidate_id] for c in self._pool], dtype=np.float64)
 
+    def _scores(self, candidates: Sequence[Candidate]) -> FloatArray:
+        """What the model of other tasks predicts of candidates."""
+        weight = self.options.levels if self.options.prior == "directions" else 1.0
+        total = np.zeros(len(candidates))
+        if weight:
+            throughput_model = self.require(self.scorer, "throughput")
+            total += weight * np.asarray(throughput_model.score(self.space, candidates))
+        if self.options.prior == "directions":
+            directions = self.require(self.direction_scorer, "mutation")
+            if not isinstance(directions, Scorer):
+                raise SearchError(
+                    f"{self.name!r} lists all candidates for a model of single steps, and this "
+                    "space cannot be listed",
+                    cure="train the mutation model with method = 'expected', as by default",
+                )
+            total = (total + directions.score(self.space, candidates)) / (1.0 + weight)
+        return total
+
     def _potential(self) -> FloatArray:
-        """The potential of the pool, by the model of directions."""
-        every, weight = self.listed(), self.options.levels
-        if every is None:
-            raise SearchError(
-                f"{self.name!r} lists all candidates, and this space cannot be listed",
-                cure="take 'transfer-evolved' with a throughput model",
-            )
+        """The potential of a finite space's pool, by the model of directions."""
+        every, weight = self.space.candidates(), self.options.levels
         found = potential_of(
             self.space,
             every,
@@ -224,6 +238,8 @@ class Transfer(BaseStrategy):
         measured = len(self._trials)
         # So many proposals before the next correction.
         size = max(self.options.batch, int(self.options.growth * measured))
+        if self._bred:
+            size = max(size, BRED_BATCH)
         chosen: list[int] = []
         for turn in range(measured, measured + min(n, size)):
             which = turn % len(self._processes)
@@ -311,8 +327,13 @@ POTENTIAL = preset(
     fits all steps of the space at once by least squares; a run measures in its order and corrects
     it as ``transfer`` corrects predicted throughput. With ``levels`` the predictions of a
     throughput model are further equations of the same fit.
+
+    In a space that cannot be listed the values are the prediction whose differences the gains are
+    (a mutation model of the method ``expected``), and the pool is bred as for ``transfer-evolved``.
     """,
     "Jiang et al. 2011 (HodgeRank); transfer",
-    flags={"needs_finite": True, "needs_scorer": False, "needs_direction_scorer": True},
+    flags={"needs_scorer": False, "needs_direction_scorer": True},
     prior="directions",
+    samples=500,
+    pool="bred",
 )

@@ -28,7 +28,7 @@ from toolkit.training.table.mutation_labels import label_group
 from toolkit.training.table.table import build_table
 from toolkit.training.tasks.trainer import Kind, ModelResult, TaskIds, train
 from toolkit.training.trained.loading import TrainedModel
-from toolkit.training.trained.scorer import MutationScorer
+from toolkit.training.trained.scorer import ExpectedGains, MutationScorer
 
 DEFAULT_TIE = 0.01
 
@@ -39,9 +39,14 @@ class MutationModel(TrainedModel):
 
     kind = "mutation"
 
+    @property
+    def expects(self) -> bool:
+        """Whether its gains are differences of one prediction (method ``expected``)."""
+        return bool(self.manifest["recipe"]["mutation"]["method"] == "expected")
+
     def for_task(self, task: Task | str) -> MutationScorer:
         """Return a scorer that never saw the task; raise ``LeakError`` where every member did."""
-        return MutationScorer(self, task)
+        return (ExpectedGains if self.expects else MutationScorer)(self, task)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)

@@ -66,7 +66,9 @@ class TrainedModels:
         """The strategy that makes the most of these models."""
         if self.throughput is not None:
             return "transfer-evolved"
-        return "mutation-guided" if self.mutation is not None else "evolutionary"
+        if self.mutation is None:
+            return "evolutionary"
+        return "potential" if self.mutation.expects else "mutation-guided"
 
 
 def load_trained(folders: Sequence[Path | str] | None) -> TrainedModels:

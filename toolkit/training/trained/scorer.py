@@ -229,3 +229,15 @@ class MutationScorer(MemberScorer):
                         result[way, k] = gain[own[side]].mean()
         alone = CandidateGroup(space.task, sketch, here[None])
         return with_learned(self.ensemble, result[:, None], alone, features[:1])[:, 0]
+
+
+class ExpectedGains(MutationScorer):
+    """Gains of the method ``expected`` (roles ``DirectionScorer``, ``Scorer``).
+
+    They are differences of one prediction, which is their potential: it can be asked for where a
+    space has too many steps to fit one to.
+    """
+
+    def score(self, space: Space, candidates: Sequence[Candidate]) -> Floats:
+        """Predicted log relative throughput, one value a candidate."""
+        return np.asarray(self.ensemble.predict(self.features(space, candidates)))
