@@ -52,3 +52,18 @@ def parse_layout(text: str) -> Any:
     if text.lower() not in known:
         raise LiveError(f"no layout is called {text!r}", cure="give auto, NCHW or NHWC")
     return known[text.lower()]
+
+
+def named_tasks(
+    workload: list[str] | None, target: Any, shape: list[str] | None, layout: str, tolerance: float
+) -> Any:
+    """The tasks of what was named, or of an example; raise ``LiveError`` for what is none."""
+    from toolkit.networks.tasks import tasks_of
+
+    return tasks_of(
+        workload or ["matmul:128,128,128"],
+        target,
+        shapes=parse_shapes(shape),
+        layout=parse_layout(layout),
+        tolerance=tolerance,
+    )

@@ -14,14 +14,7 @@ from typer import Option
 from toolkit import show
 from toolkit.cli import common
 from toolkit.cli.exit_codes import EXIT_NOT_BETTER, EXIT_UNDECIDED
-from toolkit.cli.network_options import (
-    Layout,
-    Shapes,
-    Tolerance,
-    Workloads,
-    parse_layout,
-    parse_shapes,
-)
+from toolkit.cli.network_options import Layout, Shapes, Tolerance, Workloads, named_tasks
 from toolkit.cli.tables import bracketed, print_table, print_warnings, say
 from toolkit.workspace import Workspace
 
@@ -111,18 +104,11 @@ def collect(
     from toolkit.live.tune.collect import collect as run
     from toolkit.live.workloads.drawn import draw_workloads
     from toolkit.live.workloads.named import Workload
-    from toolkit.networks.tasks import tasks_of
 
     chosen, count, pinned = device(target, threads, cores)
     print_warnings(here.noise_warnings(count))
     names = [*(workload or ()), *draw_workloads(random, seed)]
-    tasks = tasks_of(
-        names or ["matmul:128,128,128"],
-        chosen,
-        shapes=parse_shapes(shape),
-        layout=parse_layout(layout),
-        tolerance=tolerance,
-    )
+    tasks = named_tasks(names, chosen, shape, layout, tolerance)
     cold = here.runs_on_cpu(chosen) and any(task.cold for task in tasks)
     result = run(
         [Workload(task.name, task.module) for task in tasks],

@@ -15,14 +15,7 @@ from toolkit import show
 from toolkit.cli import common
 from toolkit.cli.commands.live import device as device_of
 from toolkit.cli.mlflow_option import MlflowPlace, told_tuning
-from toolkit.cli.network_options import (
-    Layout,
-    Shapes,
-    Tolerance,
-    Workloads,
-    parse_layout,
-    parse_shapes,
-)
+from toolkit.cli.network_options import Layout, Shapes, Tolerance, Workloads, named_tasks
 from toolkit.cli.tables import print_table, print_warnings, say
 from toolkit.errors import LiveError
 from toolkit.workspace import Workspace
@@ -125,7 +118,6 @@ def tune(
     from toolkit.live.measure.protocol import Protocol
     from toolkit.live.tune.settings import NETWORK_PATIENCE, TuneSettings, for_network
     from toolkit.live.tune.tune import tune as run
-    from toolkit.networks.tasks import tasks_of
     from toolkit.search.runner import WallClock
     from toolkit.training.trained.models import load_trained
 
@@ -133,13 +125,7 @@ def tune(
     # Importing TVM takes seconds: they are of the budget, too.
     clock.resume(time.perf_counter() - begun)
     chosen, count, pinned = device_of(target, threads, cores)
-    tasks = tasks_of(
-        workload or ["matmul:128,128,128"],
-        chosen,
-        shapes=parse_shapes(shape),
-        layout=parse_layout(layout),
-        tolerance=tolerance,
-    )
+    tasks = named_tasks(workload, chosen, shape, layout, tolerance)
     guides = load_trained(model)
     known = recorded_in(dataset) if recorded else None
     warnings = [*here.noise_warnings(count), *guides.warnings(chosen)]
@@ -261,7 +247,6 @@ def lookup(
     from toolkit.live.measure.machine import cpu_model
     from toolkit.live.space.design import DesignSpace
     from toolkit.live.space.space import MetaScheduleSpace
-    from toolkit.networks.tasks import tasks_of
 
     recorded = recorded_in(dataset)
     if recorded is None:
@@ -269,13 +254,7 @@ def lookup(
     chosen, _, _ = device_of(target, threads, None)
     here = machine or cpu_model()
     rows = []
-    for task in tasks_of(
-        workload or ["matmul:128,128,128"],
-        chosen,
-        shapes=parse_shapes(shape),
-        layout=parse_layout(layout),
-        tolerance=tolerance,
-    ):
+    for task in named_tasks(workload, chosen, shape, layout, tolerance):
         space = MetaScheduleSpace(DesignSpace(task.module, chosen), machine=here)
         found = recorded.of(space.task)
         rows.append(
