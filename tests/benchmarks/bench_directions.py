@@ -1,13 +1,14 @@
-"""Directions on the device: strategies beside ``evolutionary``, the same engine and trials.
+"""Directions on the device: strategies beside a reference, the same engine and trials.
 
     python tests/benchmarks/bench_directions.py OUT --model FOLDER ... [--strategy potential ...]
 
+A strategy may have options behind its name, as in ``potential:levels=1.0``.
 Nothing else may run. The layers are the first six of ``race_lot.py``, drawn by lot from five
 networks before any race. Every leg is one of ``toolkit race``: a process of its own, strategies in
 alternating order; what is finished is kept. Then the programs with which each strategy got better
-are built anew and read in turns beside the last one of ``evolutionary``, which stands where a race
-has TVM's own tuner. S is trials until a strategy has a program as good as that last one, over the
-trials after which ``evolutionary`` itself had one.
+are built anew and read in turns beside the last one of the reference, ``evolutionary`` if nothing
+else is said, which stands where a race has TVM's own tuner. S is trials until a strategy has a
+program as good as that last one, over the trials after which the reference itself had one.
 """
 
 from __future__ import annotations
@@ -34,7 +35,12 @@ from toolkit.progress import SILENT
 from toolkit.training.trained.models import load_trained
 from toolkit.workspace import folder_name
 
-REFERENCE = "evolutionary"
+
+def strategy_of(arm: str) -> tuple[str, dict[str, Any]]:
+    """The strategy that an arm names, and its options."""
+    name, _, told = arm.partition(":")
+    pairs = (pair.partition("=") for pair in told.split(",") if pair)
+    return name, {key: orjson.loads(value) for key, _, value in pairs}
 
 
 def main() -> None:
@@ -42,19 +48,21 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--model", type=Path, action="append", required=True)
     parser.add_argument("--strategy", action="append")
+    parser.add_argument("--reference", default="evolutionary")
     parser.add_argument("--workload", action="append")
     parser.add_argument("--trials", type=int, default=300)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--blocks", type=int, default=9)
     options = parser.parse_args()
     strategies = options.strategy or ["potential", "transfer-evolved"]
-    arms = [REFERENCE, *strategies]
+    reference_arm: str = options.reference
+    arms = [reference_arm, *strategies]
     threads = physical_cores()
     target = default_target(threads)
     # As in ``toolkit race``, but that disturbed readings are repeated: no arm is another tuner.
     protocol = Protocol(number=3, repeat=1, min_repeat_ms=100, threads=threads, drop_above=1.3)
     guides = load_trained(options.model)
-    refuse_missing(guides, strategies)
+    refuse_missing(guides, [strategy_of(arm)[0] for arm in arms])
     tasks = tasks_of(options.workload or lot()[:6], target)
     for task in tasks:
         refuse_leak(guides, task.module, target, None)
@@ -64,25 +72,29 @@ def main() -> None:
         for number, task in enumerate(tasks):
             folder = options.out / folder_name(task.name) / f"seed-{seed}"
             for arm in leg_order(arms, number, seed):
+                strategy, chosen = strategy_of(arm)
                 spec = {
                     "target": target,
                     "protocol": protocol.to_dict(),
                     "trials": options.trials,
                     "engine": engine_options(None, None),
-                    "folder": str((folder / arm).resolve()),
+                    "folder": str((folder / folder_name(arm)).resolve()),
                     "workload": workload_line(task.module),
                     "name": task.name,
                     "models": [str(model.resolve()) for model in options.model],
                     "machine": None,
                     "affinity": [],
                     "arm": arm,
-                    "strategy": arm,
+                    "strategy": strategy,
+                    "options": chosen,
                     "seed": seed,
                 }
                 run_leg_process(spec)
                 print(f"{task.name}, seed {seed}: {arm}", flush=True)
-            mine = {arm: leg_curve(folder / arm, task.name, seed, arm) for arm in arms}
-            reference = mine.pop(REFERENCE) | {"arm": STOCK}
+            mine = {
+                arm: leg_curve(folder / folder_name(arm), task.name, seed, arm) for arm in arms
+            }
+            reference = mine.pop(reference_arm) | {"arm": STOCK}
             for place, row in enumerate(reference["trials"]):
                 row["batch"] = place
             mine[STOCK] = reference
@@ -93,11 +105,11 @@ def main() -> None:
             confirmed.append(found)
             legs += mine.values()
             report = report_race(legs, confirmed, strategies)
-            kept = {"machine": describe_machine(), "reference": REFERENCE, **report}
+            kept = {"machine": describe_machine(), "reference": reference_arm, **report}
             (options.out / "directions.json").write_bytes(
                 orjson.dumps(kept, option=orjson.OPT_INDENT_2)
             )
-    print("| task | seed | strategy | S in trials | last latency, evolutionary's 1 |")
+    print("| task | seed | strategy | S in trials | last latency, the reference's 1 |")
     print("|---|---|---|---|---|")
     again = {(one["task"], one["seed"]): one for one in confirmed}
     for row in report["rows"]:

@@ -27,7 +27,8 @@ def run_leg(spec: dict[str, Any]) -> dict[str, Any]:
     """Run one leg; return its summary (JSON-ready). Times in seconds.
 
     ``spec``: ``arm``, ``folder``, ``workload`` (line of a database), ``name``, ``target``,
-    ``protocol``, ``trials``, ``seed``, ``strategy``, ``models`` (folders), ``engine``.
+    ``protocol``, ``trials``, ``seed``, ``strategy``, ``models`` (folders), ``engine``; ``options``
+    of the strategy may be left out.
     """
     from toolkit.live.measure.engines import open_engine
     from toolkit.live.measure.protocol import Protocol
@@ -56,7 +57,12 @@ def run_leg(spec: dict[str, Any]) -> dict[str, Any]:
         folder,
         target=target,
         protocol=protocol,
-        settings=TuneSettings(trials=spec["trials"], strategy=spec["strategy"], seed=spec["seed"]),
+        settings=TuneSettings(
+            trials=spec["trials"],
+            strategy=spec["strategy"],
+            options=spec.get("options", {}),
+            seed=spec["seed"],
+        ),
         guides=load_trained(spec["models"]),
         engine=lambda: open_engine(target, protocol, **spec["engine"]),
         machine=spec["machine"],
