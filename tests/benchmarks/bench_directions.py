@@ -91,9 +91,7 @@ def main() -> None:
                 }
                 run_leg_process(spec)
                 print(f"{task.name}, seed {seed}: {arm}", flush=True)
-            mine = {
-                arm: leg_curve(folder / folder_name(arm), task.name, seed, arm) for arm in arms
-            }
+            mine = {arm: leg_curve(folder / folder_name(arm), task.name, seed, arm) for arm in arms}
             reference = mine.pop(reference_arm) | {"arm": STOCK}
             for place, row in enumerate(reference["trials"]):
                 row["batch"] = place
