@@ -35,6 +35,10 @@ ANSWER_S = 5.0
 FILE_BYTES = 1 << 16
 """So much is read of a file on a device."""
 
+FILES_S = 30
+"""Seconds that a device has to read them. Its server may hang after that, and has the device until
+then: less than a search waits for the last one (``apart.LAST_RECONNECT_S``)."""
+
 _READ_FILE = f"""
 @T.prim_func(s_tir=True)
 def main(
@@ -148,7 +152,8 @@ class Remote:
         linker = linker_for(target)
         function = tvm.script.from_source(_READ_FILE)
         built = tvm.compile(tvm.IRModule({"main": function}), target=tvm_target(target))
-        session = rpc.connect_tracker(self.host, self.port).request(self.key, session_timeout=60)
+        tracker = rpc.connect_tracker(self.host, self.port)
+        session = tracker.request(self.key, session_timeout=FILES_S)
         with tempfile.TemporaryDirectory(prefix="toolkit-built-") as folder:
             path = Path(folder) / f"files.{suffix_of(linker)}"
             export_for(built, str(path), linker)
