@@ -18,7 +18,14 @@ from toolkit.live.space.database import DatabaseWriter
 from toolkit.networks import unmeasured
 from toolkit.networks.codegen.library import LIBRARY, coverage_of
 from toolkit.networks.codegen.storage import APART
-from toolkit.networks.compare import arm, comparison_row, network_protocol, read_alone
+from toolkit.networks.compare import (
+    alone_s,
+    arm,
+    comparison_row,
+    network_protocol,
+    read_alone,
+    unsteady,
+)
 from toolkit.networks.compile import CompileResult, compile_network, tuned_target
 from toolkit.networks.kernels import profile
 from toolkit.networks.selection import read_records, scheduled
@@ -50,6 +57,7 @@ def test_every_function_uses_its_record(compiled: CompileResult) -> None:
     assert compiled.tuned == compiled.functions > 3 and compiled.untuned == []
     assert compiled.checked_against == "onnxruntime" and compiled.warnings == []
     assert compiled.latency_s is not None and compiled.latency_s > 0
+    assert compiled.latency_s in compiled.processes_s
     assert {row["against"] for row in compiled.against} >= {"onnxruntime"}
     # What computes has a row; a reshape is a view by now.
     assert len([row for row in compiled.kernels if "conv2d" in row["kernel"]]) == 2
@@ -70,7 +78,16 @@ def test_each_network_is_read_alone_and_what_does_not_run_has_no_latency(
         network_protocol(1),
         seconds=0.0,
     )
-    assert set(read) == {"good"} and 0 < read["good"] < 1
+    assert read["absent"] == [] and alone_s(read["absent"]) is None
+    latency = alone_s(read["good"])
+    assert latency is not None and 0 < latency < 1
+
+
+def test_the_latency_is_that_of_the_processes_that_nothing_disturbed() -> None:
+    slow, fast = [4.5e-3, 4.4e-3, 4.6e-3], [2.6e-3, 2.5e-3, 2.7e-3]
+    assert alone_s(slow[:1]) == slow[0] and alone_s([slow[0], fast[0]]) == fast[0]
+    assert alone_s(slow + fast) == 2.6e-3
+    assert unsteady(fast) == [] and "2.5 to 4.6 ms" in unsteady(slow + fast)[0]
 
 
 def test_without_another_network_the_latency_is_read_all_the_same(

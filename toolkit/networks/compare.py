@@ -22,7 +22,7 @@ import orjson
 
 from toolkit import children
 from toolkit.errors import LiveError
-from toolkit.live.confirm.rules import Judgement, Rules
+from toolkit.live.confirm.rules import INCUMBENT, Judgement, Rules
 from toolkit.live.confirm.verdict import Confirmation, confirm
 from toolkit.live.measure.device import Device
 from toolkit.live.measure.program import Program
@@ -47,6 +47,12 @@ ALONE_PROCESSES = 5
 
 ALONE_MS = 600
 """Each of them runs it for so many milliseconds, and three times at least."""
+
+ALONE_SHARE = 0.15
+"""Of the seconds of a comparison, for reading each network alone, before it and again after."""
+
+UNSTEADY = 1.1
+"""Processes that read a network alone should differ by less than this factor."""
 
 WORKER = "toolkit.networks.worker"
 
@@ -116,6 +122,37 @@ def check_outputs(
     return None, answer.error or answer.state.value
 
 
+def read_networks(
+    tuned: Program,
+    others: dict[str, Program],
+    target: str,
+    protocol: Protocol,
+    *,
+    seconds: float,
+    seed: int,
+    step: Step,
+) -> tuple[Confirmation, dict[str, list[float]]]:
+    """Read a compiled network and others: in turns, and each alone before and after.
+
+    Returns the confirmation, in which a judgement's ratio is the other's latency over the compiled
+    network's (empty without others), and by arm what ``read_alone`` returns.
+    """
+    arms = {INCUMBENT: tuned, **others}
+    share = ALONE_SHARE * seconds
+    alone = read_alone(arms, target, protocol, share)
+    step.advance(share)
+    read = Confirmation()
+    if others:
+        read = compare(
+            tuned, others, target, protocol, seconds=seconds - 2.0 * share, seed=seed, step=step
+        )
+    # Again: a machine may be slow for half a minute.
+    for name, medians in read_alone(arms, target, protocol, share, least=0).items():
+        alone[name] += medians
+    step.advance(share)
+    return read, alone
+
+
 def compare(
     tuned: Program,
     others: dict[str, Program],
@@ -144,36 +181,55 @@ def compare(
 
 
 def read_alone(
-    arms: Mapping[str, Program], target: str, protocol: Protocol, seconds: float
-) -> dict[str, float]:
-    """Latency of each network alone, in seconds.
+    arms: Mapping[str, Program], target: str, protocol: Protocol, seconds: float, *, least: int = 1
+) -> dict[str, list[float]]:
+    """Read each network alone: the median run of every process, in seconds.
 
-    A fresh process runs one network over and over, its threads as the system places them. The
-    latency is the median over processes of the median run. Every arm has one process, and more in
-    turn until ``seconds`` have passed, ``ALONE_PROCESSES`` at most. An arm that does not run has no
-    latency.
+    A fresh process runs one network over and over, its threads as the system places them. Every arm
+    has ``least`` processes, and more in turn until ``seconds`` have passed, ``ALONE_PROCESSES`` at
+    most. An arm that does not run has none.
     """
     every_run = replace(protocol, repeat=2, min_repeat_ms=ALONE_MS)
     found: dict[str, list[float]] = {name: [] for name in arms}
     begun = time.perf_counter()
     for turn in range(ALONE_PROCESSES):
         for name, program in arms.items():
-            if turn and time.perf_counter() - begun > seconds:
+            if turn >= least and time.perf_counter() - begun > seconds:
                 break
             with open_worker(target, every_run, bound=False) as device:
                 device.build(program)
                 read = device.measure(program)
             if read.state is TrialState.OK:
                 found[name].append(statistics.median(read.run_times_s))
-    return {name: statistics.median(medians) for name, medians in found.items() if medians}
+    return found
+
+
+def alone_s(medians: Sequence[float]) -> float | None:
+    """Latency of a network whose processes read ``medians``: their lower quartile, in seconds.
+
+    A rented machine's processors share their cores for seconds to a minute; two threads then take
+    1.7 times as long. A median over processes is one of the two speeds, by chance.
+    """
+    return sorted(medians)[(len(medians) - 1) // 4] if medians else None
+
+
+def unsteady(medians: Sequence[float]) -> list[str]:
+    """Warn where the processes that read a network alone differ much, seconds."""
+    if not medians or max(medians) < UNSTEADY * min(medians):
+        return []
+    low, high = 1e3 * min(medians), 1e3 * max(medians)
+    return [
+        f"fresh processes read {low:.3g} to {high:.3g} ms: other work shares the processors; "
+        "the latency is their lower quartile"
+    ]
 
 
 def comparison_row(
-    judgement: Judgement, readings: Mapping[str, Sequence[float]], alone_s: float | None = None
+    judgement: Judgement, readings: Mapping[str, Sequence[float]], latency_s: float | None = None
 ) -> dict[str, Any]:
     """One other network beside the compiled one (JSON-ready).
 
-    ``latency_s`` is ``alone_s``, or where that is not known the geometric mean over blocks.
+    Its latency is ``latency_s``, or where that is not known the geometric mean over blocks.
     ``ratio`` is the compiled network's latency over the other's: below 1 it is faster. ``verdict``
     is "faster" or "slower" where the interval excludes what the network differs from itself.
     """
@@ -187,7 +243,7 @@ def comparison_row(
     in_turns_s = float(np.exp(np.mean(np.log(readings[judgement.challenger]))))
     return {
         "against": judgement.challenger,
-        "latency_s": in_turns_s if alone_s is None else alone_s,
+        "latency_s": in_turns_s if latency_s is None else latency_s,
         "ratio": 1.0 / judgement.ratio,
         "interval": [1.0 / high, 1.0 / low] if known else None,
         "verdict": verdict,

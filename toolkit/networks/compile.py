@@ -33,13 +33,14 @@ from toolkit.networks.codegen.objects import ObjectFiles
 from toolkit.networks.compare import (
     REFERENCES,
     RUNTIMES,
+    alone_s,
     arm,
     check_outputs,
-    compare,
     comparison_row,
     installed_runtimes,
     network_protocol,
-    read_alone,
+    read_networks,
+    unsteady,
 )
 from toolkit.networks.graph.prepare import Graph
 from toolkit.networks.importing.files import for_runtimes
@@ -60,9 +61,6 @@ from toolkit.training.trained.models import TrainedModels
 KERNELS_S = 3.0
 """For reading the time by kernel."""
 
-ALONE_SHARE = 0.25
-"""Of the seconds of a comparison, for reading each network alone."""
-
 
 @dataclass(frozen=True, repr=False)
 class CompileResult(Result):
@@ -80,7 +78,10 @@ class CompileResult(Result):
         What its outputs were compared with (``None``: nothing), and by how much they differ at
         most, as a share of their range.
     latency_s
-        Of the whole network that runs alone, median over fresh processes; ``None``: not read.
+        Of the whole network that runs alone: the median run of a fresh process, lower quartile over
+        processes; ``None``: not read.
+    processes_s
+        What each of these processes read.
     tasks_latency_s
         What the tuning promised: its tasks' latencies times how often each runs.
     against
@@ -107,6 +108,7 @@ class CompileResult(Result):
     checked_against: str | None
     difference: float | None
     latency_s: float | None
+    processes_s: list[float]
     tasks_latency_s: float | None
     against: list[dict[str, Any]]
     kernels: list[dict[str, Any]]
@@ -189,23 +191,19 @@ def compile_network(
             reference, program = _reference(graph, Path(folder), target, model, inputs, objects)
             difference, unchecked = check_outputs(mine, program, target, protocol, graph.tolerance)
             step.advance()
-        read, alone = Confirmation(), dict[str, float]()
+        read, alone = Confirmation(), dict[str, list[float]]()
         if seconds > 0:
             with progress.step("read the whole network", seconds) as step:
-                arms = {INCUMBENT: mine, **others}
-                alone = read_alone(arms, target, protocol, ALONE_SHARE * seconds)
-                step.advance(ALONE_SHARE * seconds)
-                left = (1.0 - ALONE_SHARE) * seconds
-                if others:
-                    read = compare(
-                        mine, others, target, protocol, seconds=left, seed=seed, step=step
-                    )
+                read, alone = read_networks(
+                    mine, others, target, protocol, seconds=seconds, seed=seed, step=step
+                )
     count = len(coverage.tuned) + len(coverage.untuned)
     unmeasured = [name for name in coverage.untuned if name in covered.tuned]
     warnings = _untuned_warnings(coverage.untuned, unmeasured, count, database)
     if unchecked is not None:
         warnings.append(f"outputs were not checked: {reference} does not run: {unchecked}")
     warnings += [f"{name} does not run: {error}" for name, error in read.dropped.items()]
+    warnings += unsteady(alone.get(INCUMBENT, []))
     result = CompileResult(
         out=str(out),
         network=graph.name,
@@ -220,10 +218,12 @@ def compile_network(
         moved=selection.moved(),
         checked_against=reference if unchecked is None else None,
         difference=difference,
-        latency_s=alone.get(INCUMBENT),
+        latency_s=alone_s(alone.get(INCUMBENT, [])),
+        processes_s=alone.get(INCUMBENT, []),
         tasks_latency_s=_promised_s(database),
         against=[
-            comparison_row(one, read.readings, alone.get(one.challenger)) for one in read.judgements
+            comparison_row(one, read.readings, alone_s(alone[one.challenger]))
+            for one in read.judgements
         ],
         kernels=_kernels(graph, out, threads) if seconds > 0 else [],
         peak_gflop_per_s=peak_gflop_per_s(target, threads) if seconds > 0 else None,

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+SECONDS = 3.0
+WARM = 10
 
 
 class Network:
@@ -74,12 +76,13 @@ def main() -> None:
         print("wrote outputs.npz:", ", ".join(str(array.shape) for array in outputs))  # noqa: T201
         return
     tensors = [network.tensor(array) for array in random_inputs(network.inputs)]
-    times = []
-    for _ in range(60):
+    times: list[float] = []
+    while sum(times) < SECONDS or len(times) < 2 * WARM:
         begun = time.perf_counter()
         network.run(*tensors)
         times.append(time.perf_counter() - begun)
-    print(f"median of 50 runs: {1e3 * float(np.median(times[10:])):.3f} ms")  # noqa: T201
+    read = times[WARM:]
+    print(f"median of {len(read)} runs: {1e3 * float(np.median(read)):.3f} ms")  # noqa: T201
 
 
 if __name__ == "__main__":
