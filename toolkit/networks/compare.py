@@ -207,8 +207,9 @@ def read_alone(
 def alone_s(medians: Sequence[float]) -> float | None:
     """Latency of a network whose processes read ``medians``: their lower quartile, in seconds.
 
-    A rented machine's processors share their cores for seconds to a minute; two threads then take
-    1.7 times as long. A median over processes is one of the two speeds, by chance.
+    On a virtual machine threads may wait 50 microseconds longer for each other, a loop, for seconds
+    to a minute: small networks then take 1.7 times as long, and a median over processes is one of
+    two speeds, by chance.
     """
     return sorted(medians)[(len(medians) - 1) // 4] if medians else None
 
@@ -219,7 +220,7 @@ def unsteady(medians: Sequence[float]) -> list[str]:
         return []
     low, high = 1e3 * min(medians), 1e3 * max(medians)
     return [
-        f"fresh processes read {low:.3g} to {high:.3g} ms: other work shares the processors; "
+        f"fresh processes read {low:.3g} to {high:.3g} ms: the machine's speed changes; "
         "the latency is their lower quartile"
     ]
 
