@@ -1,4 +1,4 @@
-"""On Dask's workers, of whom one may be lost, work ends with the bytes that one process gives."""
+"""On Dask's workers work ends with the bytes that one process gives, also where one is lost."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ class Task:
 
     @classmethod
     def stand_in(cls, task_id: str, entry: Mapping[str, Any]) -> Task:
-        """A task of which only what a model's manifest keeps is known (``entry``, by field)."""
+        """A task as far as a model's manifest keeps it (``entry``, by field)."""
         return cls(
             task_id=task_id,
             format=entry.get("format", ""),

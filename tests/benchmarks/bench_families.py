@@ -1,4 +1,4 @@
-"""First picks for operators of which no log has any: whole families left out, told by their names.
+"""First picks for operators that no log has: whole families left out, told by their names.
 
     python tests/benchmarks/bench_families.py DATASET [--recipe throughput] [--seeds 3]
 

@@ -28,7 +28,7 @@ ONE = np.ones(1)
 
 
 def loops(*extents: float, reduces: int = 0) -> list[Loop]:
-    """Loops of a block, the last of which add up."""
+    """Loops of a block; the last ones add up."""
     first = len(extents) - reduces
     return [Loop(np.array([float(e)]), n, n >= first) for n, e in enumerate(extents)]
 

@@ -23,7 +23,7 @@ TASK = Task("00000000aaaaaaaa", "autotvm", "w", [], "llvm", "llvm")
 
 
 def grid(levels: int, knobs: int, choices: int) -> tuple[Sketch, np.ndarray]:
-    """All candidates of some knobs of which ``levels`` of ``choices`` values were recorded."""
+    """All candidates of some knobs; ``levels`` of ``choices`` values were recorded of each."""
     sketch = Sketch(
         "s",
         "autotvm",

@@ -105,7 +105,7 @@ def validity(
     mlflow: MlflowPlace = None,
     as_json: Json = False,
 ) -> None:
-    """Train a model of which candidates fail and judge it on tasks that it never saw.
+    """Train a model that says which candidates fail; judge it on tasks that it never saw.
 
     Example: toolkit train validity --recipe validity
     """

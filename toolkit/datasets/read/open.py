@@ -136,7 +136,7 @@ class Dataset:
         return part
 
     def emulated_tasks(self) -> set[str]:
-        """Ids of the tasks of which an emulator measured records (``records.EMULATOR``)."""
+        """Ids of the tasks whose records an emulator measured (``records.EMULATOR``)."""
         held = [source.source_id for source in self.manifest.sources if EMULATOR in source.labels]
         if not held:
             return set()

@@ -36,7 +36,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _NESTING = {"and", "or", "union", "intersect", "except", "join", "when", "select", *TABLES}
-"""Words of which each makes the plan deeper, as an operator does."""
+"""Words that make the plan deeper, each as an operator does."""
 
 
 def query(dataset: Dataset, sql: str) -> pl.DataFrame:

@@ -169,7 +169,7 @@ def _nothing_read(told: Sequence[SourceReport], paths: Sequence[str | Path]) -> 
 def peak_rss_bytes(workers: int = 0) -> int:
     """Peak resident memory so far, in bytes (0 where the system hides it).
 
-    Of this process and of its reading processes, each of which is counted with the peak of the
+    Of this process and of its reading processes; each of these is counted with the peak of the
     largest: an upper bound.
     """
     try:

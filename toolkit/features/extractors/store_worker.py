@@ -1,7 +1,7 @@
 """The process that runs a TVM for the extractors ``per-store`` and ``ansor-per-store``.
 
 A script for any Python from 3.7 on that has a TVM, and nothing of this toolkit: it is run by its
-path. Lines of JSON on standard input and output, the first of which says what it serves:
+path. Lines of JSON on standard input and output; the first says what it serves:
 
 - ``{"workloads": [files]}``: Ansor's records, with Python files that register workloads (a TVM with
   ``auto_scheduler``, 0.8 to 0.19).

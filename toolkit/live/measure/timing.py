@@ -31,7 +31,7 @@ _INSTRUCTION = "clflushopt"
 def make_flush(tvm: Any) -> Callable[[Any], object] | None:
     """Compile what takes a tensor of bytes out of the caches; ``None``: this processor cannot.
 
-    TVM flushes with ``clflush``, each of which waits for the one before: 10 MB take 20 to 30 ms on
+    TVM flushes with ``clflush``, and each one waits for the one before: 10 MB take 20 to 30 ms on
     an Intel Xeon, eight times as long as the program that is read. ``clflushopt`` waits for none:
     0.5 ms.
     """

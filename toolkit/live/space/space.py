@@ -174,7 +174,7 @@ class MetaScheduleSpace:
     def _drawn(
         self, rng: np.random.Generator, sketch: int | None, n: int
     ) -> tuple[int, list[Any]] | None:
-        """What TVM draws, and of which sketch; of a large pool on a CPU not postprocessed."""
+        """What TVM draws, and its sketch; of a large pool on a CPU not postprocessed."""
         if n > REDRAWS and runs_on_cpu(str(self.design.target)):
             return self.design.draw(rng, sketch)
         design = self.design.sample(rng, sketch)

@@ -57,7 +57,7 @@ class Observed:
         self.task = np.concatenate([self.task, new])
 
     def rows(self) -> tuple[Matrix, NDArray[np.float64], NDArray[np.int64]]:
-        """All rows of tasks of which something ran, with failures below the slowest."""
+        """All rows of tasks where something ran, with failures below the slowest."""
         value = self.log_throughput.copy()
         for number in range(len(self.task_ids)):
             own = self.task == number

@@ -1,7 +1,7 @@
 """Texts that differ in some of their numbers only, read as a matrix of numbers.
 
-A tuner writes millions of lines of which few numbers differ. All runs of digits of many texts are
-found by one pass of array operations. A pattern knows the bytes between those runs that may
+A tuner writes millions of lines, and few of their numbers differ. All runs of digits of many texts
+are found by one pass of array operations. A pattern knows the bytes between those runs that may
 differ: it finds the texts that have them, 32 bytes at a time, and reads the other runs as numbers,
 eight digits at a time; several times faster than a JSON parser, and proof at the same time that a
 text has the structure of the one that was parsed.
@@ -211,7 +211,7 @@ class Pattern:
     def _signed(
         self, values: NDArray[np.int64], good: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Numbers with the signs that stand before them, of which minus zero is not understood."""
+        """Numbers with the signs that stand before them; minus zero is not understood."""
         if self._negative.any():
             good = good & ((values != 0) | ~self._negative).all(axis=1)
             values = np.where(self._negative, -values, values)

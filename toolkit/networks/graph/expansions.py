@@ -83,7 +83,7 @@ class Expansion:
 
     @property
     def depth(self) -> int:
-        """Products of which an element between the two is the sum."""
+        """Products whose sum is an element between the two."""
         return self.source[2] * math.prod(self.first.kernel)
 
     @property

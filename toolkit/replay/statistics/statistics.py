@@ -37,7 +37,7 @@ def median(values: FloatArray) -> FloatArray:
 
 
 def finite(value: float) -> float | None:
-    """Infinite means "not reached" and NaN "unknown", both of which JSON says as null."""
+    """Infinite means "not reached" and NaN "unknown"; JSON says null for both."""
     return float(value) if np.isfinite(value) else None
 
 

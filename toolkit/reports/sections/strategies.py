@@ -274,7 +274,7 @@ def _effort(simulation: Section, unit: str) -> Figure:
     for row in strategies:
         left, right = row[f"{key}_interval"]
         value = row[key]
-        # Both ends open, but the median known: a single run, of which no interval is known.
+        # Both ends open, but the median known: a single run, which has no interval.
         alone = value is not None and left is None and right is None
         told = f"{write(value)} {show.interval([left, right], form)}"
         rows.append(

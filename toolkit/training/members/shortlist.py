@@ -1,4 +1,4 @@
-"""Which candidates to measure first, when several may be: those of which some member expects much.
+"""Which candidates to measure first, when several may be: those that some member expects much of.
 
 The k highest means of an ensemble are often one candidate k times over: near relatives, all right
 or all wrong together. What a user gets is the best of the k. Members are taken as beliefs about the
@@ -41,7 +41,7 @@ def shortlist(opinions: Floats, weights: Floats) -> list[int]:
     weights
         One a member; they add up to 1.
 
-    Candidates of which some member has no finite opinion are not listed.
+    Candidates without a finite opinion of every member are not listed.
     """
     known = np.flatnonzero(np.isfinite(opinions).all(axis=0))
     if not len(known):

@@ -1,4 +1,4 @@
-"""A small neural network: smooth where trees have steps, and wrong about other tasks than they.
+"""A small neural network: smooth where trees have steps, with its errors on other tasks.
 
 Each quantity is seen twice: its signed logarithm, standardised, and its place among the values of
 the training rows. Kept as one ``.npz`` of its weights: scikit-learn has no format but pickle.

@@ -13,7 +13,7 @@ from toolkit.records import Task
 
 
 def target_task(target: str) -> Task:
-    """A task of which only the target is known, as JSON or as an option string."""
+    """A task whose target alone is known, as JSON or as an option string."""
     if target.lstrip().startswith("{"):
         options = orjson.loads(target)
         return Task("", "", "", None, target, str(options.get("kind", "")), options)

@@ -196,8 +196,8 @@ def sample_rows(
 ) -> tuple[Ints, Floats]:
     """Choose training rows: of each task at most ``per_task``, of all at most ``total``.
 
-    A task that has more keeps its fastest fifth of the quota and a random sample of the others,
-    each of which then weighs as much as the rows it stands for. The draw of one task depends on
+    A task that has more keeps its fastest fifth of the quota and a random sample of the others;
+    each of these then weighs as much as the rows it stands for. The draw of one task depends on
     what it computes alone. Returns ascending row numbers and their weights (1 where nothing was
     left out).
     """

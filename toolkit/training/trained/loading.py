@@ -78,7 +78,7 @@ class TrainedModel:
         return found
 
     def known_task(self, task_id: str) -> Task:
-        """Stand-in for a task of which only the id is known.
+        """Stand-in for a task whose id alone is known.
 
         Its workload is looked up among the training tasks, so that a twin of it is left out too.
         """

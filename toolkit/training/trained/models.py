@@ -72,7 +72,7 @@ class TrainedModels:
 
 
 def load_trained(folders: Sequence[Path | str] | None) -> TrainedModels:
-    """Load models, one of each kind at most; each manifest says of which kind it is.
+    """Load models, one of each kind at most; each manifest says its kind.
 
     ``None`` takes those that lie in the default place, if any.
 

@@ -141,7 +141,7 @@ class MutationScorer(MemberScorer):
 
     In a finite space all gains are computed at the first question, over the neighbours that the
     space has; in any other each candidate's directions are judged by values that the knob could
-    take. A direction of which nothing is known gains 0. ``temperature`` is the one at which the
+    take. A direction that nothing is known about gains 0. ``temperature`` is the one at which the
     softmax of gains fits best on tasks that the member does not judge.
     """
 

@@ -224,7 +224,7 @@ class Variant:
 
 
 def _traced(steps: Any, columns: Any) -> Any:
-    """Steps with numbers that know their run of digits, of which ``columns`` holds the numbers.
+    """Steps with numbers that know their run of digits; ``columns`` holds the runs' numbers.
 
     Raises
     ------

@@ -70,7 +70,7 @@ class MetaScheduleBlocks:
         self._tasks: dict[bytes, dict[bytes, tuple[Task, str | None]]] = {}
 
     def read(self, lines: Sequence[bytes], number: int, rows: Rows) -> list[int]:
-        """Read lines, of which the first is line ``number + 1``; return the places left over."""
+        """Read lines, the first is line ``number + 1``; return the places left over."""
         left: list[int] = []
         groups: dict[int, tuple[Skeleton, list[_Record]]] = {}
         last = b"\n"
