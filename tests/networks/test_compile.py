@@ -55,7 +55,9 @@ def compiled(
 
 def test_every_function_uses_its_record(compiled: CompileResult) -> None:
     assert compiled.tuned == compiled.functions > 3 and compiled.untuned == []
-    assert compiled.checked_against == "onnxruntime" and compiled.warnings == []
+    assert compiled.checked_against == "onnxruntime"
+    # On a busy machine it says that its processes differ, and nothing else.
+    assert compiled.warnings == unsteady(compiled.processes_s)
     assert compiled.latency_s is not None and compiled.latency_s > 0
     assert compiled.latency_s in compiled.processes_s
     assert {row["against"] for row in compiled.against} >= {"onnxruntime"}

@@ -215,7 +215,7 @@ def alone_s(medians: Sequence[float]) -> float | None:
 
 
 def unsteady(medians: Sequence[float]) -> list[str]:
-    """Warn where the processes that read a network alone differ much, seconds."""
+    """A warning where the medians of a network's processes (seconds) differ by ``UNSTEADY``."""
     if not medians or max(medians) < UNSTEADY * min(medians):
         return []
     low, high = 1e3 * min(medians), 1e3 * max(medians)
