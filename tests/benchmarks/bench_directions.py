@@ -23,7 +23,7 @@ from race_lot import lot
 from toolkit.live.measure.engines import engine_options
 from toolkit.live.measure.machine import default_target, describe_machine, physical_cores
 from toolkit.live.measure.protocol import Protocol
-from toolkit.live.race.confirm import confirm_finals
+from toolkit.live.race.confirm import confirm_finals, metaschedule_programs
 from toolkit.live.race.curves import leg_curve
 from toolkit.live.race.leg import STOCK
 from toolkit.live.race.race import run_leg_process
@@ -98,7 +98,15 @@ def main() -> None:
             mine[STOCK] = reference
             with SILENT.step(task.name) as step:
                 found = confirm_finals(
-                    task, seed, mine, folder, target, protocol, options.blocks, step
+                    task.name,
+                    seed,
+                    mine,
+                    folder,
+                    program_of=metaschedule_programs(task),
+                    target=target,
+                    protocol=protocol,
+                    blocks=options.blocks,
+                    step=step,
                 )
             confirmed.append(found)
             legs += mine.values()

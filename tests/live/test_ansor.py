@@ -63,7 +63,11 @@ def test_an_interpreter_without_ansor_is_named_with_its_reason(tmp_path: Path) -
         device.measure(Program("x", "{}", [], 0))
 
 
-@pytest.mark.parametrize("path", [WORKER, Path(serve.__file__)], ids=lambda path: path.name)
+RACE = Path(serve.__file__).parents[1] / "race"
+SCRIPTS = [WORKER, Path(serve.__file__), RACE / "te_workloads.py", *RACE.glob("ansor_*.py")]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_the_worker_is_a_script_for_an_old_python_without_this_toolkit(path: Path) -> None:
     source = path.read_text(encoding="utf-8")
     assert "import toolkit" not in source and "from toolkit" not in source

@@ -87,6 +87,24 @@ def race(
     shape: Shapes = None,
     layout: Layout = "auto",
     tolerance: Tolerance = 0.0,
+    tvm_python: Annotated[
+        Path | None,
+        Option(
+            help="Interpreter whose TVM has Ansor: race inside Ansor, its SketchPolicy against "
+            "etc-sketch, mutation-guided and etc-mutation.",
+        ),
+    ] = None,
+    workloads: Annotated[
+        list[Path] | None,
+        Option(help="With --tvm-python: Python file that registers workloads; repeatable."),
+    ] = None,
+    learn: Annotated[
+        list[str] | None,
+        Option(
+            help="With --tvm-python: workload whose mutants teach the classifier; repeatable "
+            "(default: C1D:1, C2D:2, GMM:1)."
+        ),
+    ] = None,
     machine: common.Machine = None,
     folder: Annotated[Path | None, Option("--out", help="Folder (default: tuning/race).")] = None,
     json: common.Json = False,
@@ -97,12 +115,14 @@ def race(
     kept: interrupted, the same command goes on. Models must not know the raced workloads.
     Exit code 4 says: a confirmation was undecided, because the machine had become much slower.
 
-    With --seconds a whole network (--workload model.onnx) is raced instead, end to end.
+    With --seconds a whole network (--workload model.onnx) is raced instead, end to end. With
+    --tvm-python the race is inside Ansor, by another interpreter's TVM.
 
     Example: toolkit race --workload GMM:0 --trials 64 --seeds 1 --strategy evolutionary
     """
     from toolkit.live.measure.engines import engine_options
     from toolkit.live.measure.protocol import Protocol
+    from toolkit.live.race.ansor import ANSOR_ARMS, LEARN, race_ansor
     from toolkit.live.race.race import RaceSettings
     from toolkit.live.race.race import race as run
     from toolkit.live.race.rules import ABLATION
@@ -143,37 +163,61 @@ def race(
         )
         common.answer(found, json, _show_network)
         return
-    arms = list(strategy or [load_trained(models).best_strategy()])
-    arms += [name for name in (ABLATION if ablation else ()) if name not in arms]
-    engine = engine_options(None, builders)
-    result = run(
-        tasks_of(workload or ["GMM:0"], chosen),
-        folder or Workspace().race,
-        target=chosen,
-        protocol=Protocol(
-            number=number,
-            repeat=repeat,
-            min_repeat_ms=min_repeat_ms,
-            threads=count,
-            cores=pinned,
-            # Stock does not repeat a reading that was disturbed.
-            max_retries=0,
-            drop_above=drop_above,
-        ),
-        settings=RaceSettings(
-            tuple(arms),
-            tuple(dict.fromkeys(baseline or ())),
-            trials,
-            seeds,
-            seed,
-            blocks,
-            engine,
-            stock_build_timeout,
-        ),
-        models=models,
-        machine=machine,
-        progress=common.BarProgress(),
+    protocol = Protocol(
+        number=number,
+        repeat=repeat,
+        min_repeat_ms=min_repeat_ms,
+        threads=count,
+        cores=pinned,
+        # Stock does not repeat a reading that was disturbed.
+        max_retries=0,
+        drop_above=drop_above,
     )
+    if tvm_python is not None:
+        arms = list(strategy or ANSOR_ARMS)
+        if baseline or ablation or model:
+            raise LiveError(
+                "a race inside Ansor has its own arms, and trains its classifier itself",
+                cure="leave out --baseline, --ablation and --model",
+            )
+    else:
+        arms = list(strategy or [load_trained(models).best_strategy()])
+        arms += [name for name in (ABLATION if ablation else ()) if name not in arms]
+    raced = RaceSettings(
+        tuple(dict.fromkeys(arms)),
+        tuple(dict.fromkeys(baseline or ())),
+        trials,
+        seeds,
+        seed,
+        blocks,
+        engine_options(None, builders),
+        stock_build_timeout,
+    )
+    where = folder or Workspace().race
+    bar = common.BarProgress()
+    if tvm_python is not None:
+        result = race_ansor(
+            list(workload or ["GMM:0"]),
+            where,
+            python=tvm_python,
+            workload_files=workloads or (),
+            learn=learn or LEARN,
+            target=chosen,
+            protocol=protocol,
+            settings=raced,
+            progress=bar,
+        )
+    else:
+        result = run(
+            tasks_of(workload or ["GMM:0"], chosen),
+            where,
+            target=chosen,
+            protocol=protocol,
+            settings=raced,
+            models=models,
+            machine=machine,
+            progress=bar,
+        )
     common.answer(result, json, _show)
     if any(one["undecided"] for one in result["confirmed"]):
         raise typer.Exit(EXIT_UNDECIDED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from toolkit.live.confirm.verdict import Confirmation, confirm
 from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.measure.slowed import no_verdict, slowed_by
+from toolkit.live.measure.turns import OpenDevice
 from toolkit.live.race.baselines import record_of
 from toolkit.live.race.curves import MOST, Held, as_good_from, final_latency_s, steps_of
 from toolkit.live.race.leg import STOCK
@@ -27,23 +28,31 @@ from toolkit.progress import Step, Values
 CONFIRMED_FILE = "confirmed.json"
 
 
+ProgramOf = Callable[[Mapping[str, Any], int], Program]
+"""The program that a trial (from 1) of a leg measured."""
+
+
 def confirm_finals(
-    task: TuneTask,
+    task: str,
     seed: int,
     legs: Mapping[str, dict[str, Any]],
     folder: Path,
+    *,
+    program_of: ProgramOf,
     target: str,
     protocol: Protocol,
     blocks: int,
     step: Step,
+    open_device: OpenDevice | None = None,
 ) -> dict[str, Any]:
     """Read again, beside stock's final program, the programs with which each arm got better.
 
-    ``legs`` are those of one task and seed, by arm (``leg_curve``). The incumbent is stock's final
-    program. Challengers are the steps of every arm, stock's own among them (``steps_of``): they say
-    when an arm had a program that is as good, what its final one is worth, and, of the one with
-    which it first read a latency as low as stock's best, whether that was a lucky reading. What was
-    measured is kept in ``confirmed.json`` in ``folder``.
+    ``legs`` are those of the task of this name and one seed, by arm (``leg_curve``);
+    ``open_device`` opens what measures, where that is not this process's TVM. The incumbent is
+    stock's final program. Challengers are the steps of every arm, stock's own among them
+    (``steps_of``): they say when an arm had a program that is as good, what its final one is worth,
+    and, of the one with which it first read a latency as low as stock's best, whether that was a
+    lucky reading. What was measured is kept in ``confirmed.json`` in ``folder``.
 
     Returns ``task``, ``seed``, ``readings_s`` by program; by arm ``finals`` and ``firsts``, the
     ratio of latencies to stock's final program (below 1 is faster) and its 95 % interval;
@@ -62,7 +71,7 @@ def confirm_finals(
         kept: dict[str, Any] = orjson.loads(path.read_bytes())
         if kept["of"] == wanted and kept.get("undecided") is None:
             return kept
-    answer: dict[str, Any] = {"of": wanted, "task": task.name, "seed": seed}
+    answer: dict[str, Any] = {"of": wanted, "task": task, "seed": seed}
     answer.update(readings_s={}, finals={}, firsts={}, steps={}, as_good={}, dropped={})
     answer["undecided"] = None
     stock_s = final_latency_s(legs[STOCK])
@@ -75,8 +84,8 @@ def confirm_finals(
             if held.name is not None
         }
         result = confirm(
-            _program(task, legs[STOCK], steps[STOCK][-1].trial),
-            {name: _program(task, legs[arm], held.trial) for name, (arm, held) in tried.items()},
+            program_of(legs[STOCK], steps[STOCK][-1].trial),
+            {name: program_of(legs[arm], held.trial) for name, (arm, held) in tried.items()},
             target=target,
             protocol=protocol,
             # Each interval is an estimate of its own, looked at once: nothing is picked here.
@@ -84,6 +93,7 @@ def confirm_finals(
             seconds=math.inf,
             rng=np.random.default_rng(seed),
             step=_Quiet(step),
+            open_device=open_device,
         )
         read_s = {INCUMBENT: stock_s, **{name: held.read_s for name, (_, held) in tried.items()}}
         slower = slowed_by(read_s, result.readings)
@@ -135,16 +145,20 @@ class _Quiet:
         self._step.advance(0.0, note=note, values=values)
 
 
-def _program(task: TuneTask, leg: Mapping[str, Any], trial: int) -> Program:
-    """The program that a trial of a leg measured."""
-    folder = Path(leg["folder"])
-    row = leg["trials"][trial - 1]
-    if "record" in row:
-        lines = (folder / "database_tuning_record.json").read_bytes().splitlines()
-        record = orjson.loads(lines[row["record"]])[1]
-    else:
-        record = record_of(folder, row["latency_s"])
-    schedule = replay_trace(task.module, record[0])
-    if schedule is None:
-        raise LiveError("TVM refuses the schedule of a final program", where=folder)
-    return timed_program(schedule, count_inputs(task.module))
+def metaschedule_programs(task: TuneTask) -> ProgramOf:
+    """The programs of a task's legs, rebuilt from their MetaSchedule databases."""
+
+    def program_of(leg: Mapping[str, Any], trial: int) -> Program:
+        folder = Path(leg["folder"])
+        row = leg["trials"][trial - 1]
+        if "record" in row:
+            lines = (folder / "database_tuning_record.json").read_bytes().splitlines()
+            record = orjson.loads(lines[row["record"]])[1]
+        else:
+            record = record_of(folder, row["latency_s"])
+        schedule = replay_trace(task.module, record[0])
+        if schedule is None:
+            raise LiveError("TVM refuses the schedule of a final program", where=folder)
+        return timed_program(schedule, count_inputs(task.module))
+
+    return program_of

@@ -41,7 +41,7 @@ def leg_curve(folder: Path, task: str, seed: int, arm: str) -> dict[str, Any]:
     none) or ``batch`` (TVM's own tuner); ``named``, where the best programs were read again:
     ``trial`` and ``clock_s`` of the winner.
     """
-    rows = _lines(folder / TRIALS_FILE) if arm in BASELINES else _own_rows(folder)
+    rows = _lines(folder / TRIALS_FILE) or _own_rows(folder)
     best: float | None = None
     for row in rows:
         latency = row["latency_s"]

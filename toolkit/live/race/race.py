@@ -9,6 +9,7 @@ the latencies that the search itself read decide nothing about which final progr
 from __future__ import annotations
 
 import shutil
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -22,7 +23,7 @@ from toolkit.errors import LiveError
 from toolkit.live.measure.machine import describe_machine, noise_warnings
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.measure.slowed import slowed_warnings
-from toolkit.live.race.confirm import CONFIRMED_FILE, confirm_finals
+from toolkit.live.race.confirm import CONFIRMED_FILE, confirm_finals, metaschedule_programs
 from toolkit.live.race.curves import final_latency_s, leg_curve
 from toolkit.live.race.leg import LEG_FILE, STOCK
 from toolkit.live.race.report import report_race, write_report
@@ -181,7 +182,15 @@ def race(
             for task, seed, mine in groups:
                 folder = folder_of(task, seed)
                 found = confirm_finals(
-                    task, seed, mine, folder, target, protocol, settings.blocks, step
+                    task.name,
+                    seed,
+                    mine,
+                    folder,
+                    program_of=metaschedule_programs(task),
+                    target=target,
+                    protocol=protocol,
+                    blocks=settings.blocks,
+                    step=step,
                 )
                 confirmed.append(found)
                 warnings += slowed_warnings(
@@ -209,8 +218,15 @@ def race(
     return result
 
 
-def run_leg_process(spec: dict[str, Any]) -> None:
-    """Run a leg in its own process unless it is finished; raise ``LiveError`` when it fails."""
+def run_leg_process(
+    spec: dict[str, Any],
+    script: str = "toolkit.live.race.leg",
+    interpreter: str = sys.executable,
+) -> None:
+    """Run a leg in its own process unless it is finished; raise ``LiveError`` when it fails.
+
+    ``script`` is the module, or the path of a script for another ``interpreter``, that runs it.
+    """
     folder = Path(spec["folder"])
     if (folder / LEG_FILE).is_file():
         return
@@ -220,7 +236,7 @@ def run_leg_process(spec: dict[str, Any]) -> None:
     path.write_bytes(orjson.dumps(spec, option=orjson.OPT_INDENT_2))
     log = folder / "leg.log"
     code = children.run_logged(
-        children.python("toolkit.live.race.leg", str(path)),
+        children.python(script, str(path), interpreter=interpreter),
         log,
         environment={"TVM_NUM_THREADS": str(spec["protocol"]["threads"])},
         # TVM's own builders put the current folder first where Python is 3.10.

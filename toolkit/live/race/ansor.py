@@ -1,0 +1,194 @@
+"""Races Ansor's own search against the two changes of Han et al. 2025, inside Ansor.
+
+TVM 0.20 and later have no Ansor: legs run by an older TVM in an interpreter of its own
+(``ansor_leg.py``). Stock is its ``SketchPolicy`` as it is. The other arms take its samples, cost
+model, builder and runner, with explore-then-commit over sketches, with mutations by predicted
+rules, or with both. The programs that the arms ended with meet in blocks, as in every race.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from toolkit.errors import LiveError, did_you_mean
+from toolkit.live.confirm.ansor import ansor_devices
+from toolkit.live.measure.machine import describe_machine, noise_warnings
+from toolkit.live.measure.program import Program
+from toolkit.live.measure.protocol import Protocol
+from toolkit.live.measure.slowed import slowed_warnings
+from toolkit.live.race.confirm import CONFIRMED_FILE, confirm_finals
+from toolkit.live.race.curves import leg_curve
+from toolkit.live.race.leg import LEG_FILE, STOCK
+from toolkit.live.race.race import SETTINGS_FILE, RaceResult, RaceSettings, run_leg_process
+from toolkit.live.race.report import report_race, write_report
+from toolkit.live.race.rules import leg_order
+from toolkit.live.tune.resume import keep_settings
+from toolkit.locks import one_writer
+from toolkit.progress import SILENT, Progress
+from toolkit.workspace import folder_name
+
+SCRIPT = Path(__file__).with_name("ansor_leg.py")
+WORKLOADS = Path(__file__).with_name("te_workloads.py")
+
+ANSOR_ARMS = ("etc-sketch", "mutation-guided", "etc-mutation")
+"""Explore-then-commit over sketches, predicted mutations, both."""
+
+PREDICTED = ("mutation-guided", "etc-mutation")
+"""Arms that need the classifier of rules."""
+
+LEARN = ("C1D:1", "C2D:2", "GMM:1")
+"""Workloads whose random programs teach the classifier, where nothing else is said."""
+
+
+@one_writer
+def race_ansor(
+    workloads: Sequence[str],
+    out: Path,
+    *,
+    python: Path,
+    workload_files: Sequence[Path] = (),
+    learn: Sequence[str] = LEARN,
+    target: str,
+    protocol: Protocol,
+    settings: RaceSettings,
+    progress: Progress = SILENT,
+) -> RaceResult:
+    """Run all legs that are not finished, confirm the final programs, report.
+
+    ``workloads`` and ``learn`` are ``NAME:N`` or ``NAME(ARGUMENTS)`` of TVM's operators, or of what
+    ``workload_files`` register; ``python`` is the interpreter whose TVM has Ansor. The classifier
+    is trained before the first leg and on no raced workload; what that took is in ``models``.
+
+    Raises
+    ------
+    LiveError
+        When an arm or a workload is none, ``out`` holds a race with other settings, or a leg
+        failed.
+    """
+    for name in settings.strategies:
+        if name not in ANSOR_ARMS:
+            raise LiveError(
+                f"inside Ansor no arm is called {name!r}", cure=did_you_mean(name, ANSOR_ARMS)
+            )
+    files = [WORKLOADS, *workload_files]
+    open_device = ansor_devices(python, files, None)
+    own_target = _with_triple(target)
+    alike = {
+        "target": own_target,
+        "protocol": protocol.to_dict(),
+        "trials": settings.trials,
+        "stock_build_timeout_s": settings.stock_build_timeout_s,
+        "workloads": [str(path.resolve()) for path in files],
+        "learn": list(learn),
+    }
+    keep_settings(out / SETTINGS_FILE, {**alike, "python": str(python.absolute())}, "race")
+    arms = (STOCK, *settings.strategies)
+    warnings = noise_warnings(protocol.threads)
+
+    def run(spec: Mapping[str, Any]) -> None:
+        whole = {**alike, "affinity": list(protocol.cores), "raced": list(workloads), **spec}
+        run_leg_process(whole, str(SCRIPT), str(python.absolute()))
+
+    def folder_of(workload: str, seed: int) -> Path:
+        return out / "legs" / folder_name(workload) / f"seed-{seed}"
+
+    learned: list[str] = []
+    classifier: Path | None = None
+    predicts = bool(set(settings.strategies) & set(PREDICTED))
+    with progress.step(
+        "race", float(len(workloads) * settings.seeds * len(arms) + predicts)
+    ) as step:
+        if predicts:
+            step.advance(0.0, note="measuring mutants for the classifier")
+            folder = (out / "learn").resolve()
+            run({"folder": str(folder), "name": "learn", "arm": "learn", "seed": 0})
+            told = orjson.loads((folder / LEG_FILE).read_bytes())
+            classifier = folder / "classifier.json"
+            learned = [
+                f"{classifier}: {told['programs']} programs of {', '.join(learn)} in "
+                f"{told['seconds']:.0f} s, by best rule {told['best_rule']}"
+            ]
+            step.advance()
+        for seed in settings.all_seeds:
+            for number, workload in enumerate(workloads):
+                for arm in leg_order(arms, number, seed):
+                    step.advance(0.0, note=f"{workload}, seed {seed}: {arm}")
+                    run(
+                        {
+                            "folder": str((folder_of(workload, seed) / arm).resolve()),
+                            "workload": workload,
+                            "name": workload,
+                            "arm": arm,
+                            "seed": seed,
+                            "classifier": str(classifier) if arm in PREDICTED else None,
+                        }
+                    )
+                    step.advance()
+    legs: list[dict[str, Any]] = []
+    confirmed: list[dict[str, Any]] = []
+    total = float(len(workloads) * settings.seeds)
+    with progress.step("confirm", total) as step:
+        for seed in settings.all_seeds:
+            for workload in workloads:
+                folder = folder_of(workload, seed)
+                raced = [leg_curve(folder / arm, workload, seed, arm) for arm in arms]
+                legs += raced
+                if settings.blocks:
+                    found = confirm_finals(
+                        workload,
+                        seed,
+                        {leg["arm"]: leg for leg in raced},
+                        folder,
+                        program_of=_program_of,
+                        target=target,
+                        protocol=protocol,
+                        blocks=settings.blocks,
+                        step=step,
+                        open_device=open_device,
+                    )
+                    confirmed.append(found)
+                    warnings += slowed_warnings(
+                        f"{workload}, seed {seed}",
+                        found.get("slowed_by"),
+                        f"remove {folder / CONFIRMED_FILE} and race again when it is quiet",
+                    )
+                step.advance()
+    hardware = describe_machine()
+    result = RaceResult(
+        target=own_target,
+        machine=hardware["cpu"],
+        hardware=hardware,
+        protocol=protocol.to_dict(),
+        settings=asdict(settings),
+        models=learned,
+        unseen=[],
+        warnings=warnings,
+        finished_at=time.time(),
+        **report_race(legs, confirmed, settings.opponents),
+    )
+    write_report(out, result.to_json(), legs)
+    return result
+
+
+def _with_triple(target: str) -> str:
+    """The target with this machine's triple: a TVM may have been built for another by default."""
+    if sys.platform != "linux" or not target.startswith("{"):
+        return target
+    found = orjson.loads(target)
+    if found.get("kind") == "llvm":
+        found.setdefault("mtriple", f"{platform.machine()}-unknown-linux-gnu")
+    return orjson.dumps(found).decode()
+
+
+def _program_of(leg: Mapping[str, Any], trial: int) -> Program:
+    """The program of a trial, as the line of the leg's log that the older TVM reads."""
+    lines = (Path(leg["folder"]) / "records.json").read_text(encoding="utf-8").splitlines()
+    return Program(f"{leg['arm']}, trial {trial}", lines[trial - 1], [], 0)

@@ -1,0 +1,118 @@
+"""Which rule to mutate an Ansor program by: the classifier of Han et al. 2025, section 3.
+
+A script for any Python from 3.7 on that has a TVM with ``auto_scheduler`` and xgboost. Every random
+program is mutated once by every rule and all are measured; the label is the rule with the highest
+gain, the features are Ansor's own of the program before.
+"""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+STEPS = runpy.run_path(str(Path(__file__).with_name("ansor_steps.py")))
+RULES, WEIGHTS = STEPS["RULES"], STEPS["WEIGHTS"]
+
+RANDOM = np.random.default_rng()
+"""Of scores before the cost model has learned anything."""
+MUTANTS_OF = 48
+"""Random programs of each workload whose mutants are measured."""
+EQUAL_GAINS = 0.01
+"""Gains of two rules that differ by less are equal: Ansor's weights decide."""
+
+
+def scored(bench: Any, programs: list[Any]) -> Any:
+    """The cost model's scores, and the features of whole programs for the classifier."""
+    from tvm.auto_scheduler.cost_model import xgb_model
+    from tvm.auto_scheduler.feature import get_per_store_features_from_states
+
+    model = bench.model
+    found = get_per_store_features_from_states([p.state for p in programs], bench.task)
+    if model.bst is not None and len(model.inputs) > model.num_warmup_sample:
+        matrix, owners = xgb_model.feature_to_pack_sum_xgbmatrix(found)
+        scores = xgb_model.predict_throughput_pack_sum(model.bst.predict(matrix), owners)
+    else:
+        scores = RANDOM.uniform(0, 1, len(programs))
+    # As Ansor does: what could not be lowered has no features.
+    failed = np.array([each.min() == each.max() == 0 for each in found])
+    return np.where(failed, -np.inf, scores), RulePredictor.matrix(found)
+
+
+class RulePredictor:
+    """The classifier of rules: one class a rule, by Ansor's features of the program before."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    @staticmethod
+    def matrix(found: Any) -> Any:
+        """Features ``(programs, columns)``: of all stores the largest, of the last one, the number.
+
+        ``found`` has an array ``(stores, 164)`` for each program.
+        """
+        return np.array(
+            [np.concatenate([np.max(f, axis=0), f[-1], [len(f)]]) for f in found], dtype=np.float32
+        )
+
+    def predict(self, features: Any) -> Any:
+        """Probabilities ``(programs, rules)``."""
+        import xgboost
+
+        return self.model.predict(xgboost.DMatrix(features))
+
+    @staticmethod
+    def load(path: str) -> RulePredictor:
+        """The classifier that ``learn`` left in a file."""
+        import xgboost
+
+        return RulePredictor(xgboost.Booster(model_file=path))
+
+
+def label(parent: float, children: list[float | None]) -> int:
+    """The rule with the highest gain; where gains are nearly equal, Ansor's weights decide."""
+    gains = [-np.inf if child is None else parent / child - 1.0 for child in children]
+    near = [n for n, gain in enumerate(gains) if gain >= max(gains) - EQUAL_GAINS]
+    return max(near, key=lambda n: WEIGHTS[n])
+
+
+def learn(spec: dict[str, Any], opened: Any) -> dict[str, Any]:
+    """Measure every rule's mutant of random programs, train the classifier, keep it.
+
+    ``opened`` makes of a spec and a workload key what builds and runs its programs.
+    """
+    import xgboost
+
+    rng = np.random.default_rng(spec["seed"])
+    rows: list[Any] = []
+    labels: list[int] = []
+    for workload in spec["learn"]:
+        bench = opened(spec, workload)
+        sampled = list(bench.policy.sample_initial_population())
+        parents = [sampled[n] for n in rng.permutation(len(sampled))[:MUTANTS_OF]]
+        programs = STEPS["programs_of"](bench.task, parents)
+        mutants = [[STEPS["mutated"](bench.task, p, rule, rng) for rule in RULES] for p in programs]
+        every = list(programs) + [m for mine in mutants for m in mine if m is not None]
+        taken = iter(bench.measure([p.state for p in every], update=False))
+        before = [next(taken) for _ in programs]
+        after = [[None if m is None else next(taken) for m in mine] for mine in mutants]
+        _, features = scored(bench, programs)
+        for seconds, children, row in zip(before, after, features):  # noqa: B905 - Python 3.7
+            if seconds is not None and any(child is not None for child in children):
+                rows.append(row)
+                labels.append(label(seconds, children))
+    settings = {
+        "objective": "multi:softprob",
+        "num_class": len(RULES),
+        "max_depth": 6,
+        "eta": 0.1,
+        "seed": spec["seed"],
+        "nthread": 1,
+    }
+    matrix = xgboost.DMatrix(np.array(rows), np.array(labels))
+    model = xgboost.train(settings, matrix, num_boost_round=100)
+    model.save_model(str(Path(spec["folder"]) / "classifier.json"))
+    counts = {rule: labels.count(n) for n, rule in enumerate(RULES)}
+    return {"programs": len(rows), "best_rule": counts}

@@ -1,0 +1,320 @@
+"""One leg of a race inside Ansor, in a process of its own, by an older TVM.
+
+    python ansor_leg.py SPEC.json
+
+A script for any Python from 3.7 on that has a TVM with ``auto_scheduler`` and xgboost (TVM 0.8 to
+0.19), and nothing of this toolkit: it is run by its path. The arm ``stock`` is Ansor's
+``SketchPolicy``, round by round, as it is. The other arms are its round in Python, of the policy's
+own parts (its samples of the sketches, its cost model, builder and runner), with one or both of the
+changes of Han, Wang, Li and Gao 2025:
+
+* ``etc-sketch``: improved explore-then-commit over sketches; Ansor's own evolution.
+* ``mutation-guided``: each program is mutated by the rule that a classifier predicts for it.
+* ``etc-mutation``: both.
+
+``learn`` is no arm: it measures every rule's mutant of random programs and trains the classifier.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent
+STEPS = runpy.run_path(str(HERE / "ansor_steps.py"))
+DIRECTIONS = runpy.run_path(str(HERE / "ansor_directions.py"))
+
+BATCH = 64
+"""Programs a round, as in ``TuningOptions``."""
+WARM_UP, EXPLORE = 3, 1
+LAST_ROUND, OTHERS = 0.5, 0.1
+"""A sketch's mean is half the last round's; a tenth of the population keeps any sketch."""
+
+
+class AnsorTask:
+    """A task with Ansor's own policy, cost model, builder and runner; counts and keeps trials."""
+
+    def __init__(self, spec: dict[str, Any], workload: str) -> None:
+        import tvm
+        from tvm import auto_scheduler as ansor
+
+        self.folder = Path(spec["folder"])
+        self.task = ansor.SearchTask(
+            workload_key=workload, target=tvm.target.Target(spec["target"])
+        )
+        self.model = ansor.XGBModel(seed=spec["seed"] + 1, verbose_eval=0)
+        # Ansor takes 0 for no seed.
+        self.policy = ansor.SketchPolicy(self.task, self.model, seed=spec["seed"] + 1, verbose=0)
+        protocol = spec["protocol"]
+        limit = spec["stock_build_timeout_s"]
+        self.builder = ansor.LocalBuilder(timeout=int(limit or 30))
+        self.runner = ansor.LocalRunner(
+            timeout=20,
+            number=protocol["number"],
+            repeat=protocol["repeat"],
+            min_repeat_ms=protocol["min_repeat_ms"],
+        )
+        self.records = str(self.folder / "records.json")
+        self.started = time.perf_counter()
+        self.trials = 0
+        self.rounds = 0
+
+    def stock_round(self, size: int) -> int:
+        """Let Ansor search and measure one round; return how many programs it measured."""
+        from tvm.auto_scheduler.measure import ProgramMeasurer
+        from tvm.auto_scheduler.measure_record import RecordToFile
+
+        measurer = ProgramMeasurer(self.builder, self.runner, [RecordToFile(self.records)], 0)
+        _, results = self.policy.continue_search_one_round(size, measurer)
+        self.note(results)
+        return len(results)
+
+    def measure(self, states: list[Any], update: bool = True) -> list[float | None]:
+        """Build and run programs; return seconds (``None``: failed)."""
+        from tvm.auto_scheduler.measure import MeasureInput
+        from tvm.auto_scheduler.measure_record import save_records
+
+        inputs = [MeasureInput(self.task, state) for state in states]
+        results = self.runner.run(inputs, self.builder.build(inputs, verbose=0), verbose=0)
+        save_records(self.records, inputs, results)
+        if update:
+            self.model.update(inputs, results)
+        return self.note(results)
+
+    def note(self, results: Any) -> list[float | None]:
+        """Write a round's rows; a program's latency is known when its round ends."""
+        clock = time.perf_counter() - self.started
+        found: list[float | None] = []
+        with (self.folder / "stock_trials.jsonl").open("a", encoding="utf-8") as written:
+            for result in results:
+                failed = result.error_no != 0
+                costs = [float(cost) for cost in result.costs]
+                found.append(None if failed else sum(costs) / len(costs))
+                row = {
+                    "clock_s": clock,
+                    "latency_s": found[-1],
+                    "batch": self.rounds,
+                    "error": str(result.error_msg)[-200:] if failed else None,
+                }
+                written.write(json.dumps(row) + "\n")
+        self.trials += len(found)
+        self.rounds += 1
+        return found
+
+
+class SketchMeans:
+    """Keeps of a sampled population what is of the best sketch, once that is known.
+
+    Han et al. 2025, section 4, algorithm 2: the mean throughput of a sketch's programs, as the cost
+    model scores them and as they were measured; last round and history weigh half and half.
+    """
+
+    def __init__(self) -> None:
+        self.means: dict[str, float] = {}
+
+    def kept(self, programs: list[Any], number: int, rng: Any) -> list[Any]:
+        """The part of the population that round ``number`` (from 0) begins with."""
+        if number < WARM_UP + EXPLORE or not self.means:
+            return programs
+        best = max(self.means, key=lambda sketch: self.means[sketch])
+        mine = [p for p in programs if p.sketch == best or rng.random() < OTHERS]
+        return mine or programs
+
+    def scored(self, programs: list[Any], values: Any, number: int) -> None:
+        """Take in relative throughputs of the programs that were sampled in a round."""
+        if number < WARM_UP:
+            return
+        by_sketch: dict[str, list[float]] = {}
+        for program, value in zip(programs, values):  # noqa: B905 - Python 3.7
+            if np.isfinite(value):
+                by_sketch.setdefault(program.sketch, []).append(float(value))
+        for sketch, mine in by_sketch.items():
+            mean = float(np.mean(mine))
+            old = self.means.get(sketch, mean)
+            self.means[sketch] = LAST_ROUND * mean + (1.0 - LAST_ROUND) * old
+
+
+class ChangedRounds:
+    """Ansor's round in Python, with what an arm changes."""
+
+    def __init__(self, bench: AnsorTask, arm: str, seed: int, classifier: Any) -> None:
+        self.bench = bench
+        self.sketches = SketchMeans() if arm.startswith("etc") else None
+        self.classifier = classifier
+        self.rng = np.random.default_rng(seed)
+        self.seconds: dict[str, Any] = {}
+        """By a program's text how long it took; ``None``: it failed."""
+        self.known: list[Any] = []
+        default = bench.policy.DEFAULT_PARAMS
+        self.population = default["evolutionary_search_population"]
+        self.iterations = default["evolutionary_search_num_iters"]
+        self.mutate = default["evolutionary_search_mutation_prob"]
+        self.random_share = default["eps_greedy"]
+        self.measured_share = default["sample_init_use_measured_ratio"]
+
+    def round(self, size: int) -> int:
+        """Search and measure one round of at most ``size`` programs; return how many."""
+        bench, number = self.bench, self.bench.rounds
+        sampled = STEPS["programs_of"](bench.task, bench.policy.sample_initial_population())
+        if self.sketches is not None:
+            self.learn_sketches(sampled, number)
+            sampled = self.sketches.kept(sampled, number, self.rng)
+        best_known = sorted(
+            (p for p in self.known if self.seconds[p.key] is not None),
+            key=lambda p: self.seconds[p.key],
+        )
+        begin = sampled + best_known[: int(self.measured_share * self.population)]
+        # The policy does not know what was measured: more are asked for than will be needed.
+        wanted = 2 * size + len(self.seconds)
+        if self.classifier is None:
+            found = bench.policy.evolutionary_search([p.state for p in begin], wanted)
+            bounds = bench.task.compute_dag.infer_bound_from_state
+            evolved = STEPS["programs_of"](bench.task, [bounds(state) for state in found])
+        else:
+            evolved = self.evolve(begin, wanted)
+        order = self.rng.permutation(len(begin))[: 3 * max(1, int(self.random_share * size))]
+        chosen = self.pick(evolved, [begin[n] for n in order], size)
+        taken = bench.measure([p.state for p in chosen]) if chosen else []
+        for program, seconds in zip(chosen, taken):  # noqa: B905 - Python 3.7
+            self.seconds[program.key] = seconds
+            self.known.append(program)
+        return len(chosen)
+
+    def pick(self, evolved: list[Any], at_random: list[Any], size: int) -> list[Any]:
+        """The best ones and an epsilon share of random ones, none that was measured before."""
+        good = size - int(self.random_share * size)
+        best, rest = iter(evolved), iter(at_random)
+        chosen: dict[str, Any] = {}
+        while len(chosen) < size:
+            first, second = (best, rest) if len(chosen) < good else (rest, best)
+            program = next(first, None) or next(second, None)
+            if program is None:
+                break
+            if program.key not in self.seconds:
+                chosen.setdefault(program.key, program)
+        return list(chosen.values())
+
+    def learn_sketches(self, sampled: list[Any], number: int) -> None:
+        """Let the means of the sketches know this round's sample."""
+        if self.sketches is None or number < WARM_UP:
+            return
+        values = self.bench.model.predict(self.bench.task, [p.state for p in sampled])
+        fastest = min((s for s in self.seconds.values() if s is not None), default=None)
+        if fastest is not None:
+            measured = [p for p in self.known if self.seconds[p.key] is not None]
+            sampled = sampled + measured
+            values = [*values, *(fastest / self.seconds[p.key] for p in measured)]
+        self.sketches.scored(sampled, values, number)
+
+    def evolve(self, begin: list[Any], wanted: int) -> list[Any]:
+        """Ansor's evolution, each program mutated by its predicted rule; the best, best first."""
+        population = begin
+        best: dict[str, Any] = {}
+        ranked: list[Any] = []
+        for turn in range(self.iterations + 1):
+            scores, features = DIRECTIONS["scored"](self.bench, population)
+            for program, score in zip(population, scores.tolist()):  # noqa: B905 - Python 3.7
+                if np.isfinite(score) and program.key not in self.seconds:
+                    best[program.key] = (score, program)
+            ranked = sorted(best.values(), key=lambda each: -each[0])[:wanted]
+            best = {program.key: (score, program) for score, program in ranked}
+            if turn == self.iterations:
+                break
+            population = self.offspring(population, scores, features)
+        return [program for _, program in ranked]
+
+    def offspring(self, population: list[Any], scores: Any, features: Any) -> list[Any]:
+        """The next population: parents drawn by score, mutated by the rule predicted for each."""
+        chances = np.where(np.isfinite(scores), np.maximum(scores, 0.0), 0.0) + 1e-9
+        rules = self.classifier.predict(features).argmax(axis=1)
+        children: list[Any] = []
+        drawn = self.rng.choice(
+            len(population), size=2 * self.population, p=chances / chances.sum()
+        ).tolist()
+        for parent in drawn:
+            if len(children) == self.population:
+                break
+            child: Any = population[parent]
+            if self.rng.random() < self.mutate:
+                rule = STEPS["RULES"][rules[parent]]
+                child = STEPS["mutated"](self.bench.task, child, rule, self.rng)
+            if child is not None:
+                children.append(child)
+        return children or population
+
+
+def workload_key(text: str, shapes: Any) -> str:
+    """The workload key of ``NAME:N`` or ``NAME(ARGUMENTS)``; raises ``ValueError`` for others.
+
+    ``shapes`` holds for each operator of TVM's suite its function and a list of arguments.
+    """
+    name, found, number = text.partition(":")
+    if found and name in shapes and number.isdigit():
+        known = shapes[name][1]
+        if int(number) >= len(known):
+            raise ValueError(f"{name} has {len(known)} shapes, from {name}:0 on")
+        plain = [list(each) if isinstance(each, tuple) else each for each in known[int(number)]]
+        return json.dumps([name, *plain])
+    name, found, rest = text.partition("(")
+    if not name or not rest.endswith(")"):
+        raise ValueError(f"{text!r} is neither NAME:N nor NAME(ARGUMENTS)")
+    try:
+        return json.dumps([name, *json.loads("[" + rest[:-1] + "]")])
+    except ValueError:
+        raise ValueError(f"the arguments of {text!r} are no numbers") from None
+
+
+def run_leg(spec: dict[str, Any]) -> dict[str, Any]:
+    """Run a leg; return its summary. Times in seconds."""
+    if spec["arm"] == "learn":
+        started = time.perf_counter()
+        found = DIRECTIONS["learn"](spec, AnsorTask)
+        return {"arm": "learn", "seconds": time.perf_counter() - started, **found}
+    bench = AnsorTask(spec, spec["workload"])
+    search: ChangedRounds | None = None
+    if spec["arm"] != "stock":
+        found = spec["classifier"]
+        predictor = DIRECTIONS["RulePredictor"].load(found) if found else None
+        search = ChangedRounds(bench, spec["arm"], spec["seed"], predictor)
+    while bench.trials < spec["trials"]:
+        size = min(BATCH, spec["trials"] - bench.trials)
+        measured = bench.stock_round(size) if search is None else search.round(size)
+        if not measured:
+            break  # the space has no further program
+    return {"arm": spec["arm"], "seconds": time.perf_counter() - bench.started}
+
+
+def main() -> None:
+    """Run the leg of a spec file and leave its summary beside the measurements."""
+    spec = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    if spec["affinity"] and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, spec["affinity"])
+    folder = Path(spec["folder"])
+    try:
+        registered = [runpy.run_path(path) for path in spec["workloads"]]
+        shapes = registered[0]["CONFIGS"]
+        spec["raced"] = [workload_key(text, shapes) for text in spec["raced"]]
+        spec["learn"] = [workload_key(text, shapes) for text in spec["learn"]]
+        if spec["arm"] == "learn" and set(spec["raced"]) & set(spec["learn"]):
+            raise ValueError("the classifier would learn from a raced workload")
+        if "workload" in spec:
+            spec["workload"] = workload_key(spec["workload"], shapes)
+        summary = run_leg(spec)
+    except ValueError as error:
+        told = {"what": str(error), "where": None, "cure": "see --workload, --learn, --workloads"}
+        (folder / "error.json").write_text(json.dumps(told), encoding="utf-8")
+        sys.exit(1)
+    half = folder / ".leg.json"
+    half.write_text(json.dumps(summary, indent=2), encoding="utf-8")
+    half.replace(folder / "leg.json")
+
+
+if __name__ == "__main__":
+    main()

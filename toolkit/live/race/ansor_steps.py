@@ -1,0 +1,177 @@
+"""Ansor's programs as what they are made of: lists of steps that can be read and changed.
+
+A script for any Python from 3.7 on that has a TVM with ``auto_scheduler``. Ansor's own mutations
+are C++ that no Python reaches. Its records are text, so a step can be changed there and the program
+built anew. The rules, and their weights, are those of ``sketch_policy_rules.cc`` in TVM 0.8 to
+0.19, for CPUs: they move a factor of a tile, change how much is unrolled, where a stage is
+computed, and how many loops run in parallel.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+RULES = ("tile", "unroll", "compute_location", "parallel")
+WEIGHTS = (0.90, 0.04, 0.05, 0.01)
+"""How often Ansor draws each rule."""
+
+MOST_INNERMOST = 64
+UNROLLED = (0, 16, 64, 512)
+PARALLEL = 3  # the annotation's number in a record
+
+
+class AnsorProgram:
+    """A state of Ansor's search, and its record's steps."""
+
+    def __init__(self, state: Any, record: dict[str, Any]) -> None:
+        self.state = state
+        self.record = record
+        self.key = json.dumps(self.steps)
+        """The same text for the same program."""
+
+    @property
+    def steps(self) -> list[Any]:
+        """The record's steps, as lists."""
+        found: list[Any] = self.record["i"][1][1]
+        return found
+
+    @property
+    def sketch(self) -> str:
+        """What Ansor derives before it annotates: the steps up to the last split, without sizes."""
+        steps = self.steps
+        last = max((n for n, step in enumerate(steps) if step[0] in _SPLITS), default=-1)
+        return json.dumps([_structure(step) for step in steps[: last + 1]])
+
+
+_SPLITS = ("SP", "FSP", "FFSP")
+
+
+def _structure(step: list[Any]) -> list[Any]:
+    """A step without what annotation draws: sizes of tiles, places, annotations."""
+    if step[0] == "SP":
+        return [step[0], step[1], step[2], len(step[4])]
+    if step[0] == "CA":
+        return list(step[:2])
+    return list(step)
+
+
+def programs_of(task: Any, states: Any) -> list[AnsorProgram]:
+    """Programs of states whose bounds are known, in their order."""
+    from tvm.auto_scheduler.measure import MeasureInput, MeasureResult
+    from tvm.auto_scheduler.measure_record import dump_record_to_string
+
+    result = MeasureResult([1.0], 0, "", 0.0, 0)
+    found = []
+    for state in states:
+        raw = getattr(state, "state_object", state)
+        text = dump_record_to_string(MeasureInput(task, raw), result)
+        found.append(AnsorProgram(raw, json.loads(text)))
+    return found
+
+
+def rebuilt(task: Any, record: dict[str, Any]) -> AnsorProgram | None:
+    """The program of a record; ``None`` where TVM refuses its steps."""
+    from tvm.auto_scheduler.measure_record import load_record_from_string
+
+    try:
+        given, _ = load_record_from_string(json.dumps(record))
+        state = task.compute_dag.infer_bound_from_state(given.state)
+    except Exception:
+        return None
+    return AnsorProgram(getattr(state, "state_object", state), record)
+
+
+def mutated(task: Any, program: AnsorProgram, rule: str, rng: Any) -> AnsorProgram | None:
+    """A program changed by a rule at a random place; ``None`` where that is not possible."""
+    record = json.loads(json.dumps(program.record))
+    if not CHANGES[rule](record["i"][1][1], rng):
+        return None
+    return rebuilt(task, record)
+
+
+def _tile(steps: list[Any], rng: Any) -> bool:
+    """Move a factor from one level of a split to another."""
+    splits = [step for step in steps if step[0] == "SP" and step[3] > 1 and step[4]]
+    splits = [step for step in splits if step[4][-1] <= MOST_INNERMOST]
+    if not splits:
+        return False
+    step = splits[rng.integers(len(splits))]
+    inner = 1
+    for length in step[4]:
+        inner *= length
+    sizes = [max(1, step[3] // inner), *step[4]]
+    order = rng.permutation(len(sizes)).tolist()
+    for place, source in enumerate(order):
+        target = order[(place + 1) % len(order)]
+        factors = [f for f in range(2, sizes[source] + 1) if sizes[source] % f == 0]
+        if target == len(sizes) - 1:
+            factors = [f for f in factors if f * sizes[target] <= MOST_INNERMOST]
+        if not factors:
+            continue
+        factor = factors[rng.integers(len(factors))]
+        sizes[source] //= factor
+        sizes[target] *= factor
+        step[4] = sizes[1:]
+        return True
+    return False
+
+
+def _unroll(steps: list[Any], rng: Any) -> bool:
+    """Another depth of unrolling, of one stage."""
+    found = [step for step in steps if step[0] == "PR" and "auto_unroll_max_step" in step[3]]
+    if not found:
+        return False
+    step = found[rng.integers(len(found))]
+    name, _, now = step[3].partition("$")
+    others = [depth for depth in UNROLLED if str(depth) != now]
+    step[3] = f"{name}${others[rng.integers(len(others))]}"
+    return True
+
+
+def _compute_location(steps: list[Any], rng: Any) -> bool:
+    """Compute a stage at another loop of the stage that it is computed at."""
+    found = [step for step in steps if step[0] == "CA"]
+    if not found:
+        return False
+    step = found[rng.integers(len(found))]
+    # The loops that this stage had been split into by then; TVM refuses what is beyond them.
+    loops = max([s[3] for s in found] + [len(s[2]) for s in steps if s[0] == "RE"])
+    others = [loop for loop in range(loops) if loop != step[3]]
+    if not others:
+        return False
+    step[3] = others[rng.integers(len(others))]
+    return True
+
+
+def _parallel(steps: list[Any], rng: Any) -> bool:
+    """Fuse one loop more, or one less, into the loop that runs in parallel."""
+    found = [
+        n
+        for n in range(1, len(steps))
+        if steps[n][0] == "AN"
+        and steps[n][3] == PARALLEL
+        and steps[n - 1][0] == "FU"
+        and steps[n - 1][1] == steps[n][1]
+    ]
+    if not found:
+        return False
+    place = found[rng.integers(len(found))]
+    fused = steps[place - 1]
+    change = 1 if len(fused[2]) <= 2 or rng.random() < 0.5 else -1
+    fused[2] = list(range(len(fused[2]) + change))
+    for step in steps[place + 1 :]:
+        # Loops after the fused one have other numbers now.
+        if step[0] in ("AN", "PR") and step[1] == fused[1] and step[2] > 0:
+            step[2] -= change
+        elif step[0] == "CA" and step[2] == fused[1] and step[3] > 0:
+            step[3] -= change
+    return True
+
+
+CHANGES = {
+    "tile": _tile,
+    "unroll": _unroll,
+    "compute_location": _compute_location,
+    "parallel": _parallel,
+}
