@@ -54,7 +54,10 @@ class AnsorTask:
         self.policy = ansor.SketchPolicy(self.task, self.model, seed=spec["seed"] + 1, verbose=0)
         protocol = spec["protocol"]
         limit = spec["stock_build_timeout_s"]
-        self.builder = ansor.LocalBuilder(timeout=int(limit or 30))
+        builders = os.cpu_count() or 1
+        self.builder = ansor.LocalBuilder(timeout=int(limit or 30), n_parallel=builders)
+        # As Ansor's measurer does: each turn starts new processes, which takes a second or more.
+        self.at_once = 2 * builders
         self.runner = ansor.LocalRunner(
             timeout=20,
             number=protocol["number"],
@@ -82,7 +85,10 @@ class AnsorTask:
         from tvm.auto_scheduler.measure_record import save_records
 
         inputs = [MeasureInput(self.task, state) for state in states]
-        results = self.runner.run(inputs, self.builder.build(inputs, verbose=0), verbose=0)
+        results: list[Any] = []
+        for begin in range(0, len(inputs), self.at_once):
+            some = inputs[begin : begin + self.at_once]
+            results += self.runner.run(some, self.builder.build(some, verbose=0), verbose=0)
         save_records(self.records, inputs, results)
         if update:
             self.model.update(inputs, results)
