@@ -91,7 +91,7 @@ def race(
         Path | None,
         Option(
             help="Interpreter whose TVM has Ansor: race inside Ansor, its SketchPolicy against "
-            "etc-sketch, mutation-guided and etc-mutation.",
+            "evolutionary (the changed loop alone), etc-sketch, mutation-guided and etc-mutation.",
         ),
     ] = None,
     workloads: Annotated[

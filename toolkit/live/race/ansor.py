@@ -38,8 +38,8 @@ from toolkit.workspace import folder_name
 SCRIPT = Path(__file__).with_name("ansor_leg.py")
 WORKLOADS = Path(__file__).with_name("te_workloads.py")
 
-ANSOR_ARMS = ("etc-sketch", "mutation-guided", "etc-mutation")
-"""Explore-then-commit over sketches, predicted mutations, both."""
+ANSOR_ARMS = ("evolutionary", "etc-sketch", "mutation-guided", "etc-mutation")
+"""The loop alone, explore-then-commit over sketches, predicted mutations, both."""
 
 PREDICTED = ("mutation-guided", "etc-mutation")
 """Arms that need the classifier of rules."""

@@ -8,6 +8,7 @@ A script for any Python from 3.7 on that has a TVM with ``auto_scheduler`` and x
 own parts (its samples of the sketches, its cost model, builder and runner), with one or both of the
 changes of Han, Wang, Li and Gao 2025:
 
+* ``evolutionary``: neither; rules are drawn by Ansor's weights. What it gains is the loop's own.
 * ``etc-sketch``: improved explore-then-commit over sketches; Ansor's own evolution.
 * ``mutation-guided``: each program is mutated by the rule that a classifier predicts for it.
 * ``etc-mutation``: both.
@@ -153,6 +154,7 @@ class ChangedRounds:
     def __init__(self, bench: AnsorTask, arm: str, seed: int, classifier: Any) -> None:
         self.bench = bench
         self.sketches = SketchMeans() if arm.startswith("etc") else None
+        self.own_evolution = arm != "etc-sketch"
         self.classifier = classifier
         self.rng = np.random.default_rng(seed)
         self.seconds: dict[str, Any] = {}
@@ -179,7 +181,7 @@ class ChangedRounds:
         begin = sampled + best_known[: int(self.measured_share * self.population)]
         # The policy does not know what was measured: more are asked for than will be needed.
         wanted = 2 * size + len(self.seconds)
-        if self.classifier is None:
+        if not self.own_evolution:
             found = bench.policy.evolutionary_search([p.state for p in begin], wanted)
             bounds = bench.task.compute_dag.infer_bound_from_state
             evolved = STEPS["programs_of"](bench.task, [bounds(state) for state in found])
@@ -220,7 +222,7 @@ class ChangedRounds:
         self.sketches.scored(sampled, values, number)
 
     def evolve(self, begin: list[Any], wanted: int) -> list[Any]:
-        """Ansor's evolution, each program mutated by its predicted rule; the best, best first."""
+        """Ansor's evolution, with mutations in Python; the best, best first."""
         population = begin
         best: dict[str, Any] = {}
         ranked: list[Any] = []
@@ -237,9 +239,11 @@ class ChangedRounds:
         return [program for _, program in ranked]
 
     def offspring(self, population: list[Any], scores: Any, features: Any) -> list[Any]:
-        """The next population: parents drawn by score, mutated by the rule predicted for each."""
+        """The next population: parents drawn by score, mutated by predicted or drawn rules."""
         chances = np.where(np.isfinite(scores), np.maximum(scores, 0.0), 0.0) + 1e-9
-        rules = self.classifier.predict(features).argmax(axis=1)
+        rules = None
+        if self.classifier is not None:
+            rules = self.classifier.predict(features).argmax(axis=1)
         children: list[Any] = []
         drawn = self.rng.choice(
             len(population), size=2 * self.population, p=chances / chances.sum()
@@ -249,7 +253,11 @@ class ChangedRounds:
                 break
             child: Any = population[parent]
             if self.rng.random() < self.mutate:
-                rule = STEPS["RULES"][rules[parent]]
+                if rules is None:
+                    which = self.rng.choice(len(STEPS["RULES"]), p=STEPS["WEIGHTS"])
+                else:
+                    which = rules[parent]
+                rule = STEPS["RULES"][which]
                 child = STEPS["mutated"](self.bench.task, child, rule, self.rng)
             if child is not None:
                 children.append(child)
