@@ -100,7 +100,7 @@ def compare_halves(dataset: Any, recipe: Any, seeds: int) -> None:
                 for half in (True, False):
                     rows = np.flatnonzero((table.task == number) & table.good & (first == half))
                     found = task_metrics(table.latency_s[rows], predicted[rows], preferred[rows])
-                    figures[which, place] += np.array([found["top1"], found["top5"]]) / 2 / seeds
+                    figures[which, place] += np.array([found.top1, found.top5]) / 2 / seeds
     families = np.array(table.families())[judged]
     print("| family | tasks | family left out | half of the task known |\n|---|---|---|---|")
     for family in ("all", *sorted(set(families))):
