@@ -13,6 +13,7 @@ import orjson
 import pytest
 from typer.testing import CliRunner
 
+from tests.live.older_tvm import needs_ansor
 from toolkit.cli.main import app
 from toolkit.errors import LiveError
 from toolkit.live.confirm.ansor import WORKER
@@ -160,10 +161,7 @@ def test_mistakes_end_with_one_line(tmp_path: Path) -> None:
         assert done.exit_code == 1 and word in " ".join(done.stderr.split())
 
 
-@pytest.mark.skipif(
-    "TOOLKIT_ANSOR_PYTHON" not in os.environ,
-    reason="TOOLKIT_ANSOR_PYTHON names no interpreter with a TVM that has Ansor",
-)
+@needs_ansor
 def test_ansor_records_are_rebuilt_and_confirmed_by_their_own_tvm(tmp_path: Path) -> None:
     python = os.environ["TOOLKIT_ANSOR_PYTHON"]
     workloads, log = tmp_path / "workloads.py", tmp_path / "logs" / "log.json"

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from tests.live.older_tvm import needs_ansor
 from toolkit.cli.main import app
 from toolkit.live.race import ansor
 
@@ -136,6 +137,10 @@ def test_names_of_workloads_become_keys() -> None:
             key(wrong, shapes)
 
 
+def test_the_warning_knows_when_sketches_are_chosen() -> None:
+    assert LEG["BATCH"] * (LEG["WARM_UP"] + LEG["EXPLORE"]) == ansor.UNCOMMITTED
+
+
 def test_mistakes_end_with_one_line(tmp_path: Path) -> None:
     python = tmp_path / "python"
     for options, word in (
@@ -148,10 +153,7 @@ def test_mistakes_end_with_one_line(tmp_path: Path) -> None:
         assert done.exit_code == 1 and word in " ".join(done.stderr.split())
 
 
-@pytest.mark.skipif(
-    "TOOLKIT_ANSOR_PYTHON" not in os.environ,
-    reason="TOOLKIT_ANSOR_PYTHON names no interpreter with a TVM that has Ansor",
-)
+@needs_ansor
 def test_ansor_races_against_its_changed_self(tmp_path: Path) -> None:
     python = os.environ["TOOLKIT_ANSOR_PYTHON"]
     command = ["race", "--tvm-python", python, "--workload", "GMM(1,16,16,16)", "--threads", "1"]
@@ -172,6 +174,11 @@ def test_ansor_races_against_its_changed_self(tmp_path: Path) -> None:
     assert "programs of GMM(1,32,32,32)" in learned
     (confirmed,) = result["confirmed"]
     assert confirmed["undecided"] or set(confirmed["finals"]) == set(ansor.ANSOR_ARMS)
+    assert any("etc-sketch changes nothing" in warning for warning in result["warnings"])
+    # The classifier has learned from it by now, whatever is asked for later.
+    added = [*command, "--workload", "GMM(1,32,32,32)"]
+    later = CliRunner().invoke(app, added)
+    assert later.exit_code == 1 and "from a raced workload" in " ".join(later.stderr.split())
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("leg.json")}
     assert CliRunner().invoke(app, command).exit_code in (0, 4)
     assert written == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("leg.json")}

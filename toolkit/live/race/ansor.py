@@ -23,8 +23,7 @@ from toolkit.live.confirm.ansor import ansor_devices
 from toolkit.live.measure.machine import describe_machine, noise_warnings
 from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
-from toolkit.live.measure.slowed import slowed_warnings
-from toolkit.live.race.confirm import CONFIRMED_FILE, confirm_finals
+from toolkit.live.race.confirm import confirm_finals, confirmation_warnings
 from toolkit.live.race.curves import leg_curve
 from toolkit.live.race.leg import LEG_FILE, STOCK
 from toolkit.live.race.race import SETTINGS_FILE, RaceResult, RaceSettings, run_leg_process
@@ -40,6 +39,9 @@ WORKLOADS = Path(__file__).with_name("te_workloads.py")
 
 ANSOR_ARMS = ("evolutionary", "etc-sketch", "mutation-guided", "etc-mutation")
 """The loop alone, explore-then-commit over sketches, predicted mutations, both."""
+
+UNCOMMITTED = 256
+"""Trials before a sketch is chosen: four rounds of 64."""
 
 PREDICTED = ("mutation-guided", "etc-mutation")
 """Arms that need the classifier of rules."""
@@ -92,9 +94,17 @@ def race_ansor(
     keep_settings(out / SETTINGS_FILE, {**alike, "python": str(python.absolute())}, "race")
     arms = (STOCK, *settings.strategies)
     warnings = noise_warnings(protocol.threads)
+    predicts = bool(set(settings.strategies) & set(PREDICTED))
+    if settings.trials <= UNCOMMITTED and any(arm.startswith("etc") for arm in arms):
+        warnings.append(
+            f"a sketch is chosen after {UNCOMMITTED} trials: with --trials {settings.trials} "
+            "etc-sketch changes nothing"
+        )
 
     def run(spec: Mapping[str, Any]) -> None:
         whole = {**alike, "affinity": list(protocol.cores), "raced": list(workloads), **spec}
+        if not predicts:
+            whole["learn"] = []
         run_leg_process(whole, str(SCRIPT), str(python.absolute()))
 
     def folder_of(workload: str, seed: int) -> Path:
@@ -102,7 +112,6 @@ def race_ansor(
 
     learned: list[str] = []
     classifier: Path | None = None
-    predicts = bool(set(settings.strategies) & set(PREDICTED))
     with progress.step(
         "race", float(len(workloads) * settings.seeds * len(arms) + predicts)
     ) as step:
@@ -155,11 +164,7 @@ def race_ansor(
                         open_device=open_device,
                     )
                     confirmed.append(found)
-                    warnings += slowed_warnings(
-                        f"{workload}, seed {seed}",
-                        found.get("slowed_by"),
-                        f"remove {folder / CONFIRMED_FILE} and race again when it is quiet",
-                    )
+                    warnings += confirmation_warnings(found, folder)
                 step.advance()
     hardware = describe_machine()
     result = RaceResult(

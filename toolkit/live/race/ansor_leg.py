@@ -316,15 +316,16 @@ def main() -> None:
         shapes = registered[0]["CONFIGS"]
         spec["raced"] = [workload_key(text, shapes) for text in spec["raced"]]
         spec["learn"] = [workload_key(text, shapes) for text in spec["learn"]]
-        if spec["arm"] == "learn" and set(spec["raced"]) & set(spec["learn"]):
+        # In every leg: a workload may be added to a race whose classifier has learned already.
+        if set(spec["raced"]) & set(spec["learn"]):
             raise ValueError("the classifier would learn from a raced workload")
         if "workload" in spec:
             spec["workload"] = workload_key(spec["workload"], shapes)
-        summary = run_leg(spec)
     except ValueError as error:
         told = {"what": str(error), "where": None, "cure": "see --workload, --learn, --workloads"}
         (folder / "error.json").write_text(json.dumps(told), encoding="utf-8")
         sys.exit(1)
+    summary = run_leg(spec)
     half = folder / ".leg.json"
     half.write_text(json.dumps(summary, indent=2), encoding="utf-8")
     half.replace(folder / "leg.json")

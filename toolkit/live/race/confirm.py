@@ -16,7 +16,7 @@ from toolkit.live.confirm.rules import INCUMBENT, Rules
 from toolkit.live.confirm.verdict import Confirmation, confirm
 from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
-from toolkit.live.measure.slowed import no_verdict, slowed_by
+from toolkit.live.measure.slowed import no_verdict, slowed_by, slowed_warnings
 from toolkit.live.measure.turns import OpenDevice
 from toolkit.live.race.baselines import record_of
 from toolkit.live.race.curves import MOST, Held, as_good_from, final_latency_s, steps_of
@@ -108,6 +108,17 @@ def confirm_finals(
             answer.update(_ratios(steps, stock_s, result))
     write_atomically(path, orjson.dumps(answer, option=orjson.OPT_INDENT_2))
     return answer
+
+
+def confirmation_warnings(found: Mapping[str, Any], folder: Path) -> list[str]:
+    """What to tell of a confirmation kept in ``folder`` whose programs had become slower."""
+    return slowed_warnings(
+        f"{found['task']}, seed {found['seed']}",
+        found.get("slowed_by"),
+        "run the same command again when it is quiet"
+        if found.get("undecided")
+        else f"remove {folder / CONFIRMED_FILE} and race again when it is quiet",
+    )
 
 
 def _ratios(

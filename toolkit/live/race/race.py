@@ -22,8 +22,7 @@ from toolkit import children
 from toolkit.errors import LiveError
 from toolkit.live.measure.machine import describe_machine, noise_warnings
 from toolkit.live.measure.protocol import Protocol
-from toolkit.live.measure.slowed import slowed_warnings
-from toolkit.live.race.confirm import CONFIRMED_FILE, confirm_finals, metaschedule_programs
+from toolkit.live.race.confirm import confirm_finals, confirmation_warnings, metaschedule_programs
 from toolkit.live.race.curves import final_latency_s, leg_curve
 from toolkit.live.race.leg import LEG_FILE, STOCK
 from toolkit.live.race.report import report_race, write_report
@@ -193,13 +192,7 @@ def race(
                     step=step,
                 )
                 confirmed.append(found)
-                warnings += slowed_warnings(
-                    f"{task.name}, seed {seed}",
-                    found.get("slowed_by"),
-                    "run the same command again when it is quiet"
-                    if found.get("undecided")
-                    else f"remove {folder / CONFIRMED_FILE} and race again when it is quiet",
-                )
+                warnings += confirmation_warnings(found, folder)
                 step.advance()
     hardware = describe_machine()
     result = RaceResult(
