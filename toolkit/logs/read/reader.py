@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import orjson
 
 from toolkit.logs.files.files import LineBlock
-from toolkit.logs.formats import line_formats
+from toolkit.logs.formats import format_named, line_formats
 from toolkit.logs.rows.base import TOO_DEEP, BadLine, Reading, refuse_deep
+from toolkit.logs.rows.format import LineFormat
 from toolkit.logs.rows.json_text import count_keys, refuse_repeated
 from toolkit.logs.rows.results import REJECTED_BYTES, BlockResult, Rejected, no_garbage_collection
 from toolkit.logs.rows.rows import Rows
@@ -25,12 +27,21 @@ class LineReader:
     """Reads single lines of one source, whose format was recognised by its first lines."""
 
     def __init__(self, kind: str, machine: str | None, beside: Any = None) -> None:
-        # A file may hold lines of several formats: those of its own are tried first.
-        self.formats = sorted(line_formats(), key=lambda found: found.name != kind)
-        self.readers = {
-            found.name: found.reader(machine, beside if found.name == kind else None)
-            for found in self.formats
-        }
+        self._kind, self._machine = kind, machine
+        named = format_named(kind)
+        self.format = named if isinstance(named, LineFormat) else None
+        self.reader = None if self.format is None else self.format.reader(machine, beside)
+
+    @cached_property
+    def _readers(self) -> list[tuple[LineFormat, Any]]:
+        """Formats with their readers: a file may hold lines of several, its own is tried first.
+
+        Most blocks are read together, and need no other format: loading all of them takes as long
+        as two blocks.
+        """
+        own = [] if self.format is None else [(self.format, self.reader)]
+        others = (found for found in line_formats() if found.name != self._kind)
+        return [*own, *((found, found.reader(self._machine, None)) for found in others)]
 
     def read(self, data: bytes, index: int) -> Reading:
         """Read one line; ``index`` counts the source's lines that are neither blank nor comment.
@@ -52,9 +63,10 @@ class LineReader:
         try:
             refuse_deep(text)
             refuse_repeated(text, _keys(entry))
-            for found in self.formats:
+            for found, reader in self._readers:
                 if found.accepts(entry):
-                    return self.readers[found.name].interpret(entry, index, text)
+                    read: Reading = reader.interpret(entry, index, text)
+                    return read
         except (RecursionError, orjson.JSONEncodeError):
             raise BadLine(TOO_DEEP) from None
         raise BadLine("JSON, but not a tuning record")
@@ -85,8 +97,8 @@ class BlockReader:
 
     def __init__(self, kind: str, machine: str | None, beside: Any = None) -> None:
         self._lines = LineReader(kind, machine, beside)
-        self._format, self._own = self._lines.formats[0], self._lines.readers.get(kind)
-        self._together = None if self._own is None else self._format.together(self._own)
+        found = self._lines.format
+        self._together = None if found is None else found.together(self._lines.reader)
 
     @no_garbage_collection()
     def read(self, block: LineBlock, index: int) -> BlockResult:
@@ -120,7 +132,7 @@ class BlockReader:
             done = place + 1
         result.rows = rows.table()
         result.tasks, result.sketches = list(rows.tasks.values()), list(rows.sketches.values())
-        if self._own is not None:
-            sizes = self._format.space_sizes(self._own)
+        if self._lines.format is not None:
+            sizes = self._lines.format.space_sizes(self._lines.reader)
             result.space_sizes = {task: size for task, size in sizes.items() if task in rows.tasks}
         return result

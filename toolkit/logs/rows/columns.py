@@ -30,6 +30,12 @@ _NUMBERS = {int, float}
 _NEUTRAL: list[Any] = [[], 8, 0.0, 0.0]
 
 
+def different(values: NDArray[np.int64]) -> list[int]:
+    """The different ones of small counts, ascending (``np.unique`` loads masked arrays first)."""
+    found: list[int] = np.flatnonzero(np.bincount(values)).tolist()
+    return found
+
+
 def numeric(type: Any, values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> Any:
     """A numeric column; null where ``valid`` is false."""
     mask = None if valid is None else _bits(valid)
@@ -199,7 +205,7 @@ class Candidates:
         self._sketches.append(sketch.sketch_id)
         codes = self.tasks.codes[rows]
         seeds = np.zeros(len(self.tasks.different), dtype=np.uint64)
-        for code in np.unique(codes).tolist():
+        for code in different(codes):
             seeds[code] = candidate_seed(self.tasks.different[code], sketch.sketch_id)
         self._numbers[rows] = candidate_numbers(seeds[codes], sketch, decisions)
 

@@ -179,7 +179,7 @@ class Pattern:
         than seven digits, are none of them.
         """
         after = np.empty((len(runs), len(self._lengths)), dtype=np.intp)
-        values = np.empty((len(runs), len(self._lengths) - 1), dtype=np.int64)
+        values = np.empty((len(self._lengths) - 1, len(runs)), dtype=np.int64).T
         places, mask = runs.begins.copy(), np.ones(len(runs), dtype=np.bool_)
         for column, length in enumerate(self._lengths[:-1].tolist()):
             after[:, column] = places

@@ -18,6 +18,7 @@ from toolkit.logs.rows.columns import (
     Outcomes,
     Texts,
     Words,
+    different,
     hex_ids,
     nullable_strings,
     numbers,
@@ -206,7 +207,7 @@ def _means(flat: NDArray[np.float64], sizes: NDArray[np.int64]) -> Any:
     """Arithmetic means of rows, null where a row is empty; as ``base.mean`` rounds them."""
     values = np.zeros(len(sizes), dtype=np.float64)
     begins = np.cumsum(sizes) - sizes
-    for size in np.unique(sizes[sizes > 0]).tolist():
+    for size in different(sizes[sizes > 0]):
         rows = np.flatnonzero(sizes == size)
         times = flat[begins[rows][:, None] + np.arange(size)]
         if size == 1:

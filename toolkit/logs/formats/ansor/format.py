@@ -41,6 +41,8 @@ _REMOVED = b" \0"
 _KEPT = 20_000
 BATCH = 4096
 """Lines whose steps are read at once: few enough for a core's cache, many enough for NumPy."""
+FIRST = 256
+"""So many before any steps were met: they are searched for numbers, which takes longer."""
 
 
 class Ansor(LineFormat):
@@ -142,20 +144,25 @@ class AnsorBlocks:
             if prefix is None or version is None:
                 continue
             tail, size = version[0], prefix.size
-            while end < len(lines) and lines[end].startswith(head) and lines[end].endswith(tail):
+            for line in lines[end:]:
+                if not (line.startswith(head) and line.endswith(tail)):
+                    break
                 end += 1
             places: Sequence[int] = range(begin, end)
-            stops = [line.rfind(prefix.mark) for line in lines[begin:end]]
+            run, mark = lines[begin:end], prefix.mark
+            stops = [line.rfind(mark) for line in run]
             if min(stops) < size:
                 places = [place for place, stop in zip(places, stops, strict=True) if stop >= size]
+                run = [lines[place] for place in places]
                 stops = [stop for stop in stops if stop >= size]
-            cuts = [(lines[place], stop) for place, stop in zip(places, stops, strict=True)]
             # The costs' two brackets, the last of the mark, belong to the result.
-            behind, until = len(prefix.mark) - 2, -len(tail)
+            behind, until = len(mark) - 2, -len(tail)
             apart.places += places
             apart.prefixes += [prefix.number] * len(places)
             apart.versions += [version[1].decode()] * len(places)
+            cuts = zip(run, stops, strict=True)
             apart.steps += [line[size:stop] for line, stop in cuts]
+            cuts = zip(run, stops, strict=True)
             apart.results += [line[stop + behind : until] for line, stop in cuts]
         return apart
 
@@ -222,11 +229,13 @@ class AnsorBlocks:
         """Canonical schedules of all steps, and the rows of each variant with their decisions."""
         texts: list[bytes] = []
         parts: dict[Variant, list[tuple[NDArray[np.intp], Decided]]] = {}
-        for begin in range(0, len(steps), BATCH):
-            runs = Runs(steps[begin : begin + BATCH])
+        begin = 0
+        while begin < len(steps):
+            runs = Runs(steps[begin : begin + (BATCH if self._shapes.met else FIRST)])
             texts.append(runs.joined.translate(None, _REMOVED))
             for variant, rows, decided in self._shapes.read(runs):
                 parts.setdefault(variant, []).append((rows + begin, decided))
+            begin += len(runs)
         joined = []
         for variant, pieces in parts.items():
             rows_of, decisions = zip(*pieces, strict=True)

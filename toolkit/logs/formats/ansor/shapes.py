@@ -54,6 +54,11 @@ class Shapes:
         self._variants: dict[int, list[Variant]] = {}
         self._usual: Variant | None = None
 
+    @property
+    def met(self) -> bool:
+        """Whether any steps were."""
+        return bool(self._variants)
+
     def read(self, runs: Runs) -> Iterator[tuple[Variant, NDArray[np.intp], Decided]]:
         """Give rows of texts of steps with their decisions; those of no variant are left out."""
         if sum(map(len, self._variants.values())) > _KEPT:
@@ -103,18 +108,24 @@ def _by_count(runs: Runs, rows: NDArray[np.intp]) -> Iterator[tuple[int, NDArray
         yield int(of_row[0]), rows
         return
     order = np.argsort(of_row, kind="stable")
-    counts, begins = np.unique(of_row[order], return_index=True)
-    yield from zip(counts.tolist(), np.split(rows[order], begins[1:]), strict=True)
+    rows, of_row = rows[order], of_row[order]
+    begins = np.flatnonzero(np.diff(of_row, prepend=-1))
+    yield from zip(of_row[begins].tolist(), np.split(rows, begins[1:]), strict=True)
 
 
 class _Columns(NamedTuple):
-    """Columns of a matrix of numbers, and what is added to each."""
+    """Some of many numbers of each line, and what is added to each: ``shifts`` is a column.
+
+    Numbers are ``(numbers, lines)`` here: what is done to one is done to an array of all lines.
+    """
 
     places: NDArray[np.intp]
     shifts: NDArray[np.int64]
 
     def of(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        return values.take(self.places, axis=1) + self.shifts
+        found = values[self.places]
+        found += self.shifts
+        return found
 
 
 class _Splits(NamedTuple):
@@ -124,7 +135,7 @@ class _Splits(NamedTuple):
     extents: _Columns
     lengths: list[_Columns]
     told: list[NDArray[np.bool_]]
-    """Of each length, by the splits: whether the steps tell it."""
+    """Of each length, a column by the splits: whether the steps tell it."""
 
 
 class Variant:
@@ -150,7 +161,8 @@ class Variant:
                 else (constant_of[part], 0)
                 for part in parts
             ]
-            return _Columns(*np.array(found, dtype=np.int64).reshape(-1, 2).T.copy())
+            places, shifts = np.array(found, dtype=np.int64).reshape(-1, 2).T.copy()
+            return _Columns(places, shifts[:, None])
 
         self._decisions, self._extents = columns(reader.decisions), columns(reader.extents)
         self._splits: list[_Splits] = []
@@ -158,7 +170,7 @@ class Variant:
             alike = [split for split in reader.splits if len(split[2]) == size]
             outermost, extents, parts = zip(*alike, strict=True)
             levels = list(zip(*parts, strict=True))
-            named = [np.array([isinstance(n, DigitRun) for n in nth]) for nth in levels]
+            named = [np.array([[isinstance(n, DigitRun)] for n in nth]) for nth in levels]
             places = np.array(outermost, dtype=np.intp)
             self._splits.append(
                 _Splits(places, columns(extents), [columns(nth) for nth in levels], named)
@@ -203,24 +215,24 @@ class Variant:
     def _decided(
         self, mask: NDArray[np.bool_], values: NDArray[np.int64], small: NDArray[np.bool_]
     ) -> tuple[NDArray[np.bool_], Decided]:
-        if len(self._constants):
-            shape = len(values), len(self._constants)
-            values = np.concatenate([values, np.broadcast_to(self._constants, shape)], axis=1)
-        matrix = self._decisions.of(values)
+        constants = np.broadcast_to(self._constants, (len(values), len(self._constants)))
+        numbers = np.concatenate([values.T, constants.T])
+        decisions = self._decisions.of(numbers)
         for outermost, extents, lengths, told in self._splits:
-            whole = extents.of(values)
+            whole = extents.of(numbers)
             product = np.ones_like(whole)
             size = np.ones(whole.shape)
             for nth, named in zip(lengths, told, strict=True):
-                factor = nth.of(values)
-                small &= ((factor > 0) | ~named).all(axis=1)
+                factor = nth.of(numbers)
+                small &= ((factor > 0) | ~named).all(axis=0)
                 product *= factor
                 size *= np.abs(factor)
-            small &= (size < _PRODUCT_LIMIT).all(axis=1)
+            small &= (size < _PRODUCT_LIMIT).all(axis=0)
             known = (whole > 0) & (product > 0)
             outer = -(-whole // np.where(known, product, 1))
-            matrix[:, outermost] = np.where(known, outer, 0)
-        return mask, Decided(matrix, small, self._extents.of(values))
+            decisions[outermost] = np.where(known, outer, 0)
+        matrix, loops = decisions.T.copy(), self._extents.of(numbers).T.copy()
+        return mask, Decided(matrix, small, loops)
 
 
 def _traced(steps: Any, columns: Any) -> Any:
