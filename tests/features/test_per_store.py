@@ -12,6 +12,7 @@ import pytest
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import DatasetError
 from toolkit.features.base import CandidateGroup
+from toolkit.features.extractors.per_statement import MOST_STATEMENTS, PerStatementExtractor
 from toolkit.features.extractors.per_store import (
     STORE_COLUMNS,
     PerStoreExtractor,
@@ -144,3 +145,25 @@ def test_stores_are_folded_to_their_maximum_and_the_busiest() -> None:
     assert row["ps_max_100"] == 9.0
     assert row["ps_main_100"] == 1.0
     assert row["ps_stores"] == 2.0
+
+
+def test_statements_kept_apart_are_those_that_are_folded(written_by_tvm: Dataset) -> None:
+    group = group_of(written_by_tvm)
+    apart = PerStatementExtractor().extract(group)
+    assert apart.columns[STORE_COLUMNS + 7] == "ps_1_7"
+    stores = apart.values.reshape(len(group), MOST_STATEMENTS, STORE_COLUMNS)
+    there = np.isfinite(stores)
+    assert (there.all(axis=2) == there.any(axis=2)).all()
+    again = [fold(one[np.isfinite(one[:, 0])].astype(float)) for one in stores]
+    assert np.array_equal(again, PerStoreExtractor().extract(group).values)
+
+
+def test_the_busiest_statements_come_first_and_the_idlest_of_too_many_are_left_out() -> None:
+    count = MOST_STATEMENTS + 2
+    stores = np.zeros((count, STORE_COLUMNS))
+    stores[:, 3] = np.arange(count) // 2
+    stores[:, 100] = np.arange(count)
+    row = PerStatementExtractor().row(stores).reshape(MOST_STATEMENTS, STORE_COLUMNS)
+    assert row[:, 100].tolist() == [8, 9, 6, 7, 4, 5, 2, 3]
+    short = PerStatementExtractor().row(stores[:3]).reshape(MOST_STATEMENTS, STORE_COLUMNS)
+    assert np.isfinite(short).all(axis=1).tolist() == [True] * 3 + [False] * (MOST_STATEMENTS - 3)

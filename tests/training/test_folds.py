@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from toolkit.datasets import ingest, open_dataset
 from toolkit.training.members.crossfit import assign_folds
 from toolkit.training.recipes.recipe import SplitOptions
+from toolkit.training.table.gather import gather
 from toolkit.training.table.table import Table
+from toolkit.workspace import bundled
 
 
 def table(families: list[float], workloads: list[str] | None = None, column: bool = True) -> Table:
@@ -60,3 +66,23 @@ def test_a_family_is_left_out_as_a_whole() -> None:
     for i, j in np.ndindex(6, 6):
         same = families[i] == families[j] or (i, j) == (5, 5)
         assert (folds[i] == folds[j]) == same
+
+
+def test_families_are_told_by_the_task_where_no_column_tells_them() -> None:
+    told = replace(table([1.0, 2.0], column=False), told_families=("conv", "matmul"))
+    assert told.families() == ("conv", "matmul")
+    assert table([1.0, 2.0], column=False).families() == ("unknown", "unknown")
+
+
+def test_features_that_name_no_operator_have_the_families_of_those_that_do(
+    tmp_path: Path,
+) -> None:
+    names = ("ansor-epyc-znver5-1core", "epyc-znver3-1core-random")
+    ingest([bundled("datasets") / name for name in names], tmp_path / "dataset")
+    dataset = open_dataset(tmp_path / "dataset")
+    tasks = sorted(dataset.tasks())[::6]
+    named, _ = gather(dataset, "auto", tasks, most=1000)
+    nameless, _ = gather(dataset, "relations", tasks, most=1000)
+    assert "op_family" not in nameless.columns
+    assert nameless.families() == named.families()
+    assert len(set(named.families())) > 1

@@ -15,7 +15,9 @@ EXTRACTORS = Registry(
     {
         "knobs": "toolkit.features.extractors.knobs:KnobsExtractor",
         "primitives": "toolkit.features.extractors.primitives:PrimitivesExtractor",
+        "relations": "toolkit.features.extractors.relations:RelationsExtractor",
         "per-store": "toolkit.features.extractors.per_store:PerStoreExtractor",
+        "per-statement": "toolkit.features.extractors.per_statement:PerStatementExtractor",
         "parameters": "toolkit.features.extractors.parameters:ParametersExtractor",
         "ansor-per-store": "toolkit.features.extractors.ansor_store:AnsorStoreExtractor",
     },

@@ -26,8 +26,8 @@ def features(
     extractor: Annotated[
         str,
         Option(
-            help="knobs, primitives, parameters, per-store, ansor-per-store, "
-            "or auto: each format's best."
+            help="knobs, primitives, relations, parameters, per-store, per-statement, "
+            "ansor-per-store, or auto: each format's best."
         ),
     ] = "auto",
     tvm_python: Annotated[

@@ -60,49 +60,66 @@ class KnobsExtractor(ColumnsExtractor):
 
     def columns(self, group: CandidateGroup) -> dict[str, Floats]:
         """Translate the knobs to tiles of the operation, and compute from these."""
-        task, rows = group.task, len(group)
-        operation = autotvm_operation(task)
+        task = group.task
+        tiling, tiles = knob_tiling(group)
         columns: dict[str, Floats] = {}
-        factors: dict[str, list[Floats]] = {}
-        packed: Floats | None = None
-        row_split: Floats | None = None
         for knob in group.sketch.knobs:
-            place = slice(knob.offset, knob.offset + knob.width)
-            parts = list(group.decisions[:, place].astype(np.float64).T)
-            role = knob_role(operation, knob.name, task.workload) if knob.kind == "tile" else None
-            if role == "ci" and operation.family == "depthwise":
-                packed = parts[-1]
-            elif role is not None and role not in factors:
-                factors[role] = complete(parts, operation.extents.get(role))
-            elif knob.width == 1:
-                columns[f"knob_{knob.name}"] = parts[0]
-            else:
-                inner = enumerate(parts[1:], 1)
-                columns.update({f"knob_{knob.name}_l{level}": part for level, part in inner})
+            parts = group.decisions[:, knob.offset : knob.offset + knob.width].T.astype(np.float64)
+            if knob.name not in tiles or knob.kind != "tile":
+                if knob.width == 1:
+                    columns[f"knob_{knob.name}"] = parts[0]
+                else:
+                    inner = enumerate(parts[1:], 1)
+                    columns.update({f"knob_{knob.name}_l{level}": part for level, part in inner})
             if knob.name == "auto_unroll_max_step":
                 columns["unroll_step"] = parts[0]
             elif knob.name == "unroll_kw":
-                columns["unroll_body"] = np.where(parts[0] > 0, float(operation.extent("kw")), 1.0)
-            elif knob.name == "tile_oh" and knob.kind != "tile":
-                row_split = parts[0]
-        if row_split is not None and "h" not in factors:
-            factors["h"] = complete([np.zeros(rows), row_split], operation.extents.get("h"))
-        if task.workload.startswith("batch_matmul.x86") and len(factors.get("ci", ())) > 1:
+                kw = float(tiling.operation.extent("kw"))
+                columns["unroll_body"] = np.where(parts[0] > 0, kw, 1.0)
+        depth = tiling.factors.get("ci", ())
+        if task.workload.startswith("batch_matmul.x86") and len(depth) > 1:
             # A short loop over the depth is unrolled, and sums may stay in registers; a longer one
             # remains, and adds to memory each time.
-            steps = factors["ci"][0]
-            remains = np.isfinite(steps) & (steps > _MATMUL_UNROLLED)
-            columns["unroll_body"] = np.where(remains, 1.0, steps)
-        for role, extent in operation.extents.items():
-            factors.setdefault(role, [np.full(rows, float(extent))])
-        vector = "ci" if task.workload.startswith(_DEPTH_VECTORS) else "co"
-        tiling = Tiling(operation, factors, is_gpu(task), rows, vector, packed)
+            remains = np.isfinite(depth[0]) & (depth[0] > _MATMUL_UNROLLED)
+            columns["unroll_body"] = np.where(remains, 1.0, depth[0])
         columns.update(common_columns(group, tiling))
         if tiling.gpu:
             columns.update(gpu_columns(grid_nest(tiling), tiling, columns, task))
         else:
             columns.update(_processor_columns(tiling, columns, cores_of(task)))
         return columns
+
+
+def knob_tiling(group: CandidateGroup) -> tuple[Tiling, set[str]]:
+    """Return the tiles that a group's knobs make, and the names of those knobs.
+
+    A role that no knob tiles is one loop.
+    """
+    task, rows = group.task, len(group)
+    operation = autotvm_operation(task)
+    factors: dict[str, list[Floats]] = {}
+    tiles: set[str] = set()
+    packed: Floats | None = None
+    row_split: Floats | None = None
+    for knob in group.sketch.knobs:
+        parts = list(group.decisions[:, knob.offset : knob.offset + knob.width].T.astype(float))
+        if knob.kind != "tile":
+            row_split = parts[0] if knob.name == "tile_oh" else row_split
+            continue
+        role = knob_role(operation, knob.name, task.workload)
+        if role == "ci" and operation.family == "depthwise":
+            packed = parts[-1]
+        elif role is not None and role not in factors:
+            factors[role] = complete(parts, operation.extents.get(role))
+        else:
+            continue
+        tiles.add(knob.name)
+    if row_split is not None and "h" not in factors:
+        factors["h"] = complete([np.zeros(rows), row_split], operation.extents.get("h"))
+    for role, extent in operation.extents.items():
+        factors.setdefault(role, [np.full(rows, float(extent))])
+    vector = "ci" if task.workload.startswith(_DEPTH_VECTORS) else "co"
+    return Tiling(operation, factors, is_gpu(task), rows, vector, packed), tiles
 
 
 def _processor_columns(tiling: Tiling, known: dict[str, Floats], cores: float) -> dict[str, Floats]:

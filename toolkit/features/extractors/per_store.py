@@ -134,6 +134,14 @@ class StoreExtractor:
             self.close()
             return None
 
+    def columns(self) -> tuple[str, ...]:
+        """Names of a row's columns."""
+        return store_columns(self.prefix)
+
+    def row(self, stores: Floats) -> NDArray[np.float32]:
+        """Make a candidate's row of its ``(stores, 164)`` matrix."""
+        return fold(stores)
+
     def schedules_of(self, group: CandidateGroup) -> Sequence[str]:
         """Schedules of a group; raise ``DatasetError`` where it comes without."""
         if group.schedules is None:
@@ -145,7 +153,7 @@ class StoreExtractor:
 
     def rows_of(self, records: Sequence[str]) -> FeatureBlock:
         """Ask for the stores of some records; NaN where TVM cannot lower one."""
-        columns = store_columns(self.prefix)
+        columns = self.columns()
         values = np.full((len(records), len(columns)), np.nan, dtype=np.float32)
         for start in range(0, len(records), self.batch):
             batch = records[start : start + self.batch]
@@ -157,7 +165,7 @@ class StoreExtractor:
                 found = [np.zeros((0, 1)) if stores is None else stores[0] for stores in single]
             for row, stores in enumerate(found, start):
                 if len(stores):
-                    values[row] = fold(stores)
+                    values[row] = self.row(stores)
         return FeatureBlock(columns, values)
 
     def _stores(self, records: Sequence[str]) -> list[Floats] | None:

@@ -9,6 +9,7 @@ MODELS = Registry(
         "xgboost": "toolkit.training.models.xgboost_model:XGBoostModel",
         "network": "toolkit.training.models.network_model:NetworkModel",
         "hybrid": "toolkit.training.models.hybrid_model:HybridModel",
+        "statements": "toolkit.training.models.statement_model:StatementModel",
         "ridge": "toolkit.training.models.ridge_model:RidgeModel",
     },
 )

@@ -66,7 +66,7 @@ class ModelOptions(Settings):
     """One member of the ensemble."""
 
     library: str = Field(
-        description="lightgbm, xgboost, network, hybrid, ridge, or a plug-in's name"
+        description="lightgbm, xgboost, network, hybrid, statements, ridge, or a plug-in's name"
     )
     target: Literal["log_speed", "speed", "rank", "top_rank"] = Field(
         "log_speed",

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from toolkit.errors import ToolkitError
+from toolkit.features import best_extractor_for
 from toolkit.features.base import CandidateGroup, FeatureBlock
 from toolkit.features.loops.trace_nest import workload_blocks
 from toolkit.features.task.operation import FAMILIES
@@ -18,6 +20,9 @@ from toolkit.training.recipes.recipe import DataOptions
 
 UNKNOWN = "unknown"
 """Family of what features know nothing of."""
+
+FAMILY = "op_family"
+"""The column that tells the family of operators."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +53,8 @@ class Table:
         Task number of each row.
     latency_s
         Seconds, NaN for candidates that never ran.
+    told_families
+        By task number, where no column tells the family of operators.
     """
 
     columns: tuple[str, ...]
@@ -58,6 +65,7 @@ class Table:
     machines: tuple[str, ...]
     latency_s: Floats
     candidate_ids: NDArray[np.str_]
+    told_families: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.task)
@@ -81,10 +89,10 @@ class Table:
         ``UNKNOWN`` where features do not tell.
         """
         number = {name: i for i, name in enumerate(sorted(set(self.workloads)))}
-        if "op_family" not in self.columns:
-            return (UNKNOWN,) * len(self.task_ids)
+        if FAMILY not in self.columns:
+            return self.told_families or (UNKNOWN,) * len(self.task_ids)
         workloads = np.array([number[name] for name in self.workloads], dtype=np.int64)
-        family = self.features[:, self.columns.index("op_family")]
+        family = self.features[:, self.columns.index(FAMILY)]
         known = np.isfinite(family)
         pairs = workloads[self.task[known]] * len(FAMILIES) + family[known].astype(np.int64)
         size = len(number) * len(FAMILIES)
@@ -183,7 +191,30 @@ def build_table(groups: Iterable[tuple[MeasuredGroup, FeatureBlock]]) -> Table:
         candidate_ids=np.concatenate(
             [np.zeros(0, dtype=np.str_), *(np.asarray(m.candidate_ids) for m, _ in parts)]
         ),
+        told_families=()
+        if FAMILY in columns
+        else _told_families(measured for measured, _ in parts),
     )
+
+
+def _told_families(parts: Iterable[MeasuredGroup]) -> tuple[str, ...]:
+    """Families of tasks by the default features of one candidate of each workload."""
+    of_workload: dict[str, str] = {}
+    of_task: dict[str, str] = {}
+    for measured in parts:
+        group = measured.group
+        key = workload_key(group.task)
+        if key not in of_workload:
+            first = None if group.schedules is None else group.schedules[:1]
+            one = replace(group, decisions=group.decisions[:1], schedules=first)
+            try:
+                block = best_extractor_for(group.task).extract(one)
+            except ToolkitError:
+                block = FeatureBlock((), np.zeros((1, 0), dtype=np.float32))
+            told = align(block, [FAMILY])[0, 0]
+            of_workload[key] = FAMILIES[int(told)] if np.isfinite(told) else UNKNOWN
+        of_task[group.task.task_id] = of_workload[key]
+    return tuple(of_task.values())
 
 
 def quota_of(rows: Ints, table: Table, per_task: int, total: int) -> int:

@@ -70,6 +70,14 @@ SPACES: dict[str, dict[str, Range]] = {
         "learning_rate": Range(low=5e-4, high=1e-2, log=True),
         "emphasis": Range(low=0.0, high=2.0),
     },
+    "statements": {
+        "rounds": Range(low=40, high=500, log=True, integer=True),
+        "eta": Range(low=0.03, high=0.3, log=True),
+        "max_depth": Range(low=3, high=10, integer=True),
+        "min_child_weight": Range(low=0.01, high=50.0, log=True),
+        "lambda": Range(low=0.1, high=30.0, log=True),
+        "emphasis": Range(low=0.0, high=2.0),
+    },
     "ridge": {"alpha": Range(low=0.01, high=10_000.0, log=True)},
 }
 """What is searched where a recipe declares no space, by library."""
