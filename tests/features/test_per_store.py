@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import orjson
 import pytest
 
+from toolkit import children
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import DatasetError
 from toolkit.features.base import CandidateGroup
@@ -19,6 +22,7 @@ from toolkit.features.extractors.per_store import (
     fold,
     store_columns,
 )
+from toolkit.workspace import bundled
 
 WRITER = """
 import sys, types
@@ -167,3 +171,33 @@ def test_the_busiest_statements_come_first_and_the_idlest_of_too_many_are_left_o
     assert row[:, 100].tolist() == [8, 9, 6, 7, 4, 5, 2, 3]
     short = PerStatementExtractor().row(stores[:3]).reshape(MOST_STATEMENTS, STORE_COLUMNS)
     assert np.isfinite(short).all(axis=1).tolist() == [True] * 3 + [False] * (MOST_STATEMENTS - 3)
+
+
+def test_one_process_serves_one_task_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs = sorted((bundled("datasets") / "epyc-znver4-1core").glob("*matmul*"))[:2]
+    ingest(logs, tmp_path / "dataset")
+    groups = [group for group, _ in open_dataset(tmp_path / "dataset").groups()]
+    firsts = {g.task.task_id: g for g in groups if len(g) > 1 and g.schedules is not None}
+    assert len(firsts) == 2
+    one, other = (
+        replace(g, decisions=g.decisions[:2], schedules=(g.schedules or ())[:2])
+        for g in firsts.values()
+    )
+    first, second = (PerStoreExtractor().extract(group).values for group in (one, other))
+    assert not np.array_equal(first, second)
+    started: list[Any] = []
+    start = children.start
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        started.append(start(*arguments, **options))
+        return started[-1]
+
+    monkeypatch.setattr(children, "start", counted)
+    extractor = PerStoreExtractor()
+    found = [extractor.extract(group).values for group in (one, other, one)]
+    assert np.array_equal(found, [first, second, first])
+    assert len(started) == 1
+    del extractor
+    assert started[0].wait(10) is not None

@@ -74,6 +74,11 @@ class StoreExtractor:
         self.crashes = 0
         self.tvm_version: str | None = None
 
+    @property
+    def running(self) -> bool:
+        """Whether there is a process."""
+        return self._process is not None and self._process.poll() is None
+
     def close(self) -> None:
         """End the process."""
         if self._process is not None:
@@ -86,7 +91,7 @@ class StoreExtractor:
 
     def ask(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
         """Ask the process, started where there is none; ``None`` where it dies or hangs."""
-        if self._process is None or self._process.poll() is not None:
+        if not self.running:
             self._start()
         return self._exchange(message)
 
@@ -214,9 +219,17 @@ class PerStoreExtractor(StoreExtractor):
         """
         schedules, task = self.schedules_of(group), group.task
         require_tvm()
-        self.header = {"workload": task.blob, "target": task.target, "arguments": task.arguments}
-        with contextlib.closing(self):
-            return self.rows_of(schedules)
+        header = {"workload": task.blob, "target": task.target, "arguments": task.arguments}
+        before, self.header = self.header, header
+        # TVM takes a second to load: one process serves all tasks.
+        if before != header and self.running and not (self.ask(header) or {}).get("known"):
+            self.close()  # Started again, it says why.
+        return self.rows_of(schedules)
+
+    def __del__(self) -> None:
+        # Whoever asks for features of some groups does not know that a process is behind them.
+        with contextlib.suppress(Exception):
+            self.close()
 
     def refusal(self, why: str) -> DatasetError:
         """Say that TVM does not load the workload."""

@@ -12,6 +12,8 @@ It is answered by ``{"ready": true, "tvm": version}``, or by ``{"ready": false, 
 Then come requests:
 
 - ``{"workload": key}``: can Ansor's workload be rebuilt? Answered by ``{"known": true}``.
+- ``{"workload": line, "target": target, "arguments": arguments}``: from here on the records are of
+  this workload. Answered alike.
 - ``{"records": [texts]}``: answered by ``{"counts": [stores], "dtype": type, "values": base64}``, a
   row a store, record after record. A record that TVM cannot lower has none.
 
@@ -33,6 +35,7 @@ from typing import Any
 
 COLUMNS = 164
 INTRINSICS = "tvm.s_tir.tensor_intrin"
+STUB = "Stands in their place."
 
 
 def ansor(header: dict[str, Any]) -> tuple[Any, Any]:
@@ -68,7 +71,8 @@ def ansor(header: dict[str, Any]) -> tuple[Any, Any]:
 def meta_schedule(header: dict[str, Any]) -> tuple[Any, Any]:
     """Return what extracts stores of traces of one workload."""
     # A context imports some 500 intrinsics, which takes ten seconds; few schedules use one.
-    stub = sys.modules[INTRINSICS] = types.ModuleType(INTRINSICS)
+    if INTRINSICS not in sys.modules:
+        sys.modules[INTRINSICS] = types.ModuleType(INTRINSICS, STUB)
     import tvm
     from tvm.s_tir import meta_schedule as ms
 
@@ -80,7 +84,7 @@ def meta_schedule(header: dict[str, Any]) -> tuple[Any, Any]:
     def stores(traces: list[str]) -> list[Any]:
         found: list[Any] = [None] * len(traces)
         for place, trace in enumerate(traces):
-            if "Tensorize" in trace and sys.modules[INTRINSICS] is stub:
+            if "Tensorize" in trace and sys.modules[INTRINSICS].__doc__ == STUB:
                 _load_intrinsics()
             entry = [json.loads(trace), [1.0], target, header["arguments"]]
             with contextlib.suppress(Exception):  # TVM refuses the trace
@@ -126,7 +130,10 @@ def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
         try:
-            if "workload" in request:
+            if "target" in request:
+                stores, rebuild = meta_schedule(request)
+                reply({"known": True})
+            elif "workload" in request:
                 rebuild(request["workload"])
                 reply({"known": True})
             else:
