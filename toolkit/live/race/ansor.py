@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import platform
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +18,21 @@ import orjson
 
 from toolkit.errors import LiveError, did_you_mean
 from toolkit.live.confirm.ansor import ansor_devices
-from toolkit.live.measure.machine import describe_machine, noise_warnings
+from toolkit.live.measure.machine import noise_warnings
 from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
-from toolkit.live.race.confirm import confirm_finals, confirmation_warnings
-from toolkit.live.race.curves import leg_curve
-from toolkit.live.race.leg import LEG_FILE, STOCK
-from toolkit.live.race.race import SETTINGS_FILE, RaceResult, RaceSettings, run_leg_process
-from toolkit.live.race.report import report_race, write_report
-from toolkit.live.race.rules import leg_order
+from toolkit.live.race.leg import LEG_FILE
+from toolkit.live.race.race import (
+    SETTINGS_FILE,
+    RacedTask,
+    RaceResult,
+    RaceSettings,
+    run_leg_process,
+    run_race,
+)
 from toolkit.live.tune.resume import keep_settings
 from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
-from toolkit.workspace import folder_name
 
 SCRIPT = Path(__file__).with_name("ansor_leg.py")
 WORKLOADS = Path(__file__).with_name("te_workloads.py")
@@ -92,95 +92,46 @@ def race_ansor(
         "learn": list(learn),
     }
     keep_settings(out / SETTINGS_FILE, {**alike, "python": str(python.absolute())}, "race")
-    arms = (STOCK, *settings.strategies)
     warnings = noise_warnings(protocol.threads)
-    predicts = bool(set(settings.strategies) & set(PREDICTED))
-    if settings.trials <= UNCOMMITTED and any(arm.startswith("etc") for arm in arms):
+    if settings.trials <= UNCOMMITTED and any(arm.startswith("etc") for arm in settings.strategies):
         warnings.append(
             f"a sketch is chosen after {UNCOMMITTED} trials: with --trials {settings.trials} "
             "etc-sketch changes nothing"
         )
+    predicts = bool(set(settings.strategies) & set(PREDICTED))
+    more = {"raced": list(workloads)} if predicts else {"raced": list(workloads), "learn": []}
+    folder = (out / "learn").resolve()
+    classifier = folder / "classifier.json"
 
-    def run(spec: Mapping[str, Any]) -> None:
-        whole = {**alike, "affinity": list(protocol.cores), "raced": list(workloads), **spec}
-        if not predicts:
-            whole["learn"] = []
-        run_leg_process(whole, str(SCRIPT), str(python.absolute()))
-
-    def folder_of(workload: str, seed: int) -> Path:
-        return out / "legs" / folder_name(workload) / f"seed-{seed}"
+    def leg(spec: Mapping[str, Any]) -> None:
+        knows = str(classifier) if spec["arm"] in PREDICTED else None
+        run_leg_process({**spec, "classifier": knows}, str(SCRIPT), str(python.absolute()))
 
     learned: list[str] = []
-    classifier: Path | None = None
-    with progress.step(
-        "race", float(len(workloads) * settings.seeds * len(arms) + predicts)
-    ) as step:
-        if predicts:
+    if predicts:
+        with progress.step("learn", 1.0) as step:
             step.advance(0.0, note="measuring mutants for the classifier")
-            folder = (out / "learn").resolve()
-            run({"folder": str(folder), "name": "learn", "arm": "learn", "seed": 0})
+            own = {"affinity": list(protocol.cores), "arm": "learn", "seed": 0}
+            leg({**alike, **more, **own, "folder": str(folder), "name": "learn"})
             told = orjson.loads((folder / LEG_FILE).read_bytes())
-            classifier = folder / "classifier.json"
             learned = [
                 f"{classifier}: {told['programs']} programs of {', '.join(learn)} in "
                 f"{told['seconds']:.0f} s, by best rule {told['best_rule']}"
             ]
             step.advance()
-        for seed in settings.all_seeds:
-            for number, workload in enumerate(workloads):
-                for arm in leg_order(arms, number, seed):
-                    step.advance(0.0, note=f"{workload}, seed {seed}: {arm}")
-                    run(
-                        {
-                            "folder": str((folder_of(workload, seed) / arm).resolve()),
-                            "workload": workload,
-                            "name": workload,
-                            "arm": arm,
-                            "seed": seed,
-                            "classifier": str(classifier) if arm in PREDICTED else None,
-                        }
-                    )
-                    step.advance()
-    legs: list[dict[str, Any]] = []
-    confirmed: list[dict[str, Any]] = []
-    total = float(len(workloads) * settings.seeds)
-    with progress.step("confirm", total) as step:
-        for seed in settings.all_seeds:
-            for workload in workloads:
-                folder = folder_of(workload, seed)
-                raced = [leg_curve(folder / arm, workload, seed, arm) for arm in arms]
-                legs += raced
-                if settings.blocks:
-                    found = confirm_finals(
-                        workload,
-                        seed,
-                        {leg["arm"]: leg for leg in raced},
-                        folder,
-                        program_of=_program_of,
-                        target=target,
-                        protocol=protocol,
-                        blocks=settings.blocks,
-                        step=step,
-                        open_device=open_device,
-                    )
-                    confirmed.append(found)
-                    warnings += confirmation_warnings(found, folder)
-                step.advance()
-    hardware = describe_machine()
-    result = RaceResult(
+    return run_race(
+        [RacedTask(one, {**alike, **more, "workload": one}, _program_of) for one in workloads],
+        out,
         target=own_target,
-        machine=hardware["cpu"],
-        hardware=hardware,
-        protocol=protocol.to_dict(),
-        settings=asdict(settings),
+        protocol=protocol,
+        settings=settings,
         models=learned,
         unseen=[],
         warnings=warnings,
-        finished_at=time.time(),
-        **report_race(legs, confirmed, settings.opponents),
+        leg=leg,
+        open_device=open_device,
+        progress=progress,
     )
-    write_report(out, result.to_json(), legs)
-    return result
 
 
 def _with_triple(target: str) -> str:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,13 @@ from toolkit import children
 from toolkit.errors import LiveError
 from toolkit.live.measure.machine import describe_machine, noise_warnings
 from toolkit.live.measure.protocol import Protocol
-from toolkit.live.race.confirm import confirm_finals, confirmation_warnings, metaschedule_programs
+from toolkit.live.measure.turns import OpenDevice
+from toolkit.live.race.confirm import (
+    ProgramOf,
+    confirm_finals,
+    confirmation_warnings,
+    metaschedule_programs,
+)
 from toolkit.live.race.curves import final_latency_s, leg_curve
 from toolkit.live.race.leg import LEG_FILE, STOCK
 from toolkit.live.race.report import report_race, write_report
@@ -37,6 +44,8 @@ from toolkit.training.trained.models import load_trained
 from toolkit.workspace import folder_name
 
 SETTINGS_FILE = "race_settings.json"
+
+Leg = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True)
@@ -134,40 +143,86 @@ def race(
         for task in tasks
         for proof in refuse_leak(guides, task.module, target, machine)
     ]
-    warnings = noise_warnings(protocol.threads) + guides.warnings(target)
+    raced = [
+        RacedTask(
+            task.name,
+            {**alike, "workload": workload_line(task.module), "models": folders},
+            metaschedule_programs(task),
+        )
+        for task in tasks
+    ]
+    return run_race(
+        raced,
+        out,
+        target=target,
+        protocol=protocol,
+        settings=settings,
+        models=[str(model) for model in models],
+        machine=machine,
+        unseen=unseen,
+        warnings=noise_warnings(protocol.threads) + guides.warnings(target),
+        progress=progress,
+    )
+
+
+@dataclass(frozen=True)
+class RacedTask:
+    """A task as a race sees it: what its legs are told beside arm and seed, and their programs."""
+
+    name: str
+    spec: Mapping[str, Any]
+    program_of: ProgramOf
+
+
+def run_race(
+    tasks: Sequence[RacedTask],
+    out: Path,
+    *,
+    target: str,
+    protocol: Protocol,
+    settings: RaceSettings,
+    models: Sequence[str],
+    unseen: list[dict[str, Any]],
+    warnings: list[str],
+    machine: str | None = None,
+    leg: Leg | None = None,
+    open_device: OpenDevice | None = None,
+    progress: Progress = SILENT,
+) -> RaceResult:
+    """Run the legs of a race, whatever searches in them, confirm the final programs, report.
+
+    ``leg`` runs one by its specification (``run_leg_process``), and ``open_device`` what measures
+    the final programs, where they are not of this process's TVM.
+    """
     arms = (STOCK, *settings.opponents)
 
-    def folder_of(task: TuneTask, seed: int) -> Path:
+    def folder_of(task: RacedTask, seed: int) -> Path:
         return out / "legs" / folder_name(task.name) / f"seed-{seed}"
 
     with progress.step("race", float(len(tasks) * settings.seeds * len(arms))) as step:
         for seed in settings.all_seeds:
             for number, task in enumerate(tasks):
-                workload = workload_line(task.module)
                 for arm in leg_order(arms, number, seed):
                     step.advance(0.0, note=f"{task.name}, seed {seed}: {arm}")
                     spec = {
-                        **alike,
+                        **task.spec,
                         "folder": str((folder_of(task, seed) / arm).resolve()),
-                        "workload": workload,
                         "name": task.name,
-                        "models": folders,
                         "machine": machine,
                         "affinity": list(protocol.cores),
                         "arm": arm,
                         "strategy": arm,
                         "seed": seed,
                     }
-                    run_leg_process(spec)
+                    (leg or run_leg_process)(spec)
                     step.advance()
     legs: list[dict[str, Any]] = []
-    groups: list[tuple[TuneTask, int, dict[str, dict[str, Any]]]] = []
-    for task in tasks:
-        for seed in settings.all_seeds:
+    confirmed: list[dict[str, Any]] = []
+    with progress.step("confirm", float(len(tasks) * settings.seeds)) as step:
+        for task, seed in product(tasks, settings.all_seeds):
             folder = folder_of(task, seed)
             raced = [leg_curve(folder / arm, task.name, seed, arm) for arm in arms]
             legs += raced
-            groups.append((task, seed, {leg["arm"]: leg for leg in raced}))
             if final_latency_s(raced[0]) is None:
                 errors = (row["error"] for row in raced[0]["trials"] if row["error"])
                 warnings.append(
@@ -175,25 +230,22 @@ def race(
                     f"({next(errors, 'no trials').strip()[:80]}): on a slow or busy machine "
                     "--stock-build-timeout helps; remove that leg's folder to run it again"
                 )
-    confirmed: list[dict[str, Any]] = []
-    if settings.blocks:
-        with progress.step("confirm", float(len(groups))) as step:
-            for task, seed, mine in groups:
-                folder = folder_of(task, seed)
+            if settings.blocks:
                 found = confirm_finals(
                     task.name,
                     seed,
-                    mine,
+                    {leg["arm"]: leg for leg in raced},
                     folder,
-                    program_of=metaschedule_programs(task),
+                    program_of=task.program_of,
                     target=target,
                     protocol=protocol,
                     blocks=settings.blocks,
                     step=step,
+                    open_device=open_device,
                 )
                 confirmed.append(found)
                 warnings += confirmation_warnings(found, folder)
-                step.advance()
+            step.advance()
     hardware = describe_machine()
     result = RaceResult(
         target=target,
@@ -201,7 +253,7 @@ def race(
         hardware=hardware,
         protocol=protocol.to_dict(),
         settings=asdict(settings),
-        models=[str(model) for model in models],
+        models=list(models),
         unseen=unseen,
         warnings=warnings,
         finished_at=time.time(),
