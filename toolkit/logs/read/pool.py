@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import queue
 import subprocess
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass
-from threading import Lock
+from threading import Thread
 from typing import Any
 
 from toolkit import children
@@ -22,6 +22,9 @@ from toolkit.logs.rows.results import BlockResult
 
 PIPE_BYTES = 2**20
 
+EACH = 3
+"""Blocks of a reading process: one is read, one is on its way, one waits."""
+
 READ_HERE = 8
 """So many blocks that this process read may wait for one before them."""
 
@@ -33,6 +36,9 @@ class SourceSettings:
     kind: str
     machine: str | None
     beside: Beside
+
+
+_Job = tuple[SourceSettings, LineBlock, "Future[BlockResult]"]
 
 
 class InProcess:
@@ -54,53 +60,28 @@ class InProcess:
 
 
 class WorkerPool:
-    """Reads blocks in worker processes; each is fed and heard by a thread of this one.
+    """Reads blocks in worker processes, and in this one.
 
-    This process reads while they start, and where each has a block and another one waits. The
-    first blocks are its own, so that they are written while the others are read.
+    This process reads while they start, and where each has enough blocks. The first blocks are its
+    own, so that they are written while the others are read.
     """
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self.window = 2 * workers + READ_HERE
-        self._unread = self._ready = 0
-        self._count = Lock()
-        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="ingest")
-        self._idle: queue.SimpleQueue[_Process] = queue.SimpleQueue()
+        self.window = EACH * workers + READ_HERE
         self._processes = [_Process() for _ in range(workers)]
-        for process in self._processes:
-            self._threads.submit(self._add_when_ready, process)
         self._local = InProcess()
 
     def submit(self, settings: SourceSettings, block: LineBlock, index: int) -> Future[BlockResult]:
-        if not settings.beside.portable or settings.kind in FORMATS.added:
-            return self._local.submit(settings, block, index)
-        with self._count:
-            have_enough = self._unread >= 2 * self._ready
-            self._unread += not have_enough
-        if have_enough:
-            return self._local.submit(settings, block, index)
-        return self._threads.submit(self._read, settings, block)
-
-    def _add_when_ready(self, process: _Process) -> None:
-        process.wait_until_ready()
-        self._idle.put(process)
-        with self._count:
-            self._ready += 1
-
-    def _read(self, settings: SourceSettings, block: LineBlock) -> BlockResult:
-        process = self._idle.get()
-        try:
-            return process.read(settings, block)
-        finally:
-            self._idle.put(process)
-            with self._count:
-                self._unread -= 1
+        if settings.beside.portable and settings.kind not in FORMATS.added:
+            free = [one for one in self._processes if one.ready and one.unread < EACH]
+            if free:
+                return min(free, key=lambda one: one.unread).submit(settings, block)
+        return self._local.submit(settings, block, index)
 
     def close(self) -> None:
         for process in self._processes:
             process.kill()
-        self._threads.shutdown(wait=True, cancel_futures=True)
         for process in self._processes:
             process.close()
 
@@ -125,8 +106,13 @@ Blocks = InProcess | WorkerPool | ClusterBlocks
 
 
 class _Process:
+    """A reading process. One thread sends it blocks, another takes its answers, both in order.
+
+    This process is busy, and a block or an answer of some MiB takes such a thread several turns:
+    the next block is on its way before the last one is answered.
+    """
+
     def __init__(self) -> None:
-        self._settings: SourceSettings | None = None
         environment = {
             "OMP_NUM_THREADS": "1",
             # They would spin for 0.1 s when NumPy is loaded.
@@ -144,37 +130,71 @@ class _Process:
 
             for end in filter(None, (self._process.stdin, self._process.stdout)):
                 fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        self.ready = False
+        """Whether its libraries are loaded."""
+        self._sent = self._heard = 0
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[Future[BlockResult] | None] = queue.SimpleQueue()
+        self._threads = [Thread(target=run, daemon=True) for run in (self._send, self._hear)]
+        for thread in self._threads:
+            thread.start()
 
-    def wait_until_ready(self) -> None:
-        """Wait until its libraries are loaded, or it has ended: its first block tells then."""
-        if self._process.stdout is not None:
-            read_frame(self._process.stdout)
+    @property
+    def unread(self) -> int:
+        """Blocks that it was given and has not answered."""
+        return self._sent - self._heard
 
-    def read(self, settings: SourceSettings, block: LineBlock) -> BlockResult:
-        stdin, stdout = self._process.stdin, self._process.stdout
-        if stdin is None or stdout is None:
-            raise ToolkitError("a reading process has no pipes")
-        answer: tuple[Any, bytes] | None = None
-        with contextlib.suppress(BrokenPipeError, ValueError):
-            if settings is not self._settings:
-                source = {"kind": settings.kind, "machine": settings.machine}
-                source["beside"] = settings.beside.description()
-                write_frame(stdin, {"source": source})
-                self._settings = settings
-            place = block._asdict()
-            body = place.pop("body")
-            write_frame(stdin, {"block": place}, body)
-            answer = read_frame(stdout)
-        if answer is None:
-            raise ToolkitError(
-                f"a reading process ended early (exit code {self._process.poll()})",
-                cure="what was committed before is kept; ingest again, or with --workers 0",
-            )
-        return decode_result(*answer)
+    def submit(self, settings: SourceSettings, block: LineBlock) -> Future[BlockResult]:
+        future: Future[BlockResult] = Future()
+        self._sent += 1
+        self._jobs.put((settings, block, future))
+        return future
+
+    def _send(self) -> None:
+        stdin, known = self._process.stdin, None
+        assert stdin is not None
+        while (job := self._jobs.get()) is not None:
+            settings, block, future = job
+            self._waiting.put(future)
+            # Where it has ended, whoever waits for its answer says so.
+            with contextlib.suppress(BrokenPipeError, ValueError):
+                if settings is not known:
+                    source = {"kind": settings.kind, "machine": settings.machine}
+                    source["beside"] = settings.beside.description()
+                    write_frame(stdin, {"source": source})
+                    known = settings
+                place = block._asdict()
+                body = place.pop("body")
+                write_frame(stdin, {"block": place}, body)
+        self._waiting.put(None)
+
+    def _hear(self) -> None:
+        self.ready = self._answer() is not None
+        while (future := self._waiting.get()) is not None:
+            try:
+                answer = self._answer()
+                if answer is None:
+                    raise ToolkitError(
+                        f"a reading process ended early (exit code {self._process.poll()})",
+                        cure="what was committed before is kept; ingest again, or with --workers 0",
+                    )
+                future.set_result(decode_result(*answer))
+            except Exception as error:  # It is raised where the result is asked for.
+                future.set_exception(error)
+            self._heard += 1
+
+    def _answer(self) -> tuple[Any, bytes] | None:
+        assert self._process.stdout is not None
+        with contextlib.suppress(ValueError):
+            return read_frame(self._process.stdout)
+        return None
 
     def kill(self) -> None:
         # It holds nothing that is to be kept, and libraries take a fifth of a second to go.
         self._process.kill()
 
     def close(self) -> None:
+        self._jobs.put(None)
+        for thread in self._threads:
+            thread.join()
         children.end(self._process)

@@ -9,8 +9,12 @@ values.
 from __future__ import annotations
 
 import base64
+import contextlib
+import os
+import queue
 import sys
 from functools import lru_cache
+from threading import Thread
 from typing import IO, Any
 
 import orjson
@@ -125,19 +129,41 @@ def read_block(source: tuple[str, str | None], block: LineBlock) -> BlockResult:
 
 
 def main() -> None:
-    """Say that it is ready, and read frames until the parent closes the pipe (or dies)."""
+    """Say that it is ready, and read frames until the parent closes the pipe (or dies).
+
+    Frames come in and answers go out while a block is read: the parent is slow to take them.
+    """
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
     worker = Worker()
-    try:
-        write_frame(stdout, None)
+    frames: queue.Queue[tuple[Any, bytes] | None] = queue.Queue(1)
+    answers: queue.Queue[tuple[Any, memoryview] | None] = queue.Queue(1)
+
+    def listen() -> None:
         while (frame := read_frame(stdin)) is not None:
+            frames.put(frame)
+        frames.put(None)
+
+    def answer() -> None:
+        with contextlib.suppress(BrokenPipeError):
+            while (result := answers.get()) is not None:
+                write_frame(stdout, *result)
+            return
+        os._exit(1)  # Nobody is there to hear.
+
+    write_frame(stdout, None)
+    Thread(target=listen, daemon=True).start()
+    speaker = Thread(target=answer)
+    speaker.start()
+    try:
+        while (frame := frames.get()) is not None:
             head, body = frame
             if "source" in head:
                 worker.open(head["source"])
             else:
-                write_frame(stdout, *encode_result(worker.read(head["block"], body)))
-    except (KeyboardInterrupt, BrokenPipeError):
-        pass
+                answers.put(encode_result(worker.read(head["block"], body)))
+    finally:
+        answers.put(None)
+        speaker.join()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,81 @@
+"""Blocks of lines read by other processes: the same rows, in order, and a process that ends."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Iterator
+
+import loglines
+import pytest
+
+from toolkit.errors import ToolkitError
+from toolkit.logs.files.files import LineBlock, read_blocks
+from toolkit.logs.read import pool as pools
+from toolkit.logs.read.pool import InProcess, SourceSettings, WorkerPool
+from toolkit.logs.rows.format import Beside
+
+SETTINGS = SourceSettings("ansor", "a machine", Beside())
+
+
+def blocks(count: int) -> list[LineBlock]:
+    """Blocks of some lines each, no two lines alike."""
+    lines = [
+        loglines.dump(loglines.ansor(loglines.ansor_steps(tile=(1, 2, 4)), costs=[1e-3 + n * 1e-6]))
+        for n in range(40 * count)
+    ]
+    found = []
+    for number in range(count):
+        stream = io.BytesIO(b"".join(line + b"\n" for line in lines[40 * number :][:40]))
+        found += list(read_blocks(stream, number=40 * number, offset=0, tap=lambda _: None))
+    return found
+
+
+@pytest.fixture
+def pool() -> Iterator[WorkerPool]:
+    """A pool of one process that is ready."""
+    pool = WorkerPool(1)
+    try:
+        [process] = pool._processes
+        until = time.monotonic() + 60
+        while not process.ready and time.monotonic() < until:
+            time.sleep(0.01)
+        assert process.ready
+        yield pool
+    finally:
+        pool.close()
+
+
+def test_answers_come_in_the_order_of_blocks_and_are_what_this_process_reads(
+    pool: WorkerPool,
+) -> None:
+    given = blocks(pools.EACH)
+    futures = [pool.submit(SETTINGS, block, 0) for block in given]
+    [process] = pool._processes
+    assert process._sent == len(given)
+    here = InProcess()
+    for block, future in zip(given, futures, strict=True):
+        assert future.result(60).rows.equals(here.submit(SETTINGS, block, 0).result().rows)
+    first, *others = [future.result() for future in futures]
+    assert first.tasks
+    assert first.sketches
+    assert not any(result.tasks or result.sketches for result in others)
+
+
+def test_this_process_reads_what_the_other_has_no_room_for(pool: WorkerPool) -> None:
+    [process] = pool._processes
+    process._sent += pools.EACH
+    future = pool.submit(SETTINGS, blocks(1)[0], 0)
+    assert future.done()
+    assert len(future.result().rows) == 40
+    assert process._sent == pools.EACH
+
+
+def test_a_process_that_ends_is_an_error_with_its_cure(pool: WorkerPool) -> None:
+    [process] = pool._processes
+    process.kill()
+    futures = [process.submit(SETTINGS, block) for block in blocks(2)]
+    for future in futures:
+        with pytest.raises(ToolkitError, match="ended early") as caught:
+            future.result(60)
+        assert "--workers 0" in str(caught.value.cure)
