@@ -153,3 +153,11 @@ def test_a_child_whose_parent_is_gone_before_it_begins_does_not_begin(tmp_path: 
     command = children.python("toolkit.logs.read.worker")
     command[3] = "1"  # not its parent
     assert children.start(command, stdin=subprocess.DEVNULL).wait() == 1
+
+
+def test_processors_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 2, 5}, raising=False)
+    assert children.available_processors() == 3
+    monkeypatch.delattr("os.sched_getaffinity")
+    monkeypatch.setattr("os.cpu_count", lambda: None)
+    assert children.available_processors() == 1

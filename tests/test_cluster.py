@@ -183,6 +183,13 @@ def test_without_dask_the_cure_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "[cluster]" in str(refused.value.cure)
 
 
+def test_features_that_nobody_can_compute_are_not_asked_of_a_cluster(
+    two: Cluster, dataset: Dataset
+) -> None:
+    stored = extractor_named("stored:elsewhere")
+    assert extract(dataset, stored, cluster=two) == extract(dataset, stored)
+
+
 def test_the_command_takes_a_cluster_or_a_number(dataset: Dataset, tmp_path: Path) -> None:
     given = ["simulate", "--dataset", str(dataset.path), "--out", str(tmp_path / "out")]
     run = CliRunner().invoke(app, [*given, "--cluster", "local:2", "--workers", "2"])

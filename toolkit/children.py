@@ -76,6 +76,13 @@ def start(
     return _starter(os.getpid()).submit(begin).result()
 
 
+def available_processors() -> int:
+    """Processors that this process may use, and so many children beside one another."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
 def run_logged(
     command: Sequence[str], log: Path, *, cwd: Path, environment: Mapping[str, str] = {}
 ) -> int:

@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from toolkit import __version__
-from toolkit.errors import ToolkitError
+from toolkit.errors import ToolkitError, first_line
 from toolkit.progress import SILENT, Progress
 
 ANSWER_S = 15.0
@@ -47,7 +47,6 @@ class Cluster:
     """
 
     def __init__(self, place: str, progress: Progress = SILENT) -> None:
-        self._stack = ExitStack()
         try:
             from asyncio import TimeoutError as NoAnswer
 
@@ -60,27 +59,25 @@ class Cluster:
         local = re.fullmatch(r"local:([1-9]\d{0,3})", place)
         said = None
         try:
-            at: Any = place
-            if local:
-                # On a free port: another dashboard may have the usual one. What Dask says of a
-                # lost worker, it mends by itself.
-                at = self._stack.enter_context(
-                    distributed.LocalCluster(
-                        n_workers=int(local[1]),
-                        threads_per_worker=1,
-                        dashboard_address=":0",
-                        silence_logs=logging.CRITICAL,
+            with ExitStack() as stack:
+                at: Any = place
+                if local:
+                    # On a free port: another dashboard may have the usual one. What Dask says of
+                    # a lost worker, it mends by itself.
+                    at = stack.enter_context(
+                        distributed.LocalCluster(
+                            n_workers=int(local[1]),
+                            threads_per_worker=1,
+                            dashboard_address=":0",
+                            silence_logs=logging.CRITICAL,
+                        )
                     )
-                )
-            self._client = self._stack.enter_context(distributed.Client(at, timeout=ANSWER_S))
-            self._client.wait_for_workers(1, timeout=ANSWER_S)
-            self._check()
+                self._client = stack.enter_context(distributed.Client(at, timeout=ANSWER_S))
+                self._client.wait_for_workers(1, timeout=ANSWER_S)
+                self._check()
+                self._stack = stack.pop_all()
         except (OSError, TimeoutError, NoAnswer, ValueError) as error:
-            self._stack.close()
-            said = (str(error) or type(error).__name__).splitlines()[0][:160]
-        except BaseException:
-            self._stack.close()
-            raise
+            said = first_line(error)
         if said is not None:
             # A client that did not connect closes itself when it is collected, and waits for ever
             # where that is while another one starts: now, with no error left that holds it.
@@ -139,10 +136,7 @@ class Cluster:
         return answer
 
     def results(
-        self,
-        make: Callable[[Shared, Piece], Answer],
-        shared: Shared,
-        pieces: Iterable[Piece],
+        self, make: Callable[[Shared, Piece], Answer], shared: Shared, pieces: Iterable[Piece]
     ) -> Iterator[tuple[Piece, Answer]]:
         """Call ``make(shared, piece)`` for each piece; yield piece and answer as they are done.
 

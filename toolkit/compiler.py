@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,10 +24,8 @@ def installed_tvm() -> str | None:
     spec = find_spec("tvm")
     if spec is None or spec.origin is None:
         return None
-    try:
+    with suppress(PackageNotFoundError):
         return version("apache-tvm")
-    except PackageNotFoundError:
-        pass
     written = Path(spec.origin).with_name("_version.py")
     text = written.read_text(encoding="utf-8") if written.is_file() else ""
     found = re.search(r"version = ['\"]([^'\"]+)", text)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_args
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 
 class ToolkitError(Exception):
@@ -66,6 +69,11 @@ class UnknownNameError(ToolkitError):
     """A name that no registry knows."""
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of a library says, on one line of 300 characters at most."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return a cure that names the nearest known names, or lists all of them."""
     names = sorted(known)
@@ -92,3 +100,35 @@ def plain_words(error: Mapping[str, Any]) -> str:
     value = error.get("input")
     named = said.startswith("must ") and isinstance(value, (str, int, float))
     return f"{said}, not {value!r}" if named and len(repr(value)) < 40 else said
+
+
+def nearest(model: type[BaseModel], place: Sequence[int | str]) -> str:
+    """Return a cure that names what could stand in a misspelt place, such as ``a.0.nmae``."""
+    known = {name for each in _at(model, place[:-1]) for name in _names(each)}
+    return did_you_mean(str(place[-1]), known)
+
+
+def _at(model: type[BaseModel], path: Sequence[int | str]) -> list[type[BaseModel]]:
+    """Models that a place in another one holds."""
+    found = [model]
+    for part in path:
+        if isinstance(part, str):
+            fields = [
+                field
+                for each in found
+                for name, field in each.model_fields.items()
+                if part in (name, field.alias)
+            ]
+            found = [inner for field in fields for inner in _models(field.annotation)] or found
+    return found
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    if hasattr(annotation, "model_fields"):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
+
+
+def _names(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]

@@ -9,7 +9,7 @@ when exactly one decision differs.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
@@ -248,8 +248,7 @@ def candidate_id(task_id: str, sketch: Sketch, decisions: Sequence[int]) -> str:
     return f"{state:016x}"
 
 
-def iter_ways(knob: Knob) -> Iterator[Literal["up", "down"]]:
+def iter_ways(knob: Knob) -> tuple[Literal["up", "down"], ...]:
     """Ways a knob can be mutated in: ordered knobs up and down, categorical ones neither."""
-    if knob.kind not in ("categorical", "compute_location", "thread_binding"):
-        yield "up"
-        yield "down"
+    unordered = knob.kind in ("categorical", "compute_location", "thread_binding")
+    return () if unordered else ("up", "down")

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 THIN = "\N{NARROW NO-BREAK SPACE}"
 MINUS = "\N{MINUS SIGN}"
 FIXED = "\N{NO-BREAK SPACE}"
-NOT_REACHED = "not reached"
 
 
 def number(value: float | None, absent: str = "–") -> str:
@@ -57,8 +56,7 @@ def percent(value: float | None, digits: int = 1, absent: str = "–") -> str:
         text = f"{100 * value:.{max(digits, 1)}f}"
     # Rounding must not claim that everything, or nothing, was reached.
     if float(text) >= 100 and value < 1:
-        text = f"{99.9:.{max(digits, 1)}f}"
-        return f">{text}{THIN}%"
+        return f">{99.9:.{max(digits, 1)}f}{THIN}%"
     if float(text) == 0:
         least = f"{0.1:.{max(digits, 1)}f}{THIN}%"
         return f"<{least}" if value > 0 else f">{MINUS}{least}"
@@ -158,14 +156,12 @@ def is_hash(workload: str) -> bool:
 def main_operator(workload: str) -> str:
     """Of the operators that a name joins by ``+`` that for which the others were fused."""
     parts = workload.split("+")
-    return next((part for part in parts if re.search(_MAIN, part)), parts[0])
+    main = re.compile("conv|matmul|dense|gemm|pool|softmax")
+    return next(filter(main.search, parts), parts[0])
 
 
-_MAIN = "conv|matmul|dense|gemm|pool|softmax"
-
-
-def listed(names: Sequence[str], last: str = "and") -> str:
+def listed(names: Sequence[str]) -> str:
     """Join names as a sentence does."""
     if len(names) < 2:
         return "".join(names)
-    return f"{', '.join(names[:-1])} {last} {names[-1]}"
+    return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from toolkit.errors import RecipeError, did_you_mean, plain_words
+from toolkit.errors import RecipeError, nearest, plain_words
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -34,7 +33,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RecipeError(error.strerror or "unreadable", where=path) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError, ValueError) as error:
+    except (ValueError, RecursionError) as error:
         raise RecipeError(f"not TOML: {error}", where=path) from None
     field = _beyond(content)
     if field is not None:
@@ -72,33 +71,6 @@ def checked(
         first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
         field = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":
-            known = {name for each in _at(model, first["loc"][:-1]) for name in _names(each)}
-            cure = did_you_mean(str(first["loc"][-1]), known)
+            cure = nearest(model, first["loc"])
         said = plain_words(first)
         raise RecipeError(f"{field}: {said}" if field else said, where=where, cure=cure) from None
-
-
-def _at(model: type[BaseModel], path: Sequence[int | str]) -> list[type[BaseModel]]:
-    """Models that a place in another one holds."""
-    found = [model]
-    for part in path:
-        if isinstance(part, str):
-            fields = [
-                field
-                for each in found
-                for name, field in each.model_fields.items()
-                if part in (name, field.alias)
-            ]
-            found = [inner for field in fields for inner in _models(field.annotation)] or found
-    return found
-
-
-def _models(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for part in get_args(annotation):
-        yield from _models(part)
-
-
-def _names(model: type[BaseModel]) -> list[str]:
-    return [field.alias or name for name, field in model.model_fields.items()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from toolkit.records import content_id
@@ -15,16 +14,17 @@ NAME_LENGTH = 100
 """Characters of a name that becomes a folder's; a file system takes 255 bytes."""
 
 
-@dataclass(frozen=True, slots=True)
 class Workspace:
     """The folder ``tuning/`` of a working directory (every part has its own option)."""
 
-    root: Path = Path("tuning")
-
-    @property
-    def dataset(self) -> Path:
-        """The Parquet dataset."""
-        return self.root / "dataset"
+    def __init__(self, root: Path = Path("tuning")) -> None:
+        self.root = root
+        self.dataset = root / "dataset"
+        self.collected = root / "collected"  # logs measured on this machine
+        self.validation = root / "validation"  # live verdicts
+        self.tuned = root / "tuned"  # tuned databases
+        self.race = root / "race"  # races against TVM's own tuner
+        self.report = root / "report.html"
 
     def model(self, kind: str) -> Path:
         """The model of a kind: ``throughput`` or ``mutation``."""
@@ -34,34 +34,9 @@ class Workspace:
         """Results of a replay scenario."""
         return self.root / "simulations" / scenario
 
-    @property
-    def collected(self) -> Path:
-        """Logs measured on this machine."""
-        return self.root / "collected"
-
-    @property
-    def validation(self) -> Path:
-        """Live verdicts."""
-        return self.root / "validation"
-
-    @property
-    def tuned(self) -> Path:
-        """Tuned databases."""
-        return self.root / "tuned"
-
     def compiled(self, network: str) -> Path:
         """A compiled network."""
         return self.root / "compiled" / folder_name(network)
-
-    @property
-    def race(self) -> Path:
-        """Races against TVM's own tuner."""
-        return self.root / "race"
-
-    @property
-    def report(self) -> Path:
-        """The HTML report."""
-        return self.root / "report.html"
 
 
 def is_name(text: str) -> bool:

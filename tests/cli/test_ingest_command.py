@@ -136,6 +136,20 @@ def test_query_writes_files_and_shows_names_as_they_are(run, log, tmp_path):
     assert run("query", sql, "--out", "rows.xlsx").exit_code == 1
 
 
+def test_lines_that_are_no_record_are_written_as_text(run, tmp_path):
+    loglines.write(tmp_path / "a.log", loglines.autotvm(), b"\xff{broken")
+    run("ingest", "a.log")
+    for what, found in (("content", r"\xff{broken"), ("ARRAY_AGG(content)", [r"\xff{broken"])):
+        sql = f"SELECT {what} AS found FROM rejected"
+        assert json.loads(run("query", sql, "--json").stdout)["rows"] == [{"found": found}]
+        for suffix in (".csv", ".json"):
+            result = run("query", sql, "--out", f"rows{suffix}", "--force")
+            assert result.exit_code == 0, result.output
+        assert json.loads((tmp_path / "rows.json").read_text()) == [{"found": found}]
+        assert "ff{broken" in (tmp_path / "rows.csv").read_text()
+        assert run("query", sql, "--full").exit_code == 0
+
+
 def test_a_file_is_no_dataset(run, log):
     result = run("describe", "--dataset", "a.log")
     assert (result.exit_code, "there is no dataset" in result.stderr) == (1, True)

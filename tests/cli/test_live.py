@@ -78,6 +78,22 @@ def test_what_killed_commands_left_half_written_is_swept(workspace: Path) -> Non
     assert not left.exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            ["--tvm-python", "p", "--cores", "0", "--blocks", "0"],
+            "cores, --blocks and --tvm-python",
+        ),
+        (["--target", "llvm", "--threads", "1", "--seed", "3"], "threads"),
+    ],
+)
+def test_a_race_of_a_network_refuses_what_it_would_not_heed(options: list[str], told: str) -> None:
+    result = runner.invoke(app, ["race", "--workload", "n.onnx", "--seconds", "60", *options])
+    assert result.exit_code == 1
+    assert f"(leave out --{told})" in " ".join(result.stderr.split())
+
+
 def test_mistakes_end_with_one_line(workspace: Path, tmp_path: Path) -> None:
     for arguments, word in (
         (["validate", "--dataset", str(tmp_path / "none")], "dataset"),

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import loglines
 import orjson
@@ -211,6 +214,23 @@ def test_a_file_where_a_folder_is_needed_is_one_line(
     code, _, err = here(*command, cwd=workplace)
     assert code == 1 and "file" in one_line(err)
     assert (workplace / "file").read_text() == "mine"
+
+
+def test_a_demo_without_tvm_reports_all_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_autotvm(tmp_path / "logs" / "log.json", [(16, 32, 7)])
+    monkeypatch.setattr("toolkit.cli.demo.DEMO_LOGS", str(tmp_path / "logs"))
+    said: Any = defaultdict(float, strategies={}, comparisons={"ranking": []})
+    for slow in ("training.train_throughput", "training.train_mutation", "replay.simulate"):
+        monkeypatch.setattr(f"toolkit.{slow}", lambda *given, **how: said)
+    monkeypatch.setattr("toolkit.compiler.installed_tvm", lambda: None)
+    for name in [name for name in sys.modules if name.startswith("toolkit.live")]:
+        monkeypatch.delitem(sys.modules, name)
+    code, out, err = here("demo", "--json", cwd=tmp_path)
+    assert code == 0, err
+    assert "needs TVM" in orjson.loads(out)["live_error"]
+    assert (tmp_path / "toolkit-demo" / "report.html").is_file()
 
 
 @pytest.mark.parametrize("command", ["tune", "collect", "validate", "demo"])

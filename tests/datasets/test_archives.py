@@ -156,6 +156,36 @@ def test_a_database_in_an_archive_finds_its_workloads_in_any_order(tmp_path):
         assert ingest(path, tmp_path / order[0][3:]).records == 1
 
 
+@pytest.mark.parametrize("maker", [make_zip, make_tar])
+def test_a_damaged_sidecar_in_an_archive_costs_what_it_says_alone(tmp_path, maker):
+    names = ["db/database_tuning_record.json", "db/database_workload.json"]
+    sidecar = "db/database_trials.jsonl"
+    told = b'{"elapsed_s": 1.5, "timestamp": 5.0, "state": "ok"}\n'
+    path = maker(tmp_path / "x.bin", {**{name: content(name) for name in names}, sidecar: told})
+    data = path.read_bytes()
+    at = data.index(sidecar.encode())
+    if maker is make_zip:
+        at += len(sidecar)
+        path.write_bytes(data[:at] + b"\xff" * 4 + data[at + 4 :])
+    else:
+        path.write_bytes(data[: at + 512])  # the tar ends behind the sidecar's header
+    report = ingest(path, tmp_path / "ds")
+    assert report.records == 1
+    assert any(source.path.endswith(sidecar) for source in report.skipped)
+    assert open_dataset(tmp_path / "ds").records().collect()["elapsed_s"].to_list() == [None]
+
+
+def test_of_a_name_that_stands_twice_in_a_tar_the_last_one_counts(tmp_path):
+    """``tar -r`` appends what has changed, and unpacking leaves the last."""
+    ansor, more = [content(name) for name in CONTENT if name.startswith("measure_records")]
+    old = loglines.dump(loglines.autotvm()) + b"\n"
+    path = make_tar(tmp_path / "x.tar", {"a.log": old, "b.log": ansor})
+    make_tar(path, {"a.log": more}, "a")
+    report = ingest(path, tmp_path / "ds")
+    assert (report.sources, report.records, report.rejected) == (2, 9, 0)
+    assert {task.format for task in open_dataset(tmp_path / "ds").tasks().values()} == {"ansor"}
+
+
 def test_many_databases_of_an_archive_are_reached_in_a_few_readings(tmp_path, monkeypatch):
     members = {}
     for number in range(40):

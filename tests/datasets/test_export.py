@@ -198,6 +198,18 @@ def test_errors(dataset, tmp_path):
         export(dataset, tmp_path / "x", "autotvm", where="format = 'ansor'")
 
 
+def test_records_that_only_others_can_hold_are_sent_to_t4(tmp_path):
+    timing = [{"kwargs": {"BLOCK_M": 16}, "num_warps": 2}, [0.5, 0.4, 0.6]]
+    cache = {"key": [4096, "torch.float16"], "configs_timings": [timing]}
+    (tmp_path / "kernel.autotune.json").write_text(json.dumps(cache))
+    ingest(tmp_path / "kernel.autotune.json", tmp_path / "ds")
+    for format in (None, "ansor"):
+        with pytest.raises(DatasetError, match="no selected record") as raised:
+            export(open_dataset(tmp_path / "ds"), tmp_path / "x", format)
+        assert raised.value.cure == "export them as t4"
+    assert export(open_dataset(tmp_path / "ds"), tmp_path / "x", "t4").records == 1
+
+
 @pytest.mark.parametrize("format", ["t4", "kernel-tuner"])
 def test_any_record_can_be_written_for_kernel_tuner(dataset, tmp_path, format):
     report = export(dataset, tmp_path / "out", format)
@@ -217,6 +229,58 @@ def test_a_kernel_tuner_cache_has_the_keys_that_it_reads(dataset, tmp_path):
         for key, entry in document["cache"].items():
             assert key == ",".join(str(entry[name]) for name in names)
             assert all(entry[name] in document["tune_params"][name] for name in names)
+
+
+def test_sketches_whose_ids_begin_alike_have_files_of_their_own(tmp_path):
+    lines = [loglines.autotvm(extra=[[name, "ot", 1]]) for name in ("k202", "k656")]
+    ingest(loglines.write(tmp_path / "a.log", *lines), tmp_path / "ds")
+    dataset = open_dataset(tmp_path / "ds")
+    begins = {sketch_id[:4] for sketch_id in dataset.sketches()}
+    assert len(begins) == 1, "their ids are others now: choose names for which they begin alike"
+    for format in ("t4", "kernel-tuner"):
+        report = export(dataset, tmp_path / format, format)
+        assert len(report.files) == 2
+        assert ingest(report.files, tmp_path / f"{format}-back").records == 2
+
+
+@pytest.mark.parametrize("format", ["t4", "kernel-tuner"])
+def test_a_time_stamp_in_no_calendar_comes_back(tmp_path, format):
+    line = loglines.autotvm(timestamp=1.7e12)  # milliseconds: the year is 55840
+    ingest(loglines.write(tmp_path / "a.log", line), tmp_path / "ds")
+    report = export(open_dataset(tmp_path / "ds"), tmp_path / "out", format)
+    ingest(report.files, tmp_path / "back")
+    (row,) = open_dataset(tmp_path / "back").records().collect().iter_rows(named=True)
+    assert row["timestamp"] == 1.7e12
+
+
+@pytest.mark.parametrize("format", ["t4", "kernel-tuner"])
+def test_knobs_whose_names_become_one_word_keep_their_values(tmp_path, format):
+    knobs = [[name, "ot", value] for value, name in enumerate(("k.a", "k-a", "k a"), start=31)]
+    ingest(loglines.write(tmp_path / "a.log", loglines.autotvm(extra=knobs)), tmp_path / "ds")
+    (path,) = export(open_dataset(tmp_path / "ds"), tmp_path / "out", format).files
+    document = json.loads(Path(path).read_text())
+    if format == "t4":
+        values = document["results"][0]["configuration"]
+    else:
+        (entry,) = document["cache"].values()
+        values = {name: entry[name] for name in document["tune_params_keys"]}
+    assert len(values) == 6
+    assert list(values.values())[3:] == [31, 32, 33]
+
+
+def test_a_cache_holds_configurations_that_kernel_tuner_calls_the_same(tmp_path):
+    results = [
+        {"configuration": {"x": x, "y": y}, "times": {"runtimes": [1.0]}, "invalidity": "correct"}
+        for x, y in (("a,b", "c"), ("a", "b,c"), (1, "1"), ("1", 1))
+    ]
+    (tmp_path / "conv.json").write_text(json.dumps({"metadata": {}, "results": results}))
+    ingest(tmp_path / "conv.json", tmp_path / "ds")
+    dataset = open_dataset(tmp_path / "ds")
+    report = export(dataset, tmp_path / "out", "kernel-tuner")
+    assert ingest(report.files, tmp_path / "back").records == 4
+    again = open_dataset(tmp_path / "back")
+    told = [set(each.records().collect()["schedule"]) for each in (dataset, again)]
+    assert told[0] == told[1]
 
 
 @pytest.mark.real_logs

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import loglines
+import pytest
 
 from toolkit.datasets import follow, open_dataset
 from toolkit.datasets.describe import best_so_far
 from toolkit.datasets.write import reading as readings
+from toolkit.datasets.write import run as reading_files
 
 
 def test_a_live_log(tmp_path, monkeypatch):
@@ -58,3 +60,24 @@ def test_files_that_appear_are_taken_in(tmp_path):
     (folder / "c.log").write_bytes(b"")
     assert next(rounds).records == 1
     assert list(rounds) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "before"),
+    [("ingest.find_logs", False), ("run.find_logs", True), ("ingest.discover", False)],
+)
+def test_a_file_that_is_removed_meanwhile_ends_nothing(tmp_path, monkeypatch, place, before):
+    loglines.write(tmp_path / "logs" / "a.log", loglines.autotvm())
+    gone = loglines.write(tmp_path / "logs" / "b.log", loglines.ansor())
+    usual = getattr(reading_files, place.partition(".")[2])
+
+    def removed(*given):
+        if before:
+            gone.unlink(missing_ok=True)
+        found = usual(*given)
+        gone.unlink(missing_ok=True)
+        return found
+
+    monkeypatch.setattr(f"toolkit.datasets.write.{place}", removed)
+    reports = list(follow(tmp_path / "logs", tmp_path / "ds", interval_s=0.01, rounds=3))
+    assert [report.records for report in reports] == [1]

@@ -58,6 +58,7 @@ HOSTILE_ANSOR = changed_lines(
     },
 )
 HOSTILE_ANSOR["nested key"] = loglines.dump(loglines.ansor(key=f'["w", {DEEP.decode()}]'))
+HOSTILE_ANSOR["a place beyond 64 bits"] = steps(["CA", 2, 4, 2**63 - 1])  # among fused loops
 HOSTILE_AUTOTVM = changed_lines(
     AUTOTVM[0],
     {
@@ -123,6 +124,23 @@ def test_a_workload_of_an_extent_that_no_loop_has(tmp_path, extent):
     report = ingest(tmp_path / "db", tmp_path / "ds")
     assert counts(report) == (1, 3)  # the two workloads and the record of the second
     assert len(open_dataset(tmp_path / "ds").tasks()) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ('"iter_vars": "9"', '"iter_vars": Infinity'),
+        ('"repr_str": "matmul"', '"repr_str": "\\ud800"'),
+        ('"b64ndarrays": []', f'"b64ndarrays": {"[" * 100_000}{"]" * 100_000}'),
+    ],
+    ids=["an infinite index", "half a character", "nested"],
+)
+def test_a_workload_that_is_json_to_python_alone(tmp_path, change):
+    lines = [loglines.workload(), workload(change)]
+    loglines.write(tmp_path / "db" / "database_workload.json", *lines)
+    lines = [loglines.metaschedule(), loglines.metaschedule(which=1)]
+    loglines.write(tmp_path / "db" / "database_tuning_record.json", *lines)
+    assert counts(ingest(tmp_path / "db", tmp_path / "ds")) == (1, 3)
 
 
 @pytest.mark.parametrize("sidecar", [False, True])

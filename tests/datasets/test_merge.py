@@ -179,6 +179,28 @@ def test_a_merge_that_was_killed_goes_on(
     assert sorted(found["sources"], key=str) == sorted(expected["sources"], key=str)
 
 
+@pytest.mark.parametrize("names", [("whole", "killed"), ("killed", "whole")])
+def test_what_a_killed_ingest_left_adds_nothing_to_a_finished_one(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    ingest(logs, tmp_path / "whole")
+    real = merging.Store.add
+
+    def killed(self: Any, *given: Any) -> None:
+        real(self, *given)
+        self.commit()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reading_files, "BLOCK_BYTES", 1200)
+        patched.setattr(merging.Store, "add", killed)
+        with pytest.raises(KeyboardInterrupt):
+            ingest(logs, tmp_path / "killed", workers=0)
+    assert 0 < open_dataset(tmp_path / "killed").records().collect().height < 6
+    merge([tmp_path / name for name in names], tmp_path / "merged")
+    assert content(tmp_path / "merged") == content(tmp_path / "whole")
+
+
 def test_what_cannot_be_merged_is_said(logs: Path, tmp_path: Path) -> None:
     ingest(logs, tmp_path / "one")
     with pytest.raises(DatasetError, match="merged already"):

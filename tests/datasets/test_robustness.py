@@ -94,7 +94,7 @@ def test_a_line_of_a_gigabyte(tmp_path):
 
 
 def run_peak() -> int:
-    from toolkit.datasets.write.ingest import peak_rss_bytes
+    from toolkit.datasets.write.report import peak_rss_bytes
 
     return peak_rss_bytes()
 

@@ -18,6 +18,7 @@ from made_commands import QUICK
 from moto.server import ThreadedMotoServer
 from running import here
 
+from toolkit import reports
 from toolkit.datasets import check, ingest, merge, open_dataset
 from toolkit.datasets.urls import folder_at
 from toolkit.errors import DatasetError, ToolkitError
@@ -155,6 +156,20 @@ def test_what_is_copied_halfway_is_no_dataset(
     assert open_dataset(f"{memory}/dataset").fingerprint() == open_dataset(dataset).fingerprint()
     with pytest.raises(DatasetError, match="there is a dataset already"):
         merge([dataset], f"{memory}/dataset")
+
+
+def test_a_report_is_followed_beside_a_store_s_dataset(
+    memory: str, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge([dataset], f"{memory}/dataset")
+    usual = reports.follow_report
+    monkeypatch.setattr(reports, "follow_report", lambda *a, **how: usual(*a, **how, rounds=1))
+    monkeypatch.setattr(reports, "render_html", lambda summary: "<html><body></body></html>")
+    command = ("report", "--follow", "--dataset", f"{memory}/dataset", "--json")
+    code, said, err = here(*command, cwd=tmp_path)
+    assert code == 0, err
+    assert orjson.loads(said)["dataset"]["records"] > 0
+    assert (tmp_path / "tuning" / "report.html").is_file()
 
 
 def test_damage_is_found(memory: str, dataset: Path) -> None:

@@ -20,10 +20,10 @@ from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import DatasetError
 from toolkit.features import extract
 from toolkit.features.extractors.ansor_store import AnsorStoreExtractor
-from toolkit.features.extractors.per_store import STORE_COLUMNS, fold, store_columns
+from toolkit.features.extractors.per_store import STORE_COLUMNS
 from toolkit.training.table.gather import gather
 
-COLUMNS = store_columns("as")
+COLUMNS = AnsorStoreExtractor().columns()
 
 # A TVM that extracts two stores of a record, from its first split's length. A length of 13 kills
 # the process, one of 11 cannot be lowered, one of 7 cannot be read.
@@ -131,7 +131,7 @@ def test_each_candidate_has_its_stores_folded(
             assert np.isnan(row).all()
         else:
             stores = np.full((2, STORE_COLUMNS), float(length)) * [[1.0], [0.5]]
-            assert np.array_equal(row[place], fold(stores))
+            assert np.array_equal(row[place], AnsorStoreExtractor().row(stores))
 
 
 def test_without_an_interpreter_nothing_is_invented(dataset: Dataset) -> None:

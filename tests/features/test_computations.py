@@ -58,6 +58,23 @@ def test_a_layout_that_is_not_known_has_no_rate(tmp_path: Path) -> None:
     assert computations(open_dataset(tmp_path / "ds")) == {}
 
 
+@pytest.mark.parametrize(
+    ("shapes", "stride"),
+    [(([1, 64, 28], [64, 64]), [1]), (([1, 3, 20, 20], [8, 3, 3, 3]), [0, 0])],
+    ids=["weights of a matrix product", "no stride"],
+)
+def test_a_convolution_that_is_none_has_no_rate(
+    tmp_path: Path, shapes: tuple[list[int], list[int]], stride: list[int]
+) -> None:
+    """A template of one's own may be called ``conv`` for other reasons."""
+    tensors = [["TENSOR", shape, "float32"] for shape in shapes]
+    line = loglines.autotvm(costs=[1e-3], arguments=[*tensors, stride, 0, [1, 1], "float32"])
+    line["input"][1] = "my_conv.x86"
+    loglines.write(tmp_path / "log.json", line)
+    ingest(tmp_path / "log.json", tmp_path / "ds")
+    assert computations(open_dataset(tmp_path / "ds")) == {}
+
+
 def test_the_share_of_what_the_machine_can_do(workspace: Path) -> None:
     code, said, err = here("describe", "--peak", "200", "--json", cwd=workspace)
     assert code == 0, err

@@ -16,12 +16,7 @@ from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import DatasetError
 from toolkit.features.base import CandidateGroup
 from toolkit.features.extractors.per_statement import MOST_STATEMENTS, PerStatementExtractor
-from toolkit.features.extractors.per_store import (
-    STORE_COLUMNS,
-    PerStoreExtractor,
-    fold,
-    store_columns,
-)
+from toolkit.features.extractors.per_store import STORE_COLUMNS, PerStoreExtractor
 from toolkit.workspace import bundled
 
 WRITER = """
@@ -85,7 +80,7 @@ def test_records_of_tvm_have_its_columns(written_by_tvm: Dataset) -> None:
     group = group_of(written_by_tvm)
     assert extractor.supports(group.task)
     block = extractor.extract(group)
-    assert block.columns == store_columns("ps")
+    assert block.columns == extractor.columns()
     assert np.isfinite(block.values).all()
     assert (block.values[:, -1] >= 1).all()
     # 16 * 16 * 16 multiply-adds are in the arithmetic columns, as log2(1 + n)
@@ -144,7 +139,8 @@ def test_databases_of_older_tvm_are_not_supported() -> None:
 def test_stores_are_folded_to_their_maximum_and_the_busiest() -> None:
     stores = np.zeros((2, STORE_COLUMNS))
     stores[0, 0], stores[1, 3], stores[0, 100], stores[1, 100] = 5.0, 2.0, 1.0, 9.0
-    row = dict(zip(store_columns("ps"), fold(stores).tolist(), strict=True))
+    extractor = PerStoreExtractor()
+    row = dict(zip(extractor.columns(), extractor.row(stores).tolist(), strict=True))
     assert row["ps_max_0"] == 5.0
     assert row["ps_max_100"] == 9.0
     assert row["ps_main_100"] == 1.0
@@ -158,8 +154,9 @@ def test_statements_kept_apart_are_those_that_are_folded(written_by_tvm: Dataset
     stores = apart.values.reshape(len(group), MOST_STATEMENTS, STORE_COLUMNS)
     there = np.isfinite(stores)
     assert (there.all(axis=2) == there.any(axis=2)).all()
-    again = [fold(one[np.isfinite(one[:, 0])].astype(float)) for one in stores]
-    assert np.array_equal(again, PerStoreExtractor().extract(group).values)
+    folded = PerStoreExtractor()
+    again = [folded.row(one[np.isfinite(one[:, 0])].astype(float)) for one in stores]
+    assert np.array_equal(again, folded.extract(group).values)
 
 
 def test_the_busiest_statements_come_first_and_the_idlest_of_too_many_are_left_out() -> None:

@@ -11,6 +11,7 @@ from made_autotvm import write_autotvm
 
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import DatasetError
+from toolkit.features import cached_blocks, extractor_named
 from toolkit.features.extractors.stored import import_features
 from toolkit.training import load_throughput, train_throughput
 from toolkit.training.recipes.recipe import DataOptions, ModelOptions, Recipe
@@ -51,7 +52,8 @@ def test_a_table_by_record_is_averaged_over_a_candidates_records(
     expected = records.with_columns(table["a"]).group_by("candidate_id").agg(pl.col("a").mean())
     wanted = dict(expected.iter_rows())
     assert gathered.columns == ("a",)
-    assert [wanted[c] for c in gathered.candidate_ids.tolist()] == gathered.features[:, 0].tolist()
+    for _, rows, block in cached_blocks(dataset, extractor_named("stored:made")):
+        assert [wanted[c] for c in rows["candidate_id"]] == block.values[:, 0].tolist()
 
 
 @pytest.mark.parametrize("layout", ["matrix", "columns"])
@@ -126,3 +128,30 @@ def test_files_that_are_no_tables_are_named(dataset: Dataset, tmp_path: Path) ->
         import_features(dataset, tmp_path / "made.npz", "made")
     with pytest.raises(DatasetError, match="no name for features"):
         import_features(dataset, tmp_path / "made.npz", "../made")
+
+
+def spoil(path: Path, how: str) -> None:
+    """Write an ``.npz`` of one row, and spoil it."""
+    if how == "one array without a name":
+        with path.open("wb") as file:
+            np.save(file, np.zeros(1))
+        return
+    names = np.array("ab") if how == "one name for two columns" else np.array(["a", "b"])
+    matrix = np.zeros((1, 2))
+    np.savez_compressed(path, candidate_id=np.array(["x"]), features=matrix, columns=names)
+    content = bytearray(path.read_bytes())
+    if how == "empty":
+        content.clear()
+    elif how == "damaged compression":
+        content[30 + content[26] + content[28]] = 0xFF  # where the first array begins
+    elif how == "unknown compression":
+        content[content.index(b"PK\x01\x02") + 10] = 99
+    path.write_bytes(content)
+
+
+def test_an_npz_that_is_none_is_named(dataset: Dataset, tmp_path: Path) -> None:
+    ways = ["empty", "damaged compression", "unknown compression"]
+    for how in (*ways, "one array without a name", "one name for two columns"):
+        spoil(tmp_path / "made.npz", how)
+        with pytest.raises(DatasetError, match=r"made\.npz: cannot be read: ."):
+            import_features(dataset, tmp_path / "made.npz", "made")

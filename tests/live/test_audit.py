@@ -128,6 +128,26 @@ def test_a_lost_workload_is_unknown_and_a_lost_database_is_said(
         audit(database)
 
 
+def no_pair(content: list[Any]) -> None:
+    content[0] = [[]]
+
+
+def no_threads(content: list[Any]) -> None:
+    content[2]["num-cores"] = "x"
+
+
+@pytest.mark.parametrize("broken", [no_pair, no_threads])
+def test_a_damaged_record_is_left_out(broken: Callable[[Any], None], database: Path) -> None:
+    first, second, *_ = by_speed(database)
+    lines = [orjson.loads(line) for line in (database / RECORDS).read_bytes().splitlines()]
+    broken(lines[first][1])
+    (database / RECORDS).write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines))
+    # Nothing is measured without the workload.
+    (database / WORKLOADS).write_bytes(b"")
+    (winner,) = audit(database).winners
+    assert winner.line == second + 1
+
+
 def test_the_command_says_what_no_longer_holds(database: Path) -> None:
     order = by_speed(database)
     edit_records(database, {order[-1]: 1e-9})

@@ -61,7 +61,7 @@ def test_a_search_leaves_time_for_what_follows() -> None:
 
 
 def run_of(objective: list[float], every_s: float, rounds: int = 2) -> NetworkRun:
-    run = NetworkRun("gradient", tasks=[TaskProgress(best_s=[1.0] * rounds)])
+    run = NetworkRun(tasks=[TaskProgress(best_s=[1.0] * rounds)])
     run.objective_s = objective
     run.clock_s = [every_s * (place + 1) for place in range(len(objective))]
     return run

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from tests.live.conftest import PROTOCOL
 from toolkit.datasets import ingest, open_dataset
+from toolkit.errors import LiveError
 from toolkit.live.measure.program import MeasureResult
 from toolkit.live.space.choices import choices
 from toolkit.live.space.database import DatabaseWriter
@@ -199,6 +202,59 @@ def test_failures_are_recorded_with_their_cause(
     assert records["state"].to_list() == ["run_timeout"]
     assert records["latency_s"].to_list() == [None]
     assert records["elapsed_s"].to_list() == [3.0]
+
+
+def test_a_database_that_the_toolkit_did_not_write_stays_as_it_is(
+    collected: Path, target: str, tmp_path: Path
+) -> None:
+    for name in ("database_workload.json", "database_tuning_record.json"):
+        (tmp_path / name).write_bytes((collected / name).read_bytes())
+    with pytest.raises(LiveError, match="did not write"):
+        DatabaseWriter(tmp_path, target)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        name: (collected / name).read_bytes()
+        for name in ("database_workload.json", "database_tuning_record.json")
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("database_workload.json", b"{}"),
+        ("database_workload.json", b"[]"),
+        ("database_tuning_record.json", b'[0, [[[]], [1.0], {"kind": "llvm"}, []]]'),
+        ("database_trials.jsonl", b"{}"),
+        ("database_refused.jsonl", b"[]"),
+        ("database_refused.jsonl", b"{}"),
+    ],
+)
+def test_a_damaged_line_is_a_named_error(
+    collected: Path, target: str, tmp_path: Path, name: str, line: bytes
+) -> None:
+    path = Path(shutil.copytree(collected, tmp_path / "copy")) / name
+    others = path.read_bytes().splitlines()[1:] if path.is_file() else []
+    path.write_bytes(b"".join(one + b"\n" for one in (line, *others)))
+    with (
+        pytest.raises(LiveError, match="a line of it is damaged") as raised,
+        DatabaseWriter(path.parent, target) as writer,
+    ):
+        writer.refuse(0, "a candidate", "refused")
+    assert name in str(raised.value)
+
+
+def test_a_record_that_does_not_fit_leaves_no_part_of_it(
+    design: DesignSpace, target: str, tmp_path: Path
+) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with DatabaseWriter(tmp_path, target) as writer:
+        index = writer.workload_index(design.module)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (9_000, limits[1]))
+        try:
+            with pytest.raises(LiveError, match="could not write"):
+                writer.add(index, [[], []], ["x" * 10_000], MeasureResult(TrialState.COMPILE))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / "database_tuning_record.json").read_bytes() == b""
 
 
 def test_a_workloads_name_is_no_path(target: str, tmp_path: Path) -> None:

@@ -11,15 +11,16 @@ from running import here, toolkit
 from traps import set_traps, sprung
 
 from toolkit.datasets import open_dataset
-from toolkit.errors import LeakError
+from toolkit.errors import LeakError, LiveError
 from toolkit.live.measure.machine import default_target
 from toolkit.live.race.rules import refuse_leak
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.networks.tasks import tasks_of
 from toolkit.training import load_throughput
-from toolkit.training.members.crossfit import ALL
+from toolkit.training.members.crossfit import ALL, Member, pick_member
 from toolkit.training.table.table import workload_key
+from toolkit.training.trained import scorer
 from toolkit.training.trained.models import TrainedModels
 
 RECIPE = """
@@ -95,6 +96,37 @@ def test_a_model_whose_every_member_saw_it_is_refused(workspace: Path) -> None:
             del model.members[name]
     with pytest.raises(LeakError, match="was trained on"):
         refuse_leak(guides, task.module, default_target(1), "mine")
+
+
+@pytest.mark.parametrize("split", ["task", "machine"])
+def test_a_validation_is_guided_by_a_member_that_never_saw_the_task(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, split: str
+) -> None:
+    """Its log under another machine's name; or its own one, compiled for another target."""
+    for name in ("mine",) if split == "task" else ("mine", "theirs"):
+        logs = Path(shutil.copytree(workspace / "logs", tmp_path / "logs" / name))
+        for about in logs.rglob("collection.json"):
+            about.write_bytes(about.read_bytes().replace(b'"theirs"', b'"%s"' % name.encode()))
+    assert here("ingest", "logs", cwd=tmp_path)[0] == 0
+    model = workspace / "tuning" / "models" / "throughput"
+    if split == "machine":
+        model = tmp_path / "model"
+        command = ("train", "throughput", "--recipe", workspace / "quick.toml", "--split", split)
+        assert here(*command, "--out", model, cwd=tmp_path)[0] == 0
+    tasks = open_dataset(tmp_path / "tuning" / "dataset").tasks().values()
+    task = next(each for each in tasks if each.machine == "mine")
+    picked: list[Member] = []
+
+    def pick(members, of):
+        picked.append(pick_member(members, of))
+        raise LiveError("picked")
+
+    monkeypatch.setattr(scorer, "pick_member", pick)
+    command = ("validate", "--model", model, "--task", task.task_id, "--top", "1")
+    other = ("--target", '{"kind": "llvm", "num-cores": 1}', "--seconds", "60")
+    code, _, err = here(*command, *other, cwd=tmp_path)
+    assert code == 1 and "picked" in err
+    assert not picked[0].saw(task)
 
 
 @pytest.mark.chaos

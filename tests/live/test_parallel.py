@@ -33,7 +33,7 @@ def test_every_limit_that_tvm_draws_and_that_changes_a_program_is_computed(name:
     space, rng = DesignSpace(workload.module, default_target(2)), np.random.default_rng(0)
     mutator = space._mutators["MutateParallel"]
     compared = 0
-    for sketch in range(len(space)):
+    for sketch in range(len(space.bases)):
         for start in (None, 4):
             design = space.sample(rng, sketch)
             assert design is not None
@@ -73,7 +73,7 @@ def test_loops_over_a_reduction_end_what_is_fused() -> None:
 def test_decisions_are_read_as_the_whole_trace_has_them() -> None:
     (workload,) = parse_workload(WORKLOADS[0])
     space = DesignSpace(workload.module, default_target(1))
-    drawn = space._drawn(np.random.default_rng(5), None)
+    drawn = space.draw(np.random.default_rng(5))
     assert drawn is not None
     _, chosen, schedule = drawn
     assert chosen == trace_json(schedule.trace)

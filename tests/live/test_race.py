@@ -90,6 +90,12 @@ def test_stocks_final_program_is_the_incumbent_and_not_one_of_its_steps_besides(
     assert names == [("a, trial 5", 2.0)]
 
 
+def test_where_stock_named_its_winner_that_is_the_incumbent() -> None:
+    # So does the reference of a benchmark that stands where a race has stock.
+    steps = steps_of({**STOCK_LEG, "named": {"trial": 3, "clock_s": 40.0}}, 2.0)
+    assert [(held.name, held.trial) for held in steps] == [("stock, trial 5", 5), (None, 3)]
+
+
 def test_a_named_winner_is_held_from_when_it_was_named() -> None:
     leg = made_leg("a", [2.5, 2.0, 1.9, 2.2], [1.0, 2.0, 3.0, 4.0])
 

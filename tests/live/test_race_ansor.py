@@ -7,6 +7,7 @@ import json
 import math
 import os
 import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 
 from tests.live.older_tvm import needs_ansor
 from toolkit.cli.main import app
+from toolkit.errors import LiveError
 from toolkit.live.race import ansor
 
 HERE = Path(ansor.__file__).parent
@@ -100,9 +102,8 @@ def test_sketch_means_commit_after_exploring_and_go_on_learning() -> None:
     means, rng = LEG["SketchMeans"](), np.random.default_rng(0)
     explored = LEG["WARM_UP"] + LEG["EXPLORE"]
     values = [1.0 if p.sketch == first else 0.2 for p in programs]
-    means.scored(programs, values, 0)
-    assert means.means == {}, "the cost model is not trusted while it warms up"
-    means.scored(programs, values, LEG["WARM_UP"])
+    assert means.kept(programs, explored, rng) == programs, "nothing is known of a sketch yet"
+    means.scored(programs, values)
     assert means.kept(programs, explored - 1, rng) == programs
     many = programs * 20
     kept = means.kept(many, explored, rng)
@@ -111,9 +112,9 @@ def test_sketch_means_commit_after_exploring_and_go_on_learning() -> None:
     assert len(kept) - len(strays) == len(many) - len(others)
     assert 0.02 < len(strays) / len(others) < 0.2
     # Last round and history weigh half and half: a wrong first impression is mended.
-    means.scored(programs, [0.1 if p.sketch == first else 0.9 for p in programs], explored)
+    means.scored(programs, [0.1 if p.sketch == first else 0.9 for p in programs])
     assert means.means[first] == pytest.approx(0.55)
-    means.scored(programs, [0.1 if p.sketch == first else 0.9 for p in programs], explored + 1)
+    means.scored(programs, [0.1 if p.sketch == first else 0.9 for p in programs])
     kept = means.kept(many, explored + 2, rng)
     best = max(means.means, key=lambda sketch: means.means[sketch])
     assert best != first
@@ -151,6 +152,25 @@ def test_mistakes_end_with_one_line(tmp_path: Path) -> None:
         command = ["race", "--tvm-python", str(python), "--out", str(tmp_path / "r"), *options]
         done = CliRunner().invoke(app, command)
         assert done.exit_code == 1 and word in " ".join(done.stderr.split())
+
+
+def test_a_workload_that_is_named_twice_is_raced_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raced: list[str] = []
+
+    def begun(tasks: Any, *_: Any, **__: Any) -> None:
+        raced.extend(task.name for task in tasks)
+        raise LiveError("it has begun")
+
+    monkeypatch.setattr(ansor, "run_race", begun)
+    # What no arm is predicted for needs no classifier, which the older TVM would train.
+    command = ["race", "--tvm-python", sys.executable, "--strategy", "evolutionary"]
+    for name in ("GMM:0", "C1D:1", "GMM:0"):
+        command += ["--workload", name]
+    done = CliRunner().invoke(app, [*command, "--out", str(tmp_path / "r")])
+    assert done.exit_code == 1 and "it has begun" in " ".join(done.stderr.split()), done.output
+    assert raced == ["GMM:0", "C1D:1"]
 
 
 @needs_ansor

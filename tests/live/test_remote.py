@@ -13,6 +13,7 @@ from running import here
 
 from tests.live.conftest import PROTOCOL
 from tests.live.farm import KEY, Farm
+from toolkit.datasets import open_dataset
 from toolkit.live.measure import engines, remote
 from toolkit.live.measure.fingerprint import (
     FILES,
@@ -57,8 +58,11 @@ def test_a_search_there_knows_the_device_and_validates_its_winner_there(
     assert about["machine"] == KEY and about["hardware"] is None
     assert about["machine_fingerprint"]["processors"] == os.cpu_count()
     assert here("ingest", "tuning/tuned", cwd=tmp_path)[0] == 0
+    (known,) = open_dataset(tmp_path / "tuning" / "dataset").tasks()
     command = ("validate", "--device", farm.device, "--seconds", "5", "--top", "2", "--json")
-    code, said, err = here(*command, "--strategy", "random", cwd=tmp_path)
+    # Named twice, it is validated once.
+    named = ("--task", known, "--task", known[:6])
+    code, said, err = here(*command, *named, "--strategy", "random", cwd=tmp_path)
     assert code in (0, 3, 4), err
     result = orjson.loads(said)
     (verdict,) = result["verdicts"]

@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import tvm
 from running import here
+from tvm.s_tir import meta_schedule as ms
 
+from toolkit.errors import LiveError
+from toolkit.live.measure import machine
 from toolkit.live.measure.machine import parse_target
+from toolkit.live.space.programs import load_workload
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -41,6 +46,20 @@ def test_a_gpu_that_is_not_there_is_said_not_to_be(tmp_path: Path) -> None:
     ):
         code, _, err = here("tune", "--target", target, "--trials", "1", cwd=tmp_path)
         assert code == 1 and said in err and "Traceback" not in err
+
+
+def test_an_error_of_tvm_without_a_text_is_told_by_its_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(machine, "tvm_target", fail)
+    with pytest.raises(LiveError, match="RuntimeError"):
+        parse_target("llvm")
+    monkeypatch.setattr(ms.database, "Workload", SimpleNamespace(from_json=fail))
+    with pytest.raises(LiveError, match="RuntimeError"):
+        load_workload("[]")
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pytest
 import tvm
 from tvm.s_tir import meta_schedule as ms
@@ -57,9 +58,11 @@ def test_it_learns_what_it_is_told_and_keeps_it(
     fresh = live.cost_model(model)
     fresh.load(str(tmp_path / "state.npz"))
     assert np.allclose(fresh.predict(context, found), after)
-    (tmp_path / "state.npz").write_bytes(b"nothing")
-    with pytest.raises(ModelError, match="holds no measurements"):
-        fresh._inst.load(str(tmp_path / "state.npz"))
+    np.save(tmp_path / "array.npy", before)
+    for content in (b"nothing", b"", (tmp_path / "array.npy").read_bytes()):
+        (tmp_path / "state.npz").write_bytes(content)
+        with pytest.raises(ModelError, match="holds no measurements"):
+            fresh._inst.load(str(tmp_path / "state.npz"))
 
 
 def test_a_tune_uses_it_and_its_scores_are_those_of_predict(
@@ -93,7 +96,7 @@ def test_a_tune_uses_it_and_its_scores_are_those_of_predict(
     found, expected = [], []
     arguments = ms.arg_info.ArgInfo.from_entry_func(design.module, remove_preproc=True)
     for candidate, relative in rows.select("candidate_id", "relative_throughput").iter_rows():
-        schedule = replay_trace(design.module, schedules[candidate])
+        schedule = replay_trace(design.module, orjson.loads(schedules[candidate]))
         assert schedule is not None
         found.append(ms.MeasureCandidate(schedule, arguments))
         expected.append(relative)

@@ -43,6 +43,8 @@ def test_names_sets_and_files(tmp_path: Path) -> None:
         "WORKLOADS = {'relu': relu, 'scale': te.create_prim_func(scale())}\n"
     )
     assert [w.name for w in parse_workload(str(file))] == ["relu", "scale"]
+    with pytest.raises(LiveError, match="'scale'"):
+        parse_workload(f"{file}:scales")
     (only,) = parse_workload(f"{file}:scale")
     assert entry_arguments(only.module, as_timed=True) == [["TENSOR", "float32", [4]]] * 2
     assert count_inputs(only.module) == 1

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from toolkit.logs.files.files import LineBlock
 from toolkit.logs.read.reader import BlockReader
-from toolkit.logs.rows.number_runs import Pattern, Runs
+from toolkit.logs.rows.number_runs import RUN, Pattern, Runs
 
 
 def both(lines: list[bytes]):
@@ -155,7 +155,7 @@ def test_plain_lines_are_all_read_together():
 def found(text: bytes, free: list[int], texts: list[bytes]) -> list[list[int] | None]:
     """Values of free runs, ``None`` for texts that do not fit or are not understood."""
     pattern, runs = Pattern(text, free), Runs(texts)
-    rows = np.flatnonzero(runs.counts == pattern.count)
+    rows = np.flatnonzero(runs.counts == len(RUN.findall(text)))
     mask, values, good = pattern.read(runs, rows)
     told: list[list[int] | None] = [None] * len(texts)
     for row, numbers, fine in zip(rows[mask].tolist(), values.tolist(), good.tolist(), strict=True):

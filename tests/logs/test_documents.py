@@ -232,6 +232,18 @@ def test_t4_metadata_is_found_among_others_by_its_name_only(tmp_path):
     assert found == {"gemm-results": "A", "conv-results": "B", "other": None}
 
 
+def test_t4_metadata_may_be_nested_deeper_than_python_follows(tmp_path):
+    results = {key: value for key, value in t4().items() if key != "metadata"}
+    (tmp_path / "gemm-results.json").write_text(json.dumps(results))
+    deep = "[" * 1000 + "]" * 1000
+    told = machine_file().replace('"lshw": [', f'"lshw": [{deep},')
+    assert deep in told
+    (tmp_path / "gemm-metadata.json").write_text(told)
+    assert ingest(tmp_path, tmp_path / "ds").records == 8
+    (task,) = open_dataset(tmp_path / "ds").tasks().values()
+    assert task.machine == "AMD EPYC 7402P"
+
+
 def test_damaged_t4_metadata_is_said_and_names_no_machine(tmp_path):
     results = {key: value for key, value in t4().items() if key != "metadata"}
     (tmp_path / "gemm-results.json").write_text(json.dumps(results))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +96,34 @@ def test_without_the_second_file_runs_are_still_apart(tmp_path: Path) -> None:
     tasks = open_dataset(tmp_path / "dataset").tasks().values()
     assert {(task.workload, task.machine) for task in tasks} == {("run", "mine")}
     assert len(tasks) == 2
+
+
+@pytest.mark.parametrize("packed", ["gz", "zip"])
+def test_the_second_file_is_read_where_it_is_packed(tmp_path: Path, packed: str) -> None:
+    log = write(tmp_path / "logs", ROWS, [about("r1", "[(64,)]"), about("r2", "[(128,)]")])
+    if packed == "gz":
+        plain = log / "run.meta.jsonl"
+        plain.with_name("run.meta.jsonl.gz").write_bytes(gzip.compress(plain.read_bytes()))
+        plain.unlink()
+    else:
+        log = Path(shutil.make_archive(str(tmp_path / "packed"), packed, log))
+    assert ingest(log, tmp_path / "dataset").records == 5
+    tasks = open_dataset(tmp_path / "dataset").tasks().values()
+    told = sorted((str(task.arguments), task.workload, task.machine) for task in tasks)
+    assert told == [
+        ("[[[128]], ['torch.float16']]", "matmul", "NVIDIA H100"),
+        ("[[[64]], ['torch.float16']]", "matmul", "NVIDIA H100"),
+    ]
+
+
+def test_a_description_that_is_nested_too_deep_is_left_alone(tmp_path: Path) -> None:
+    runs = [about("r1", "[(64,)]"), about("r2", "[(128,)]")]
+    runs[0]["settings"] = json.loads("[" * 300 + "]" * 300)
+    assert ingest(write(tmp_path / "logs", ROWS, runs), tmp_path / "dataset").records == 5
+    tasks = open_dataset(tmp_path / "dataset").tasks().values()
+    assert {task.workload: task.arguments for task in tasks} == {
+        "run": None, "matmul": [[[128]], ["torch.float16"]],
+    }  # fmt: skip
 
 
 def test_what_is_learned_of_runs_later_is_taken_in(tmp_path: Path) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
+import tarfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import loglines
 import pytest
 
+from toolkit.datasets.write.run import discover
 from toolkit.errors import ToolkitError
 from toolkit.logs.files.files import LineBlock, read_blocks
+from toolkit.logs.formats import format_named
 from toolkit.logs.read import pool as pools
 from toolkit.logs.read.pool import InProcess, SourceSettings, WorkerPool
 from toolkit.logs.rows.format import Beside
@@ -79,3 +83,23 @@ def test_a_process_that_ends_is_an_error_with_its_cure(pool: WorkerPool) -> None
         with pytest.raises(ToolkitError, match="ended early") as caught:
             future.result(60)
         assert "--workers 0" in str(caught.value.cure)
+
+
+def test_what_a_collector_said_of_tasks_is_known_where_their_workloads_are_lost(
+    pool: WorkerPool, tmp_path: Path
+) -> None:
+    """Other processes read it beside the records; from an archive this one does."""
+    db = tmp_path / "db"
+    records = loglines.write(db / "database_tuning_record.json", loglines.metaschedule())
+    tasks = [{"workload_index": 0, "name": "GMM", "space_size": 9}]
+    loglines.write(db / "collection.json", {"tasks": tasks})
+    with tarfile.open(tmp_path / "db.tar", "w") as archive:
+        archive.add(db, "db")
+    [block] = read_blocks(io.BytesIO(records.read_bytes()))
+    for place in (db, tmp_path / "db.tar"):
+        [file] = [file for file in discover([place], None, None) if file.kind == "metaschedule"]
+        beside = format_named(file.kind).beside(file.place, [])
+        result = pool.submit(SourceSettings(file.kind, None, beside), block, 0).result(60)
+        assert pool._processes[0]._sent == 1
+        assert [task.workload for task in result.tasks] == ["GMM"]
+        assert list(result.space_sizes.values()) == [9]

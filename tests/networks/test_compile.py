@@ -17,6 +17,7 @@ from toolkit.live.confirm.rules import Judgement
 from toolkit.live.space.database import DatabaseWriter
 from toolkit.networks import unmeasured
 from toolkit.networks.codegen.library import LIBRARY, coverage_of
+from toolkit.networks.codegen.objects import ObjectFiles
 from toolkit.networks.codegen.storage import APART
 from toolkit.networks.compare import (
     alone_s,
@@ -28,8 +29,9 @@ from toolkit.networks.compare import (
 )
 from toolkit.networks.compile import CompileResult, compile_network, tuned_target
 from toolkit.networks.kernels import profile
-from toolkit.networks.selection import read_records, scheduled
+from toolkit.networks.selection import RecordChoice, choose_in_network, read_records, scheduled
 from toolkit.networks.tasks import network_of
+from toolkit.progress import SILENT
 from toolkit.records import TrialState
 from toolkit.training.trained.models import TrainedModels
 
@@ -123,6 +125,20 @@ def test_builds_are_read_in_turns_beside_the_first(compiled: CompileResult, tmp_
     assert all(row["ratio"] == 1.0 for row in first)
     assert all(0 < row["ratio"] < 100 and row["calls"] == 1 for row in second)
     assert profile([tmp_path], threads=1, seconds=0.1) == []
+
+
+@pytest.mark.parametrize("with_database", [True, False])
+def test_functions_of_one_record_or_none_are_not_read_to_choose(
+    with_database: bool, model_file: Path, tuned: Path, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = network_of(str(model_file), target)
+    selection = read_records(graph, tuned, target) if with_database else RecordChoice({})
+    asked: list[object] = []
+    monkeypatch.setattr("toolkit.networks.selection.profile", lambda *given: asked.append(given))
+    with ObjectFiles(target) as objects, SILENT.step("") as step:
+        choose_in_network(graph, selection, target, 60.0, objects, step)
+    assert asked == [] and not any(selection.chosen.values())
+    assert bool(selection.records) == with_database
 
 
 def test_what_another_network_left_in_the_caches_is_not_counted(
@@ -269,6 +285,38 @@ def test_without_a_model_file_the_unscheduled_network_is_the_reference(
         compile_network(
             graph, tmp_path, database=tuned, target=target, against=["elsewhere"], seconds=1
         )
+
+
+def test_a_network_is_not_compared_with_the_one_that_it_replaces(
+    compiled: CompileResult,
+    model_file: Path,
+    target: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = shutil.copytree(compiled.out, tmp_path / "out")
+    graph = network_of(str(model_file), target)
+    with pytest.raises(LiveError, match="'out' is where this one is written"):
+        compile_network(graph, out, database=None, target=target, against=["out"], **QUICK)
+
+
+def test_a_wrong_network_does_not_take_the_place_of_another(
+    compiled: CompileResult, model_file: Path, target: str, tmp_path: Path
+) -> None:
+    import onnx
+    from onnx import numpy_helper
+
+    out = shutil.copytree(compiled.out, tmp_path / "out")
+    before = {path: path.read_bytes() for path in out.iterdir()}
+    other, path = onnx.load(str(model_file)), tmp_path / "other.onnx"
+    (weight,) = (one for one in other.graph.initializer if one.name == "w3")
+    weight.CopyFrom(numpy_helper.from_array(-numpy_helper.to_array(weight), "w3"))
+    onnx.save(other, str(path))
+    graph = network_of(str(model_file), target)
+    with pytest.raises(LiveError, match="the compiled network is wrong"):
+        compile_network(graph, out, database=None, target=target, model=path, **QUICK)
+    assert before == {path: path.read_bytes() for path in out.iterdir()}
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import orjson
 import pytest
 
 from toolkit.errors import LiveError
+from toolkit.live.confirm.rules import INCUMBENT
+from toolkit.live.confirm.verdict import Confirmation
 from toolkit.networks.compare import installed_runtimes
 from toolkit.networks.legs import OURS, STOCK, NetworkRaceSettings, copy_database
 from toolkit.networks.race import race_network
 
 pytestmark = pytest.mark.live
+
+MINE = "toolkit after 1 s"
+
+
+def finish_arms(monkeypatch: pytest.MonkeyPatch, stock: Sequence[float]) -> None:
+    """Stock left a network after each of these times, which take 1, 2, ... s; ours takes 0.01."""
+
+    def leg(name: str, *_: object) -> list[dict[str, object]]:
+        times = stock if name == STOCK else [1.0]
+        return [{"tuned_s": tuned_s, "folder": "copy"} for tuned_s in times]
+
+    def once(arms: Mapping[str, object], *_: object) -> dict[str, float]:
+        return {name: 0.01 if name == MINE else float(n) for n, name in enumerate(arms, 1)}
+
+    monkeypatch.setattr("toolkit.networks.race.run_leg", leg)
+    monkeypatch.setattr("toolkit.networks.race.compile_copy", lambda *_: 0.5)
+    monkeypatch.setattr("toolkit.networks.race._read_once", once)
+    monkeypatch.setattr("toolkit.networks.race.installed_runtimes", lambda _: [])
 
 
 def test_both_arms_leave_networks_that_are_compared(
@@ -67,3 +88,47 @@ def test_a_copy_leaves_out_a_line_that_is_not_whole(tmp_path: Path) -> None:
     copy_database(database, tmp_path / "b")
     assert (tmp_path / "b" / "database_tuning_record.json").read_bytes() == b"[0]\n"
     assert (tmp_path / "b" / "database_workload.json").read_bytes() == b"[1]\n[2]\n"
+
+
+def test_where_all_others_are_far_slower_ours_has_the_reading_that_showed_it(
+    model_file: Path, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish_arms(monkeypatch, stock=[2.0])
+    settings = NetworkRaceSettings()
+    result = race_network(model_file, tmp_path, target=target, settings=settings)
+    assert result.readings_s[MINE] == [0.01] and result.against == []
+    assert [row["verdict"] for row in result.rows] == ["faster", ""]
+    assert result.ratio == pytest.approx(0.01) and result.reached_s == 1.5
+
+
+def test_readings_are_in_the_order_in_which_networks_were_made(
+    model_file: Path, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish_arms(monkeypatch, stock=[float(second) for second in range(1, 9)])
+    read = Confirmation({INCUMBENT: [0.01]})
+    monkeypatch.setattr("toolkit.networks.race.compare", lambda *_, **__: read)
+    settings = NetworkRaceSettings()
+    result = race_network(model_file, tmp_path, target=target, settings=settings)
+    stock = [f"stock after {second} s" for second in range(1, 9)]
+    assert list(result.readings_s) == [MINE, *stock]
+
+
+def test_networks_of_the_same_second_have_readings_of_their_own(
+    model_file: Path, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish_arms(monkeypatch, stock=[0.7, 1.3, 12.0])
+    settings = NetworkRaceSettings()
+    result = race_network(model_file, tmp_path, target=target, settings=settings)
+    assert [row["latency_s"] for row in result.rows] == pytest.approx([1.0, 2.0, 3.0, 0.01])
+    stock = [name for name in result.readings_s if name.startswith(STOCK)]
+    assert stock == ["stock after 1 s", "stock after 1 s (2)", "stock after 12 s"]
+
+
+def test_a_mistyped_path_is_no_race(
+    model_file: Path, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finish_arms(monkeypatch, stock=[2.0])
+    settings = NetworkRaceSettings()
+    with pytest.raises(LiveError, match="no such file"):
+        race_network(tmp_path / "smal.onnx", tmp_path, target=target, settings=settings)
+    assert race_network(model_file, tmp_path, target=target, settings=settings).ratio is not None

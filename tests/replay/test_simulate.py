@@ -67,6 +67,17 @@ def test_intervals_of_a_single_run_are_unknown(tmp_path: Path) -> None:
     ] != [None, None]
 
 
+def test_other_seeds_are_no_wish_for_the_default_baseline() -> None:
+    alone = scenario(strategy=[{"name": "grid"}])
+    assert simulate(ToyDataset(1), alone, seeds=1)["seeds"] == 1
+
+
+def test_a_budget_below_the_cheapest_measurement_has_an_ascending_curve() -> None:
+    summary = simulate(ToyDataset(1), scenario(budget={"seconds": 0.1}, seeds=1))
+    grid = summary["curves"]["seconds"]["grid"]
+    assert grid == sorted(grid) and grid[-1] == 0.1
+
+
 class LikesUnroll:
     """Gains of directions; a model of another task."""
 
@@ -79,6 +90,25 @@ class LikesUnroll:
         self, space: Space, candidate: Candidate, directions: Sequence[Direction]
     ) -> NDArray[np.float64]:
         return np.array([1.0 if direction.knob == "unroll" else 0.0 for direction in directions])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "needs"),
+    [
+        ("potential", {"levels": 0.5}, "throughput"),
+        ("evolutionary", {"mutations": "model"}, "mutation"),
+        ("explore-then-droplet", {"strategy": "transfer"}, "throughput"),
+    ],
+)
+def test_what_needs_a_model_by_its_options_is_left_out(
+    name: str, options: dict[str, Any], needs: str
+) -> None:
+    there = TrainedModels(mutation=LikesUnroll() if needs == "throughput" else None)
+    plan = scenario(strategy=[{"name": "random"}, {"name": name, "options": options}], seeds=1)
+    summary = simulate(ToyDataset(1), plan, models=there)
+    (out,) = summary["left_out"]
+    assert out["strategy"] == name and f"needs a {needs} model" in out["reason"]
+    assert set(summary["strategies"]) == {"random"}
 
 
 class Calibrated(LikesUnroll):

@@ -6,8 +6,9 @@ import signal
 from pathlib import Path
 
 import orjson
+import pytest
 from made_autotvm import write_autotvm
-from running import Running, until
+from running import Running, here, until
 
 from toolkit.datasets import ingest
 from toolkit.reports import find_inputs, follow_report, report_summary
@@ -44,6 +45,22 @@ def test_a_search_is_shown_as_far_as_it_is(tmp_path: Path) -> None:
     assert curve == {"records": 4, "at": [2, 3, 4], "relative": [0.25, 1.0, 1.0]}
     summary = report_summary(find_inputs(tmp_path))
     assert summary["searches"][0]["tasks"] == [task], "a search alone is worth a report"
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("database_trials.jsonl", b"3\n"),
+        ("database_tuning_record.json", b"{}\n"),
+        ("database_tuning_record.json", b"[0, [[], [], {}, []]]\n" * 2),
+        ("collection.json", b'{"tasks": [{"workload_index": 0, "name": "a"}]}'),
+    ],
+)
+def test_a_damaged_search_is_one_line(tmp_path: Path, file: str, content: bytes) -> None:
+    made_search(tmp_path / "tuning" / "tuned", [1e-3])
+    (tmp_path / "tuning" / "tuned" / file).write_bytes(content)
+    code, _, err = here("report", cwd=tmp_path)
+    assert code == 1 and "tuning/tuned" in err and "toolkit tune" in " ".join(err.split())
 
 
 def test_a_page_is_drawn_when_a_file_changes_and_not_else(tmp_path: Path) -> None:

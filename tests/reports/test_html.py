@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import shutil
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
@@ -193,6 +194,17 @@ def test_a_single_run_is_shown_without_an_interval(tuning: Workspace, tmp_path: 
     figures = {figure.key: figure for figure in report_figures(summary)["replay-0"]}
     assert "∞" not in figures["one-evaluations-to-1pct"].description
     assert "[" not in figures["one-evaluations-to-1pct"].description
+
+
+def test_replays_of_one_name_have_figures_of_their_own(tuning: Workspace, tmp_path: Path) -> None:
+    folders = tuple(tmp_path / name for name in ("a b", "a-b"))
+    for folder in folders:
+        shutil.copytree(tuning.simulation("small"), folder)
+    figures = report_figures(report_summary(ReportInputs(simulations=folders)))
+    keys = [figure.key for part in figures.values() for figure in part]
+    assert len(keys) == len(set(keys)) > 2
+    # They are names of files, and ids.
+    assert [key for key in keys if not re.fullmatch(r"[\w.-]+", key)] == []
 
 
 def test_networks_have_a_table_and_a_figure(networks: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 from made_failures import write_failing
+from running import here
 
 from toolkit.datasets import ingest, open_dataset
 from toolkit.errors import ModelError
@@ -53,3 +54,10 @@ def test_a_model_of_another_kind_is_named(model: Path, tmp_path: Path) -> None:
     (folder / "manifest.json").write_bytes(orjson.dumps(seal({**manifest, "kind": "oracle"})))
     with pytest.raises(ModelError, match="kind 'oracle'"):
         report_summary(ReportInputs(models=(folder,)))
+
+
+def test_a_model_alone_is_worth_a_report(model: Path, tmp_path: Path) -> None:
+    shutil.copytree(model, tmp_path / "tuning" / "models" / "validity")
+    code, _, err = here("report", cwd=tmp_path)
+    assert code == 0, err
+    assert "Failures foreseen" in (tmp_path / "tuning" / "report.html").read_text()

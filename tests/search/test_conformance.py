@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from toolkit.errors import SearchError
 from toolkit.search import STRATEGIES
 from toolkit.search.runner import Budget, run
 from toolkit.search.schedulers import SCHEDULERS
@@ -43,3 +44,26 @@ def test_batches_of_its_own_follow_its_option_and_never_exceed_the_batch_size() 
     result = run(growing, FormulaOracle(), Budget(evaluations=60), batch_size=16)
     assert result.batches[:4] == [2, 2, 2, 3]
     assert max(result.batches) == 16
+
+
+def test_a_tuner_that_proposes_again_may_explore_before_droplet() -> None:
+    options = {"explore": 60, "strategy": "genetic", "options": {"population": 8}}
+    strategy = build(STRATEGIES.get("explore-then-droplet"), finite_space(), options=options)
+    assert run(strategy, FormulaOracle(), Budget(), batch_size=8).evaluations >= 60
+
+
+def test_annealing_that_never_asks_its_plan_ends_with_the_space() -> None:
+    options = {"epsilon": 1.0, "plan_size": 16, "chains": 8, "steps": 5}
+    strategy = build(STRATEGIES.get("annealing"), finite_space(), options=options)
+    result = run(strategy, FormulaOracle(), Budget(), batch_size=16)
+    assert (result.evaluations, result.stopped) == (75, "exhausted")
+
+
+def test_a_misspelt_option_of_a_part_is_told_the_parts_names() -> None:
+    for name, options, near in (
+        ("beam", {"model": {"los": "rank"}}, "'loss'"),
+        ("transfer", {"residuals": [{"nois": 0.1}]}, "'noise'"),
+    ):
+        with pytest.raises(SearchError, match="there is no such name") as refused:
+            build(STRATEGIES.get(name), finite_space(), options=options)
+        assert refused.value.cure == f"did you mean {near}?"

@@ -85,7 +85,7 @@ def test_gains_that_do_not_contradict_each_other_give_the_values_back(seed: int)
     space = finite_space()
     steps = Steps(space.graph)
     values = np.random.default_rng(seed).normal(size=75)
-    found = fit_potential(space.graph, steps, steps.differences(values))
+    found = fit_potential(steps, steps.differences(values))
     assert found == pytest.approx(values - values.mean(), abs=1e-4)
 
 
@@ -104,27 +104,6 @@ def test_levels_tie_parts_together_that_no_step_joins() -> None:
         found = potential_of(space, space.candidates(), MeanGains(), Scores(), weight)
         between = found[second].mean() - found[~second].mean()
         assert between == pytest.approx(expected, abs=1e-3)
-
-
-def test_a_space_without_a_graph_of_its_own_has_the_same_potential() -> None:
-    class Listed(OpenSpace):
-        def __init__(self) -> None:
-            super().__init__()
-            self.size = 75
-            self.inner = finite_space()
-
-        def candidates(self) -> Sequence[Candidate]:
-            return self.inner.candidates()
-
-    class Through(MeanGains):
-        def gains(
-            self, space: Space, candidate: Candidate, directions: Sequence[Direction]
-        ) -> NDArray[np.float64]:
-            return super().gains(getattr(space, "inner", space), candidate, directions)
-
-    listed = Listed()
-    own = potential_of(listed, listed.candidates(), Through())
-    assert own == pytest.approx(potential_of(listed.inner, listed.candidates(), MeanGains()))
 
 
 def test_with_the_true_gains_the_best_is_measured_first() -> None:

@@ -36,11 +36,11 @@ def test_budget_of_seconds_ends_after_the_batch_that_spent_it() -> None:
     assert result.clock_s[-5] < 10  # the batch before the last had not spent it
 
 
-def test_best_is_the_lowest_latency_and_failures_are_counted() -> None:
+def test_best_is_the_lowest_latency() -> None:
     result = run(strategy(), FormulaOracle(), Budget(evaluations=75), batch_size=25)
     latencies = [t.latency_s for t in result.trials if t.latency_s is not None]
     assert result.best_latency_s == min(latencies)
-    assert result.failures == 75 - len(latencies) > 0
+    assert result.evaluations == 75 > len(latencies)
 
 
 def test_a_space_without_more_candidates_exhausts_the_run() -> None:

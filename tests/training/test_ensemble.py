@@ -31,14 +31,8 @@ def test_targets_of_a_task_of_four(monkeypatch: pytest.MonkeyPatch) -> None:
     value = np.log([0.25, 1.0, 0.5, 0.125])
     names = ("log_speed", "speed", "rank", "top_rank")
     features = np.arange(8, dtype=np.float32).reshape(4, 2)
-    fit_models(
-        features,
-        value,
-        np.zeros(4, dtype=np.int64),
-        np.ones(4),
-        recipe(*({"target": name} for name in names)),
-        threads=1,
-    )
+    given = TrainingRows(features, value, np.ones(4), np.zeros(4, dtype=np.int64))
+    fit_models(given, recipe(*({"target": name} for name in names)), threads=1)
     assert seen["log_speed"] == pytest.approx(value.tolist())
     assert seen["speed"] == pytest.approx([0.25, 1.0, 0.5, 0.125])
     assert seen["rank"] == [0.5, 1.0, 0.75, 0.25]
@@ -54,7 +48,8 @@ def test_members_of_other_targets_have_the_same_say_and_the_value_s_unit(tmp_pat
     value -= value.max()
     group = np.repeat(np.arange(4), 100)
     members = ({"target": "log_speed"}, {"target": "speed"}, {"target": "top_rank"})
-    ensemble = fit_models(features, value, group, np.ones(400), recipe(*members), threads=1)
+    given = TrainingRows(features, value, np.ones(400), group)
+    ensemble = fit_models(given, recipe(*members), threads=1)
     spreads = [float(np.std(part.log_speed(features))) for part in ensemble.parts]
     assert spreads == pytest.approx([spreads[0]] * 3)
     predicted = ensemble.predict(features)
@@ -69,10 +64,8 @@ def test_members_of_other_targets_have_the_same_say_and_the_value_s_unit(tmp_pat
 def test_one_member_of_log_throughput_is_left_as_it_is() -> None:
     features = np.linspace(1, 9, 50, dtype=np.float32)[:, None]
     value = -np.log(features[:, 0].astype(np.float64))
-    group, weight = np.zeros(50, dtype=np.int64), np.ones(50)
-    ensemble = fit_models(
-        features, value, group, weight, recipe({"target": "log_speed"}), threads=1
-    )
+    given = TrainingRows(features, value, np.ones(50), np.zeros(50, dtype=np.int64))
+    ensemble = fit_models(given, recipe({"target": "log_speed"}), threads=1)
     raw = ensemble.parts[0].model.predict(features)
     assert np.array_equal(ensemble.predict(features), raw)
 
@@ -85,9 +78,8 @@ def test_a_member_that_wants_more_tasks_is_left_out_unless_all_are() -> None:
 
     def targets(*members: dict[str, object], tasks: int) -> list[str]:
         some = group < tasks
-        fitted = fit_models(
-            features[some], value[some], group[some], weight[some], recipe(*members), threads=1
-        )
+        given = TrainingRows(features[some], value[some], weight[some], group[some])
+        fitted = fit_models(given, recipe(*members), threads=1)
         return [part.target for part in fitted.parts]
 
     assert targets(usual, wants, tasks=4) == ["log_speed"]
@@ -115,8 +107,8 @@ def test_few_rows_are_fitted_three_times(
     chosen = chosen.model_copy(
         update={"seed": 7, "data": chosen.data.model_copy(update={"max_rows": 120})}
     )
-    group, weight = np.zeros(rows, dtype=np.int64), np.ones(rows)
-    ensemble = fit_models(features, value, group, weight, chosen, threads=1)
+    given = TrainingRows(features, value, np.ones(rows), np.zeros(rows, dtype=np.int64))
+    ensemble = fit_models(given, chosen, threads=1)
     assert seen == [("speed", 7 + 1000 * n) for n in range(fits)] + [("rank", 7)]
     assert ensemble.weights.tolist() == pytest.approx([1 / 1.5 / fits] * fits + [0.5 / 1.5])
 

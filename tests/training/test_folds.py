@@ -28,7 +28,6 @@ def table(families: list[float], workloads: list[str] | None = None, column: boo
         workloads=tuple(workloads or (f"w{i:03d}" for i in range(count))),
         machines=("m",) * count,
         latency_s=np.ones(len(task)),
-        candidate_ids=np.array([f"c{i}" for i in range(len(task))]),
     )
 
 

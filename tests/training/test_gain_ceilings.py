@@ -37,8 +37,7 @@ def grid(levels: int, knobs: int, choices: int) -> tuple[Sketch, np.ndarray]:
 
 
 def labelled(sketch: Sketch, decided: np.ndarray, log: np.ndarray) -> LabelledGroup:
-    ids = [f"{i:016x}" for i in range(len(decided))]
-    return label_group(MeasuredGroup(CandidateGroup(TASK, sketch, decided), np.exp(log), ids))
+    return label_group(MeasuredGroup(CandidateGroup(TASK, sketch, decided), np.exp(log)))
 
 
 def normal_spread(n: int, rho: float, recorded: int, legal: float, seed: int) -> GainSpread:

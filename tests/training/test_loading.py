@@ -11,7 +11,7 @@ import pytest
 
 from toolkit.datasets import Dataset
 from toolkit.errors import ModelError
-from toolkit.training import train_throughput
+from toolkit.training import load_throughput, train_throughput
 from toolkit.training.recipes.recipe import Recipe
 from toolkit.training.trained.loading import (
     default_folders,
@@ -56,6 +56,24 @@ def test_a_model_is_found_by_path_by_name_or_as_the_latest(workspace: Workspace)
     assert find_model(workspace.model("mine"), "throughput") == workspace.model("mine")
     # The default place alone guides the live phase: a model of another name is asked for.
     assert default_folders() == [workspace.model("throughput")]
+
+
+def test_a_model_that_cannot_be_loaded_blocks_none_of_another_kind(workspace: Workspace) -> None:
+    def write(name: str, content: bytes) -> None:
+        workspace.model(name).mkdir(exist_ok=True)
+        (workspace.model(name) / "manifest.json").write_bytes(content)
+
+    write("mutation", orjson.dumps({"kind": "mutation", "model_version": 1}))
+    write("cut", b"{")
+    assert list(workspace_models())[-2:] == ["mine", "throughput"]
+    assert find_model(None, "throughput") == workspace.model("mine")
+    # Of the kind that is asked for it is said, and no older one is taken in its place.
+    assert find_model(None, "mutation") == workspace.model("mutation")
+    older = read_manifest(workspace.model("mine")) | {"model_version": 1}
+    write("mine", orjson.dumps(older))
+    with pytest.raises(ModelError, match=r"mine.*has model version 1"):
+        load_throughput(find_model(None, "throughput"))
+    assert find_model(None, "validity") == workspace.model("cut"), "it may be one"
 
 
 def test_what_cannot_be_loaded_is_named(workspace: Workspace) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import xgboost
 from made_autotvm import SHAPES, write_autotvm
 
 from toolkit.datasets import Dataset, ingest, open_dataset
-from toolkit.errors import ModelError
+from toolkit.errors import ModelError, RecipeError
 from toolkit.records import Candidate, Direction, Sketch, Task
 from toolkit.replay.record.space import RecordedSpace
 from toolkit.search.base import DirectionScorer
@@ -159,6 +162,31 @@ def test_the_search_sees_gains_in_any_space(
         assert np.isfinite(gains).all()
 
 
+def test_a_scorer_keeps_the_space_that_it_knows(
+    made_dataset: Dataset, quick: Recipe, tmp_path: Path
+) -> None:
+    """Another one could not be told from it: Python gives ids of what is gone again."""
+    train_mutation(made_dataset, recipe_for(quick, "expected", rounds=2), tmp_path / "m", threads=1)
+    task_id = next(iter(made_dataset.tasks()))
+    scorer = load_mutation(tmp_path / "m").for_task(task_id)
+    space = RecordedSpace(made_dataset, task_id)
+    candidate = space.candidates()[7]
+    scorer.gains(space, candidate, space.directions(candidate))
+    known = weakref.ref(space)
+    del space
+    gc.collect()
+    assert known() is not None
+
+
+def test_a_classifier_is_not_fitted_on_a_gpu_that_is_not_there(
+    made_dataset: Dataset, quick: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(xgboost, "build_info", lambda: {"USE_CUDA": False})
+    recipe = recipe_for(quick, "classifier", rounds=2).model_copy(update={"device": "cuda"})
+    with pytest.raises(RecipeError, match="built without CUDA"):
+        train_mutation(made_dataset, recipe, tmp_path / "model", threads=1)
+
+
 def test_models_of_gains_have_their_share_in_the_mean(
     made_dataset: Dataset, quick: Recipe, tmp_path: Path
 ) -> None:
@@ -202,13 +230,7 @@ def test_a_large_log_gives_gains_so_many_rows(
 
 
 def made_choices(gain: list[list[float]]) -> Choices:
-    values = np.array(gain)
-    return Choices(
-        ("tile:a", "tile:b", "unroll:u"),
-        ("tile", "tile", "unroll"),
-        values,
-        np.isfinite(values).astype(np.int64),
-    )
+    return Choices(("tile:a", "tile:b", "unroll:u"), ("tile", "tile", "unroll"), np.array(gain))
 
 
 def test_policies_by_hand() -> None:

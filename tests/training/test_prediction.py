@@ -85,6 +85,15 @@ def test_training_tasks_are_flagged_and_scored_by_a_member_that_left_them_out(
     assert one.rows["member"].unique().to_list() == ["all"]
 
 
+def test_a_task_that_is_asked_for_twice_is_scored_once(
+    model: ThroughputModel, made_dataset: Dataset
+) -> None:
+    first, other, *_ = made_dataset.tasks()
+    found = predict(model, made_dataset, task_ids=[first, other, first[:10]])
+    assert [entry["task_id"] for entry in found.tasks] == [first, other]
+    assert found.rows.height == found.rows.n_unique(["task_id", "candidate_id"])
+
+
 def test_a_validity_model_adds_a_column(
     model: ThroughputModel, new_log: Path, tmp_path: Path, quick: Recipe
 ) -> None:

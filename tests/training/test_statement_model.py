@@ -189,10 +189,10 @@ def test_the_recipe_weighs_a_program_by_its_speed() -> None:
     recipe = load_recipe("throughput-ansor")
     few = recipe.models[0].model_copy(update={"rounds": 10})
     recipe = recipe.model_copy(update={"models": (few,)})
-    fitted = fit_models(
-        rows.features, np.log(rows.target), rows.group, np.ones(200), recipe, threads=1,
-        columns=COLUMNS,
-    )  # fmt: skip
+    given = TrainingRows(
+        rows.features, np.log(rows.target), np.ones(200), rows.group, columns=COLUMNS
+    )
+    fitted = fit_models(given, recipe, threads=1)
     scaled = TrainingRows(
         rows.features, rows.target, rows.target / rows.target.mean(), rows.group, columns=COLUMNS
     )

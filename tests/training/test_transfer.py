@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from toolkit.errors import DatasetError, RecipeError
 from toolkit.training import load_throughput, train_throughput
 from toolkit.training.evaluate.metrics import pairwise
 from toolkit.training.recipes.recipe import Recipe
-from toolkit.training.tasks.adaptation import Adapted, AdaptOptions, leaves_of
+from toolkit.training.tasks.adaptation import Adapted, leaves_of
 from toolkit.training.tasks.transfer import evaluate_transfer
 
 ELSEWHERE = [(48, 96, 14), (96, 48, 28), (96, 96, 7)]
@@ -79,14 +80,14 @@ def test_it_sees_what_it_is_given_and_nothing_else(
     features = model.extractor(group.task).extract(group).values
     rows = elsewhere.candidates([group.task.task_id])
     log_throughput = -np.log(rows["latency_s"].to_numpy())
-    options = AdaptOptions(method=method)  # type: ignore[arg-type]
+    adapt = partial(Adapted, member.ensemble, method=method)
     none = np.zeros(0, dtype=np.int64)
-    untouched = Adapted(member.ensemble, features[:0], log_throughput[:0], none, options)
+    untouched = adapt(features[:0], log_throughput[:0], none)
     assert np.array_equal(untouched.predict(features), member.ensemble.predict(features))
 
     given = np.random.default_rng(0).permutation(len(features))[:40]
     one = np.zeros(40, dtype=np.int64)
-    adapted = Adapted(member.ensemble, features[given], log_throughput[given], one, options)
+    adapted = adapt(features[given], log_throughput[given], one)
     rest = np.setdiff1d(np.arange(len(features)), given)
     latency = rows["latency_s"].to_numpy()[rest]
     before = pairwise(latency, untouched.predict(features[rest]))
@@ -94,7 +95,7 @@ def test_it_sees_what_it_is_given_and_nothing_else(
     # A candidate's prediction does not depend on which others are asked about.
     assert np.allclose(adapted.predict(features[rest])[:5], adapted.predict(features[rest[:5]]))
     # A task's level is its own: another unit of time changes nothing.
-    scaled = Adapted(member.ensemble, features[given], log_throughput[given] + 9, one, options)
+    scaled = adapt(features[given], log_throughput[given] + 9, one)
     assert np.allclose(adapted.predict(features), scaled.predict(features))
 
 

@@ -103,6 +103,17 @@ def test_a_throughput_recipe_takes_it_along(
     assert load_throughput(tmp_path / "model").manifest["metrics"]["top1"] == result["top1"]
 
 
+def test_logs_without_failures_are_refused_before_anything_is_trained(
+    quick: Recipe, tmp_path: Path
+) -> None:
+    write_autotvm(tmp_path / "good.json")
+    ingest([tmp_path / "good.json"], tmp_path / "good")
+    beside = quick.model_copy(update={"validity": "validity"})
+    with pytest.raises(DatasetError, match="no candidate failed"):
+        train_throughput(open_dataset(tmp_path / "good"), beside, tmp_path / "model", threads=1)
+    assert not (tmp_path / "model" / "manifest.json").exists()
+
+
 def test_poisoning_the_judged_task_changes_none_of_its_probabilities(
     recipe: Recipe, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import orjson
 import typer
@@ -28,11 +28,15 @@ from typer import Option
 from toolkit.cli.exit_codes import EXIT_ERROR, EXIT_INTERRUPTED
 from toolkit.cli.tables import err
 from toolkit.cluster import Cluster
-from toolkit.errors import ToolkitError
+from toolkit.errors import ToolkitError, first_line
 from toolkit.progress import Progress, Step, Values
 from toolkit.records import SEED_MAX
 from toolkit.results import plain
 from toolkit.show import number, seconds
+from toolkit.workspace import Workspace
+
+if TYPE_CHECKING:
+    from toolkit.datasets import Dataset
 
 LINE_EVERY_S = 30.0
 """Where no terminal is a long step says no more often how far it is."""
@@ -69,6 +73,7 @@ Interval = Annotated[float, Option(min=0.1, help="Seconds between two looks, wit
 Force = Annotated[bool, Option("--force", help="Write over files that exist.")]
 Rows = Annotated[Path | None, Option("--out", help="File for all rows: .parquet, .csv or .json.")]
 Tasks = Annotated[list[str] | None, Option(help="Task id, or its beginning; repeatable.")]
+Machines = Annotated[list[str] | None, Option(help="Only what this machine measured; repeatable.")]
 Models = Annotated[
     list[Path] | None,
     Option(
@@ -87,8 +92,7 @@ Cores = Annotated[
     Option(help="Pin measuring to these processors, as in 1 or 2,3 (default: not pinned)."),
 ]
 Threads = Annotated[
-    int | None,
-    Option(min=1, max=THREADS_MAX, help="Threads of the programs (default: all cores)."),
+    int | None, Option(min=1, max=THREADS_MAX, help="Threads of the programs (default: all cores).")
 ]
 Device = Annotated[
     str | None, Option(help="Where to measure: 'rpc HOST:PORT KEY' (default: this machine).")
@@ -130,6 +134,21 @@ CURES = {
     errno.EISDIR: "it is a folder where a file is needed: give another place",
     errno.EMFILE: "allow more open files (ulimit -n), or take fewer --workers",
 }
+
+
+def opened_dataset(folder: Path | None) -> Dataset:
+    """Open the dataset that a command was given, or the workspace's."""
+    from toolkit.datasets import open_dataset
+
+    return open_dataset(folder or Workspace().dataset)
+
+
+def whole_numbers(text: str, told: str) -> list[int]:
+    """Read numbers with commas between them; ``told`` says of what they are a list."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no list of {told}") from None
 
 
 def print_json(value: Any, *, indent: bool = True) -> None:
@@ -213,7 +232,7 @@ def _foreign_error(error: Exception) -> ToolkitError | None:
 
     Full and read-only disks, missing permissions, damaged Parquet files, too little memory.
     """
-    said = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+    said = first_line(error)
     if isinstance(error, OSError):
         where = error.filename if isinstance(error.filename, str) else None
         return ToolkitError(error.strerror or said, where=where, cure=CURES.get(error.errno or 0))

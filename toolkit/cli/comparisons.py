@@ -17,11 +17,7 @@ Row = Mapping[str, Any]
 
 def show_twins(tasks: Sequence[Row], compared: Sequence[Row]) -> None:
     """Tasks of different formats that compute the same, side by side."""
-    from toolkit.features.computations import (
-        in_several_formats,
-        told_comparison,
-        told_computation,
-    )
+    from toolkit.features.computations import in_several_formats, told_comparison, told_computation
 
     twins = in_several_formats(tasks)
     if not twins:
@@ -57,12 +53,14 @@ def show_tuners(tuners: Row) -> None:
     def near(n: int) -> Callable[[Row], str]:
         return lambda row: show.number(row["reached"][n]["evaluations"], "not")
 
-    slow = [row["slowdown"] for row in tuners["tuners"] if row["slowdown"] is not None]
+    def times(key: str) -> Callable[[Row], str]:
+        return lambda row: "–" if row[key] is None else f"{show.ratio(row[key])} ×"
+
+    slow = any((row["slowdown"] or 0.0) >= SLOWDOWN_SHOWN for row in tuners["tuners"])
     # The slowdown explains all other columns: in a narrow terminal two of them make room for it.
-    crowded = out.width < NARROW and bool(slow) and max(slow) >= SLOWDOWN_SHOWN
+    crowded = out.width < NARROW and slow
     length: Columns = {">length": lambda row: show.number(row["evaluations"])}
     nearer = {n: percent for n, percent in enumerate(percents) if not crowded or n != 1}
-
     print_plain(
         {
             "tuner": itemgetter("tuner"),
@@ -71,10 +69,8 @@ def show_tuners(tuners: Row) -> None:
             **{f">to {percent} %": near(n) for n, percent in nearer.items()},
             ">got there": lambda row: show.percent(row["reached"][-1]["reached_share"], 0),
             ">seconds": lambda row: show.seconds(row["reached"][-1]["seconds"]),
-            ">ends at": lambda row: (
-                "–" if row["final_ratio"] is None else f"{show.ratio(row['final_ratio'])} ×"
-            ),
-            **({">slowdown": _slowdown} if slow and max(slow) >= SLOWDOWN_SHOWN else {}),
+            ">ends at": times("final_ratio"),
+            **({">slowdown": times("slowdown")} if slow else {}),
         },
         tuners["tuners"],
         f"Tuners (told apart by: {tuners['by']}) on {tasks} {which}, medians over tasks",
@@ -83,12 +79,8 @@ def show_tuners(tuners: Row) -> None:
         f"Evaluations to within so many per cent of the best recorded by any tuner; runs that got "
         f"there and seconds are for {percents[-1]} %; “not”: in fewer than half."
     )
-    if slow and max(slow) >= SLOWDOWN_SHOWN:
+    if slow:
         say(
             "Slowdown: how much longer it read the same candidates than the fastest run of the "
             "task, as recorded; such a difference is the machine's, not the tuner's."
         )
-
-
-def _slowdown(row: Row) -> str:
-    return "–" if row["slowdown"] is None else f"{show.ratio(row['slowdown'])} ×"

@@ -78,10 +78,10 @@ def run_demo(
                 progress=progress,
             )
         if live:
-            from toolkit.live.confirm.session import validate_dataset
-
             with timed("live"):
                 try:
+                    from toolkit.live.confirm.session import validate_dataset
+
                     verdicts = validate_dataset(
                         workspace.dataset,
                         task_names=_live_tasks(list(dataset.tasks().values())),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from io import TextIOWrapper
 from typing import Annotated, Any
@@ -73,30 +73,6 @@ def _function(place: str) -> Callable[..., Any]:
     return function
 
 
-class _Commands(MutableMapping[str, Any]):
-    """Commands by name, made when they are asked for."""
-
-    def __init__(self) -> None:
-        self._made: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            self._made[name] = _made(name, *COMMANDS[name])
-        return self._made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
-
-    def __len__(self) -> int:
-        return len(COMMANDS)
-
-    def __setitem__(self, name: str, command: Any) -> None:
-        self._made[name] = command
-
-    def __delitem__(self, name: str) -> None:
-        del self._made[name]
-
-
 def _made(name: str, place: str, summary: str) -> Any:
     from toolkit.cli.common import with_exit_codes
 
@@ -114,14 +90,16 @@ def _made(name: str, place: str, summary: str) -> Any:
 
 
 class _Toolkit(TyperGroup):
-    """``toolkit`` itself: its help is printed without Rich, which takes longest to import."""
+    """``toolkit`` itself: commands are made when they are called.
+
+    Its help is printed without Rich, which takes longest to import.
+    """
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.commands = _Commands()
+        super().__init__(**{**settings, "commands": dict.fromkeys(COMMANDS)})
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(self.commands)
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return _made(cmd_name, *COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         super(TyperGroup, self).format_help(ctx, formatter)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from typer import Option
 
@@ -23,63 +21,32 @@ MlflowPlace = Annotated[
     ),
 ]
 
-FROM_ENVIRONMENT = "env"
-
-
-@dataclass(frozen=True)
-class Told:
-    """What the work is given (``progress``), and what its result is given to (``log``)."""
-
-    progress: Progress
-    log: Callable[[Mapping[str, Any]], None]
-
 
 @contextmanager
-def told_training(
+def told(
     place: str | None,
-    dataset: Any,
-    recipe: Any,
-    out: Path,
+    work: Literal["training", "tuning"],
+    *what: Any,
     params: Mapping[str, Any],
     progress: Progress,
-) -> Iterator[Told]:
-    """Open the MLflow run of a training, if one was asked for."""
-    if place is None:
-        yield Told(progress, lambda result: None)
-        return
-    _quiet_mlflow()
-    from toolkit.reports.tracked import log_training, track_training
+) -> Iterator[tuple[Progress, Callable[[Mapping[str, Any]], None]]]:
+    """Open the MLflow run of a training or a search, if one was asked for.
 
-    with track_training(
-        dataset, recipe, out, place=_named(place), params=params, progress=progress
-    ) as run:
-        yield Told(run.progress, lambda result: log_training(run, result, out))
-
-
-@contextmanager
-def told_tuning(
-    place: str | None, out: Path, params: Mapping[str, Any], progress: Progress
-) -> Iterator[Told]:
-    """Open the MLflow run of a search, if one was asked for."""
-    if place is None:
-        yield Told(progress, lambda result: None)
-        return
-    _quiet_mlflow()
-    from toolkit.reports.tracked import log_tuning, track_tuning
-
-    with track_tuning(out, place=_named(place), params=params, progress=progress) as run:
-        yield Told(run.progress, lambda result: log_tuning(run, result, out))
-
-
-def _named(place: str) -> str | None:
-    return None if place == FROM_ENVIRONMENT else place
-
-
-def _quiet_mlflow() -> None:
-    """Keep MLflow from telling its makers, unless the user lets it, and from standard output.
-
-    This is a process of the toolkit's own. From Python nothing is set: it is another's.
+    ``what`` is a training's dataset and recipe, and the folder that the work writes. Gives what
+    the work is given as its progress, and what its result is given to.
     """
+    if place is None:
+        yield progress, lambda result: None
+        return
+    # MLflow does not tell its makers, unless the user lets it. This is a process of the toolkit's
+    # own: from Python nothing is set, for it is another's.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     # With a server it prints addresses, where the JSON goes.
     os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"
+    from toolkit.reports import tracked
+
+    track: Any = tracked.track_training if work == "training" else tracked.track_tuning
+    log: Any = tracked.log_training if work == "training" else tracked.log_tuning
+    named = None if place == "env" else place
+    with track(*what, place=named, params=params, progress=progress) as run:
+        yield run.progress, lambda result: log(run, result, what[-1])

@@ -14,7 +14,7 @@ import tokenize
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from typer.models import ArgumentInfo, OptionInfo
@@ -71,14 +71,13 @@ def commands() -> list[Command]:
 def _command(name: str, callback: Callable[..., Any]) -> Command:
     body, _, example = inspect.cleandoc(callback.__doc__ or "").partition("Example:")
     summary, _, details = body.strip().partition("\n\n")
-    hints = get_type_hints(callback, include_extras=True)
-    signature = inspect.signature(callback).parameters
+    signature = inspect.signature(callback, eval_str=True).parameters
     return Command(
         name,
         " ".join(summary.split()),
         details.strip(),
         " ".join(example.split()),
-        tuple(_parameter(key, hints[key], signature[key].default) for key in signature),
+        tuple(_parameter(key, one.annotation, one.default) for key, one in signature.items()),
     )
 
 
@@ -106,18 +105,7 @@ def _parameter(key: str, hint: Any, default: Any) -> Parameter:
     return Parameter(tuple(names), value, required, repeatable, text)
 
 
-def commands_page() -> str:
-    """Overview of the command line."""
-    return _render("commands", commands=commands())
-
-
-def command_page(command: Command) -> str:
-    """Reference of one command."""
-    return _render("command", command=command)
-
-
-def schema_page() -> str:
-    """Reference of the Parquet tables."""
+def _schema_page() -> str:
     meanings = _comments(inspect.getsource(schema))
     tables = {
         name: [(column, dtype, meanings.get((name, column), "")) for column, dtype in table.items()]
@@ -145,23 +133,23 @@ def _comments(source: str) -> dict[tuple[str, str], str]:
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
         if token.type == tokenize.COMMENT
     }
-    found = {}
-    for node in ast.parse(source).body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Dict):
-            assert isinstance(node.target, ast.Name)
-            for key in node.value.keys:
-                if isinstance(key, ast.Constant) and key.lineno in by_line:
-                    found[node.target.id, str(key.value)] = by_line[key.lineno]
-    return found
+    return {
+        (ast.unparse(node.target), str(key.value)): by_line[key.lineno]
+        for node in ast.parse(source).body
+        if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Dict)
+        for key in node.value.keys
+        if isinstance(key, ast.Constant) and key.lineno in by_line
+    }
 
 
 def pages() -> dict[str, str]:
     """Text of every generated page, by its path below ``docs/reference``."""
+    known = commands()
     texts = {
         "analysis.md": analysis_page(),
-        "commands.md": commands_page(),
-        "schema.md": schema_page(),
-        **{f"commands/{command.file}": command_page(command) for command in commands()},
+        "commands.md": _render("commands", commands=known),
+        "schema.md": _schema_page(),
+        **{f"commands/{one.file}": _render("command", command=one) for one in known},
         **strategy_pages(),
     }
     return {name: f"{GENERATED}\n{text}" for name, text in texts.items()}

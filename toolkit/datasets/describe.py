@@ -8,14 +8,7 @@ from typing import Any
 import polars as pl
 
 from toolkit.datasets.analysis.analyse import analyse
-from toolkit.datasets.analysis.result import (
-    Backtest,
-    Noise,
-    SketchKnob,
-    Speeds,
-    StateTime,
-    Tuners,
-)
+from toolkit.datasets.analysis.result import Backtest, Noise, SketchKnob, Speeds, StateTime, Tuners
 from toolkit.datasets.read.open import Dataset
 from toolkit.datasets.tables import tasks_frame
 from toolkit.records import Task

@@ -93,9 +93,10 @@ def export(
     writes = format_named(format).writes
     fitting = rows if writes is None else rows.filter(pl.col("format").is_in(list(writes)))
     if fitting.is_empty():
+        own = f"{found[0]}, or as t4" if found[0] in known else "t4"
         raise DatasetError(
             f"no selected record can be written as {format}: they are {', '.join(found)}",
-            cure=f"export them as {found[0]}, or as t4",
+            cure=f"export them as {own}",
         )
     labels = source_labels(dataset.sources())
     if writes is not None and not mixed:

@@ -27,14 +27,11 @@ def opened(
         When the path does not exist or holds nothing that can be read.
     """
     path = folder_at(path)
-    if is_remote(path):
+    if is_remote(path) or (path / manifests.FILE).is_file():
         yield open_dataset(path)
         return
     if not path.exists():
         raise LogError("does not exist", where=path, cure="give a dataset, a log or a database")
-    if (path / manifests.FILE).is_file():
-        yield open_dataset(path)
-        return
     with tempfile.TemporaryDirectory(prefix="toolkit-") as folder:
         ingest([path], folder, machine=machine, progress=progress)
         yield open_dataset(folder)

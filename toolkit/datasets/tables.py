@@ -1,9 +1,9 @@
-"""The small tables of a dataset, tasks and sketches ↔ Parquet; and decisions as a matrix."""
+"""The small tables of a dataset, tasks and sketches ↔ Parquet; decisions as a matrix; batches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 import orjson
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from toolkit.records import Knob, Sketch, Task
 from toolkit.schema import SKETCHES, TASKS
+
+Item = TypeVar("Item")
 
 
 def tasks_frame(tasks: Iterable[Task]) -> pl.DataFrame:
@@ -63,3 +65,17 @@ def decision_matrix(decisions: pl.Series, width: int) -> NDArray[np.int64]:
         return np.zeros((len(decisions), 0), dtype=np.int64)
     flat = decisions.explode().to_numpy()
     return np.ascontiguousarray(flat, dtype=np.int64).reshape(len(decisions), width)
+
+
+def batches(items: Iterable[Item], size: Callable[[Item], int], most: int) -> Iterator[list[Item]]:
+    """Cut items into lists, in order: each of sizes that sum up to ``most``, or of one item."""
+    batch: list[Item] = []
+    total = 0
+    for item in items:
+        if batch and total + size(item) > most:
+            yield batch
+            batch, total = [], 0
+        batch.append(item)
+        total += size(item)
+    if batch:
+        yield batch

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import polars as pl
 
-from toolkit.errors import ToolkitError
+from toolkit.errors import ToolkitError, first_line
 
 _INSTALL = "pip install 'tvm-tuning-toolkit[cloud]' (s3://); for gs:// also: pip install gcsfs"
 
@@ -63,8 +63,7 @@ def store_errors(folder: Path) -> Iterator[None]:
     except Exception as error:
         if not is_remote(folder):
             raise
-        said = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise OSError(errno.EIO, said, str(folder)) from None
+        raise OSError(errno.EIO, first_line(error), str(folder)) from None
 
 
 def scan(paths: Sequence[Path]) -> pl.LazyFrame:

@@ -36,7 +36,7 @@ def cached_blocks(
     the features cannot be computed here (``stored_only``); candidates that such a file does not
     know, because they came later, have no features.
     """
-    stored_only = bool(getattr(extractor, "stored_only", False))
+    stored_only = _stored_only(extractor)
     sweep(_folder(dataset, extractor))
     for group, rows in dataset.groups(task_ids):
         if not extractor.supports(group.task):
@@ -80,7 +80,7 @@ def extract(
     tasks: set[str] = set()
     groups = candidates = 0
     wanted = list(dataset.tasks() if task_ids is None else task_ids)
-    if cluster is not None:
+    if cluster is not None and not _stored_only(extractor):
         with progress.step(f"features {extractor.name} on the cluster") as step:
             for group in _made_there(dataset, extractor, wanted, cluster):
                 step.advance(note=group.task.workload)
@@ -122,6 +122,11 @@ def _made_there(
 
 def _extract(extractor: Extractor, group: CandidateGroup) -> FeatureBlock:
     return extractor.extract(group)
+
+
+def _stored_only(extractor: Extractor) -> bool:
+    """Whether its features cannot be computed here."""
+    return bool(getattr(extractor, "stored_only", False))
 
 
 def _folder(dataset: Dataset, extractor: Extractor) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -49,28 +49,18 @@ def with_computations(
 ) -> list[dict[str, Any]]:
     """Rows of tasks with what each ``computes`` and its best candidate's ``gflop_per_s``.
 
-    Parameters
-    ----------
-    tasks
-        Rows with ``task_id``, ``machine`` and ``best_s``.
-    peaks
-        GFLOP/s that a machine can do at most, by its name; ``None`` names the only one.
-        ``of_peak`` is ``gflop_per_s`` over that.
-
-    Returns
-    -------
-    What is not known is ``None``.
-
-    Raises
-    ------
-    ToolkitError
-        For a peak of a machine that is not there, or of one of several without its name.
+    ``tasks`` are rows with ``task_id``, ``machine`` and ``best_s``. ``peaks`` are GFLOP/s that a
+    machine can do at most, by its name (``None``: the only one's); ``of_peak`` is ``gflop_per_s``
+    over that. What is not known is ``None``. Raises ``ToolkitError`` for a peak of a machine that
+    is not there, or of one of several without its name.
     """
-    of_machine = _peaks_by_machine(peaks or {}, {task["machine"] for task in tasks})
+    peaks = peaks or {}
+    _check_peaks(peaks, {task["machine"] for task in tasks})
     known = computations(dataset)
     rows = []
     for task in tasks:
-        found, best_s, peak = known.get(task["task_id"]), task["best_s"], of_machine(task)
+        found, best_s = known.get(task["task_id"]), task["best_s"]
+        peak = peaks.get(task["machine"], peaks.get(None))
         rate = None if found is None or best_s is None else found.flops / best_s * 1e-9
         computes = None if found is None else found.to_json()
         share = None if rate is None or peak is None else rate / peak
@@ -78,10 +68,7 @@ def with_computations(
     return rows
 
 
-def _peaks_by_machine(
-    peaks: Mapping[str | None, float], machines: set[str | None]
-) -> Callable[[Mapping[str, Any]], float | None]:
-    """A function that gives a task's peak."""
+def _check_peaks(peaks: Mapping[str | None, float], machines: set[str | None]) -> None:
     names = sorted(name for name in machines if name)
     if None in peaks and len(machines) > 1:
         raise ToolkitError(
@@ -94,7 +81,6 @@ def _peaks_by_machine(
             f"--peak names {unknown[0]!r}, which measured nothing of this dataset",
             cure=f"its machines: {', '.join(names) or 'one without a name'}",
         )
-    return lambda task: peaks.get(task["machine"], peaks.get(None))
 
 
 def in_several_formats(tasks: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

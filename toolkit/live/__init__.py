@@ -73,6 +73,5 @@ def strategy(
     from toolkit.training.trained.models import load_trained
 
     load_intrinsics()
-    folders = [model] if isinstance(model, (str, Path)) else model or []
-    guides = load_trained(list(folders))
-    return ToolkitStrategy(name, dict(options or {}), guides, seed, machine)
+    folders = [model] if isinstance(model, (str, Path)) else list(model or [])
+    return ToolkitStrategy(name, dict(options or {}), load_trained(folders), seed, machine)

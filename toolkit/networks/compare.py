@@ -54,8 +54,6 @@ ALONE_SHARE = 0.15
 UNSTEADY = 1.1
 """Processes that read a network alone should differ by less than this factor."""
 
-WORKER = "toolkit.networks.worker"
-
 
 def arm(kind: str, path: Path | str, inputs: Sequence[Mapping[str, Any]]) -> Program:
     """Describe an arm: a compiled folder (``tvm``), or a model file in a runtime."""
@@ -66,17 +64,16 @@ def arm(kind: str, path: Path | str, inputs: Sequence[Mapping[str, Any]]) -> Pro
 def installed_runtimes(model: Path | None) -> list[str]:
     """Those of ``RUNTIMES`` that read a model file and are installed here."""
     reading = [name for name, ending in RUNTIMES.items() if model and model.suffix == ending]
-    return [name for name in reading if importlib.util.find_spec(name) is not None]
+    return [name for name in reading if importlib.util.find_spec(name)]
 
 
-def network_protocol(threads: int, cores: Sequence[int] = ()) -> Protocol:
+def network_protocol(threads: int) -> Protocol:
     """How whole networks are read: 9 turns a block, 60 ms each; loading may take minutes."""
     return Protocol(
         number=1,
         repeat=9,
         min_repeat_ms=60,
         threads=threads,
-        cores=tuple(cores),
         build_timeout_s=300.0,
         run_timeout_s=120.0,
     )
@@ -88,7 +85,8 @@ def open_worker(target: str, protocol: Protocol, *, bound: bool = True) -> Devic
     Threads are ``bound`` to processors, or left to the system as in a user's process.
     """
     settings: dict[str, Any] = {} if bound else {"bound": []}
-    return Device(target, protocol, command=children.python(WORKER), settings=settings)
+    command = children.python("toolkit.networks.worker")
+    return Device(target, protocol, command=command, settings=settings)
 
 
 def check_outputs(
@@ -127,7 +125,6 @@ def read_networks(
     others: dict[str, Program],
     target: str,
     protocol: Protocol,
-    *,
     seconds: float,
     seed: int,
     step: Step,
@@ -143,9 +140,7 @@ def read_networks(
     step.advance(share)
     read = Confirmation()
     if others:
-        read = compare(
-            tuned, others, target, protocol, seconds=seconds - 2.0 * share, seed=seed, step=step
-        )
+        read = compare(tuned, others, target, protocol, seconds - 2.0 * share, seed, step)
     # Again: a machine may be slow for half a minute.
     for name, medians in read_alone(arms, target, protocol, share, least=0).items():
         alone[name] += medians
@@ -158,7 +153,6 @@ def compare(
     others: dict[str, Program],
     target: str,
     protocol: Protocol,
-    *,
     seconds: float,
     seed: int,
     step: Step,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,18 +12,18 @@ from typing import Any
 
 import orjson
 
-from toolkit.atomic import write_atomically
+from toolkit.atomic import replacing, write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.confirm.rules import INCUMBENT
 from toolkit.live.confirm.verdict import Confirmation
 from toolkit.live.measure.machine import describe_machine, target_threads
 from toolkit.live.measure.program import Program
+from toolkit.live.space.database import read_collection
 from toolkit.live.tune.tune import RESULT_FILE, SETTINGS_FILE
 from toolkit.locks import one_writer
 from toolkit.networks.codegen.library import (
     FACTS,
     LIBRARY,
-    build_library,
     coverage_of,
     flops_of,
     inputs_of,
@@ -157,17 +158,15 @@ def compile_network(
     Raises
     ------
     LiveError
-        When it cannot be compiled, or its outputs are wrong.
+        When it cannot be compiled, or its outputs are wrong; a network that was there stays.
     """
     begun = time.perf_counter()
-    threads = target_threads(target)
-    protocol = network_protocol(threads)
-    inputs = inputs_of(graph.module)
-    mine = arm("tvm", out.resolve(), inputs)
+    threads, inputs = target_threads(target), inputs_of(graph.module)
+    protocol, mine = network_protocol(threads), arm("tvm", out.resolve(), inputs)
     with TemporaryDirectory() as folder, ObjectFiles(target) as objects:
         if model is not None:
             model = for_runtimes(model, shapes or {}, Path(folder))
-        others = _others(against, model, inputs)
+        others = _others(against, model, inputs, out)
         out.mkdir(parents=True, exist_ok=True)
         facts = {"network": graph.name, "target": target, "threads": threads, "inputs": inputs}
         selection = RecordChoice({}) if database is None else read_records(graph, database, target)
@@ -177,33 +176,37 @@ def compile_network(
                 graph, selection, coverage.untuned, target, guides, seed=seed, progress=progress
             )
         if choose_seconds > 0:
-            label = "read the programs in the network"
-            with progress.step(label, float(MOST)) as step:
+            with progress.step("read the programs in the network", float(MOST)) as step:
                 choose_in_network(graph, selection, target, choose_seconds, objects, step)
         with progress.step(f"compile {graph.name}", 1.0) as step:
             module = scheduled(graph, selection, target)
             covered = coverage_of(graph, module)
-            build_library(module, target, out / LIBRARY, objects)
-            write_atomically(out / FACTS, orjson.dumps(facts, option=orjson.OPT_INDENT_2))
-            write_runner(out)
+            draft = Path(folder) / "draft"
+            draft.mkdir()
+            write_network(module, target, draft, objects)
             step.advance()
         with progress.step("check the outputs", 1.0) as step:
             reference, program = _reference(graph, Path(folder), target, model, inputs, objects)
-            difference, unchecked = check_outputs(mine, program, target, protocol, graph.tolerance)
+            made = arm("tvm", draft, inputs)
+            difference, unchecked = check_outputs(made, program, target, protocol, graph.tolerance)
             step.advance()
+        # A wrong network takes no other's place.
+        with replacing(out / LIBRARY) as unfinished:
+            shutil.move(draft / LIBRARY, unfinished)
+        write_atomically(out / FACTS, orjson.dumps(facts, option=orjson.OPT_INDENT_2))
+        write_runner(out)
         read, alone = Confirmation(), dict[str, list[float]]()
         if seconds > 0:
             with progress.step("read the whole network", seconds) as step:
-                read, alone = read_networks(
-                    mine, others, target, protocol, seconds=seconds, seed=seed, step=step
-                )
+                read, alone = read_networks(mine, others, target, protocol, seconds, seed, step)
+    own = alone.get(INCUMBENT, [])
     count = len(coverage.tuned) + len(coverage.untuned)
     unmeasured = [name for name in coverage.untuned if name in covered.tuned]
     warnings = _untuned_warnings(coverage.untuned, unmeasured, count, database)
     if unchecked is not None:
         warnings.append(f"outputs were not checked: {reference} does not run: {unchecked}")
     warnings += [f"{name} does not run: {error}" for name, error in read.dropped.items()]
-    warnings += unsteady(alone.get(INCUMBENT, []))
+    warnings += unsteady(own)
     result = CompileResult(
         out=str(out),
         network=graph.name,
@@ -215,11 +218,11 @@ def compile_network(
         tuned=len(coverage.tuned),
         untuned=coverage.untuned,
         unmeasured=unmeasured,
-        moved=selection.moved(),
+        moved=sorted(name for name, position in selection.chosen.items() if position),
         checked_against=reference if unchecked is None else None,
         difference=difference,
-        latency_s=alone_s(alone.get(INCUMBENT, [])),
-        processes_s=alone.get(INCUMBENT, []),
+        latency_s=alone_s(own),
+        processes_s=own,
         tasks_latency_s=_promised_s(database),
         against=[
             comparison_row(one, read.readings, alone_s(alone[one.challenger]))
@@ -238,14 +241,12 @@ def compile_network(
 
 
 def _others(
-    against: Sequence[str] | None, model: Path | None, inputs: list[dict[str, Any]]
+    against: Sequence[str] | None, model: Path | None, inputs: list[dict[str, Any]], out: Path
 ) -> dict[str, Program]:
     """What the network is compared with, by name."""
     installed = installed_runtimes(model)
-    if against is None:
-        against = installed
     found = {}
-    for name in against:
+    for name in installed if against is None else against:
         if name in RUNTIMES:
             if model is None or model.suffix != RUNTIMES[name]:
                 kind = "ONNX" if RUNTIMES[name] == ".onnx" else RUNTIMES[name]
@@ -253,6 +254,8 @@ def _others(
             if name not in installed:
                 raise LiveError(f"{name} is not installed", cure=f"pip install {name}")
             found[name] = arm(name, model, inputs)
+        elif Path(name).resolve() == out.resolve():
+            raise LiveError(f"{name!r} is where this one is written", cure="give another --out")
         elif (Path(name) / LIBRARY).is_file():
             found[name] = arm("tvm", Path(name).resolve(), inputs)
         else:
@@ -284,10 +287,10 @@ def _kernels(graph: Graph, out: Path, threads: int) -> list[dict[str, Any]]:
     read = profile([out], threads, KERNELS_S)
     rows = []
     for row in read[0] if read else []:
+        del row["ratio"]  # to itself
         flops = flops_of(graph, function_of(row["kernel"]))
         rate = None if flops is None else 1e-9 * flops * row["calls"] / row["seconds"]
-        kept = {key: row[key] for key in ("kernel", "seconds", "calls")}
-        rows.append({**kept, "gflop_per_s": rate})
+        rows.append({**row, "gflop_per_s": rate})
     return rows
 
 
@@ -297,45 +300,37 @@ def _untuned_warnings(
     if not untuned:
         return []
     if len(untuned) == count:
-        why = (
-            "no database was given"
-            if database is None
-            else "was the database made from this network, with this target and layout?"
-        )
+        why = "no database was given"
+        if database is not None:
+            why = "was the database made from this network, with this target and layout?"
         found = f"none of {count} functions uses a tuned record: {why}"
     else:
         names = ", ".join(untuned[:4]) + (" and others" if len(untuned) > 4 else "")
         found = f"{len(untuned)} of {count} functions use no tuned record: {names}"
-    if not unmeasured:
-        return [found]
-    return [found, f"{len(unmeasured)} of these take a program that nobody measured"]
+    more = f"{len(unmeasured)} of these take a program that nobody measured"
+    return [found, more] if unmeasured else [found]
 
 
 def _promised_s(database: Path | None) -> float | None:
     """The sum over tasks that a search left beside its database."""
-    return (
-        None if database is None else _number(_beside(database, RESULT_FILE, "weighted_latency_s"))
-    )
+    return None if database is None else _beside(database, RESULT_FILE, "weighted_latency_s")
 
 
 def tuned_target(database: Path) -> str | None:
     """The target for which a search tuned, as it left it beside its database."""
-    found = _beside(database, "collection.json", "target")
+    found = read_collection(database).get("target")
     return found if isinstance(found, str) else None
 
 
 def tuned_tolerance(database: Path) -> float:
     """The error that a search allowed in its network; 0 where nothing says so."""
-    return _number(_beside(database, SETTINGS_FILE, "tolerance")) or 0.0
+    return _beside(database, SETTINGS_FILE, "tolerance") or 0.0
 
 
-def _number(found: Any) -> float | None:
-    return float(found) if isinstance(found, int | float) else None
-
-
-def _beside(database: Path, name: str, key: str) -> Any:
-    """What a file beside a database says of a key; ``None`` where it says nothing."""
+def _beside(database: Path, name: str, key: str) -> float | None:
+    """The number of this key in a file beside a database; ``None`` where there is none."""
     try:
-        return orjson.loads((database / name).read_bytes()).get(key)
+        found = orjson.loads((database / name).read_bytes()).get(key)
     except (OSError, orjson.JSONDecodeError, AttributeError):
         return None
+    return float(found) if isinstance(found, int | float) else None

@@ -43,14 +43,9 @@ DATABASE_FILES = ("database_workload.json", "database_tuning_record.json")
 class NetworkRaceSettings:
     """What is raced and how.
 
-    Attributes
-    ----------
-    seconds, stock_seconds
-        Wall clock of our arm and of stock's.
-    shapes, layout, tolerance
-        Of the network, as ``toolkit tune`` takes them; ``tolerance`` is our arm's alone.
-    read_seconds
-        For reading all networks in blocks.
+    ``seconds`` and ``stock_seconds`` are the wall clock of our arm and of stock's, ``read_seconds``
+    that for reading all networks in blocks. ``shapes``, ``layout`` and ``tolerance`` are those of
+    the network, as ``toolkit tune`` takes them; ``tolerance`` is our arm's alone.
     """
 
     seconds: float = 900.0
@@ -123,19 +118,13 @@ def _command(
     settings: NetworkRaceSettings,
     models: Sequence[str],
 ) -> list[str]:
-    path = str(network.resolve())
+    into = str(database.resolve())
     if name == STOCK:
-        spec = {
-            "network": path,
-            "shapes": settings.shapes,
-            "target": target,
-            "database": str(database.resolve()),
-        }
-        return children.python(stock.MODULE, orjson.dumps(spec).decode())
+        return _stock(network, target, settings, database=into)
     shapes = [f"{key}={','.join(map(str, extents))}" for key, extents in settings.shapes.items()]
     options: dict[str, Sequence[str]] = {
-        "--workload": [path],
-        "--out": [str(database.resolve())],
+        "--workload": [str(network.resolve())],
+        "--out": [into],
         "--seconds": [f"{seconds:g}"],
         "--target": [target],
         "--threads": [str(target_threads(target))],
@@ -149,6 +138,12 @@ def _command(
         word for option, values in options.items() for value in values for word in (option, value)
     ]
     return children.python("toolkit.cli.main", "tune", "--no-recorded", *words)
+
+
+def _stock(network: Path, target: str, settings: NetworkRaceSettings, **folders: str) -> list[str]:
+    """Command of stock's process: it tunes into ``database``, or compiles it into ``out``."""
+    spec = {"network": str(network.resolve()), "shapes": settings.shapes, "target": target}
+    return children.python(stock.MODULE, orjson.dumps({**spec, **folders}).decode())
 
 
 def _wait(process: subprocess.Popen[bytes], begun: float, until: float, step: Step) -> bool:
@@ -183,35 +178,28 @@ def compile_copy(
     name: str,
     network: Path,
     graph: Graph,
-    folder: str,
-    tuned_s: float,
+    copy: Mapping[str, Any],
     target: str,
     settings: NetworkRaceSettings,
     guides: TrainedModels,
 ) -> float:
-    """Compile a copy as its arm's user would, after so many seconds; seconds that it took."""
-    done = Path(folder) / "compiled.json"
+    """Compile one of an arm's copies as its user would do it then; seconds that it took."""
+    folder = Path(copy["folder"])
+    done = folder / "compiled.json"
     if not done.is_file():
-        begun, out = time.perf_counter(), Path(folder) / COMPILED
+        begun, out = time.perf_counter(), folder / COMPILED
         out.mkdir(exist_ok=True)
         if name == STOCK:
-            spec = {
-                "network": str(network.resolve()),
-                "shapes": settings.shapes,
-                "target": target,
-                "database": folder,
-                "out": str(out),
-            }
-            log = Path(folder) / "compile.log"
-            command = children.python(stock.MODULE, orjson.dumps(spec).decode())
-            if children.run_logged(command, log, cwd=Path(folder)):
+            log = folder / "compile.log"
+            command = _stock(network, target, settings, database=str(folder), out=str(out))
+            if children.run_logged(command, log, cwd=folder):
                 said = children.last_line(log)
                 raise LiveError(f"TVM's own pipeline does not compile it: {said}", where=log)
         else:
-            selection = read_records(graph, Path(folder), target)
+            selection = read_records(graph, folder, target)
             untuned = coverage_of(graph, scheduled(graph, selection, target)).untuned
             add_first_picks(graph, selection, untuned, target, guides, seed=settings.seed)
-            seconds = min(CHOOSE_S, CHOOSE_SHARE * tuned_s)
+            seconds = min(CHOOSE_S, CHOOSE_SHARE * copy["tuned_s"])
             with ObjectFiles(target) as objects, SILENT.step("") as step:
                 choose_in_network(graph, selection, target, seconds, objects, step)
                 write_network(scheduled(graph, selection, target), target, out, objects)

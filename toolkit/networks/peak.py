@@ -48,7 +48,7 @@ def peak_gflop_per_s(target: str, threads: int) -> float | None:
     from tvm.script import tirx as T  # noqa: F401  (the name is that of TVM's script)
 
     protocol = Protocol(number=3, repeat=5, min_repeat_ms=20, threads=threads)
-    best = None
+    rates = []
     for chains in CHAINS:
         text = _PROGRAM
         for name, value in (
@@ -59,6 +59,5 @@ def peak_gflop_per_s(target: str, threads: int) -> float | None:
         with Device(target, protocol) as device:
             result = device.measure(checked_program(module, 1))
         if result.run_times_s:
-            rate = 2e-9 * threads * chains * LANES * STEPS / min(result.run_times_s)
-            best = max(best or 0.0, rate)
-    return best
+            rates.append(2e-9 * threads * chains * LANES * STEPS / min(result.run_times_s))
+    return max(rates, default=None)

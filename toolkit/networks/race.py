@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +39,7 @@ from toolkit.networks.compare import (
 )
 from toolkit.networks.graph.prepare import Graph
 from toolkit.networks.importing.files import for_runtimes, is_model_file
-from toolkit.networks.legs import (
-    COMPILED,
-    OURS,
-    STOCK,
-    NetworkRaceSettings,
-    compile_copy,
-    run_leg,
-)
+from toolkit.networks.legs import COMPILED, OURS, STOCK, NetworkRaceSettings, compile_copy, run_leg
 from toolkit.networks.tasks import network_of, network_tasks
 from toolkit.progress import SILENT, Progress
 from toolkit.results import Result, plain
@@ -126,49 +119,37 @@ def race_network(
     if not is_model_file(str(network)):
         raise LiveError(f"{str(network)!r} is no model file", cure="give an .onnx or .pt2 file")
     out = out.resolve()  # arms have a folder of their own
-    kept = plain({key: getattr(settings, key) for key in settings.__dataclass_fields__})
+    kept = plain(asdict(settings))
     folders = [str(model.resolve()) for model in models]
     alike = {"network": str(network.resolve()), "target": target, "models": folders}
     raced = {key: value for key, value in kept.items() if key != "read_seconds"}
-    keep_settings(out / SETTINGS_FILE, {**alike, **raced}, "race")
     warnings = noise_warnings(target_threads(target))
-    graph = network_of(
-        str(network),
-        target,
-        shapes=settings.shapes,
-        layout=settings.layout,
-        tolerance=settings.tolerance,
-    )
-    guides = load_trained(list(models))
+    asked = {key: kept[key] for key in ("shapes", "layout", "tolerance")}
+    graph, guides = network_of(str(network), target, **asked), load_trained(list(models))
     for task in network_tasks(graph, target):
         refuse_leak(guides, task.module, target, None)
+    # What cannot be raced leaves nothing that another race would stop at.
+    keep_settings(out / SETTINGS_FILE, {**alike, **raced}, "race")
     found: list[dict[str, Any]] = []
     for name, limit in ((STOCK, settings.stock_seconds), (OURS, settings.seconds)):
         with progress.step(f"tune: {name}", limit) as step:
             copies = run_leg(name, network, out / name, limit, target, settings, folders, step)
         with progress.step(f"compile: {name}", float(len(copies))) as step:
             for copy in copies:
-                compiled_s = compile_copy(
-                    name,
-                    network,
-                    graph,
-                    copy["folder"],
-                    copy["tuned_s"],
-                    target,
-                    settings,
-                    guides,
-                )
-                found.append({**copy, "arm": name, "compile_s": compiled_s})
+                compiled_s = compile_copy(name, network, graph, copy, target, settings, guides)
+                label = _label(name, copy["tuned_s"], found)
+                found.append({**copy, "arm": name, "compile_s": compiled_s, "label": label})
                 step.advance()
     readings, judged = _read(network, graph, found, out, target, settings, progress)
-    rows = [_row(one, readings.get(_label(one), []), judged.get(_label(one))) for one in found]
-    last = {row["arm"]: row for row in rows if row["latency_s"] is not None}
+    rows = [_row(one, readings.get(one["label"], []), judged.get(one["label"])) for one in found]
+    read = [row for row in rows if row["latency_s"] is not None]
+    last = {row["arm"]: row for row in read}
     if len(last) < 2:
         missing = OURS if OURS not in last else STOCK
         raise LiveError(f"no network of {missing} runs", where=out, cure="give it more seconds")
     best = AS_GOOD * last[STOCK]["latency_s"]
-    ours = [row for row in rows if row["arm"] == OURS and row["latency_s"] is not None]
-    reached = [row["tuned_s"] + row["compile_s"] for row in ours if row["latency_s"] <= best]
+    good = [row for row in read if row["arm"] == OURS and row["latency_s"] <= best]
+    reached = [row["tuned_s"] + row["compile_s"] for row in good]
     result = NetworkRaceResult(
         network=graph.name,
         target=target,
@@ -190,8 +171,11 @@ def race_network(
     return result
 
 
-def _label(one: Mapping[str, Any]) -> str:
-    return f"{one['arm']} after {one['tuned_s']:.0f} s"
+def _label(name: str, tuned_s: float, before: Sequence[Mapping[str, Any]]) -> str:
+    """What a network's readings are called; copies of the same second are numbered."""
+    label = f"{name} after {tuned_s:.0f} s"
+    same = sum(one["label"].startswith(label) for one in before)
+    return f"{label} ({same + 1})" if same else label
 
 
 def _read(
@@ -206,9 +190,10 @@ def _read(
     """Read all networks in turns beside our last one: readings, and rows that compare, by label."""
     inputs = inputs_of(graph.module)
     arms = {
-        _label(one): arm("tvm", (Path(one["folder"]) / COMPILED).resolve(), inputs) for one in found
+        one["label"]: arm("tvm", (Path(one["folder"]) / COMPILED).resolve(), inputs)
+        for one in found
     }
-    mine = _label(next(one for one in reversed(found) if one["arm"] == OURS))
+    mine = next(one["label"] for one in reversed(found) if one["arm"] == OURS)
     protocol = network_protocol(target_threads(target))
     others = {label: program for label, program in arms.items() if label != mine}
     runtimes = installed_runtimes(network)
@@ -220,25 +205,21 @@ def _read(
             check_outputs(arms[mine], others[name], target, protocol, settings.tolerance)
     with progress.step("read all networks", settings.read_seconds) as step:
         once = _read_once(arms, target, protocol)
-        slow = {label for label, s in once.items() if s > TURNS_BELOW * min(once.values())}
-        slow -= {mine}
-        read = compare(
-            arms[mine],
-            {label: program for label, program in others.items() if label not in slow},
-            target,
-            protocol,
-            seconds=settings.read_seconds,
-            seed=settings.seed,
-            step=step,
-        )
+        most_s = TURNS_BELOW * min(once.values(), default=0.0)
+        slow = {label: s for label, s in once.items() if s > most_s and label != mine}
+        others = {label: program for label, program in others.items() if label not in slow}
+        seconds, seed = settings.read_seconds, settings.seed
+        read = compare(arms[mine], others, target, protocol, seconds, seed, step)
     judged = {one.challenger: comparison_row(one, read.readings) for one in read.judgements}
-    judged |= {
-        label: {"ratio": once[mine] / once[label], "interval": None, "verdict": "faster"}
-        for label in slow
-        if mine in once
-    }
     readings = {mine if label == INCUMBENT else label: s for label, s in read.readings.items()}
-    return readings | {label: [once[label]] for label in slow}, judged
+    readings |= {label: [s] for label, s in slow.items()}
+    if mine in once:
+        readings[mine] = readings[mine] or [once[mine]]  # all others are slow: there were no turns
+        judged |= {
+            label: {"ratio": once[mine] / s, "interval": None, "verdict": "faster"}
+            for label, s in slow.items()
+        }
+    return readings, judged
 
 
 def _read_once(arms: Mapping[str, Program], target: str, protocol: Protocol) -> dict[str, float]:

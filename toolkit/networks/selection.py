@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -53,26 +52,14 @@ LEAST_GAIN = 0.03
 
 @dataclass
 class RecordChoice:
-    """Records of a network's functions, and which of them are taken.
+    """Records of a network's functions, the fastest alone first, and the position that is taken.
 
-    Attributes
-    ----------
-    records
-        By function: its records, the fastest alone first.
-    chosen
-        By function: the position of the record that is taken.
-    ratios
-        By function: what each tried record took in the network beside the first, by position.
-    failed
-        Functions whose every measured program failed.
-    unmeasured
-        By function without records: its workload, and the trace that it takes all the same
-        (``add_first_picks``).
+    ``failed`` are functions whose every measured program failed. ``unmeasured`` are by function
+    without records its workload, and the trace that it takes all the same (``add_first_picks``).
     """
 
     records: dict[str, list[_Stored]]
     chosen: dict[str, int] = field(default_factory=dict)
-    ratios: dict[str, dict[int, float]] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     unmeasured: dict[str, tuple[tvm.IRModule, Trace]] = field(default_factory=dict)
 
@@ -80,10 +67,6 @@ class RecordChoice:
         """A function's workload and the chosen record's trace: the next one's if TVM refuses it."""
         left = self.records[name][self.chosen[name] :]
         return next((one.program for one in left if one.program is not None), None)
-
-    def moved(self) -> list[str]:
-        """Functions that take another record than the one that is fastest alone."""
-        return sorted(name for name, position in self.chosen.items() if position)
 
 
 def read_records(graph: Graph, database: Path, target: str) -> RecordChoice:
@@ -104,10 +87,10 @@ def read_records(graph: Graph, database: Path, target: str) -> RecordChoice:
     records, failed = {}, []
     for task in tasks:
         module = task.dispatched[0]
-        found = measured.get(_hash_in(workload_line(module)))
-        if found is None:
-            continue
+        found = measured.get(_hash_in(workload_line(module)), [])
         fastest = sorted(found, key=lambda one: one.seconds)
+        if not fastest:
+            continue
         if math.isinf(fastest[0].seconds):
             failed.append(str(task.task_name))
             continue
@@ -147,8 +130,7 @@ def scheduled(graph: Graph, selection: RecordChoice, target: str) -> tvm.IRModul
             ms.database.TuningRecord(trace, workload, [1.0], made, arguments)
         )
     with made, chosen, quiet():
-        module: tvm.IRModule = relax.transform.MetaScheduleApplyDatabase()(graph.module)
-    return module
+        return relax.transform.MetaScheduleApplyDatabase()(graph.module)
 
 
 def choose_in_network(
@@ -162,12 +144,16 @@ def choose_in_network(
     """Try the records in the network, as many as there is time for; take the fastest of each.
 
     All builds come first, and then they are read in turns, a moment each. Where they do not run,
-    what was chosen before stands.
+    or no function has two records, what was chosen before stands.
     """
     begun, longest = time.perf_counter(), 0.0
     most = max(map(len, selection.records.values()), default=0)
+    if most < 2:
+        return
     free = psutil.virtual_memory().available
-    with TemporaryDirectory() as name:
+    # By function: what each tried record took in the network beside the first, by position.
+    ratios: dict[str, dict[int, float]] = {}
+    with TemporaryDirectory() as directory:
         builds: list[tuple[dict[str, int], Path]] = []
         for position in range(most):
             at = time.perf_counter()
@@ -177,7 +163,7 @@ def choose_in_network(
                 name: position if position < len(records) else 0
                 for name, records in selection.records.items()
             }
-            folder = Path(name) / str(position)
+            folder = Path(directory) / str(position)
             folder.mkdir()
             module = scheduled(graph, replace(selection, chosen=tried), target)
             write_network(module, target, folder, objects)
@@ -189,18 +175,12 @@ def choose_in_network(
         left = max(seconds - (time.perf_counter() - begun), 0.0)
         read = profile([folder for _, folder in builds], target_threads(target), left)
         for (tried, _), rows in zip(builds, read, strict=False):
-            _note(selection, tried, rows)
-    for name, ratios in selection.ratios.items():
-        best = min(ratios, key=ratios.__getitem__)
-        if ratios[best] < 1 - LEAST_GAIN:
+            for row in rows:
+                name = function_of(row["kernel"])
+                if name in tried and row["ratio"] is not None:
+                    # A first record that was tried again counts once.
+                    ratios.setdefault(name, {}).setdefault(tried[name], row["ratio"])
+    for name, found in ratios.items():
+        best = min(found, key=found.__getitem__)
+        if found[best] < 1 - LEAST_GAIN:
             selection.chosen[name] = best
-
-
-def _note(
-    selection: RecordChoice, tried: Mapping[str, int], rows: Sequence[dict[str, Any]]
-) -> None:
-    """Keep what each function took beside its first record; where that was tried again, once."""
-    for row in rows:
-        name = function_of(row["kernel"])
-        if name in tried and row["ratio"] is not None:
-            selection.ratios.setdefault(name, {}).setdefault(tried[name], row["ratio"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +15,10 @@ from toolkit.live.measure.machine import tvm_target
 from toolkit.live.space.database import workload_line
 from toolkit.live.space.intrinsics import load_intrinsics
 from toolkit.live.tune.tasks import TuneTask
-from toolkit.live.workloads.named import Workload, parse_workload
+from toolkit.live.workloads.named import parse_workload
 from toolkit.networks.codegen.library import is_scheduled
-from toolkit.networks.graph.prepare import CACHE_BYTES, Graph, Layout, prepare, relax_functions
+from toolkit.networks.graph.functions import relax_functions
+from toolkit.networks.graph.prepare import CACHE_BYTES, Graph, Layout, prepare
 from toolkit.networks.importing.files import is_model_file, load_model
 
 
@@ -33,13 +34,9 @@ def tasks_of(
 
     A text is what ``toolkit collect`` takes, or a model file (``networks.importing.files``). The
     tasks of a network are those that TVM extracts from its prepared graph, with the number of times
-    that each is called as weight. Equal tasks become one whose weight is the sum.
-
-    Parameters
-    ----------
-    shapes, layout, tolerance
-        Of networks: shapes of inputs that a file leaves open, the layout of convolutions, and the
-        error that is allowed (``networks.graph.prepare``).
+    that each is called as weight. Equal tasks become one whose weight is the sum. For networks are
+    ``shapes``, of inputs that a file leaves open, the ``layout`` of convolutions, and
+    ``tolerance``, the error that is allowed (``networks.graph.prepare``).
 
     Raises
     ------
@@ -47,28 +44,17 @@ def tasks_of(
         For a file that cannot be read, an extra that is not installed, or a network without tasks.
     """
     found: dict[str, TuneTask] = {}
-    for text in texts:
-        if is_model_file(text):
-            graph = network_of(text, target, shapes=shapes, layout=layout, tolerance=tolerance)
-            listed = network_tasks(graph, target)
-        else:
-            listed = [
-                task
-                for each in parse_workload(text)
-                for task in _tasks(each, target, layout, tolerance)
-            ]
-        for task in listed:
+    for named in (one for text in texts for one in _named(text, target, shapes, layout, tolerance)):
+        for task in network_tasks(named, target) if isinstance(named, Graph) else [named]:
             key = str(orjson.loads(workload_line(task.module))[0])
-            before = found.get(key)
-            if before is None:
-                found[key] = task
-            else:
-                found[key] = replace(
+            if before := found.get(key):
+                task = replace(
                     before,
                     weight=before.weight + task.weight,
                     network=before.network or task.network,
                     cold=before.cold or task.cold,
                 )
+            found[key] = task
     return list(found.values())
 
 
@@ -81,22 +67,31 @@ def network_of(
     tolerance: float = 0.0,
 ) -> Graph:
     """Load and prepare one network: a model file, or a Relax module of a file of workloads."""
-    if is_model_file(text):
-        return prepare(load_model(Path(text), shapes), target, Path(text).stem, layout, tolerance)
-    for workload in parse_workload(text):
-        if relax_functions(workload.module):
-            return prepare(workload.module, target, workload.name, layout, tolerance)
+    for named in _named(text, target, shapes, layout, tolerance):
+        if isinstance(named, Graph):
+            return named
     raise LiveError(
         f"{text!r} is no network",
         cure="give an .onnx or .pt2 file, or a Python file whose WORKLOADS holds a Relax module",
     )
 
 
-def _tasks(workload: Workload, target: str, layout: Layout, tolerance: float) -> list[TuneTask]:
-    if relax_functions(workload.module):
-        graph = prepare(workload.module, target, workload.name, layout, tolerance)
-        return network_tasks(graph, target)
-    return [TuneTask(workload.name, workload.module)]
+def _named(
+    text: str,
+    target: str,
+    shapes: Mapping[str, Sequence[int]] | None,
+    layout: Layout,
+    tolerance: float,
+) -> Iterator[Graph | TuneTask]:
+    """The networks and the workloads that a text names."""
+    if is_model_file(text):
+        yield prepare(load_model(Path(text), shapes), target, Path(text).stem, layout, tolerance)
+        return
+    for one in parse_workload(text):
+        if relax_functions(one.module):
+            yield prepare(one.module, target, one.name, layout, tolerance)
+        else:
+            yield TuneTask(one.name, one.module)
 
 
 def network_tasks(graph: Graph, target: str) -> list[TuneTask]:
@@ -105,21 +100,19 @@ def network_tasks(graph: Graph, target: str) -> list[TuneTask]:
     A reshape is none: the compiler makes a view of it, but only where it is not scheduled.
     """
     load_intrinsics(target)
-    made = tvm_target(target)
     try:
-        extracted = ms.relax_integration.extract_tasks(graph.module, made)
+        extracted = ms.relax_integration.extract_tasks(graph.module, tvm_target(target))
     except Exception as error:  # TVM's errors have no type in common
         raise LiveError(
             f"TVM extracts no tasks from {graph.name!r}: {str(error).strip()[-200:]}",
             cure="does it have a 'main'?",
         ) from None
-    tasks = []
+    tasks, cold = [], graph.weight_bytes > CACHE_BYTES
     for task in extracted:
         module = task.dispatched[0]
         function = module["main"]
         if not is_scheduled(function) and not relax.analysis.has_reshape_pattern(function):
             name = f"{graph.name}:{task.task_name}"
-            cold = graph.weight_bytes > CACHE_BYTES
             tasks.append(TuneTask(name, module, float(task.weight), network=True, cold=cold))
     if not tasks:
         raise LiveError(f"TVM extracts no tasks from {graph.name!r}", cure="does it have a 'main'?")

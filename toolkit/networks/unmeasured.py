@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from concurrent.futures import Future
+from itertools import chain
 
 import numpy as np
 
@@ -66,44 +67,26 @@ def add_first_picks(
             if name in functions:
                 step.advance(note=name)
                 rng = np.random.default_rng([seed, number])
-                chosen.append((name, task, _Picks(task, target, guides, rng, pool)))
-        for name, task, picks in chosen:
-            design = picks.first_that_builds()
-            if design is not None:
-                selection.unmeasured[name] = task.module, design.schedule.trace
+                picks = _picks(task, target, guides, rng, pool)
+                # The first is built while those of the next functions are chosen.
+                chosen.append((name, task, chain([next(picks, None)], picks)))
+        for name, task, tried in chosen:
+            for design, building in filter(None, tried):
+                if building.result().state is TrialState.OK:
+                    selection.unmeasured[name] = task.module, design.schedule.trace
+                    break
 
 
-class _Picks:
-    """What a search of one function would measure first; the first of it is built at once."""
-
-    def __init__(
-        self,
-        task: TuneTask,
-        target: str,
-        guides: TrainedModels,
-        rng: np.random.Generator,
-        pool: BuildPool,
-    ) -> None:
-        self._pool = pool
-        design = DesignSpace(task.module, target, seed=int(rng.integers(1, 2**31 - 1)))
-        self._inputs = design.inputs
-        space = MetaScheduleSpace(design)
-        settings = for_network(TuneSettings(strategy=guides.best_strategy()), stop=False)
-        strategy = make_strategy(space, guides, settings.strategy, settings.options, rng)
-        realised = (space.realise(candidate) for candidate in strategy.ask(PICKS))
-        self._tries = self._built(one for one in realised if one is not None)
-        self._first = next(self._tries, None)
-
-    def _built(self, designs: Iterator[Design]) -> Iterator[tuple[Design, Future[MeasureResult]]]:
-        for design in designs:
-            yield design, self._pool.try_build(timed_program(design.schedule, self._inputs))
-
-    def first_that_builds(self) -> Design | None:
-        """Wait for the first; ask for the next ones where it fails."""
-        tried = self._first
-        while tried is not None:
-            design, building = tried
-            if building.result().state is TrialState.OK:
-                return design
-            tried = next(self._tries, None)
-        return None
+def _picks(
+    task: TuneTask, target: str, guides: TrainedModels, rng: np.random.Generator, pool: BuildPool
+) -> Iterator[tuple[Design, Future[MeasureResult]]]:
+    """What a search of one function would measure first; each is built when it is asked for."""
+    space = MetaScheduleSpace(
+        DesignSpace(task.module, target, seed=int(rng.integers(1, 2**31 - 1)))
+    )
+    settings = for_network(TuneSettings(strategy=guides.best_strategy()), stop=False)
+    strategy = make_strategy(space, guides, settings.strategy, settings.options, rng)
+    for candidate in strategy.ask(PICKS):
+        design = space.realise(candidate)
+        if design is not None:
+            yield design, pool.try_build(timed_program(design.schedule, space.design.inputs))

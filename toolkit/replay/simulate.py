@@ -32,10 +32,13 @@ from toolkit.replay.statistics.power import power, told_power
 from toolkit.replay.statistics.summary import RunFigures, task_facts
 from toolkit.results import Result
 from toolkit.search import STRATEGIES
+from toolkit.search.strategy import parse_options
 from toolkit.training.trained.models import TrainedModels, load_trained
 
 SUMMARY_VERSION = 1
 CURVE_POINTS = 40
+KINDS = ("throughput", "mutation")
+"""Models that a strategy may need, in the order in which their absence is told."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -107,7 +110,9 @@ def simulate(
     if not isinstance(scenario, Scenario):
         scenario = load_scenario(scenario)
     if seeds is not None:
-        scenario = parse_scenario({**scenario.model_dump(by_alias=True), "seeds": seeds})
+        # Defaults stay unsaid: the default baseline is no wish for one.
+        said = scenario.model_dump(by_alias=True, exclude_unset=True)
+        scenario = parse_scenario({**said, "seeds": seeds})
     if not isinstance(models, TrainedModels):
         models = load_trained(list(models))
     kept, left_out = _usable(scenario, models)
@@ -155,10 +160,7 @@ def simulate(
             per_task=figures.per_task(),
             comparisons=figures.comparisons(),
             curves={
-                unit: {
-                    "grid": grid,
-                    "strategies": {x: figures.curve(unit, len(grid), x) for x in labels},
-                }
+                unit: {"grid": grid, "strategies": {x: figures.curve(unit, x) for x in labels}}
                 for unit, grid in grids.items()
             },
             dataset={"fingerprint": dataset.fingerprint()},
@@ -184,8 +186,9 @@ def _usable(scenario: Scenario, models: TrainedModels) -> tuple[list[Any], list[
     kept, left_out = [], []
     for choice in scenario.strategies:
         plugin = STRATEGIES.get(choice.name)
-        needs = {"throughput": plugin.needs_scorer, "mutation": plugin.needs_direction_scorer}
-        absent = [kind for kind in needs if needs[kind] and getattr(models, kind) is None]
+        options = parse_options(f"strategy {choice.name!r}", plugin.Options, choice.options)
+        needs = plugin.models_for(options)
+        absent = [kind for kind in KINDS if kind in needs and getattr(models, kind) is None]
         if absent:
             reason = f"needs a {absent[0]} model: run 'toolkit train {absent[0]}'"
             left_out.append({"strategy": choice.label, "reason": reason})
@@ -237,5 +240,7 @@ def _grids(tables: Mapping[str, RecordedTable], scenario: Scenario) -> dict[str,
     shortest = min(float(t.elapsed_s.min()) for t in tables.values())
     if scenario.budget.seconds is not None:
         longest = min(longest, scenario.budget.seconds)
-    seconds = np.geomspace(max(shortest, longest / 1e5), longest, CURVE_POINTS)
+    # A budget may end before the cheapest measurement does.
+    begin = min(max(shortest, longest / 1e5), longest)
+    seconds = np.geomspace(begin, longest, CURVE_POINTS)
     return {"evaluations": evaluations.tolist(), "seconds": [float(f"{s:.6g}") for s in seconds]}

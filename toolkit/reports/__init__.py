@@ -34,10 +34,7 @@ def write_report(
 ) -> Path:
     """Report on all that lies in a workspace; returns the file (default: its ``report.html``).
 
-    Raises
-    ------
-    DatasetError
-        When there is nothing to report.
+    Raises ``DatasetError`` when there is nothing to report.
     """
     inputs = find_inputs(workspace.root)
     summary = report_summary(inputs, title=title, generated=generated)

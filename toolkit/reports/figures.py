@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from toolkit.progress import SILENT, Progress
 from toolkit.reports.page.charts import Figure
@@ -19,6 +19,7 @@ from toolkit.reports.sections.network import network_figures
 from toolkit.reports.sections.strategies import strategy_figures
 from toolkit.reports.sections.throughput import throughput_figures
 from toolkit.reports.sections.validity import FIGURE_TITLE
+from toolkit.workspace import folder_name
 
 OF_MODELS: dict[str, Callable[[Section], list[Figure]]] = {
     "throughput": throughput_figures,
@@ -38,8 +39,10 @@ def report_figures(summary: Mapping[str, Any]) -> dict[str, list[Figure]]:
         for i, model in enumerate(summary[kind]):
             part = f"{kind}-{i}"
             found[part] = [figure.of(part) for figure in figures_of(model)]
+    # A key is the name of a file and an id; two replays of one name are told by their paths.
+    names = [folder_name(replay["name"]) for replay in summary["simulations"]]
     for i, replay in enumerate(summary["simulations"]):
-        name = replay["name"]
+        name = names[i] if names.count(names[i]) == 1 else f"{names[i]}-{i}"
         found[f"replay-{i}"] = [figure.of(name) for figure in strategy_figures(replay)]
         found[f"network-{i}"] = [figure.of(name) for figure in network_figures(replay["network"])]
     found["live"] = live_figures(summary["live"])
@@ -47,24 +50,18 @@ def report_figures(summary: Mapping[str, Any]) -> dict[str, list[Figure]]:
 
 
 def export_figures(
-    summary: Mapping[str, Any],
-    folder: Path | str,
-    formats: Iterable[Literal["svg", "png"]] = ("svg", "png"),
-    *,
-    progress: Progress = SILENT,
+    summary: Mapping[str, Any], folder: Path | str, *, progress: Progress = SILENT
 ) -> list[Path]:
-    """Write every figure as a file of its own, in light colours, without a browser."""
+    """Write every figure as SVG and as PNG, in light colours, without a browser."""
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     figures = [figure for part in report_figures(summary).values() for figure in part]
     written = []
-    wanted = tuple(formats)
     with progress.step("exporting figures", total=len(figures)) as step:
         for figure in figures:
-            for form in wanted:
+            for form in ("svg", "png"):
                 path = target / f"{figure.key}.{form}"
-                content = draw_svg(figure).encode() if form == "svg" else draw_png(figure)
-                path.write_bytes(content)
+                path.write_bytes(draw_svg(figure).encode() if form == "svg" else draw_png(figure))
                 written.append(path)
             step.advance(note=figure.key)
     return written

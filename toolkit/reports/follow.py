@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from toolkit.errors import ToolkitError
@@ -35,18 +36,9 @@ def follow_report(
     While it is followed the page loads itself anew in a browser. The one that stays at the end does
     not. Where there is nothing to report yet, that is said, and waited for.
 
-    Parameters
-    ----------
-    make
-        Reads all and draws the page (``render_html``).
-    places
-        Folders whose files are watched; hidden ones are not.
-    apart
-        Files and folders that are not watched, beside ``out``.
-    interval_s
-        Seconds between two looks.
-    rounds
-        End after so many looks (never, by default).
+    ``make`` reads all and draws the page (``render_html``). Files in the folders ``places`` are
+    watched every ``interval_s`` seconds, but no hidden ones, none that are ``apart``, and not
+    ``out``. It ends after so many ``rounds`` of looks (never, by default).
     """
     target = Path(out)
     ignored = {path.resolve() for path in (target, *apart)}
@@ -61,13 +53,13 @@ def follow_report(
                     said = str(error)
                     progress.say(f"waiting: {said}")
                 continue
-            yield write_page(with_refresh(page, max(interval_s, REFRESH_S)), target)
+            yield write_page(_with_refresh(page, max(interval_s, REFRESH_S)), target)
     finally:
         if page is not None:
             write_page(page, target)
 
 
-def with_refresh(page: str, seconds: float) -> str:
+def _with_refresh(page: str, seconds: float) -> str:
     """Return a page that loads itself anew after so many seconds, where a reader looks at it."""
     script = (Path(__file__).parent / "page" / "refresh.js").read_text(encoding="utf-8")
     script = script.replace("EVERY_MS", str(round(1000 * seconds)))
@@ -95,22 +87,15 @@ def _changes(
 
 
 def _state(places: Sequence[Path], ignored: set[Path]) -> State:
+    def watched(path: Path) -> bool:
+        return not path.name.startswith(".") and path.resolve() not in ignored
+
     found: State = {}
     for place in places:
         for folder, folders, names in os.walk(place):
-            here = Path(folder)
-            folders[:] = [
-                name
-                for name in folders
-                if not name.startswith(".") and (here / name).resolve() not in ignored
-            ]
-            for name in names:
-                path = here / name
-                if name.startswith(".") or path.resolve() in ignored:
-                    continue
-                try:
+            folders[:] = [name for name in folders if watched(Path(folder, name))]
+            for path in filter(watched, (Path(folder, name) for name in names)):
+                with suppress(OSError):  # it was there a moment ago
                     about = path.stat()
-                except OSError:
-                    continue  # it was there a moment ago
-                found[str(path)] = (about.st_size, about.st_mtime_ns)
+                    found[str(path)] = (about.st_size, about.st_mtime_ns)
     return found

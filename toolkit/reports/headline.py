@@ -21,12 +21,10 @@ def headline(
     simulations: Sequence[Section],
     live: Section,
 ) -> dict[str, Any]:
-    """Say what was found.
+    """Say what was found; a finding names its interval, and a tie is called a tie.
 
-    Returns
-    -------
-    ``title`` (one sentence), ``findings`` (further ones), ``tiles`` (value, what it is, detail)
-    and ``caveats``. A finding names its interval; a tie is called a tie.
+    Returns ``title`` (one sentence), ``findings`` (further ones), ``tiles`` (value, what it is,
+    detail) and ``caveats``.
     """
     # The comparison of most strategies says most; a replay of one compares nothing.
     simulations = sorted(simulations, key=lambda one: -len(one["strategies"]))
@@ -34,13 +32,13 @@ def headline(
         *(finding for one in simulations for finding in _strategy_findings(one)),
         *(_model_finding(one) for one in throughput),
         *(_mutation_finding(one) for one in mutation),
-        *_live_findings(live),
+        *([_live_finding(live)] if live["verdicts"] else []),
         *_dataset_findings(dataset),
     ]
     tiles = [
         *(_strategy_tile(one) for one in simulations[:1]),
-        *(tile for one in throughput[:1] for tile in _model_tiles(one)),
-        *_live_tiles(live),
+        *(_model_tile(one) for one in throughput[:1] if "top1" in one["metrics"]),
+        *([_live_tile(live)] if live["verdicts"] else []),
         *_dataset_tiles(dataset),
     ]
     return {
@@ -77,10 +75,9 @@ def _strategy_findings(simulation: Section) -> Iterator[str]:
         names = show.listed([row["strategy"] for row in first])
         efforts = [f"{row['strategy']} {_reached(row, '({} got there)')}" for row in first]
         can = simulation["power"]
-        if can is None or can["can_decide"]:
-            yield f"{where}, {names} share the first place: they cannot be told apart."
-        else:
-            yield f"{where}, {names} share the first place: {told_power(can)}."
+        undecided = can is not None and not can["can_decide"]
+        why = told_power(can) if undecided else "they cannot be told apart"
+        yield f"{where}, {names} share the first place: {why}."
         yield f"Their median evaluations to within 1 % of {goal}: {show.listed(efforts)}."
         return
     best, effort = first[0], _reached(first[0], "{}")
@@ -126,14 +123,12 @@ def _model_finding(model: Section) -> str:
     )
 
 
-def _model_tiles(model: Section) -> list[Tile]:
-    top1 = model["metrics"].get("top1")
-    if top1 is None:
-        return []
+def _model_tile(model: Section) -> Tile:
+    top1 = model["metrics"]["top1"]
     what = "of the best recorded speed with the model's first pick"
     tasks = show.plural(model["test_tasks"], "left-out task")
     detail = f"mean over {tasks} {show.bounds(top1, 'percent')}"
-    return [_tile(show.percent(top1["value"]), what, detail)]
+    return _tile(show.percent(top1["value"]), what, detail)
 
 
 def _mutation_finding(model: Section) -> str:
@@ -151,33 +146,29 @@ def _mutation_finding(model: Section) -> str:
     )
 
 
-def _live_findings(live: Section) -> list[str]:
+def _live_finding(live: Section) -> str:
     verdicts = live["verdicts"]
-    if not verdicts:
-        return []
     proven = [v for v in verdicts if v["verdict"] == "better"]
     gains = "; ".join(f"{v['name']} {show.number(1 / v['ratio'])} times" for v in proven)
     words = {"not_better": "not better", "undecided": "undecided"}
     rest = show.listed([f"{live[key]} {word}" for key, word in words.items() if live[key]])
-    return [
+    return (
         f"On the device, {len(proven)} of {show.plural(len(verdicts), 'validated task')} got a "
         "program that is proven faster than the incumbent"
         f"{f' ({gains})' if gains else ''}{f'; {rest}' if rest else ''}."
-    ]
+    )
 
 
-def _live_tiles(live: Section) -> list[Tile]:
-    if not live["verdicts"]:
-        return []
+def _live_tile(live: Section) -> Tile:
     value = f"{live['better']} of {len(live['verdicts'])}"
     detail = f"{live['not_better']} not better, {live['undecided']} undecided"
-    return [_tile(value, "validated tasks proven better on the device", detail)]
+    return _tile(value, "validated tasks proven better on the device", detail)
 
 
 def _dataset_findings(dataset: Section) -> Iterator[str]:
     if dataset["missing"]:
         return
-    counts, knobs = dataset["verdicts"], dataset["knobs"]
+    counts = dataset["verdicts"]
     tasks = show.plural(len(dataset["tasks"]), "task")
     cost = ""
     if dataset["failing_s"] and dataset["measuring_s"]:
@@ -197,8 +188,8 @@ def _dataset_findings(dataset: Section) -> Iterator[str]:
         f"evaluations again can be expected to take {show.percent(to_gain)} off the summed best "
         "latency."
     )
-    if knobs:
-        top = max(knobs, key=lambda row: (row["top_in"], row["effect"]))
+    if dataset["knobs"]:
+        top = max(dataset["knobs"], key=lambda row: (row["top_in"], row["effect"]))
         yield (
             f"{top['knob']} decides most: it explains {show.percent(top['effect'], 0)} of the "
             f"variance of log latency ({top['workload']}, median of "
@@ -217,11 +208,8 @@ def _tuner_finding(tuners: Section) -> str:
             f"{where} no recorded tuner came within 1 % of the best recorded in half of its runs."
         )
     bounds = nearest["evaluations_interval"]
-    near = [
-        other["tuner"]
-        for other in others
-        if _overlap(bounds, other["reached"][-1]["evaluations_interval"])
-    ]
+    theirs = {other["tuner"]: other["reached"][-1]["evaluations_interval"] for other in others}
+    near = [name for name, interval in theirs.items() if _overlap(bounds, interval)]
     tie = f"; by these intervals {show.listed(near)} cannot be told apart from it" if near else ""
     return (
         f"{where} the recorded runs of {first['tuner']} came within 1 % of the best recorded "

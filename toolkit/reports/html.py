@@ -31,30 +31,25 @@ SHORT_NAME = 46
 def render_html(summary: Mapping[str, Any], *, progress: Progress = SILENT) -> str:
     """Draw all figures and write the page; equal summaries give equal bytes."""
     figures = report_figures(summary)
-    drawn: dict[str, list[dict[str, Any]]] = {}
+    drawn: dict[str, list[dict[str, Any]]] = {section: [] for section in figures}
     with progress.step("drawing figures", total=sum(map(len, figures.values()))) as step:
         for section, found in figures.items():
-            drawn[section] = []
             for figure in found:
                 drawings = [Markup(inline_svg(figure, layout)) for layout in (WIDE, NARROW)]
                 drawn[section].append({"figure": figure, "drawings": drawings})
                 step.advance(note=figure.key)
-    page: str = (
-        _environment()
-        .get_template("report.html.j2")
-        .render(
-            **summary,
-            figures=drawn,
-            styles=[strategy_styles(simulation) for simulation in summary["simulations"]],
-            metric_meanings=METRICS,
-            validity_meanings=VALIDITY_METRICS,
-            tasks_listed=TASKS_LISTED,
-            light_variables=Markup(css_variables(dark=False)),
-            dark_variables=Markup(css_variables(dark=True)),
-            font=Markup(FONT),
-        )
+    template = _environment().get_template("report.html.j2")
+    return template.render(
+        **summary,
+        figures=drawn,
+        styles=[strategy_styles(simulation) for simulation in summary["simulations"]],
+        metric_meanings=METRICS,
+        validity_meanings=VALIDITY_METRICS,
+        tasks_listed=TASKS_LISTED,
+        light_variables=Markup(css_variables(dark=False)),
+        dark_variables=Markup(css_variables(dark=True)),
+        font=Markup(FONT),
     )
-    return page
 
 
 def write_html(summary: Mapping[str, Any], out: Path | str, *, progress: Progress = SILENT) -> Path:

@@ -43,30 +43,18 @@ def report_summary(
     peaks: Mapping[str | None, float] | None = None,
     compare: tuple[str, ReportInputs] | None = None,
 ) -> dict[str, Any]:
-    """Summarise everything that is there.
+    """Summarise everything that is there (``find_inputs``) in JSON-ready values.
 
-    Parameters
-    ----------
-    inputs
-        Folders (``find_inputs``).
-    generated
-        Date to print; none by default, so that equal inputs give equal bytes.
-    peaks
-        GFLOP/s that a machine can do at most, by its name; ``None`` names the only one.
-    compare
-        Another workspace to compare with, and its name.
+    ``generated`` is a date to print; without one equal inputs give equal bytes. ``peaks`` are
+    GFLOP/s that a machine can do at most, by its name (``None`` names the only one). ``compare`` is
+    another workspace to compare with: its name and its folders.
 
-    Returns
-    -------
-    JSON-ready values. Keys: ``headline`` (title, findings, tiles, caveats), ``dataset``,
-    ``throughput``, ``mutation``, ``validity``, ``simulations`` (lists, one entry a folder),
-    ``searches`` (a list), ``live``, ``comparison`` (``None`` without ``compare``), ``missing``
-    (what is not there, and the command that makes it) and ``provenance``.
+    Keys: ``headline`` (title, findings, tiles, caveats), ``dataset``, ``throughput``, ``mutation``,
+    ``validity``, ``simulations`` (lists, one entry a folder), ``searches`` (a list), ``live``,
+    ``comparison`` (``None`` without ``compare``), ``missing`` (what is not there, and the command
+    that makes it) and ``provenance``.
 
-    Raises
-    ------
-    ToolkitError
-        When a folder cannot be read.
+    Raises ``ToolkitError`` when a folder cannot be read.
     """
     dataset = dataset_section(inputs.dataset, peaks)
     models = _models(inputs.models)
@@ -112,11 +100,8 @@ def _models(folders: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
         manifest = read_manifest(folder)
         kind = manifest["kind"]
         if kind not in MODELS:
-            raise ModelError(
-                f"is a model of kind {kind!r}",
-                where=folder,
-                cure=f"a report shows: {', '.join(MODELS)}",
-            )
+            shown = f"a report shows: {', '.join(MODELS)}"
+            raise ModelError(f"is a model of kind {kind!r}", where=folder, cure=shown)
         found[kind].append(MODELS[kind](folder, manifest))
     return found
 

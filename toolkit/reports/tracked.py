@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from toolkit import __version__
 from toolkit.datasets import Dataset
 from toolkit.progress import SILENT, Progress
 from toolkit.records import content_id
@@ -56,7 +55,7 @@ def track_training(
             "dataset": dataset.path,
             "dataset_fingerprint": fingerprint,
             "machine": ", ".join(sorted(machines)) or "unknown",
-            **_named(versions()),
+            **_version_tags(),
         }
 
     return mlflow_run(
@@ -106,31 +105,21 @@ def track_tuning(
             "out": folder.resolve(),
             "machine": about.get("machine") or "unknown",
             **{f"machine.{key}": value for key, value in hardware.items()},
-            "machine_fingerprint": fingerprint.get("id", "unknown"),
-            **{
-                f"machine_fingerprint.{key}": fingerprint[key] for key in fingerprint if key != "id"
-            },
-            **_named(versions()),
+            "machine_fingerprint": fingerprint.pop("id", "unknown"),
+            **{f"machine_fingerprint.{key}": value for key, value in fingerprint.items()},
+            **_version_tags(),
         }
 
-    return mlflow_run(
-        folder,
-        name="tune",
-        place=place,
-        experiment=experiment,
-        params=params,
-        tags=tags,
-        progress=progress,
-    )
+    where: dict[str, Any] = {"place": place, "experiment": experiment, "progress": progress}
+    return mlflow_run(folder, name="tune", params=params, tags=tags, **where)
 
 
 def log_tuning(run: MlflowRun, result: Mapping[str, Any], out: str | Path) -> None:
     """Log a search's result: its figures (``result/...``) and each task's best after the heats."""
     rows = result["tasks"]
     best = {row["name"]: row["best_latency_s"] for row in rows if row["best_latency_s"]}
-    folder = Path(out)
-    files = [folder / name for name in ("tune.json", "tuned.json", COLLECTION_FILE)]
-    run.result({**result}, files=files, prefix="result/")
+    files = [Path(out) / name for name in ("tune.json", "tuned.json", COLLECTION_FILE)]
+    run.result(result, files=files, prefix="result/")
     run.metrics({f"result/best_latency_s/{name}": value for name, value in best.items()})
 
 
@@ -156,11 +145,9 @@ def _by_fold(manifest: Path, result: Mapping[str, Any]) -> dict[int, dict[str, f
     }
 
 
-def _named(found: Mapping[str, str]) -> dict[str, str]:
-    known = {"tvm-tuning-toolkit": __version__, **found}
+def _version_tags() -> dict[str, str]:
+    known = versions()
     for name in ("apache-tvm", "mlflow-skinny"):
-        try:
+        with suppress(PackageNotFoundError):
             known[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return {f"version.{name}": value for name, value in known.items()}

@@ -13,16 +13,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from toolkit.atomic import write_atomically
+from toolkit.errors import first_line
 from toolkit.progress import SILENT, Progress, Step, Values
 from toolkit.reports.tracking_names import clean, figures, flat, short
-from toolkit.reports.tracking_store import TrackingStore, first_line, open_store
+from toolkit.reports.tracking_store import TrackingStore, check_answer, open_store
 from toolkit.results import plain
 from toolkit.show import plural
 from toolkit.workspace import RUN_FILE
@@ -39,42 +39,20 @@ LAST_S = 30.0
 METRICS, PARAMS = 1000, 100
 """What MLflow takes at a time."""
 
-_RUNNING, _FINISHED, _KILLED, _FAILED = "RUNNING", "FINISHED", "KILLED", "FAILED"
-
-
-@dataclass(frozen=True, slots=True)
-class _Point:
-    name: str
-    value: float
-    step: int
-    timestamp_ms: int
-
-
-@dataclass
-class _End:
-    """What is sent last."""
-
-    status: str = _FINISHED
-    summary: Any = None
-    files: list[Path] = field(default_factory=list)
+_FINISHED = "FINISHED"
 
 
 class MlflowRun:
     """A run of MLflow, which begins with the first step that moves on.
 
-    Attributes
-    ----------
-    progress
-        To be given to the work: it passes everything on, and its ``values`` become metrics.
-    run_id
-        Of MLflow; ``None`` until the run has begun there.
+    ``progress`` is given to the work: it passes everything on, and its ``values`` become metrics.
+    ``run_id`` is MLflow's, ``None`` until the run has begun there.
     """
 
     def __init__(
         self,
         store: TrackingStore,
         folder: Path,
-        *,
         name: str,
         key: str,
         params: Mapping[str, Any],
@@ -85,29 +63,34 @@ class MlflowRun:
         self.progress: Progress = _Listening(self, progress)
         self.run_id: str | None = None
         self._store, self._file = store, folder / RUN_FILE
-        self._name, self._key, self._tags = name, key, tags
+        self._name, self._key, self._tags, self._once = name, key, tags, once
         self._params = {clean(k): short(v) for k, v in flat(params).items()}
         self._said = progress
-        self._points: list[_Point] = []
+        self._points: list[Any] = []  # metrics of MLflow that it does not have yet
         self._last_steps: dict[str, int] | None = None
         self._trouble: str | None = None
         self._told = False
-        self._end: _End | None = None
-        self._once, self._closing = once, False
+        self._summary: Any = None
+        self._files: list[Path] = []
+        self._status: str | None = None
         self._wake, self._lock = threading.Event(), threading.Lock()
         self._thread: threading.Thread | None = None
 
     def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
         """Log figures of this moment; those that are not finite are left out."""
+        from mlflow.entities import Metric
+
         now = int(time.time() * 1000)
         points = [
-            _Point(clean(name), float(value), step, now)
+            Metric(clean(name), float(value), now, step)
             for name, value in values.items()
             if math.isfinite(value)
         ]
         with self._lock:
             self._points += points
-        self._go()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
+            self._thread.start()
 
     def result(
         self, result: Mapping[str, Any], *, files: Sequence[Path] = (), prefix: str = ""
@@ -117,16 +100,13 @@ class MlflowRun:
         Files that are not there are left out.
         """
         self.metrics({prefix + name: value for name, value in figures(result).items()})
-        self._end = _End(summary=plain(result), files=[path for path in files if path.is_file()])
+        self._summary, self._files = plain(result), [path for path in files if path.is_file()]
 
     def end(self, status: str) -> None:
         """Send what is left and close the run; say what MLflow did not take."""
         if self._thread is None:
             return
-        end = self._end or _End()
-        end.status = status
-        self._end = end
-        self._closing = True
+        self._status = status
         self._wake.set()
         self._thread.join(LAST_S)
         self.tell()
@@ -142,39 +122,31 @@ class MlflowRun:
             self._told = True
             self._said.say(f"MLflow fails, the work goes on without it: {self._trouble}")
 
-    def _go(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="mlflow", daemon=True)
-            self._thread.start()
-
     def _work(self) -> None:
         wait = 0.0
         while True:
             self._wake.wait(wait)
-            closing = self._closing
+            status = self._status  # Where there is one, no figure comes any more.
             try:
-                self._store.check()
+                check_answer(self._store.uri)
                 self._send()
-                if closing:
-                    self._finish()
+                if status is not None:
+                    self._finish(status)
                 self._trouble, wait = None, SEND_S
             except Exception as error:  # MLflow's, SQLAlchemy's, requests'
                 self._trouble = first_line(error)
                 wait = min(2 * max(wait, SEND_S), AGAIN_S)
-            if closing:
+            if status is not None:
                 return
 
     def _send(self) -> None:
         """Send the figures so far; they are dropped here when MLflow has them."""
         if self.run_id is None:
             self._begin()
-        from mlflow.entities import Metric
-
         while points := self._points[:METRICS]:
-            fresh = [p for p in points if p.step > self._last_step(p.name)]
-            metrics = [Metric(p.name, p.value, p.timestamp_ms, p.step) for p in fresh]
-            if metrics:
-                self._store.client.log_batch(self.run_id, metrics=metrics)
+            fresh = [point for point in points if point.step > self._last_step(point.key)]
+            if fresh:
+                self._store.client.log_batch(self.run_id, metrics=fresh)
             with self._lock:
                 del self._points[: len(points)]
 
@@ -201,7 +173,7 @@ class MlflowRun:
             tags.setdefault("mlflow.source.name", "toolkit")
             found = client.create_run(self._store.experiment_id, run_name=self._name)
         else:
-            client.update_run(found.info.run_id, status=_RUNNING)
+            client.update_run(found.info.run_id, status="RUNNING")
             self._last_steps = {}
             # A parameter cannot be changed. What is another now, a larger budget, is a tag.
             old = found.data.params
@@ -244,22 +216,22 @@ class MlflowRun:
             raise
         return run if run.info.lifecycle_stage == "active" else None
 
-    def _finish(self) -> None:
-        client, end = self._store.client, self._end or _End()
+    def _finish(self, status: str) -> None:
+        client = self._store.client
         try:
-            for path in end.files:
+            for path in self._files:
                 client.log_artifact(self.run_id, str(path))
-            if end.summary is not None:
+            if self._summary is not None:
                 with tempfile.TemporaryDirectory(prefix="toolkit-") as made:
                     path = Path(made) / "summary.json"
                     options = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS
                     options |= orjson.OPT_SERIALIZE_NUMPY
-                    path.write_bytes(orjson.dumps(end.summary, default=str, option=options))
+                    path.write_bytes(orjson.dumps(self._summary, default=str, option=options))
                     client.log_artifact(self.run_id, str(path))
         finally:
             # A store without room for artifacts still has the run's end.
-            client.set_terminated(self.run_id, end.status)
-            if self._once and end.status == _FINISHED:
+            client.set_terminated(self.run_id, status)
+            if self._once and status == _FINISHED:
                 self._file.unlink(missing_ok=True)
 
 
@@ -305,34 +277,17 @@ def mlflow_run(
     """Open a run of work that writes into a folder; work that goes on there goes on with its run.
 
     It ends as ``FINISHED``, by an interrupt as ``KILLED``, by another error as ``FAILED``.
+    ``name`` is what MLflow calls it; ``place`` and ``experiment`` are as for ``open_store``.
+    Unfinished work of the folder is the same where its ``key`` is. With ``once`` another run begins
+    after finished work. ``tags`` is called when the run begins.
 
-    Parameters
-    ----------
-    name
-        What MLflow calls the run.
-    place, experiment
-        As of ``tracking_store.open_store``.
-    key
-        What decides whether the folder's unfinished work is the same.
-    tags
-        Called when the run begins.
-    once
-        What comes after finished work in the folder is another run.
-
-    Raises
-    ------
-    ToolkitError
-        When MLflow cannot be used; nothing was begun.
+    Raises ``ToolkitError`` when MLflow cannot be used; nothing was begun.
     """
     store = open_store(place, experiment)
-    how: dict[str, Any] = {"name": name, "key": key, "tags": tags, "once": once}
-    run = MlflowRun(store, Path(folder), **how, params=params or {}, progress=progress)
+    run = MlflowRun(store, Path(folder), name, key, params or {}, tags, once, progress)
     try:
         yield run
-    except KeyboardInterrupt:
-        run.end(_KILLED)
-        raise
-    except BaseException:
-        run.end(_FAILED)
+    except BaseException as error:
+        run.end("KILLED" if isinstance(error, KeyboardInterrupt) else "FAILED")
         raise
     run.end(_FINISHED)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from toolkit.errors import ToolkitError
+from toolkit.errors import ToolkitError, first_line
 
 EXPERIMENT = "tvm-tuning-toolkit"
 """The experiment where none is named, here or in ``MLFLOW_EXPERIMENT_NAME``."""
@@ -33,27 +33,16 @@ class TrackingStore:
     uri: str
     experiment_id: str
 
-    def check(self) -> None:
-        """Raise ``ConnectionError`` where the store is a server that does not answer."""
-        if said := _silent(self.uri):
-            raise ConnectionError(said)
-
 
 def open_store(place: str | Path | None = None, experiment: str | None = None) -> TrackingStore:
     """Open the experiment of a tracking store; make it where it is not there yet.
 
-    Parameters
-    ----------
-    place
-        A folder (it gets an SQLite file and the artifacts), or a tracking URI; by default what
-        ``MLFLOW_TRACKING_URI`` says.
-    experiment
-        Its name; by default what ``MLFLOW_EXPERIMENT_NAME`` says, or ``EXPERIMENT``.
+    ``place`` is a folder (it gets an SQLite file and the artifacts), or a tracking URI; by default
+    what ``MLFLOW_TRACKING_URI`` says. ``experiment`` is its name; by default what
+    ``MLFLOW_EXPERIMENT_NAME`` says, or ``EXPERIMENT``.
 
-    Raises
-    ------
-    ToolkitError
-        When MLflow is not installed, no place is named, or the store cannot be used.
+    Raises ``ToolkitError`` when MLflow is not installed, no place is named, or the store cannot be
+    used.
     """
     given = place or os.environ.get("MLFLOW_TRACKING_URI")
     if not given:
@@ -68,8 +57,7 @@ def open_store(place: str | Path | None = None, experiment: str | None = None) -
         raise ToolkitError(f"{missing} is not installed", cure=_INSTALL) from None
     uri, artifacts = _uri(given)
     with _told(uri):
-        if said := _silent(uri):
-            raise ConnectionError(said)
+        check_answer(uri)
         client = MlflowClient(tracking_uri=uri)
         found = client.get_experiment_by_name(name)
         if found is None:
@@ -102,11 +90,6 @@ def _told(uri: str) -> Iterator[None]:
         ) from None
 
 
-def first_line(error: BaseException) -> str:
-    """What an error says, on one line of 200 characters at most."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-
-
 def _uri(place: str | Path) -> tuple[str, str | None]:
     """Tracking URI of a place, and where artifacts go (``None``: where MLflow puts them)."""
     text = str(place)
@@ -124,17 +107,16 @@ def _uri(place: str | Path) -> tuple[str, str | None]:
     return f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri()
 
 
-def _silent(uri: str) -> str | None:
-    """Why nothing answers at a server's address; ``None`` where something does."""
+def check_answer(uri: str) -> None:
+    """Raise ``ConnectionError`` where a store is a server that does not answer."""
     if not uri.startswith(("http://", "https://")):
-        return None
+        return
     import requests
 
     try:
         # Whatever it answers, it is there: what it refuses is told by MLflow's own call.
         requests.get(uri, timeout=ANSWER_S, stream=True).close()
     except requests.exceptions.SSLError:
-        return None
+        pass
     except (requests.ConnectionError, requests.Timeout):
-        return "no server answers there"
-    return None
+        raise ConnectionError("no server answers there") from None

@@ -29,21 +29,17 @@ class Space(Protocol):
 
     def candidates(self) -> Sequence[Candidate]:
         """All candidates of a finite space, in recorded order; raise ``SearchError`` else."""
-        ...
 
     def sample(
         self, rng: np.random.Generator, n: int, sketch_id: str | None = None
     ) -> list[Candidate]:
         """Draw up to n distinct candidates at random, from one sketch where it is named."""
-        ...
 
     def neighbours(self, candidate: Candidate, knob: str | None = None) -> list[Candidate]:
         """Candidates that differ in one decision (of that knob, or of any)."""
-        ...
 
     def directions(self, candidate: Candidate) -> list[Direction]:
         """Directions in which ``mutate`` can move the candidate."""
-        ...
 
     def mutate(
         self, candidate: Candidate, direction: Direction, rng: np.random.Generator
@@ -52,11 +48,9 @@ class Space(Protocol):
 
         A direction without a way stands for either of them.
         """
-        ...
 
     def features(self, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
         """Feature matrix ``(n, d)`` for an online cost model; d is constant in a space."""
-        ...
 
 
 @runtime_checkable
@@ -71,7 +65,6 @@ class Composes(Protocol):
 
         ``decisions`` is as long as ``Sketch.width``; the outermost part of a tile is ignored.
         """
-        ...
 
 
 @runtime_checkable
@@ -87,11 +80,9 @@ class Indexed(Protocol):
 
     def index_of(self, candidates: Sequence[Candidate]) -> NDArray[np.int64]:
         """Number of each candidate, -1 where it is not of this space."""
-        ...
 
     def grid_order(self) -> NDArray[np.int64]:
         """All numbers in the order of the configuration index, first knob fastest."""
-        ...
 
 
 @runtime_checkable
@@ -105,7 +96,6 @@ class Scorer(Protocol):
 
     def score(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
         """One score a candidate: predicted log relative throughput."""
-        ...
 
 
 @runtime_checkable
@@ -114,7 +104,6 @@ class Learner(Protocol):
 
     def refresh(self) -> bool:
         """Learn what is new; true where scores are other ones than before."""
-        ...
 
 
 @runtime_checkable
@@ -126,7 +115,6 @@ class Picker(Protocol):
 
     def preference(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
         """One value a candidate; measured in falling order."""
-        ...
 
 
 @runtime_checkable
@@ -139,7 +127,6 @@ class DirectionScorer(Protocol):
         self, space: Space, candidate: Candidate, directions: Sequence[Direction]
     ) -> NDArray[np.float64]:
         """Expected gain (log latency before minus after) of each direction."""
-        ...
 
 
 @runtime_checkable
@@ -150,11 +137,9 @@ class Strategy(Protocol):
 
     def ask(self, n: int) -> list[Candidate]:
         """Propose up to n candidates, none proposed before; ``[]`` when exhausted."""
-        ...
 
     def tell(self, trials: Sequence[Trial]) -> None:
         """Learn the measurements of what was asked, failures included."""
-        ...
 
 
 @runtime_checkable
@@ -163,4 +148,3 @@ class Oracle(Protocol):
 
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
         """Measure candidates in order; one trial each. A miss has no trial (see the oracle)."""
-        ...

@@ -8,8 +8,8 @@ no comparison of pairs. Inside a group candidates stand in the order of the knob
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from toolkit.records import Direction, Knob, Sketch, iter_ways
 from toolkit.search.moves.knobs import IntArray, Kernel, can_become, knob_order
 
-__all__ = ["IntArray", "NeighbourGraph", "knob_hash", "knob_order"]
+__all__ = ["NeighbourGraph", "knob_hash", "knob_order"]
+
+T = TypeVar("T")
 
 
 def _mix(values: NDArray[np.uint64], column: int) -> NDArray[np.uint64]:
@@ -42,16 +44,9 @@ def knob_hash(knob: Knob, decisions: IntArray) -> NDArray[np.uint64]:
 class NeighbourGraph:
     """One-decision neighbours of candidates numbered 0 to n - 1.
 
-    Parameters
-    ----------
-    sketches
-        The sketches of the space.
-    sketch_of
-        Number of each candidate's sketch, ``(n,)``.
-    decisions
-        For each sketch the decisions of its candidates in order, ``(n_sketch, width)``.
-    kernel
-        What counts as one step (``search.moves.knobs``).
+    Made of the space's ``sketches``, the number of each candidate's sketch, ``(n,)``, and for each
+    sketch the decisions of its candidates in order, ``(n_sketch, width)``. ``kernel`` says what
+    counts as one step (``search.moves.knobs``).
 
     Attributes
     ----------
@@ -72,8 +67,6 @@ class NeighbourGraph:
         ``(sketches, knobs)``: whether a knob has an up and a down.
     degree
         Number of neighbours of each candidate, ``(n,)``.
-    kept
-        What strategies derive from the space alone, for all runs on it.
     """
 
     def __init__(
@@ -85,8 +78,8 @@ class NeighbourGraph:
     ) -> None:
         self.sketches = tuple(sketches)
         self.sketch_of = np.asarray(sketch_of, dtype=np.int64)
-        self.kernel = kernel
-        self.kept: dict[Any, Any] = {}
+        self._kernel = kernel
+        self._kept: dict[Any, Any] = {}
         n = len(self.sketch_of)
         self.knobs = max((len(s.knobs) for s in self.sketches), default=0)
         shape = (self.knobs, n)
@@ -123,12 +116,12 @@ class NeighbourGraph:
         sizes = np.diff(np.r_[first, len(rows)])
         start, count = np.repeat(first, sizes), np.repeat(sizes, sizes)
         here, members = np.arange(len(rows)) - start, order
-        if self.kernel != "any-value" and knob.kind == "tile":
+        if self._kernel != "any-value" and knob.kind == "tile":
             # Each has a group of its own: those of the common one that it can become.
             owner = np.repeat(np.arange(len(rows)), count)
             other = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count - start, count)
             parts = decisions[order, knob.free]
-            near = can_become(knob, parts[owner], parts[other], self.kernel) | (owner == other)
+            near = can_become(knob, parts[owner], parts[other], self._kernel) | (owner == other)
             owner, other = owner[near], other[near]
             count = np.bincount(owner, minlength=len(rows))
             start = np.cumsum(count) - count
@@ -138,6 +131,13 @@ class NeighbourGraph:
         self.count[k, ordered], self.here[k, ordered] = count, here
         self._segments.append(rows[members])
         self._filled += len(members)
+
+    def keep(self, key: Any, make: Callable[[], T]) -> T:
+        """Return what ``make`` derives from the space alone: made once for all runs on it."""
+        if key not in self._kept:
+            self._kept[key] = make()
+        found: T = self._kept[key]
+        return found
 
     def knob_number(self, candidate: int, name: str) -> int:
         """Row of a knob in the candidate's sketch; raise ``KeyError`` when it has none such."""

@@ -28,16 +28,11 @@ class NetworkTask:
 class NetworkRun:
     """What a scheduler achieved.
 
-    Attributes
-    ----------
-    chosen
-        The task of each round.
-    evaluations, clock_s, objective_s
-        After each round: measurements in all, when it ended, and the weighted sum of best
-        latencies (infinite until every task has a success).
+    ``chosen`` is the task of each round. ``evaluations``, ``clock_s`` and ``objective_s`` are after
+    each round: measurements in all, when it ended, and the weighted sum of best latencies
+    (infinite until every task has a success).
     """
 
-    scheduler: str
     chosen: list[int] = field(default_factory=list)
     evaluations: list[int] = field(default_factory=list)
     clock_s: list[float] = field(default_factory=list)
@@ -132,9 +127,9 @@ def run_network(
     With ``count_strategy_time`` a simulated clock also advances by what the scheduler and the
     strategies compute; such runs are not reproducible to the byte.
     """
-    clock = clock if clock is not None else WallClock()
+    clock = clock or WallClock()
     progress = [TaskProgress(task.weight, task.kind, task.flops) for task in tasks]
-    result = NetworkRun(scheduler.name, tasks=progress)
+    result = NetworkRun(tasks=progress)
     rounds = _Rounds(
         tasks, progress, scheduler, budget.evaluations, round_size, first_round or round_size
     )

@@ -47,15 +47,12 @@ def strategy_pages() -> dict[str, str]:
     for name, plugin in plugins.items():
         first = str(plugin.__doc__).strip().splitlines()[0].rstrip(".")
         lines.append(f"| [`{name}`](strategies/{name}.md) | {first} | {_needs(plugin)} |")
-    schedulers = {name: SCHEDULERS.get(name) for name in SCHEDULERS.names()}
+    schedulers = [_section(f"\n## {name}", SCHEDULERS.get(name)) for name in SCHEDULERS.names()]
+    pages = {f"strategies/{name}.md": _section(f"# {name}", of) for name, of in plugins.items()}
     return {
         "strategies.md": INTRODUCTION + "\n".join(lines) + "\n",
-        "schedulers.md": SCHEDULERS_INTRODUCTION
-        + "".join(_section(f"\n## {name}", plugin) for name, plugin in schedulers.items()),
-        **{
-            f"strategies/{name}.md": _section(f"# {name}", plugin)
-            for name, plugin in plugins.items()
-        },
+        "schedulers.md": SCHEDULERS_INTRODUCTION + "".join(schedulers),
+        **pages,
     }
 
 

@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Literal
 
 from toolkit.errors import SearchError
-from toolkit.records import Trial, TrialState
+from toolkit.records import Trial
 from toolkit.search.base import Oracle, Strategy
 
 _elapsed_s: Callable[[Trial], float] = attrgetter("elapsed_s")
@@ -68,11 +68,8 @@ class WallClock:
 class SimulatedClock:
     """Recorded time: it moves only when trials are charged to it.
 
-    Parameters
-    ----------
-    workers
-        Measuring processes that are simulated: each trial of a batch goes to the worker that is
-        free first, and the batch ends when the last of them does.
+    ``workers`` measuring processes are simulated: each trial of a batch goes to the worker that is
+    free first, and the batch ends when the last of them does.
     """
 
     def __init__(self, workers: int = 1) -> None:
@@ -114,39 +111,22 @@ Clock = WallClock | SimulatedClock
 class Run:
     """What a strategy measured, in order, and what it cost.
 
-    Attributes
-    ----------
-    trials, clock_s
-        One entry an evaluation, failures included: the trial, and when it ended (seconds).
-    batches
-        Sizes of the batches as they were measured.
-    proposals, missed
-        Candidates that were asked for, and those of them that the oracle knows nothing of.
-    strategy_s
-        Seconds the strategy itself computed (wall clock; never part of a simulated clock unless
-        asked for).
+    ``trials`` and ``clock_s`` have an entry an evaluation, failures included: the trial, and when
+    it ended (seconds). ``batches`` are the sizes of the batches as they were measured.
+    ``proposals`` were asked for, and of ``missed`` of them the oracle knows nothing.
     """
 
-    strategy: str
-    seed: int | None = None
     trials: list[Trial] = field(default_factory=list)
     clock_s: list[float] = field(default_factory=list)
     batches: list[int] = field(default_factory=list)
     proposals: int = 0
     missed: int = 0
-    strategy_s: float = 0.0
     stopped: StopReason = "exhausted"
-
-    @property
-    def best(self) -> Trial | None:
-        """Trial of the lowest latency so far, ``None`` when nothing succeeded."""
-        ranked = [(t.latency_s, i) for i, t in enumerate(self.trials) if t.latency_s is not None]
-        return self.trials[min(ranked)[1]] if ranked else None
 
     @property
     def best_latency_s(self) -> float | None:
         """Lowest latency measured, ``None`` when nothing succeeded."""
-        return None if self.best is None else self.best.latency_s
+        return min((t.latency_s for t in self.trials if t.latency_s is not None), default=None)
 
     @property
     def evaluations(self) -> int:
@@ -163,11 +143,6 @@ class Run:
         """Share of the proposals that the oracle could measure (1 on a device)."""
         return 1.0 - self.missed / self.proposals if self.proposals else 1.0
 
-    @property
-    def failures(self) -> int:
-        """Number of trials that were not ok."""
-        return sum(trial.state is not TrialState.OK for trial in self.trials)
-
 
 def run(
     strategy: Strategy,
@@ -176,31 +151,20 @@ def run(
     *,
     batch_size: int = 64,
     clock: Clock | None = None,
-    seed: int | None = None,
     count_strategy_time: bool = False,
     on_batch: Callable[[Run, Sequence[Trial]], object] | None = None,
     stop: Callable[[Run, Sequence[Trial]], bool] | None = None,
 ) -> Run:
     """Let a strategy spend a budget on an oracle.
 
-    Parameters
-    ----------
-    batch_size
-        Candidates asked for at a time (AutoTVM and MetaSchedule: 64).
-    clock
-        ``SimulatedClock`` for a record, ``WallClock`` (default) for a device.
-    seed
-        Written into the run; the strategy's generator is the caller's.
-    count_strategy_time
-        Let the strategy's own computing advance a simulated clock. Such runs are not
-        reproducible to the byte.
-    on_batch
-        Called after every batch with the run so far and the batch's trials (progress, logs).
-    stop
-        Called after every batch; the run ends when it returns true.
+    ``batch_size`` candidates are asked for at a time (AutoTVM and MetaSchedule: 64). ``clock`` is a
+    ``SimulatedClock`` for a record, a ``WallClock`` (default) for a device. With
+    ``count_strategy_time`` the strategy's own computing advances a simulated clock; such runs are
+    not reproducible to the byte. After every batch ``on_batch`` is called with the run so far and
+    the batch's trials, and then ``stop``: the run ends when it returns true.
     """
-    clock = clock if clock is not None else WallClock()
-    result = Run(strategy=strategy.name, seed=seed)
+    clock = clock or WallClock()
+    result = Run()
     misses_in_a_row = 0
     while True:
         remaining = None if budget.evaluations is None else budget.evaluations - len(result.trials)
@@ -228,7 +192,6 @@ def run(
         started = time.perf_counter()
         strategy.tell(trials)
         spent += time.perf_counter() - started
-        result.strategy_s += spent
         if count_strategy_time and isinstance(clock, SimulatedClock):
             clock.advance(spent)
         if on_batch is not None:

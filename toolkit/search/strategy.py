@@ -12,13 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from toolkit.errors import SearchError, did_you_mean, plain_words
+from toolkit.errors import SearchError, nearest, plain_words
 from toolkit.records import Candidate, Trial
 from toolkit.search.base import DirectionScorer, Scorer, Space
 
 # One call over a batch in place of a Python loop: replays spend most of their time on these.
 candidate_id: Callable[[Candidate], str] = attrgetter("candidate_id")
-
 
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -46,8 +45,7 @@ def parse_options(
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"])
-        misspelt = first["type"] == "extra_forbidden"
-        cure = did_you_mean(field, model.model_fields) if misspelt else None
+        cure = nearest(model, first["loc"]) if first["type"] == "extra_forbidden" else None
         raise SearchError(
             f"option {field!r} of {plugin}: {plain_words(first)}", cure=cure
         ) from None
@@ -56,27 +54,15 @@ def parse_options(
 class BaseStrategy(ABC):
     """Ask and tell with the bookkeeping done: a subclass says only what to propose next.
 
-    Parameters
-    ----------
-    space
-        The candidates of one task.
-    options
-        ``Options`` of the class, a mapping that becomes one, or ``None`` for the defaults.
-    rng
-        The only source of randomness.
-    scorer, direction_scorer
-        Models trained on other tasks, for the strategies that need one.
+    ``options`` are ``Options`` of the class, a mapping that becomes one, or ``None`` for the
+    defaults. ``rng`` is the only source of randomness. ``scorer`` and ``direction_scorer`` are
+    models trained on other tasks, for the strategies that need one. ``finite``: the space can be
+    listed.
 
-    Attributes
-    ----------
-    source
-        The paper or the file that the strategy follows.
-    repeats
-        Whether it may propose a candidate again (only tuners that do so in TVM).
-    own_batches
-        Whether it decides itself how many measurements it waits for, and so asks for fewer than
-        the batch size allows. Every other strategy fills each batch while it has candidates, or
-        to the end of its own round.
+    A class says in ``source`` which paper or file it follows; in ``repeats`` whether it may propose
+    a candidate again (only tuners that do so in TVM); and in ``own_batches`` whether it decides
+    itself how many measurements it waits for, and so asks for fewer than the batch size allows.
+    Every other strategy fills each batch while it has candidates, or to the end of its own round.
     """
 
     name: ClassVar[str]
@@ -98,12 +84,13 @@ class BaseStrategy(ABC):
         direction_scorer: DirectionScorer | None = None,
     ) -> None:
         self.space = space
+        self.finite = space.size is not None
         self.options = parse_options(f"strategy {self.name!r}", self.Options, options)
         self.rng = rng if rng is not None else np.random.default_rng(0)
         self.scorer = scorer
         self.direction_scorer = direction_scorer
         self.seen: set[str] = set()
-        if self.needs_finite and space.size is None:
+        if self.needs_finite and not self.finite:
             raise SearchError(
                 f"{self.name!r} lists all candidates, and this space cannot be listed",
                 cure="take a strategy that samples, such as 'random' or 'evolutionary'",
@@ -114,6 +101,12 @@ class BaseStrategy(ABC):
             self.require(direction_scorer, "mutation")
         self.setup()
 
+    @classmethod
+    def models_for(cls, options: Any) -> set[str]:
+        """Kinds of models that it cannot do without, with these ``Options``."""
+        needs = {"throughput": cls.needs_scorer, "mutation": cls.needs_direction_scorer}
+        return {kind for kind, needed in needs.items() if needed}
+
     def require(self, model: T | None, kind: str) -> T:
         """Return a model that the strategy cannot do without; raise ``SearchError`` for none."""
         if model is None:
@@ -122,13 +115,6 @@ class BaseStrategy(ABC):
                 cure=f"run 'toolkit train {kind}' first, or name one with --model",
             )
         return model
-
-    def listed(self) -> Sequence[Candidate] | None:
-        """All candidates of the space, ``None`` where it cannot be listed."""
-        try:
-            return None if self.space.size is None else self.space.candidates()
-        except SearchError:
-            return None
 
     def setup(self) -> None:
         """Prepare; called once at the end of construction."""

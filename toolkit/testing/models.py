@@ -31,8 +31,8 @@ class ModelConformance(Suite):
         """Options that train in a second; override it where the model has parameters of its own."""
         return ModelOptions.model_validate({"library": plugin.library, "rounds": 20})
 
-    def _fitted(self, plugin: Any, options: ModelOptions, seed: int = 0) -> Model:
-        model: Model = plugin.fit(made_rows(), options, seed=seed, threads=1, device="cpu")
+    def _fitted(self, plugin: Any, options: ModelOptions) -> Model:
+        model: Model = plugin.fit(made_rows(), options, seed=0, threads=1, device="cpu")
         return model
 
     def _asked(self) -> Matrix:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from toolkit.errors import SearchError
 from toolkit.records import Candidate, Direction, Trial, TrialState
 from toolkit.search.base import Space, Strategy
-from toolkit.search.runner import Budget, SimulatedClock, run
+from toolkit.search.runner import Budget, Run, run
 from toolkit.search.strategy import BaseStrategy
 from toolkit.testing.spaces import (
     FormulaOracle,
@@ -78,6 +78,11 @@ def _build_or_skip(plugin: Any, space: Space, seed: int = 0) -> Strategy:
         pytest.skip("needs a finite space, and says so")
 
 
+def _run(strategy: Strategy, evaluations: int, batch_size: int) -> Run:
+    """Spend so many measurements by the formula."""
+    return run(strategy, FormulaOracle(), Budget(evaluations=evaluations), batch_size=batch_size)
+
+
 class StrategyConformance(Suite):
     """On a finite space, on one with two sketches, and on one that cannot be listed."""
 
@@ -108,8 +113,7 @@ class StrategyConformance(Suite):
     @pytest.mark.parametrize("size", [1, 4, 16])
     def test_the_batch_size_is_honoured(self, plugin: Any, space: Space, size: int) -> None:
         """Never more; and no fewer, unless the strategy says that it makes batches of its own."""
-        strategy = _build_or_skip(plugin, space)
-        result = run(strategy, FormulaOracle(), Budget(evaluations=3 * size), batch_size=size)
+        result = _run(_build_or_skip(plugin, space), 3 * size, size)
         assert max(result.batches) <= size
         if not plugin.own_batches:
             assert result.batches == [size, size, size]
@@ -120,41 +124,25 @@ class StrategyConformance(Suite):
         if strategy.repeats:  # type: ignore[attr-defined]
             off = {"revisit": False, "wrap": False, "population": 64}
             strategy = build(plugin, space, options=off)
-        result = run(strategy, FormulaOracle(), Budget(evaluations=70), batch_size=9)
-        ids = [trial.candidate.candidate_id for trial in result.trials]
+        ids = [trial.candidate.candidate_id for trial in _run(strategy, 70, 9).trials]
         assert len(ids) == len(set(ids)) > 0
 
     def test_the_same_seed_gives_the_same_run(self, plugin: Any, space: Space) -> None:
-        runs = [
-            run(
-                _build_or_skip(plugin, space, seed=3),
-                FormulaOracle(),
-                Budget(evaluations=40),
-                batch_size=8,
-                clock=SimulatedClock(),
-            )
-            for _ in range(2)
-        ]
-        assert runs[0].trials == runs[1].trials
+        runs = [_run(_build_or_skip(plugin, space, seed=3), 40, 8).trials for _ in range(2)]
+        assert runs[0] == runs[1]
 
     def test_a_larger_budget_asks_first_for_what_a_smaller_one_did(
         self, plugin: Any, space: Space
     ) -> None:
         """So a search that goes on with a larger budget measures nothing twice."""
         runs = [
-            run(
-                _build_or_skip(plugin, space, seed=3),
-                FormulaOracle(),
-                Budget(evaluations=count),
-                batch_size=64,
-            ).trials
-            for count in (5, 16, 40)
+            _run(_build_or_skip(plugin, space, seed=3), count, 64).trials for count in (5, 16, 40)
         ]
         assert runs[0] == runs[1][:5] and runs[1] == runs[2][:16]
 
     def test_it_ends_by_itself(self, plugin: Any, space: Space) -> None:
         strategy = _build_or_skip(plugin, space)
-        result = run(strategy, FormulaOracle(), Budget(evaluations=400), batch_size=16)
+        result = _run(strategy, 400, 16)
         assert result.stopped in ("exhausted", "evaluations")
         distinct = len({trial.candidate.candidate_id for trial in result.trials})
         assert distinct <= (space.size or 75)
@@ -177,9 +165,7 @@ class StrategyConformance(Suite):
             strategy.tell(oracle.measure(strategy.ask(10)[::2]))
 
     def test_one_candidate_is_enough(self, plugin: Any) -> None:
-        strategy = build(plugin, finite_space(keep=1))
-        result = run(strategy, FormulaOracle(), Budget(evaluations=3), batch_size=2)
-        assert result.evaluations >= 1
+        assert _run(build(plugin, finite_space(keep=1)), 3, 2).evaluations >= 1
 
     def test_unknown_options_are_refused_with_near_names(self, plugin: Any) -> None:
         fields = list(plugin.Options.model_fields)
@@ -192,7 +178,7 @@ class StrategyConformance(Suite):
     def test_it_does_not_touch_numpy_s_global_generator(self, plugin: Any) -> None:
         np.random.seed(5)  # noqa: NPY002
         before = np.random.get_state()[1].copy()  # type: ignore[index] # noqa: NPY002
-        run(build(plugin, finite_space()), FormulaOracle(), Budget(evaluations=30), batch_size=10)
+        _run(build(plugin, finite_space()), 30, 10)
         assert np.array_equal(before, np.random.get_state()[1])  # type: ignore[index] # noqa: NPY002
 
     def test_a_missing_model_is_named_with_its_cure(self, plugin: Any) -> None:

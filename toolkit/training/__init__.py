@@ -13,11 +13,7 @@ if TYPE_CHECKING:
     from toolkit.datasets import Dataset
     from toolkit.training.recipes.recipe import Recipe, load_recipe, recipe_names
     from toolkit.training.tasks.mutation import MutationModel, load_mutation, train_mutation
-    from toolkit.training.tasks.throughput import (
-        ThroughputModel,
-        load_throughput,
-        train_throughput,
-    )
+    from toolkit.training.tasks.throughput import ThroughputModel, load_throughput, train_throughput
     from toolkit.training.tasks.trainer import ModelResult
     from toolkit.training.tasks.validity import ValidityModel, load_validity, train_validity
 

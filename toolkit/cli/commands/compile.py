@@ -48,8 +48,7 @@ def compile(
         ),
     ] = 60.0,
     budget: Annotated[
-        float,
-        Option("--seconds", min=0.0, help="For the comparison; 0: outputs are checked only."),
+        float, Option("--seconds", min=0.0, help="For the comparison; 0: outputs are checked only.")
     ] = 60.0,
     seed: common.Seed = 0,
     folder: Annotated[

@@ -9,10 +9,9 @@ from typing import Annotated, Any
 from typer import Option
 
 from toolkit import show
-from toolkit.cli.common import DatasetDir, Json, Peak, answer, peaks
+from toolkit.cli.common import DatasetDir, Json, Machines, Peak, answer, opened_dataset, peaks
 from toolkit.cli.comparisons import show_tuners, show_twins
 from toolkit.cli.tables import NARROW, Columns, counted, out, print_plain, say
-from toolkit.workspace import Workspace
 
 WIDE, MIDDLE = 150, 124
 """Widths of a terminal below which columns of the table of tasks are left out."""
@@ -25,9 +24,7 @@ Row = Mapping[str, Any]
 def describe(
     dataset: DatasetDir = None,
     tasks: Annotated[int, Option(min=0, help="Tasks to list; 0 lists all.")] = 20,
-    machine: Annotated[
-        list[str] | None, Option(help="Only what this machine measured; repeatable.")
-    ] = None,
+    machine: Machines = None,
     correct_speed: Annotated[
         bool,
         Option(
@@ -48,7 +45,6 @@ def describe(
     Example: toolkit describe --json
     """
     from toolkit.datasets import describe as run
-    from toolkit.datasets import open_dataset
     from toolkit.features.computations import (
         formats_compared,
         in_several_formats,
@@ -56,7 +52,7 @@ def describe(
     )
     from toolkit.training.table.cores import core_counts
 
-    data = open_dataset(dataset or Workspace().dataset)
+    data = opened_dataset(dataset)
     if machine:
         data = data.of_machines(machine)
     found = run(data, correct_speed=correct_speed)

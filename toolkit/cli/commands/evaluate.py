@@ -10,16 +10,17 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from toolkit.cli.common import BarProgress, DatasetDir, Json, answer, folder_at
+from toolkit.cli import common
 from toolkit.cli.tables import decimals, low_to_high, print_table, say
-from toolkit.workspace import Workspace
 
 Metrics = Mapping[str, Any]
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(parser=folder_at, help="Model folder, or its URL.")],
-    dataset: DatasetDir = None,
+    model: Annotated[
+        Path, typer.Argument(parser=common.folder_at, help="Model folder, or its URL.")
+    ],
+    dataset: common.DatasetDir = None,
     transfer: Annotated[
         str | None,
         Option(
@@ -34,30 +35,30 @@ def evaluate(
     machine: Annotated[
         str | None, Option(help="Judge only tasks of the machine of this name.")
     ] = None,
-    as_json: Json = False,
+    as_json: common.Json = False,
 ) -> None:
     """Judge a trained model on a dataset, each task by a member that never saw it.
 
     Example: toolkit evaluate tuning/models/throughput --dataset other/dataset --transfer 0,16,64
     """
-    from toolkit.datasets import open_dataset
     from toolkit.training import evaluate_model, load_throughput
     from toolkit.training.tasks.transfer import evaluate_transfer
 
-    data = open_dataset(dataset or Workspace().dataset)
+    data = common.opened_dataset(dataset)
     own = None if machine is None else _tasks_of(data, machine)
     result: Metrics
     if transfer is None:
-        result = evaluate_model(model, data, task_ids=own, progress=BarProgress())
+        result = evaluate_model(model, data, task_ids=own, progress=common.BarProgress())
     else:
-        loaded, records = load_throughput(model), _numbers(transfer)
+        loaded = load_throughput(model)
+        records = common.whole_numbers(transfer, "numbers such as 0,16,64")
         if transfer_from not in ("task", "machine"):
             raise typer.BadParameter(f"{transfer_from!r} is neither task nor machine")
         of: Any = transfer_from
         result = evaluate_transfer(
-            loaded, data, records=records, of=of, task_ids=own, progress=BarProgress()
+            loaded, data, records=records, of=of, task_ids=own, progress=common.BarProgress()
         )
-    answer(result, as_json, SHOWN.get(str(result.get("kind")), show_throughput))
+    common.answer(result, as_json, SHOWN.get(str(result.get("kind")), show_throughput))
 
 
 def _tasks_of(data: Any, machine: str) -> list[str]:
@@ -73,13 +74,6 @@ def _tasks_of(data: Any, machine: str) -> list[str]:
             cure=did_you_mean(machine, known),
         )
     return own
-
-
-def _numbers(text: str) -> list[int]:
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no list of numbers such as 0,16,64") from None
 
 
 def print_metrics(
@@ -193,6 +187,7 @@ def show_transfer(result: Metrics) -> None:
 
 
 SHOWN: dict[str, Callable[[Metrics], None]] = {
+    "throughput": show_throughput,
     "mutation": show_mutation,
     "validity": show_validity,
     "transfer": show_transfer,

@@ -10,9 +10,8 @@ import typer
 from typer import Option
 
 from toolkit import show
-from toolkit.cli.common import DatasetDir, Force, Json, Rows, answer, print_json
+from toolkit.cli import common
 from toolkit.cli.tables import out, print_table, say
-from toolkit.workspace import Workspace
 
 ROWS_SHOWN = 50
 ROWS_DOWN = 10
@@ -32,7 +31,7 @@ def export(
             help="autotvm, ansor, metaschedule, t4 or kernel-tuner (default: the records' own)."
         ),
     ] = None,
-    dataset: DatasetDir = None,
+    dataset: common.DatasetDir = None,
     task: Annotated[
         list[str] | None, Option(help="Task id (or its beginning); repeat for more.")
     ] = None,
@@ -41,9 +40,7 @@ def export(
         int | None, Option(min=1, help="Only so many best candidates of a task.")
     ] = None,
     where: Annotated[str | None, Option(help="SQL condition on the columns of records.")] = None,
-    machine: Annotated[
-        list[str] | None, Option(help="Only what this machine measured; repeatable.")
-    ] = None,
+    machine: common.Machines = None,
     target: Annotated[
         list[str] | None,
         Option(help="Only what is for this target, as written, or of its kind; repeatable."),
@@ -51,8 +48,8 @@ def export(
     mixed: Annotated[
         bool, Option("--mixed", help="Write records of several machines or targets into one log.")
     ] = False,
-    force: Force = False,
-    json: Json = False,
+    force: common.Force = False,
+    json: common.Json = False,
 ) -> None:
     """Write records as logs that TVM or Kernel Tuner read.
 
@@ -62,10 +59,9 @@ def export(
     Example: toolkit export best.json --format ansor --best
     """
     from toolkit.datasets import export as run
-    from toolkit.datasets import open_dataset
 
     report = run(
-        open_dataset(dataset or Workspace().dataset),
+        common.opened_dataset(dataset),
         to,
         format,
         task_ids=task or None,
@@ -76,7 +72,7 @@ def export(
         mixed=mixed,
         force=force,
     )
-    answer(report, json, _show_export)
+    common.answer(report, json, _show_export)
 
 
 def _show_export(report: Any) -> None:
@@ -92,13 +88,13 @@ def _show_export(report: Any) -> None:
 
 def query(
     sql: Annotated[str, typer.Argument(help="One SELECT statement.")],
-    dataset: DatasetDir = None,
-    to: Rows = None,
+    dataset: common.DatasetDir = None,
+    to: common.Rows = None,
     full: Annotated[
         bool, Option("--full", help="Print a row's values one a line, none cut.")
     ] = False,
-    force: Force = False,
-    json: Json = False,
+    force: common.Force = False,
+    json: common.Json = False,
 ) -> None:
     """Run SQL on the dataset.
 
@@ -107,21 +103,20 @@ def query(
 
     Example: toolkit query "SELECT state, COUNT(*) AS n FROM records GROUP BY state"
     """
-    from toolkit.datasets import open_dataset
     from toolkit.datasets import query as run
-    from toolkit.datasets.read.rows_out import check_rows_target, write_rows
+    from toolkit.datasets.read.rows_out import check_rows_target, with_text, write_rows
 
-    opened = open_dataset(dataset or Workspace().dataset)
+    opened = common.opened_dataset(dataset)
     if to is not None:
         check_rows_target(to, opened, force=force)
     frame = run(opened, sql)
     if to is not None:
         write_rows(frame, to)
     if json:
-        rows = frame.to_dicts() if to is None else []
+        rows = with_text(frame).to_dicts() if to is None else []
         written = None if to is None else str(to)
         found = {"columns": frame.columns, "rows": rows, "count": frame.height, "out": written}
-        print_json(found)
+        common.print_json(found)
     elif to is not None:
         say(f"{frame.height:,} rows written to {to}")
     elif full:
@@ -161,6 +156,6 @@ def _print_full(frame: Any, most: int | None = None) -> None:
             say("")
         for name, value in row.items():
             nested = isinstance(value, (list, dict))
-            text = orjson.dumps(plain(value)).decode() if nested else str(value)
+            text = orjson.dumps(plain(value), default=str).decode() if nested else str(value)
             text = text if most is None else _cut(text, max(most - width - 2, 8))
             out.print(f"{name:{width}}  {text}", highlight=False, soft_wrap=True)

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from toolkit.cli.common import BarProgress, ClusterPlace, DatasetDir, Json, answer
+from toolkit.cli.common import BarProgress, ClusterPlace, DatasetDir, Json, answer, opened_dataset
 from toolkit.cli.tables import err, note, say
 from toolkit.cluster import Cluster
 from toolkit.errors import ToolkitError
-from toolkit.workspace import Workspace
 
 if TYPE_CHECKING:
     from toolkit.datasets import Dataset
@@ -50,9 +49,7 @@ def features(
 
     Example: toolkit features --extractor primitives
     """
-    from toolkit.datasets import open_dataset
-
-    data = open_dataset(dataset or Workspace().dataset)
+    data = opened_dataset(dataset)
     refused: dict[str, str] = {}
     results: list[Mapping[str, Any]]
     if table is not None:

@@ -69,10 +69,7 @@ def ingest(
     progress = common.BarProgress()
     with common.workers_or_cluster(workers, cluster, progress) as found:
         report = run(logs, folder, **labels, workers=found, shard=part, progress=progress)
-    if json:
-        common.print_json(report)
-    else:
-        _show_ingest(report)
+    common.answer(report, json, _show_ingest)
     if report.lines and not report.total_records:
         raise LogError(
             f"none of {plural(report.lines, 'line')} is a record",
@@ -116,7 +113,7 @@ def merge(
     from toolkit.datasets import merge as run
 
     report = run(datasets, folder or Workspace().dataset, progress=common.BarProgress())
-    common.answer(report, json, lambda _: _show_ingest(report))
+    common.answer(report, json, _show_ingest)
 
 
 def _show_ingest(report: IngestReport) -> None:

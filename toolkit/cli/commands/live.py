@@ -21,12 +21,7 @@ from toolkit.workspace import Workspace
 
 def parse_cores(text: str | None) -> tuple[int, ...]:
     """Read a list of processors such as 2,3."""
-    if text is None:
-        return ()
-    try:
-        cores = tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise typer.BadParameter(f"{text!r} is no list of processors such as 2,3") from None
+    cores = () if text is None else tuple(common.whole_numbers(text, "processors such as 2,3"))
     count = os.cpu_count() or 1
     if any(not 0 <= core < count for core in cores):
         raise typer.BadParameter(f"this machine has processors 0 to {count - 1}")
@@ -57,8 +52,7 @@ def collect(
         int, Option(min=0, max=100_000, help="Distinct random programs a workload.")
     ] = 64,
     mutate: Annotated[
-        int,
-        Option(min=0, max=100_000, help="Mutate so many of them in every direction as well."),
+        int, Option(min=0, max=100_000, help="Mutate so many of them in every direction as well.")
     ] = 0,
     refine: Annotated[
         list[int] | None,
@@ -76,8 +70,7 @@ def collect(
         ),
     ] = 0,
     occasions: Annotated[
-        int,
-        Option(min=1, max=10_000, help="Measure each program so often, in separate passes."),
+        int, Option(min=1, max=10_000, help="Measure each program so often, in separate passes.")
     ] = 1,
     shape: Shapes = None,
     layout: Layout = "auto",
@@ -123,9 +116,8 @@ def collect(
 
 
 def _show_collected(result: Mapping[str, Any]) -> None:
-    heads = {"workload": "name", "records": "records", "failed": "failed", "folder": "folder"}
-    columns = {head: itemgetter(key) for head, key in heads.items()}
-    print_table(columns, result["workloads"])
+    columns = {key: itemgetter(key) for key in ("records", "failed", "folder")}
+    print_table({"workload": itemgetter("name"), **columns}, result["workloads"])
     say(f"next: toolkit ingest {result['out']}")
 
 
@@ -143,12 +135,10 @@ def validate(
     model: common.Models = None,
     tasks: Annotated[int, Option(min=1, help="How many tasks, where none is named.")] = 2,
     tvm_python: Annotated[
-        Path | None,
-        Option(help="Interpreter whose TVM has Ansor: confirms Ansor tasks with it."),
+        Path | None, Option(help="Interpreter whose TVM has Ansor: confirms Ansor tasks with it.")
     ] = None,
     workloads: Annotated[
-        list[Path] | None,
-        Option(help="Python file that registers their workloads; repeatable."),
+        list[Path] | None, Option(help="Python file that registers their workloads; repeatable.")
     ] = None,
     device: common.Device = None,
     cores: common.Cores = None,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer import Option
 
-from toolkit.cli.common import BarProgress, Force, Json, Rows, Tasks, folder_at, print_json
+from toolkit.cli.common import BarProgress, Force, Json, Rows, Tasks, answer, folder_at
 from toolkit.cli.tables import note, print_table, say
 from toolkit.workspace import Workspace
 
@@ -28,8 +28,7 @@ def predict(
         Option(help="Model folder or URL, or a name under tuning/models (default: the latest)."),
     ] = None,
     validity: Annotated[
-        str | None,
-        Option(help="Validity model that adds each candidate's probability of failure."),
+        str | None, Option(help="Validity model that adds each candidate's probability of failure.")
     ] = None,
     task: Tasks = None,
     machine: Annotated[str | None, Option(help="Name of the machine that the logs are of.")] = None,
@@ -42,8 +41,6 @@ def predict(
 
     Example: toolkit predict database/ --model tuning/models/throughput --out scores.parquet
     """
-    import polars as pl
-
     from toolkit.datasets.opening import opened
     from toolkit.datasets.read.rows_out import check_rows_target, write_rows
     from toolkit.training import load_throughput, load_validity
@@ -63,36 +60,21 @@ def predict(
         write_rows(found.rows, to)
     rows = found.rows.drop("trained_on", "member")
     tasks = [
-        {
-            **entry,
-            "top": rows.filter(pl.col("task_id") == entry["task_id"])
-            .head(top)
-            .drop("task_id")
-            .to_dicts(),
-        }
+        {**entry, "top": rows.filter(task_id=entry["task_id"]).head(top).drop("task_id").to_dicts()}
         for entry in found.tasks
     ]
-    notes = _notes(found, library.LOW_COVERAGE)
-    if json:
-        print_json(
-            {
-                "model": str(folder),
-                "rows": found.rows.height,
-                "out": None if to is None else str(to),
-                "unreadable_tasks": found.unreadable,
-                "warnings": notes,
-                "tasks": tasks,
-            }
-        )
-        return
-    _show(tasks)
-    for text in notes:
-        note(text, "yellow")
-    if to is not None:
-        say(f"{found.rows.height:,} rows: {to}")
+    result = {
+        "model": str(folder),
+        "rows": found.rows.height,
+        "out": None if to is None else str(to),
+        "unreadable_tasks": found.unreadable,
+        "warnings": _notes(found, library.LOW_COVERAGE),
+        "tasks": tasks,
+    }
+    answer(result, json, _show)
 
 
-def _show(tasks: list[dict[str, Any]]) -> None:
+def _show(result: Mapping[str, Any]) -> None:
     def name(row: Mapping[str, Any]) -> str:
         seen = " (trained on)" if row["trained_on"] else ""
         return f"{row['task_id'][:8]} {row['name'][:40]}{seen}" if row["rank"] == 1 else ""
@@ -114,10 +96,14 @@ def _show(tasks: list[dict[str, Any]]) -> None:
             ),
             ">measured": measured,
         },
-        [{**entry, **row} for entry in tasks for row in entry["top"]],
+        [{**entry, **row} for entry in result["tasks"] for row in entry["top"]],
         box=None,
         title="relative throughput: 1 is the task's best",
     )
+    for warning in result["warnings"]:
+        note(warning, "yellow")
+    if result["out"] is not None:
+        say(f"{result['rows']:,} rows: {result['out']}")
 
 
 def _notes(found: Any, low: float) -> list[str]:
@@ -127,11 +113,9 @@ def _notes(found: Any, low: float) -> list[str]:
     poor = [entry for entry in found.tasks if entry["coverage"] < low]
     notes = []
     if seen:
-        how = (
-            f"{leaked} of them are scored by a member that saw them"
-            if leaked
-            else "each is scored by a member that left it out"
-        )
+        how = "each is scored by a member that left it out"
+        if leaked:
+            how = f"{leaked} of them are scored by a member that saw them"
         notes.append(
             f"{len(seen)} of {len(found.tasks)} tasks were trained on (or their workloads); {how}"
         )

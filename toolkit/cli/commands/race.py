@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,11 +25,18 @@ from toolkit.cli.network_options import (
 )
 from toolkit.cli.tables import bracketed, out, print_table, print_warnings, say
 from toolkit.errors import LiveError
-from toolkit.show import interval, number, ratio
+from toolkit.show import interval, listed, number, ratio
 from toolkit.show import seconds as in_seconds
 from toolkit.workspace import Workspace
 
 AS_IN_TVM = "As in TVM's EvaluatorConfig."
+
+OF_TASKS = (
+    *("trials", "seeds", "strategy", "baseline", "ablation", "cores", "number", "repeat"),
+    *("min_repeat_ms", "drop_above", "builders", "blocks", "stock_build_timeout", "tvm_python"),
+    *("workloads", "learn", "machine"),
+)
+"""Parameters that a race of a network has no use for."""
 
 
 def race(
@@ -40,15 +48,14 @@ def race(
         int, Option(min=0, help="Seed of the first leg; the next legs count on from it.")
     ] = 0,
     strategy: Annotated[
-        list[str] | None,
-        Option(help="Our arm; repeatable (default: what the models allow)."),
+        list[str] | None, Option(help="Our arm; repeatable (default: what the models allow).")
     ] = None,
     baseline: Annotated[
         list[str] | None,
         Option(
             help="TVM's own tuner with one thing changed as a further arm; repeatable: stock-warm "
             "(our model as its cost model), stock-finalists (its best programs are read again), "
-            "stock-small-batches (16 trials).",
+            "stock-small-batches (16 trials)."
         ),
     ] = None,
     ablation: Annotated[
@@ -91,7 +98,7 @@ def race(
         Path | None,
         Option(
             help="Interpreter whose TVM has Ansor: race inside Ansor, its SketchPolicy against "
-            "evolutionary (the changed loop alone), etc-sketch, mutation-guided and etc-mutation.",
+            "evolutionary (the changed loop alone), etc-sketch, mutation-guided and etc-mutation."
         ),
     ] = None,
     workloads: Annotated[
@@ -120,6 +127,7 @@ def race(
 
     Example: toolkit race --workload GMM:0 --trials 64 --seeds 1 --strategy evolutionary
     """
+    asked = {**locals()}
     from toolkit.live.measure.engines import engine_options
     from toolkit.live.measure.protocol import Protocol
     from toolkit.live.race.ansor import ANSOR_ARMS, LEARN, race_ansor
@@ -134,17 +142,14 @@ def race(
 
     chosen, count, pinned = device(target, threads, cores)
     models = default_folders() if model is None else model
+    where, progress = folder or Workspace().race, common.BarProgress()
     if seconds is not None or stock_seconds is not None:
         if seconds is None or workload is None or len(workload) != 1:
             raise LiveError(
                 "a race of a network needs one network and --seconds",
                 cure="toolkit race --workload model.onnx --seconds 900",
             )
-        if strategy or baseline or ablation:
-            raise LiveError(
-                "a race of a network has two arms: TVM's own pipeline and 'toolkit tune'",
-                cure="leave out --strategy, --baseline and --ablation",
-            )
+        _refuse_unused(asked)
         settings = NetworkRaceSettings(
             seconds=seconds,
             stock_seconds=stock_seconds or seconds,
@@ -153,13 +158,9 @@ def race(
             tolerance=tolerance,
             seed=seed,
         )
+        network = Path(workload[0])
         found = race_network(
-            Path(workload[0]),
-            folder or Workspace().race,
-            target=chosen,
-            settings=settings,
-            models=models,
-            progress=common.BarProgress(),
+            network, where, target=chosen, settings=settings, models=models, progress=progress
         )
         common.answer(found, json, _show_network)
         return
@@ -182,7 +183,7 @@ def race(
             )
     else:
         arms = list(strategy or [load_trained(models).best_strategy()])
-        arms += [name for name in (ABLATION if ablation else ()) if name not in arms]
+        arms += ABLATION if ablation else ()
     raced = RaceSettings(
         tuple(dict.fromkeys(arms)),
         tuple(dict.fromkeys(baseline or ())),
@@ -193,34 +194,31 @@ def race(
         engine_options(None, builders),
         stock_build_timeout,
     )
-    where = folder or Workspace().race
-    bar = common.BarProgress()
+    names = workload or ["GMM:0"]
+    how: dict[str, Any] = {"target": chosen, "protocol": protocol, "settings": raced}
+    how["progress"] = progress
     if tvm_python is not None:
-        result = race_ansor(
-            list(workload or ["GMM:0"]),
-            where,
-            python=tvm_python,
-            workload_files=workloads or (),
-            learn=learn or LEARN,
-            target=chosen,
-            protocol=protocol,
-            settings=raced,
-            progress=bar,
-        )
+        how |= {"python": tvm_python, "workload_files": workloads or (), "learn": learn or LEARN}
+        result = race_ansor(names, where, **how)
     else:
-        result = run(
-            tasks_of(workload or ["GMM:0"], chosen),
-            where,
-            target=chosen,
-            protocol=protocol,
-            settings=raced,
-            models=models,
-            machine=machine,
-            progress=bar,
-        )
+        result = run(tasks_of(names, chosen), where, models=models, machine=machine, **how)
     common.answer(result, json, _show)
     if any(one["undecided"] for one in result["confirmed"]):
         raise typer.Exit(EXIT_UNDECIDED)
+
+
+def _refuse_unused(asked: Mapping[str, Any]) -> None:
+    """Refuse what was asked for and has no meaning for a race of a network."""
+    usual = signature(race).parameters
+    given = [name for name in OF_TASKS if (asked[name] or None) != (usual[name].default or None)]
+    if asked["target"] and asked["threads"]:
+        given.append("threads")  # the target has its own
+    if given:
+        options = listed([f"--{name.replace('_', '-')}" for name in given])
+        raise LiveError(
+            "a race of a network has two arms, TVM's own pipeline and 'toolkit tune' as they are",
+            cure=f"leave out {options}",
+        )
 
 
 def _show(result: Mapping[str, Any]) -> None:
@@ -229,9 +227,9 @@ def _show(result: Mapping[str, Any]) -> None:
 
     def final(row: Mapping[str, Any]) -> str:
         again = confirmed.get((row["task"], row["seed"]), {"undecided": None, "finals": {}})
-        found = again["finals"].get(row["arm"])
         if again["undecided"]:
             return "undecided"
+        found = again["finals"].get(row["arm"])
         return "-" if found is None else bracketed(found["ratio"], found["interval"])
 
     print_table(

@@ -10,23 +10,14 @@ from typing import Annotated, Any
 
 from typer import Option
 
-from toolkit.cli.common import (
-    BarProgress,
-    DatasetDir,
-    Interval,
-    Json,
-    Peak,
-    folder_at,
-    peaks,
-    print_json,
-)
+from toolkit.cli import common
 from toolkit.cli.tables import print_table, say
 from toolkit.errors import DatasetError
 from toolkit.show import number, seconds
 from toolkit.workspace import Workspace
 
-OTHERS = {"throughput", "mutation", "simulations", "live"}
-"""What a report holds beside a dataset."""
+OTHERS = ("throughput", "mutation", "validity", "simulations", "searches")
+"""What a report holds beside a dataset and live verdicts."""
 
 SHOWN = 12
 """Rows of a comparison that the terminal shows of each group."""
@@ -39,11 +30,11 @@ def report(
     workspace: Annotated[
         Path, Option(help="Folder in which everything below is looked for.")
     ] = Path("tuning"),
-    dataset: DatasetDir = None,
+    dataset: common.DatasetDir = None,
     model: Annotated[
         list[Path] | None,
         Option(
-            parser=folder_at,
+            parser=common.folder_at,
             metavar="FOLDER",
             help="Folder or URL of a trained model; repeatable (default: tuning/models/*).",
         ),
@@ -62,12 +53,12 @@ def report(
         Path | None, Option(help="Write every figure into this folder as well, as SVG and PNG.")
     ] = None,
     title: Annotated[str, Option(help="Name of the report.")] = "Tuning report",
-    peak: Peak = None,
+    peak: common.Peak = None,
     follow: Annotated[
         bool, Option("--follow", help="Write it again when files change, until interrupted.")
     ] = False,
-    interval: Interval = 2.0,
-    json: Json = False,
+    interval: common.Interval = 2.0,
+    json: common.Json = False,
 ) -> None:
     """Put everything that was found into one HTML file that needs no network.
 
@@ -81,28 +72,23 @@ def report(
 
     Example: toolkit report --out report.html --figures figures/
     """
-    from toolkit.reports import (
-        export_figures,
-        find_inputs,
-        follow_report,
-        render_html,
-        report_summary,
-        write_html,
-    )
+    from toolkit import reports
 
-    progress = BarProgress()
+    progress = common.BarProgress()
     target = out_file or Workspace(workspace).report
-    limits = peaks(peak)
+    limits = common.peaks(peak)
 
     def summed() -> dict[str, Any]:
-        inputs = find_inputs(
+        inputs = reports.find_inputs(
             workspace, dataset=dataset, models=model, simulations=simulation, validation=validation
         )
         today = datetime.now(timezone.utc).date().isoformat()
-        other = None if compare is None else (str(compare), find_inputs(compare))
-        found = report_summary(inputs, title=title, generated=today, peaks=limits, compare=other)
-        nothing = not found["dataset"].get("records") and set(found["missing"]) >= OTHERS
-        if nothing and not found["searches"]:
+        other = None if compare is None else (str(compare), reports.find_inputs(compare))
+        found = reports.report_summary(
+            inputs, title=title, generated=today, peaks=limits, compare=other
+        )
+        others = any(found[part] for part in OTHERS) or "live" not in found["missing"]
+        if not found["dataset"].get("records") and not others:
             raise DatasetError(
                 "no line was a record: there is nothing to report",
                 where=inputs.dataset,
@@ -112,27 +98,28 @@ def report(
         return found
 
     def tell(summary: dict[str, Any], written: Path) -> None:
-        exported = export_figures(summary, figures, progress=progress) if figures else []
+        exported = reports.export_figures(summary, figures, progress=progress) if figures else []
         if json:
             names = [str(path) for path in exported]
-            print_json({**summary, "out": str(written), "figures": names}, indent=not follow)
+            common.print_json({**summary, "out": str(written), "figures": names}, indent=not follow)
         else:
             _show(summary, written)
 
     if not follow:
         summary = summed()
-        tell(summary, write_html(summary, target, progress=progress))
+        tell(summary, reports.write_html(summary, target, progress=progress))
         return
     last: dict[str, Any] = {}
 
     def drawn() -> str:
         last.update(summed())
-        return render_html(last)
+        return reports.render_html(last)
 
-    named = [dataset, validation, compare, *(model or ()), *(simulation or ())]
-    places = [workspace, *(place for place in named if place is not None)]
+    named = [workspace, dataset, validation, compare, *(model or ()), *(simulation or ())]
+    # What lies on an object store is read again with the rest, and not watched.
+    places = [place for place in named if isinstance(place, Path)]
     apart = [figures] if figures else []
-    pages = follow_report(
+    pages = reports.follow_report(
         drawn, target, places, apart=apart, interval_s=interval, progress=progress
     )
     with closing(pages):

@@ -11,16 +11,7 @@ from typing import Annotated, Any
 from typer import Option
 
 from toolkit import show
-from toolkit.cli.common import (
-    PROCESSES_MAX,
-    BarProgress,
-    ClusterPlace,
-    DatasetDir,
-    Json,
-    Models,
-    print_json,
-    workers_or_cluster,
-)
+from toolkit.cli import common
 from toolkit.cli.tables import bracketed, interval_text, note, print_table, say
 from toolkit.workspace import Workspace
 
@@ -32,16 +23,16 @@ RANKED_BY = (
 
 
 def simulate(
-    dataset: DatasetDir = None,
+    dataset: common.DatasetDir = None,
     scenario: Annotated[str, Option(help="Name of a bundled scenario, or a TOML file.")] = "quick",
-    model: Models = None,
+    model: common.Models = None,
     seeds: Annotated[
         int | None, Option(min=1, max=10_000, help="Seeds, in place of the scenario's.")
     ] = None,
     workers: Annotated[
-        int | None, Option(min=1, max=PROCESSES_MAX, help="Processes (default: one a core).")
+        int | None, Option(min=1, max=common.PROCESSES_MAX, help="Processes (default: one a core).")
     ] = None,
-    cluster: ClusterPlace = None,
+    cluster: common.ClusterPlace = None,
     forecast: Annotated[
         int,
         Option(
@@ -55,39 +46,31 @@ def simulate(
     out_dir: Annotated[
         Path | None, Option("--out", help="Results (default: tuning/simulations/SCENARIO).")
     ] = None,
-    json: Json = False,
+    json: common.Json = False,
 ) -> None:
     """Replay search strategies against recorded measurements.
 
     Example: toolkit simulate --scenario enumerated --model tuning/models/throughput --seeds 25
     """
-    from toolkit.datasets import open_dataset
     from toolkit.replay import load_scenario
     from toolkit.replay import simulate as replay
+    from toolkit.training.trained.models import load_trained
 
-    workspace = Workspace()
     chosen = load_scenario(scenario)
-    folder = out_dir or workspace.simulation(chosen.name)
-    trained = [workspace.model(kind) for kind in ("throughput", "mutation")]
-    progress = BarProgress()
-    with workers_or_cluster(workers, cluster, progress) as found:
+    folder = out_dir or Workspace().simulation(chosen.name)
+    progress = common.BarProgress()
+    with common.workers_or_cluster(workers, cluster, progress) as found:
         summary = replay(
-            open_dataset(dataset or workspace.dataset),
+            common.opened_dataset(dataset),
             chosen,
-            models=[each for each in trained if (each / "manifest.json").is_file()]
-            if model is None
-            else model,
+            models=load_trained(model),
             seeds=seeds,
             workers=found or os.cpu_count() or 1,
             out=folder,
             forecast_draws=forecast,
             progress=progress,
         )
-    if json:
-        print_json({**summary, "out": str(folder)})
-        return
-    _show(summary)
-    note(f"written to {folder}")
+    common.answer({**summary, "out": str(folder)}, json, _show)
 
 
 def efforts(near: str = "1pct", name: str = "strategy") -> dict[str, Callable[[Any], str]]:
@@ -139,6 +122,7 @@ def _show(summary: Mapping[str, Any]) -> None:
         _show_forecast(summary["forecast"])
     for missing in summary["left_out"]:
         note(f"left out: {missing['strategy']} ({missing['reason']})")
+    note(f"written to {summary['out']}")
 
 
 def _show_ties(comparisons: Mapping[str, Any]) -> None:

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
 from typer import BadParameter, Option
 
-from toolkit.cli.commands.evaluate import (
-    print_metrics,
-    show_mutation,
-    show_throughput,
-    show_validity,
-)
-from toolkit.cli.common import (
-    THREADS_MAX,
-    BarProgress,
-    ClusterPlace,
-    DatasetDir,
-    Json,
-    answer,
-    workers_or_cluster,
-)
-from toolkit.cli.mlflow_option import MlflowPlace, told_training
+from toolkit.cli import common
+from toolkit.cli.commands.evaluate import SHOWN, print_metrics
+from toolkit.cli.mlflow_option import MlflowPlace, told
 from toolkit.cli.tables import low_to_high, out, say
 from toolkit.workspace import Workspace
 
@@ -34,10 +21,10 @@ Recipe = Annotated[
 Out = Annotated[Path | None, Option("--out", help="Model folder (default: tuning/models/<kind>).")]
 Processors = Annotated[
     int | None,
-    Option("--threads", min=1, max=THREADS_MAX, help="Processors to use (default: all allowed)."),
+    Option(
+        "--threads", min=1, max=common.THREADS_MAX, help="Processors to use (default: all allowed)."
+    ),
 ]
-
-
 Split = Annotated[
     str | None,
     Option(
@@ -49,12 +36,12 @@ Split = Annotated[
 
 
 def throughput(
-    dataset: DatasetDir = None,
+    dataset: common.DatasetDir = None,
     recipe: Recipe = None,
     split: Split = None,
     out_dir: Out = None,
     threads: Processors = None,
-    cluster: ClusterPlace = None,
+    cluster: common.ClusterPlace = None,
     search: Annotated[
         str | None,
         Option(
@@ -63,56 +50,48 @@ def throughput(
         ),
     ] = None,
     mlflow: MlflowPlace = None,
-    as_json: Json = False,
+    as_json: common.Json = False,
 ) -> None:
     """Train a throughput model and judge it on tasks that it never saw.
 
     Example: toolkit train throughput --recipe throughput-xgboost
     """
-    from toolkit.training import train_throughput
-
     places = (dataset, recipe, split, out_dir, threads, cluster, mlflow)
-    _train("throughput", train_throughput, *places, as_json, search)
+    _train("throughput", *places, as_json, search)
 
 
 def mutation(
-    dataset: DatasetDir = None,
+    dataset: common.DatasetDir = None,
     recipe: Recipe = None,
     split: Split = None,
     out_dir: Out = None,
     threads: Processors = None,
-    cluster: ClusterPlace = None,
+    cluster: common.ClusterPlace = None,
     mlflow: MlflowPlace = None,
-    as_json: Json = False,
+    as_json: common.Json = False,
 ) -> None:
     """Train a mutation-direction model and judge it on tasks that it never saw.
 
     Example: toolkit train mutation --recipe paper-mutation
     """
-    from toolkit.training import train_mutation
-
-    places = (dataset, recipe, split, out_dir, threads, cluster, mlflow)
-    _train("mutation", train_mutation, *places, as_json)
+    _train("mutation", dataset, recipe, split, out_dir, threads, cluster, mlflow, as_json)
 
 
 def validity(
-    dataset: DatasetDir = None,
+    dataset: common.DatasetDir = None,
     recipe: Recipe = None,
     split: Split = None,
     out_dir: Out = None,
     threads: Processors = None,
-    cluster: ClusterPlace = None,
+    cluster: common.ClusterPlace = None,
     mlflow: MlflowPlace = None,
-    as_json: Json = False,
+    as_json: common.Json = False,
 ) -> None:
     """Train a model that says which candidates fail; judge it on tasks that it never saw.
 
     Example: toolkit train validity --recipe validity
     """
-    from toolkit.training import train_validity
-
-    places = (dataset, recipe, split, out_dir, threads, cluster, mlflow)
-    _train("validity", train_validity, *places, as_json)
+    _train("validity", dataset, recipe, split, out_dir, threads, cluster, mlflow, as_json)
 
 
 def _split_by(recipe: Any, by: str) -> Any:
@@ -126,7 +105,6 @@ def _split_by(recipe: Any, by: str) -> Any:
 
 def _train(
     kind: str,
-    train: Callable[..., Mapping[str, Any]],
     dataset: Path | None,
     recipe: str | None,
     split: str | None,
@@ -138,30 +116,30 @@ def _train(
     search: str | None = None,
 ) -> None:
     """Train a model of a kind by its recipe, searched first if asked; print how it was judged."""
-    from toolkit.datasets import open_dataset
-    from toolkit.training import load_recipe
+    from toolkit import training
     from toolkit.training.table.cores import told_cores
 
-    chosen = load_recipe(recipe or kind)
+    chosen = training.load_recipe(recipe or kind)
     if split is not None:
         chosen = _split_by(chosen, split)
     folder = out_dir or Workspace().model(kind)
-    data = open_dataset(dataset or Workspace().dataset)
-    progress = BarProgress()
+    data = common.opened_dataset(dataset)
+    bars = common.BarProgress()
     found: Mapping[str, Any] = {}
     options = {"threads": threads, "cluster": cluster, "search": search}
     with (
-        told_training(mlflow, data, chosen, folder, options, progress) as told,
-        workers_or_cluster(threads, cluster, progress) as workers,
+        told(mlflow, "training", data, chosen, folder, params=options, progress=bars) as told_of,
+        common.workers_or_cluster(threads, cluster, bars) as workers,
     ):
-        steps: dict[str, Any] = {"threads": workers, "progress": told.progress}
+        progress, log = told_of
+        steps: dict[str, Any] = {"threads": workers, "progress": progress}
         if search is not None:
             from toolkit.training.tasks.hyper import parse_budget, search_recipe
             from toolkit.training.trained.store import check_folder
 
             check_folder(folder)
             chosen, found = search_recipe(data, chosen, parse_budget(search), **steps)
-        result = train(data, chosen, folder, **steps)
+        result = getattr(training, f"train_{kind}")(data, chosen, folder, **steps)
         if found:
             from toolkit.training.recipes.recipe import recipe_toml
 
@@ -169,7 +147,7 @@ def _train(
             comment = f"Found by: toolkit train throughput --search {search}"
             path.write_text(recipe_toml(chosen, comment), encoding="utf-8")
             result = {**result, "search": {**found, "recipe": str(path)}}
-        told.log(result)
+        log(result)
 
     def show(result: Mapping[str, Any]) -> None:
         SHOWN[kind](result)
@@ -179,10 +157,7 @@ def _train(
             _show_search(result["search"])
         say(f"model: {folder}")
 
-    answer(result, as_json, show)
-
-
-SHOWN = {"throughput": show_throughput, "mutation": show_mutation, "validity": show_validity}
+    common.answer(result, as_json, show)
 
 
 def _show_search(result: Mapping[str, Any]) -> None:

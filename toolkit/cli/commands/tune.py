@@ -14,9 +14,9 @@ from typer import Option
 from toolkit import show
 from toolkit.cli import common
 from toolkit.cli.commands.live import device as device_of
-from toolkit.cli.mlflow_option import MlflowPlace, told_tuning
+from toolkit.cli.mlflow_option import MlflowPlace, told
 from toolkit.cli.network_options import Layout, Shapes, Tolerance, Workloads, named_tasks
-from toolkit.cli.tables import print_table, print_warnings, say
+from toolkit.cli.tables import counted, print_plain, print_table, print_warnings, say
 from toolkit.errors import LiveError
 from toolkit.workspace import Workspace
 
@@ -45,8 +45,7 @@ def tune(
         ),
     ] = None,
     seconds: Annotated[
-        float | None,
-        Option(min=1.0, help="Seconds in all; a network stops when little is gained."),
+        float | None, Option(min=1.0, help="Seconds in all; a network stops when little is gained.")
     ] = None,
     strategy: Annotated[
         str | None, Option(help="Search strategy (default: what the models allow).")
@@ -146,12 +145,13 @@ def tune(
         settings = replace(settings, round_size=round_size)
     if finalists is not None:
         settings = replace(settings, finalists=finalists)
-    cold = here.runs_on_cpu(chosen) and any(task.cold for task in tasks)
+    if cache_flush is None:
+        cache_flush = here.runs_on_cpu(chosen) and any(task.cold for task in tasks)
     protocol = Protocol(
         number=3,
         repeat=repeat,
         min_repeat_ms=min_repeat_ms,
-        cache_flush=cold if cache_flush is None else cache_flush,
+        cache_flush=cache_flush,
         threads=count,
         cores=pinned,
         drop_above=drop_above,
@@ -159,7 +159,8 @@ def tune(
     out = folder or Workspace().tuned
     options = {"target": chosen, "tasks": [task.name for task in tasks], "device": device}
     options |= {**asdict(settings), "protocol": protocol.to_dict()}
-    with told_tuning(mlflow, out, options, common.BarProgress()) as told:
+    bars = common.BarProgress()
+    with told(mlflow, "tuning", out, params=options, progress=bars) as (progress, log):
         found = run(
             tasks,
             out,
@@ -171,25 +172,20 @@ def tune(
             machine=machine,
             clock=clock,
             recorded=known,
-            progress=told.progress,
+            progress=progress,
         )
         result = {**found, "warnings": [*warnings, *found["warnings"]]}
-        told.log(result)
-    if json:
-        common.print_json(result)
-    else:
-        _show(found)
+        log(result)
+    common.answer(result, json, lambda _: _show(found))
 
 
 def recorded_in(dataset: Path | None) -> Any:
     """What a dataset has recorded; ``None`` where none was named and none lies there."""
-    from toolkit.datasets import open_dataset
     from toolkit.live.space.recorded import Recorded
 
-    folder = dataset or Workspace().dataset
-    if dataset is None and not (folder / "dataset.json").is_file():
+    if dataset is None and not (Workspace().dataset / "dataset.json").is_file():
         return None
-    return Recorded(open_dataset(folder))
+    return Recorded(common.opened_dataset(dataset))
 
 
 def _show(result: Mapping[str, Any]) -> None:
@@ -290,29 +286,20 @@ def lookup(
 
 def _show_lookup(result: Mapping[str, Any]) -> None:
     nothing = {"how": "nothing", "records": 0, "best_latency_s": None, "machine": None}
-
-    def first(row: Mapping[str, Any]) -> Mapping[str, Any]:
-        return row["found"][0] if row["found"] else nothing
-
-    print_table(
+    print_plain(
         {
             "task": itemgetter("name"),
             ">weight": lambda row: f"{row['weight']:g}",
-            "recorded by": lambda row: first(row)["how"],
-            "machine": lambda row: first(row)["machine"] or "–",
-            ">records": lambda row: f"{first(row)['records']:,}",
-            ">best": lambda row: show.seconds(first(row)["best_latency_s"]),
+            "recorded by": itemgetter("how"),
+            "machine": lambda row: row["machine"] or "–",
+            ">records": counted("records"),
+            ">best": lambda row: show.seconds(row["best_latency_s"]),
         },
-        result["tasks"],
-        elastic=0,
+        [{**row, **next(iter(row["found"]), nothing)} for row in result["tasks"]],
         shorten=show.task_label,
-        box=None,
-        pad_edge=False,
     )
-    total = len(result["tasks"])
-    text = f"{result['covered']} of {show.plural(total, 'task')} are recorded"
-    if result["missing"] and result["seconds_to_tune_the_rest"] is not None:
-        text += (
-            f"; tuning the others takes about {show.seconds(result['seconds_to_tune_the_rest'])}"
-        )
+    text = f"{result['covered']} of {show.plural(len(result['tasks']), 'task')} are recorded"
+    rest_s = result["seconds_to_tune_the_rest"]
+    if result["missing"] and rest_s is not None:
+        text += f"; tuning the others takes about {show.seconds(rest_s)}"
     say(f"{text}.")

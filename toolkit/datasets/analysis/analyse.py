@@ -51,10 +51,7 @@ class _Batch(NamedTuple):
 
 
 def analyse(
-    dataset: Dataset,
-    enumerated: Mapping[str, bool] | None = None,
-    *,
-    correct_speed: bool = False,
+    dataset: Dataset, enumerated: Mapping[str, bool] | None = None, *, correct_speed: bool = False
 ) -> Analysis | None:
     """Say what is to be said of a dataset; ``None`` where it holds no record.
 

@@ -10,9 +10,8 @@ import polars as pl
 
 from toolkit import show
 from toolkit.datasets.analysis.result import Speeds
+from toolkit.datasets.analysis.runs import CANDIDATE, RUN
 
-RUN = ["task_id", "source_id"]
-CANDIDATE = ["task_id", "candidate_id"]
 SHARED = 8
 """Candidates that a run must share with others of its task."""
 APART = 1.05
@@ -35,8 +34,8 @@ def slowdowns(good: pl.DataFrame) -> pl.DataFrame:
     Returns
     -------
     ``RUN``; ``slowdown``, the run's part over that of the fastest run with which it is linked by
-    shared candidates (1 at least); ``shared``, their number; ``apart``, whether it is slower by
-    5 % and by four standard errors.
+    shared candidates (1 at least); ``apart``, whether it is slower by 5 % and by four standard
+    errors.
     """
     log = pl.col("latency_s").log().median()
     rows = good.group_by(*RUN, "candidate_id", maintain_order=True).agg(log=log)
@@ -60,15 +59,13 @@ def slowdowns(good: pl.DataFrame) -> pl.DataFrame:
     rest = (pl.col("log") - pl.col("common") - pl.col("part")).abs().median()
     error = 1.4826 * math.sqrt(math.pi / 2) * rest / pl.len().sqrt()
     slower = pl.col("part") - pl.col("part").min().over("task_id", "group")
+    slowdown = pl.col("slowdown")
     return (
         rows.group_by(*RUN, "group", maintain_order=True)
-        .agg(pl.col("part").first(), shared=pl.len(), error=error)
+        .agg(pl.col("part").first(), error=error)
         .with_columns(slowdown=slower.exp())
-        .with_columns(
-            apart=(pl.col("slowdown") >= APART)
-            & (pl.col("slowdown").log() > ERRORS * pl.col("error"))
-        )
-        .select(*RUN, "slowdown", "shared", "apart")
+        .with_columns(apart=(slowdown >= APART) & (slowdown.log() > ERRORS * pl.col("error")))
+        .select(*RUN, "slowdown", "apart")
     )
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import orjson
 import polars as pl
 
+from toolkit.records import canonical_json
+
 NETWORK_LABELS = ("network", "model")
 """Names of a source's labels that say which network its tasks belong to; the first counts."""
 
@@ -43,8 +45,7 @@ def network_weights(
         key = next((key for key in keys if key in others), None)
         if key is not None:
             network = others.pop(key)
-            rest = orjson.dumps(others, option=orjson.OPT_SORT_KEYS)
-            counts[network, task_id, rest] += 1
+            counts[network, task_id, canonical_json(others)] += 1
     found: dict[str, dict[str, float]] = {}
     for (network, task_id, _), count in sorted(counts.items()):
         weights = found.setdefault(network, {})

@@ -8,17 +8,16 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
-import orjson
 import polars as pl
 
 from toolkit.datasets.read.integrity import open_tables
-from toolkit.datasets.tables import decision_matrix, read_sketches, read_tasks
+from toolkit.datasets.tables import batches, decision_matrix, read_sketches, read_tasks
 from toolkit.datasets.urls import folder_at, is_remote
 from toolkit.errors import DatasetError, did_you_mean
 from toolkit.features.base import CandidateGroup
 from toolkit.logs.formats import format_named
 from toolkit.logs.rows.format import LogFormat
-from toolkit.records import EMULATOR, Sketch, Task, content_id
+from toolkit.records import EMULATOR, Sketch, Task, canonical_json, content_id
 from toolkit.schema import LABELS, SOURCES
 from toolkit.workspace import Workspace
 
@@ -92,10 +91,10 @@ class Dataset:
     def sources(self) -> pl.DataFrame:
         """One row an ingested file, with its counts (``schema.SOURCES``)."""
         rows = [
-            {name: getattr(source, name) for name in SOURCES} for source in self.manifest.sources
+            {name: getattr(source, name) for name in SOURCES}
+            | {"labels": canonical_json(source.labels).decode()}
+            for source in self.manifest.sources
         ]
-        for row in rows:
-            row["labels"] = orjson.dumps(row["labels"], option=orjson.OPT_SORT_KEYS).decode()
         return pl.DataFrame(rows, schema=SOURCES)
 
     def labels(self) -> pl.DataFrame:
@@ -175,7 +174,7 @@ class Dataset:
 
         Tasks come in the order asked for (or of the dataset), sketches as first recorded.
         """
-        for batch in self.task_batches(None if task_ids is None else list(task_ids)):
+        for batch in self.task_batches(task_ids):
             rows = self.candidates(batch)
             parts = rows.partition_by(["task_id", "sketch_id"], maintain_order=True)
             place = {task_id: n for n, task_id in enumerate(batch)}
@@ -190,24 +189,15 @@ class Dataset:
                 yield group, part
 
     def task_batches(
-        self, task_ids: list[str] | None = None, records: int = 500_000
+        self, task_ids: Iterable[str] | None = None, records: int = 500_000
     ) -> Iterator[list[str]]:
         """Cut a list of tasks (all by default): a batch holds at most so many records, or one task.
 
         A task without records may be among them.
         """
         counts = dict(self.records(["task_id"]).group_by("task_id").len().collect().iter_rows())
-        batch: list[str] = []
-        size = 0
-        for task_id in self._tasks if task_ids is None else task_ids:
-            count = counts.get(task_id, 0)
-            if batch and size + count > records:
-                yield batch
-                batch, size = [], 0
-            batch.append(task_id)
-            size += count
-        if batch:
-            yield batch
+        tasks = self._tasks if task_ids is None else task_ids
+        return batches(tasks, lambda task_id: counts.get(task_id, 0), records)
 
     def enumerated(self) -> dict[str, bool]:
         """Whether all candidates of a task's space were recorded, by task id.

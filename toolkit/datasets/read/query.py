@@ -15,7 +15,7 @@ import polars as pl
 
 from toolkit.datasets.read.open import Dataset
 from toolkit.datasets.tables import sketches_frame, tasks_frame
-from toolkit.errors import DatasetError
+from toolkit.errors import DatasetError, first_line
 
 TABLES = ("records", "candidates", "tasks", "sketches", "sources", "labels", "rejected")
 
@@ -65,7 +65,7 @@ def query(dataset: Dataset, sql: str) -> pl.DataFrame:
         with pl.SQLContext(frames=frames) as context:
             return context.execute(sql).collect()
     except _FAILURES as error:
-        raise DatasetError(f"the query failed: {_first_line(error)}", cure=_NAMES) from None
+        raise DatasetError(f"the query failed: {first_line(error)}", cure=_NAMES) from None
 
 
 def check_sql(sql: str, *, condition: bool = False) -> None:
@@ -134,13 +134,13 @@ def select_records(
             frame.collect_schema()
         except _FAILURES as error:
             raise DatasetError(
-                f"the condition {where!r} is not understood: {_first_line(error)}",
+                f"the condition {where!r} is not understood: {first_line(error)}",
                 cure="write it like: state = 'ok' AND latency_s < 0.001",
             ) from None
     try:
         rows = frame.collect()
     except _FAILURES as error:
-        raise DatasetError(f"the condition failed: {_first_line(error)}") from None
+        raise DatasetError(f"the condition failed: {first_line(error)}") from None
     if top is not None:
         rows = _top(rows, top)
     if rows.is_empty():
@@ -159,7 +159,3 @@ def _top(rows: pl.DataFrame, k: int) -> pl.DataFrame:
     )
     kept = best.group_by("task_id", maintain_order=True).head(k)
     return kept.sort("place").select(rows.columns)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).partition("\n")[0]

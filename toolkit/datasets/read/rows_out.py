@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import orjson
 import polars as pl
@@ -53,6 +54,8 @@ def check_rows_target(path: Path, dataset: Dataset, *, force: bool = False) -> N
 def write_rows(rows: pl.DataFrame, path: Path) -> None:
     """Write rows as Parquet, CSV or JSON (a list of objects), as the suffix says.
 
+    CSV and JSON have bytes (the lines of ``rejected``) as text.
+
     Raises
     ------
     ToolkitError
@@ -65,9 +68,9 @@ def write_rows(rows: pl.DataFrame, path: Path) -> None:
             if path.suffix == ".parquet":
                 rows.write_parquet(temporary)
             elif path.suffix == ".csv":
-                _flat(rows).write_csv(temporary)
+                _flat(with_text(rows)).write_csv(temporary)
             else:
-                rows.write_json(temporary)
+                with_text(rows).write_json(temporary)
     except (OSError, pl.exceptions.PolarsError) as error:
         why = getattr(error, "strerror", None) or error
         raise ToolkitError(
@@ -79,6 +82,27 @@ def _check_suffix(path: Path) -> None:
     if path.suffix not in SUFFIXES:
         what = f"the suffix {path.suffix!r} names no format"
         raise ToolkitError(what, where=path, cure="one of " + ", ".join(SUFFIXES))
+
+
+def with_text(rows: pl.DataFrame) -> pl.DataFrame:
+    """Turn bytes into text, at whatever depth; what is not UTF-8 stands there as escapes."""
+
+    def text(value: Any) -> Any:
+        if isinstance(value, bytes):
+            return value.decode(errors="backslashreplace")
+        if isinstance(value, dict):
+            return {name: text(inner) for name, inner in value.items()}
+        return [text(inner) for inner in value] if isinstance(value, list) else value
+
+    return rows.with_columns(
+        pl.Series(
+            name,
+            [text(value) for value in rows[name].to_list()],
+            dtype=None if kind.is_nested() else pl.String(),
+        )
+        for name, kind in rows.schema.items()
+        if "Binary" in str(kind)
+    )
 
 
 def _flat(rows: pl.DataFrame) -> pl.DataFrame:

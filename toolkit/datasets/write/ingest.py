@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from toolkit.children import available_processors
 from toolkit.cluster import Cluster
 from toolkit.datasets.urls import local_folder
 from toolkit.datasets.write.reading import Marks
@@ -102,15 +102,7 @@ def ingest(
     nothing = not any(entry.lines or entry.outcome in ("read", "unchanged") for entry in told)
     if nothing and shard is None:
         raise _nothing_read(told, paths)
-    return IngestReport.of(
-        told,
-        dataset=str(folder),
-        seconds=time.perf_counter() - begun,
-        peak_rss_bytes=peak_rss_bytes(getattr(blocks, "workers", 0)),
-        total_records=sum(part.rows for part in store.manifest.records),
-        total_tasks=len(store.tasks),
-        machines_unknown=sum(task.machine is None for task in store.tasks.values()),
-    )
+    return IngestReport.of(told, store, begun, getattr(blocks, "workers", 0))
 
 
 @contextmanager
@@ -137,21 +129,20 @@ def _blocks(files: Sequence[LogFile], workers: int | Cluster | None) -> Iterator
             for file in files
             if file.kind not in {SIDECAR, *WHY_NOT} and not file.elsewhere
         }
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        large = sum(path.stat().st_size for path in read) >= WORTH_WORKERS_BYTES
+        size = 0
+        for path in read:
+            with suppress(FileNotFoundError):  # removed since it was found
+                size += path.stat().st_size
         # This process reads as well, where the others have enough.
-        workers = cores - 1 if large and cores else 0
+        workers = available_processors() - 1 if size >= WORTH_WORKERS_BYTES else 0
     if isinstance(workers, Cluster):
         yield ClusterBlocks(workers)
         return
     if not workers:
         yield InProcess()
         return
-    pool = WorkerPool(workers)
-    try:
+    with closing(WorkerPool(workers)) as pool:
         yield pool
-    finally:
-        pool.close()
 
 
 def _nothing_read(told: Sequence[SourceReport], paths: Sequence[str | Path]) -> LogError:
@@ -164,21 +155,6 @@ def _nothing_read(told: Sequence[SourceReport], paths: Sequence[str | Path]) -> 
         where=told[0].path,
         cure="give AutoTVM, Ansor, MetaSchedule or T4 logs, or folders that hold them",
     )
-
-
-def peak_rss_bytes(workers: int = 0) -> int:
-    """Peak resident memory so far, in bytes (0 where the system hides it).
-
-    Of this process and of its reading processes; each of these is counted with the peak of the
-    largest: an upper bound.
-    """
-    try:
-        import resource
-    except ImportError:
-        return 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    peak += workers * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss if workers else 0
-    return int(peak if sys.platform == "darwin" else peak * 1024)
 
 
 def follow(
@@ -212,25 +188,26 @@ def follow(
         paths = [paths]
     known: dict[Path, tuple[int, int]] = {}
     marks: Marks = {}
-    look = 0
-    while rounds is None or look < rounds:
+    more: dict[str, Any] = {"machine": machine, "path_rule": path_rule}
+    looks: Iterable[int] = count() if rounds is None else range(rounds)
+    for look in looks:
         if look:
             time.sleep(interval_s)
-        look += 1
-        changed: list[Path] = []
-        for path, trouble in find_logs(paths):
-            if trouble:
-                continue
-            about = path.stat()
-            state = (about.st_size, about.st_mtime_ns)
-            if known.get(path) != state:
-                known[path] = state
-                changed.append(path)
+        changed = []
+        for path in (found.path for found in find_logs(paths) if not found.trouble):
+            with suppress(FileNotFoundError):  # removed since it was found
+                about = path.stat()
+                state = (about.st_size, about.st_mtime_ns)
+                if known.get(path) != state:
+                    known[path] = state
+                    changed.append(path)
         if not changed:
             continue
-        more: dict[str, Any] = {"machine": machine, "path_rule": path_rule}
         try:
             yield ingest(changed, dataset_dir, progress=progress, marks=marks, **more)
-        except LogError:
-            # Nothing that can be read yet: a tuner may have made the file a moment ago.
-            continue
+        except (LogError, FileNotFoundError):
+            # There may be nothing to read yet: a tuner may have made the file a moment ago. And
+            # where one was removed since, nothing was read of the others.
+            if not all(path.exists() for path in changed):
+                for path in changed:
+                    known.pop(path, None)

@@ -24,9 +24,9 @@ from toolkit.datasets import manifest as manifests
 from toolkit.datasets.manifest import Kind, Manifest, Source
 from toolkit.datasets.read.integrity import missing, verify, verify_on_opening
 from toolkit.datasets.read.open import open_dataset
+from toolkit.datasets.tables import batches
 from toolkit.datasets.urls import folder_at, is_remote, local_copy, store_errors, upload
 from toolkit.datasets.write import parts
-from toolkit.datasets.write.ingest import peak_rss_bytes
 from toolkit.datasets.write.report import COUNTS, IngestReport, SourceReport
 from toolkit.datasets.write.store import Store, writing_store
 from toolkit.errors import DatasetError
@@ -39,7 +39,7 @@ PIECE_ROWS = 100_000
 """So many lines are taken in at a time."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Input:
     """One of the datasets."""
 
@@ -86,9 +86,29 @@ def merge(
     folder = folder_at(out)
     if is_remote(folder):
         return _merged_there(datasets, folder, progress)
-    with ExitStack() as copies:
-        folders = [copies.enter_context(local_copy(folder_at(each))) for each in datasets]
-        return _merged(folders, folder, begun, progress)
+    told: list[SourceReport] = []
+    with ExitStack() as stack:
+        folders = [stack.enter_context(local_copy(folder_at(each))) for each in datasets]
+        if folder.resolve() in {each.resolve() for each in folders}:
+            raise DatasetError(
+                "is merged already and cannot be the result",
+                where=folder,
+                cure="name another folder with --out",
+            )
+        inputs = [_Input.open(each) for each in folders]
+        entries = sorted(
+            ((each, source) for each in inputs for source in each.manifest.sources),
+            # Of one source, what a killed ingest left comes behind what a finished one has.
+            key=lambda entry: (parts.place(entry[1]), not entry[1].sha256),
+        )
+        store = stack.enter_context(writing_store(folder))
+        step = stack.enter_context(progress.step("merging", float(len(entries))))
+        # Several small sources are read together, or a large one.
+        for batch in batches(entries, lambda entry: entry[1].lines, PIECE_ROWS):
+            for entry in _taken(store, batch):
+                told.append(entry)
+                step.advance(note=Path(entry.path).name)
+    return IngestReport.of(told, store, begun)
 
 
 def _merged_there(datasets: Sequence[str | Path], out: Path, progress: Progress) -> IngestReport:
@@ -112,37 +132,6 @@ def _merged_there(datasets: Sequence[str | Path], out: Path, progress: Progress)
     return replace(report, dataset=str(out))
 
 
-def _merged(
-    folders: Sequence[Path], folder: Path, begun: float, progress: Progress
-) -> IngestReport:
-    if folder.resolve() in {each.resolve() for each in folders}:
-        raise DatasetError(
-            "is merged already and cannot be the result",
-            where=folder,
-            cure="name another folder with --out",
-        )
-    inputs = [_Input.open(each) for each in folders]
-    entries = sorted(
-        ((each, source) for each in inputs for source in each.manifest.sources),
-        key=lambda entry: parts.place(entry[1]),
-    )
-    told: list[SourceReport] = []
-    with writing_store(folder) as store, progress.step("merging", float(len(entries))) as step:
-        for batch in _batches(entries):
-            for entry in _taken(store, batch):
-                told.append(entry)
-                step.advance(note=Path(entry.path).name)
-    return IngestReport.of(
-        told,
-        dataset=str(folder),
-        seconds=time.perf_counter() - begun,
-        peak_rss_bytes=peak_rss_bytes(),
-        total_records=sum(part.rows for part in store.manifest.records),
-        total_tasks=len(store.tasks),
-        machines_unknown=sum(task.machine is None for task in store.tasks.values()),
-    )
-
-
 _Entry = tuple[_Input, Source]
 
 _READ_TO = (
@@ -152,37 +141,21 @@ _READ_TO = (
 """What a source's entry says of how far it was read, so that an ingest can go on from there."""
 
 
-def _batches(entries: Sequence[_Entry]) -> Iterator[list[_Entry]]:
-    """Sources that are read together, in order: several small ones, or a large one."""
-    batch: list[_Entry] = []
-    lines = 0
-    for entry in entries:
-        if batch and lines + entry[1].lines > PIECE_ROWS:
-            yield batch
-            batch, lines = [], 0
-        batch.append(entry)
-        lines += entry[1].lines
-    if batch:
-        yield batch
-
-
 def _taken(store: Store, batch: Sequence[_Entry]) -> Iterator[SourceReport]:
-    own: dict[int, list[str]] = {}
-    inputs = {id(each): each for each, _ in batch}
+    own: dict[_Input, list[str]] = {}
     for each, source in batch:
-        own.setdefault(id(each), []).append(source.source_id)
+        own.setdefault(each, []).append(source.source_id)
     lines, refused = {}, {}
-    for key, ids in own.items():
-        each = inputs[key]
+    for each, ids in own.items():
         try:
             read = pa.concat_tables([each.rows("records", ids), each.rows("duplicates", ids)])
-            lines[key] = _by_source(read, ids, "order")
-            refused[key] = _by_source(each.rows("rejected", ids), ids, "line")
+            lines[each] = _by_source(read, ids, "order")
+            refused[each] = _by_source(each.rows("rejected", ids), ids, "line")
         except FileNotFoundError as error:
             raise missing(each.folder, error) from None
     for each, source in batch:
-        key, source_id = id(each), source.source_id
-        yield _add(store, each, source, lines[key][source_id], refused[key][source_id])
+        key = source.source_id
+        yield _add(store, each, source, lines[each][key], refused[each][key])
 
 
 def _by_source(table: Any, source_ids: Sequence[str], column: str) -> dict[str, Any]:
@@ -202,11 +175,13 @@ def _by_source(table: Any, source_ids: Sequence[str], column: str) -> dict[str, 
 def _add(store: Store, each: _Input, known: Source, rows: Any, refused: Any) -> SourceReport:
     """Add a source with its lines to the store, unless it is there."""
     source = store.source(known.source_id, known.path)
+    told = SourceReport(path=known.path, format=known.format, outcome="unchanged", message=None)
     if source.sha256 and source.sha256 != known.sha256:
+        if not known.sha256 and store.holds(rows["record_id"]):
+            return told  # the beginning of the same file, whose ingest was killed
         # Another machine's file of the same path.
         source_id = content_id("source", known.source_id, known.sha256)
         source = store.source(source_id, known.path)
-    told = SourceReport(path=known.path, format=known.format, outcome="unchanged", message=None)
     if source.sha256:
         return told
     # What a merge that was killed had taken of it.

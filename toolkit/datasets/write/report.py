@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from toolkit.datasets.write.store import Store
 from toolkit.results import Result
 
 COUNTS = ("lines", "records", "duplicates", "rejected")
@@ -61,8 +63,11 @@ class IngestReport(Result):
     per_source: list[SourceReport]
 
     @classmethod
-    def of(cls, files: Sequence[SourceReport], *, seconds: float, **known: Any) -> IngestReport:
-        """Sum up over files."""
+    def of(
+        cls, files: Sequence[SourceReport], store: Store, begun: float, workers: int = 0
+    ) -> IngestReport:
+        """Sum up over the files of a run that ``begun`` (``time.perf_counter``) and has ended."""
+        seconds = time.perf_counter() - begun
         reasons: Counter[str] = Counter()
         for file in files:
             reasons.update(file.reasons)
@@ -71,12 +76,31 @@ class IngestReport(Result):
         done = sums["records"] + sums["duplicates"]
         return cls(
             **sums,
-            **known,
+            dataset=str(store.folder),
             sources=len(files) - len(skipped),
             unchanged=sum(file.outcome == "unchanged" for file in files),
             seconds=seconds,
             records_per_second=done / seconds if seconds > 0 else 0.0,
+            peak_rss_bytes=peak_rss_bytes(workers),
             reasons=dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0]))),
             skipped=[SkippedFile(file.path, file.message) for file in skipped],
+            total_records=sum(part.rows for part in store.manifest.records),
+            total_tasks=len(store.tasks),
+            machines_unknown=sum(task.machine is None for task in store.tasks.values()),
             per_source=list(files),
         )
+
+
+def peak_rss_bytes(workers: int = 0) -> int:
+    """Peak resident memory so far, in bytes (0 where the system hides it).
+
+    Of this process and of its reading processes; each of these is counted with the peak of the
+    largest: an upper bound.
+    """
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak += workers * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    return int(peak if sys.platform == "darwin" else peak * 1024)

@@ -194,7 +194,12 @@ def _jobs(store: Store, files: Sequence[LogFile], blocks: Blocks, marks: Marks) 
             why = file.trouble or WHY_NOT[kind]
             yield SourceReport(path=path, format=kind, outcome="skipped", message=why)
             continue
-        reading = _open(store, file, places, marks)
+        try:
+            reading = _open(store, file, places, marks)
+        except FileNotFoundError:
+            why = "was removed before it was read"
+            yield SourceReport(path=path, format=kind, outcome="skipped", message=why)
+            continue
         if reading is None:
             yield SourceReport(path=path, format=kind, outcome="unchanged", message=None)
             continue
@@ -210,6 +215,7 @@ def _open(
     store: Store, file: LogFile, places: dict[str, list[Place]], marks: Marks
 ) -> SourceReading | None:
     """Prepare to read a file; ``None`` where it was read before and has not changed."""
+    size = file.place.path.stat().st_size
     found = format_named(file.kind)
     beside = found.beside(file.place, places.get(found.companion, []))
     source = store.source(file.source_id, str(file.place))
@@ -217,7 +223,6 @@ def _open(
     labels = {**(file.labels if file.ruled else source.labels), **beside.labels}
     machine = file.machine or beside.machine or source.machine
     context = content_id(machine or "", repr(sorted(labels.items())), beside.context)
-    size = file.place.path.stat().st_size
     same = source.finished and source.context == context and source.size == size
     if same and source.sha256 == file.sha256:
         return None

@@ -150,6 +150,10 @@ class Store:
         source.rejected += len(result.rejected)
         self.changed = True
 
+    def holds(self, record_ids: Any) -> bool:
+        """Whether each of these records is there."""
+        return not self._known.fresh(id_numbers(record_ids)).any()
+
     def _learn_ids(self, numbers: NDArray[np.uint64]) -> None:
         self._known.add(numbers)
         self._count(numbers, 1)

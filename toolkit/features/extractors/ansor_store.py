@@ -1,8 +1,7 @@
 """Extractor ``ansor-per-store``: Ansor's own features of an Ansor log, by an older TVM.
 
-TVM (``auto_scheduler/feature.cc``, up to 0.19) extracts 164 columns of every buffer store;
-they are folded as ``per-store``
-does for MetaSchedule: ``as_max_<i>``, ``as_main_<i>`` and ``as_stores``.
+TVM (``auto_scheduler/feature.cc``, up to 0.19) extracts 164 columns of every buffer store; they are
+folded as ``per-store`` does for MetaSchedule: ``as_max_<i>``, ``as_main_<i>`` and ``as_stores``.
 
 That TVM has an interpreter of its own. It can only lower programs whose workloads it can rebuild: a
 Python file registers them. Tasks that it cannot rebuild are left out. Without an interpreter the
@@ -30,14 +29,9 @@ _ROW = {"run_times_s": [1.0], "error_number": 0, "state": "ok", "elapsed_s": 1.0
 class AnsorStoreExtractor(StoreExtractor):
     """Ansor's per-store features, from a worker process of another interpreter.
 
-    Parameters
-    ----------
-    python
-        The interpreter that has the older TVM; ``None`` takes what the dataset holds.
-    workloads
-        Python files that register workloads (``auto_scheduler.register_workload``).
-    timeout_s
-        Longest time for an answer (a batch), in seconds; what takes longer counts as a crash.
+    ``python`` is the interpreter that has the older TVM; ``None`` takes what the dataset holds.
+    ``workloads`` are Python files that register them (``auto_scheduler.register_workload``). An
+    answer (a batch) that takes longer than ``timeout_s`` seconds counts as a crash.
     """
 
     name = "ansor-per-store"
@@ -85,10 +79,7 @@ class AnsorStoreExtractor(StoreExtractor):
     def extract(self, group: CandidateGroup) -> FeatureBlock:
         """Extract every candidate of a group; NaN where TVM cannot lower one.
 
-        Raises
-        ------
-        DatasetError
-            Without an interpreter, or when the group comes without schedules.
+        Raises ``DatasetError`` without an interpreter, or when the group comes without schedules.
         """
         if self.stored_only:
             raise DatasetError(

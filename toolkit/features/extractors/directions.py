@@ -8,6 +8,8 @@ sketches are alike where they do alike.
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -24,6 +26,9 @@ KINDS = (
 )  # fmt: skip
 
 MAX_LEVELS = 5
+
+LARGEST_EXTENT = 1 << 40
+"""Extents beyond are not factorised."""
 
 
 def direction_columns(knob: Knob, parts: Floats, role: str | None) -> dict[str, Floats]:
@@ -47,7 +52,7 @@ def direction_columns(knob: Knob, parts: Floats, role: str | None) -> dict[str, 
     result["dir_outermost"] = known[:, 0]
     result["dir_innermost"] = known[:, -1]
     result["dir_share"] = np.log(inner) / np.log(max(whole, 2.0))
-    result["dir_divisors"] = np.full(rows, float(_splits(int(whole), knob.width - 1)))
+    result["dir_divisors"] = np.full(rows, float(count_splits(int(whole), knob.width)))
     result["dir_ones"] = (parts[:, 1:] == 1).sum(axis=1).astype(np.float64)
     for level in range(1, min(knob.width, MAX_LEVELS)):
         result[f"dir_l{level}"] = known[:, -level]
@@ -66,16 +71,21 @@ def knob_roles(group: CandidateGroup) -> dict[str, str]:
     return {}
 
 
-def _splits(extent: int, factors: int) -> int:
-    """Number of ways to choose so many inner factors of an extent: the size of a tile's choice."""
-    if extent < 1 or extent > 1 << 40:
+def count_splits(extent: int, parts: int) -> int:
+    """Number of ordered factorisations of an extent; 0 where it is none, or too large to tell."""
+    if not 1 <= extent <= LARGEST_EXTENT:
         return 0
-    total, rest, prime = 1, extent, 2
-    while prime * prime <= rest:
-        power = 0
-        while rest % prime == 0:
-            rest //= prime
-            power += 1
-        total *= math.comb(power + factors, factors)
+    powers = Counter(primes(extent)).values()
+    return math.prod(math.comb(power + parts - 1, parts - 1) for power in powers)
+
+
+def primes(extent: int) -> Iterator[int]:
+    """Prime factors of an extent, ascending, each as often as it divides it."""
+    prime = 2
+    while prime * prime <= extent:
+        while extent % prime == 0:
+            yield prime
+            extent //= prime
         prime += 1
-    return total * (math.comb(1 + factors, factors) if rest > 1 else 1)
+    if extent > 1:
+        yield extent

@@ -39,19 +39,6 @@ ARITHMETIC = 16
 WORKER = Path(__file__).with_name("store_worker.py")
 
 
-def fold(stores: Floats) -> NDArray[np.float32]:
-    """Fold a ``(stores, 164)`` matrix to one row of maxima, the busiest store and the number."""
-    busiest = int(stores[:, :ARITHMETIC].sum(axis=1).argmax())
-    parts = [stores.max(axis=0), stores[busiest], [float(len(stores))]]
-    return np.concatenate(parts).astype(np.float32)
-
-
-def store_columns(prefix: str) -> tuple[str, ...]:
-    """Names of a row's columns."""
-    numbered = (f"{prefix}_{word}_{i}" for word in ("max", "main") for i in range(STORE_COLUMNS))
-    return (*numbered, f"{prefix}_stores")
-
-
 class StoreExtractor:
     """What the extractors share that ask a TVM for its stores' features.
 
@@ -125,8 +112,7 @@ class StoreExtractor:
         """Send one line of JSON and wait for one; ``None`` ends the process."""
         assert self._process is not None
         stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
+        assert stdin is not None and stdout is not None
         try:
             stdin.write(orjson.dumps(message) + b"\n")
             stdin.flush()
@@ -141,11 +127,14 @@ class StoreExtractor:
 
     def columns(self) -> tuple[str, ...]:
         """Names of a row's columns."""
-        return store_columns(self.prefix)
+        words = [f"{word}_{i}" for word in ("max", "main") for i in range(STORE_COLUMNS)]
+        return tuple(f"{self.prefix}_{word}" for word in (*words, "stores"))
 
     def row(self, stores: Floats) -> NDArray[np.float32]:
         """Make a candidate's row of its ``(stores, 164)`` matrix."""
-        return fold(stores)
+        busiest = int(stores[:, :ARITHMETIC].sum(axis=1).argmax())
+        parts = [stores.max(axis=0), stores[busiest], [float(len(stores))]]
+        return np.concatenate(parts).astype(np.float32)
 
     def schedules_of(self, group: CandidateGroup) -> Sequence[str]:
         """Schedules of a group; raise ``DatasetError`` where it comes without."""
@@ -185,12 +174,8 @@ class StoreExtractor:
 class PerStoreExtractor(StoreExtractor):
     """TVM's per-store features, one candidate at a time.
 
-    Parameters
-    ----------
-    command
-        What runs a worker; another interpreter may be named.
-    timeout_s
-        Longest time for one candidate, in seconds; what takes longer counts as a crash.
+    ``command`` runs a worker; another interpreter may be named. A candidate that takes longer than
+    ``timeout_s`` seconds counts as a crash.
     """
 
     name = "per-store"
@@ -212,10 +197,7 @@ class PerStoreExtractor(StoreExtractor):
     def extract(self, group: CandidateGroup) -> FeatureBlock:
         """Extract every candidate of a group.
 
-        Raises
-        ------
-        DatasetError
-            When the group comes without schedules, or TVM does not load its workload.
+        Raises ``DatasetError`` when it comes without schedules, or TVM does not load its workload.
         """
         schedules, task = self.schedules_of(group), group.task
         require_tvm()

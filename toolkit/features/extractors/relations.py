@@ -121,9 +121,7 @@ def loop_order(tiling: Tiling) -> list[tuple[str, int]]:
 def contexts(tiling: Tiling) -> tuple[Floats, Floats, Floats]:
     """Elements touched, their reuse, and the product of the loops outside, of every loop.
 
-    Returns
-    -------
-    Elements and reuse ``(3 operands, 1 + loops, rows)``, the product ``(1 + loops, rows)``: the
+    Elements and reuse are ``(3 operands, 1 + loops, rows)``, the product ``(1 + loops, rows)``: the
     statement first, then the loops from the innermost outwards. NaN: not known. An operand that
     is not read is NaN, and so is everything where no loop is known.
     """
@@ -148,17 +146,10 @@ def contexts(tiling: Tiling) -> tuple[Floats, Floats, Floats]:
 def sample(by: Floats, of: Floats, pick: Callable[..., Any]) -> Floats:
     """Largest or smallest entry among the loops whose other entry is at most 2^t.
 
-    Parameters
-    ----------
-    by, of
-        ``(loops, rows)``, NaN where a loop's entry is unknown. ``by`` grows one way through the
-        nest, so that a loop above the threshold tells that the unknown ones beyond are too.
-    pick
-        ``numpy.max`` or ``numpy.min``.
-
-    Returns
-    -------
-    Logarithms to base 2, ``(SAMPLES, rows)``; NaN where no loop is, or an unknown one may be.
+    ``by`` and ``of`` are ``(loops, rows)``, NaN where a loop's entry is unknown. ``by`` grows one
+    way through the nest, so that a loop above the threshold tells that the unknown ones beyond are
+    too. ``pick`` is ``numpy.max`` or ``numpy.min``. Returns logarithms to base 2,
+    ``(SAMPLES, rows)``; NaN where no loop is, or an unknown one may be.
     """
     neutral = -np.inf if pick is np.max else np.inf
     lost = np.isnan(by).any(axis=0)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 import zipfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
-from toolkit.errors import DatasetError
+from toolkit.errors import DatasetError, first_line
 from toolkit.features.base import CandidateGroup, FeatureBlock
 from toolkit.features.cache import write_block
 from toolkit.progress import SILENT, Progress
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 PREFIX = "stored:"
 KEYS = ("candidate_id", "record_id")
+UNREADABLE = OSError, EOFError, RuntimeError, TypeError, ValueError, zipfile.BadZipFile, zlib.error
+"""What numpy raises for a file that is no ``.npz``, or a damaged one."""
 
 
 class StoredExtractor:
@@ -59,10 +62,8 @@ def import_features(
     name before is replaced. ``unknown`` counts rows whose key the dataset does not hold,
     ``without`` the candidates of touched tasks for which the table has no row.
 
-    Raises
-    ------
-    DatasetError
-        For a name, file, key or column that cannot be used, or a table that names no candidate.
+    Raises ``DatasetError`` for a name, file, key or column that cannot be used, or a table that
+    names no candidate.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
         raise DatasetError(
@@ -119,9 +120,9 @@ def _table(path: Path) -> tuple[pl.DataFrame, str, list[str]]:
         frame = _from_npz(path) if path.suffix == ".npz" else pl.read_parquet(path)
     except FileNotFoundError:
         raise DatasetError("there is no such file", where=path) from None
-    except (OSError, ValueError, zipfile.BadZipFile, pl.exceptions.PolarsError) as error:
+    except (*UNREADABLE, pl.exceptions.PolarsError) as error:
         raise DatasetError(
-            f"cannot be read: {str(error).splitlines()[0]}",
+            f"cannot be read: {first_line(error)}",
             where=path,
             cure="give Parquet, or .npz without pickled objects",
         ) from None
@@ -146,12 +147,14 @@ def _table(path: Path) -> tuple[pl.DataFrame, str, list[str]]:
 
 
 def _from_npz(path: Path) -> pl.DataFrame:
-    with np.load(path, allow_pickle=False) as arrays:
+    with path.open("rb") as file:
+        arrays = np.load(file, allow_pickle=False)
+        if isinstance(arrays, np.ndarray):
+            raise ValueError("it holds one array without a name")
         found = {name: arrays[name] for name in arrays.files}
-    matrix = found.pop("features", None)
-    names = found.pop("columns", None)
+    matrix, names = found.pop("features", None), found.pop("columns", None)
     if matrix is not None:
-        if matrix.ndim != 2 or (names is not None and len(names) != matrix.shape[1]):
+        if matrix.ndim != 2 or (names is not None and names.shape != matrix.shape[1:]):
             raise ValueError("'features' is no matrix with one column for each of 'columns'")
         given = range(matrix.shape[1]) if names is None else names.tolist()
         found.update({str(name): matrix[:, i] for i, name in enumerate(given)})

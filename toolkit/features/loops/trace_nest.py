@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partialmethod
 from typing import Any
 
 import numpy as np
@@ -113,19 +113,17 @@ class _Replay(Replay):
         self.nests[name] = [replace(loop) for loop in found]
         self.loops.update(zip(outputs, self.nests[name], strict=True))
 
-    def _on_getconsumers(self, inputs: list[str], attrs: list[str], outputs: list[str]) -> None:
-        self._name_neighbours(inputs[0], outputs, 1)
-
-    def _on_getproducers(self, inputs: list[str], attrs: list[str], outputs: list[str]) -> None:
-        self._name_neighbours(inputs[0], outputs, -1)
-
-    def _name_neighbours(self, variable: str, outputs: list[str], way: int) -> None:
+    def _on_getconsumers(
+        self, inputs: list[str], attrs: list[str], outputs: list[str], way: int = 1
+    ) -> None:
         """Name the blocks that come next, or before, in the program and were not inlined."""
-        name = self._block(variable)
+        name = self._block(inputs[0])
         if name in self.program:
             others = self.program[self.program.index(name) :: way][1:]
             there = (other for other in others if other not in self.inlined)
             self.names.update(zip(outputs, there, strict=False))
+
+    _on_getproducers = partialmethod(_on_getconsumers, way=-1)
 
     def _on_computeinline(self, inputs: list[str], attrs: list[str], outputs: list[str]) -> None:
         self.inlined.add(self._block(inputs[0]))
@@ -283,12 +281,9 @@ class _Replay(Replay):
                     threads = product((np.where(np.isnan(e), 1.0, e) for e in extents), self.rows)
                     nest.serial += np.maximum(block.volume / threads, 1.0)
         kernels.sort(key=lambda kernel: not any(word.startswith("vthread") for word in kernel))
+        lists = {"blockIdx": nest.blocks, "threadIdx": nest.threads, "vthread": nest.vthreads}
         for kernel in kernels:
-            for axis, found in (
-                ("blockIdx", nest.blocks),
-                ("threadIdx", nest.threads),
-                ("vthread", nest.vthreads),
-            ):
+            for axis, found in lists.items():
                 own = [extent for word, extent in kernel.items() if word.startswith(axis)]
                 found.append(product(own, self.rows))
 

@@ -12,12 +12,11 @@ def autotvm_operation(task: Task) -> Operation:
     """Read an AutoTVM task's name and arguments; an unknown one has family ``other``."""
     name = task.workload.split("/")[0]
     arguments = task.arguments if isinstance(task.arguments, list) else []
-    shapes = [argument[1] for argument in arguments if _is_tensor(argument)]
-    types = [argument[2] for argument in arguments if _is_tensor(argument)]
-    size = dtype_bytes(types[0]) if types else 4.0
-    if len(shapes) >= 2:
-        data, weight = shapes[0], shapes[1]
-        if "conv" in name and len(data) >= 3:
+    tensors = [argument for argument in arguments if _is_tensor(argument)]
+    size = dtype_bytes(tensors[0][2]) if tensors else 4.0
+    if len(tensors) >= 2:
+        data, weight = tensors[0][1], tensors[1][1]
+        if "conv" in name and len(data) >= 3 and len(weight) >= 3:
             return _convolution(name, arguments[2:], data, weight, size)
         if "batch_matmul" in name and len(data) == 3 and len(weight) == 3:
             columns = weight[1] if data[2] == weight[2] else weight[2]
@@ -49,7 +48,7 @@ def _convolution(
         data = [data[0], data[1] * data[4], data[2], data[3]]
         if len(weight) == 6:
             weight = [weight[0] * weight[5], weight[1] * weight[4], weight[2], weight[3]]
-    if len(data) != 4 or len(weight) < 4:
+    if len(data) != 4 or len(weight) < 4 or min(stride) < 1:
         return Operation("other", element_bytes=size)
     if channels_last:
         n, rows, columns, channels = data

@@ -22,7 +22,6 @@ from toolkit.live.confirm.rules import trimmed_interval
 from toolkit.live.measure import machine
 from toolkit.live.measure.device import Device
 from toolkit.live.measure.fingerprint import differences, machine_fingerprint
-from toolkit.live.measure.program import MeasureResult, Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.measure.slowed import no_verdict, slowed_by
 from toolkit.live.space.database import read_collection
@@ -139,8 +138,9 @@ def audit(
             protocol = _protocol(about, target, cores)
             rng = np.random.default_rng([seed, index])
             near = [one for one in records[index] if one.target == target][:top]
+            workload = workloads[index] if index < len(workloads) else None
             one, standing = _read_again(
-                name, workloads[index], near, len(records[index]), protocol, margin, rng
+                name, workload, near, len(records[index]), protocol, margin, rng
             )
             winners.append(one)
             if one.recorded_s is not None and (again := standing.seconds.get(str(one.line))):
@@ -184,48 +184,37 @@ def _read_again(
     rng: np.random.Generator,
 ) -> tuple[AuditedWinner, Standing]:
     """Judge one workload's winner, the first of ``near``."""
-    winner = near[0]
-    known: dict[str, Any] = {"name": name, "records": count, "line": winner.line}
-    known["recorded_s"] = winner.seconds
+    winner, line = near[0], str(near[0].line)
+    said = AuditedWinner(name, "unknown", count, winner.line, winner.seconds)
     try:
         if workload is None:
             raise LiveError("the line of its workload is missing")
         module = load_workload(workload)
     except LiveError as error:
-        return AuditedWinner(**known, finding="unknown", why=error.what), Standing()
+        return replace(said, why=error.what), Standing()
     load_intrinsics(winner.target)
     inputs = count_inputs(module)
     made = {str(one.line): replay_trace(module, one.trace) for one in near}
     programs = {n: timed_program(s, inputs) for n, s in made.items() if s is not None}
-    first = made[str(winner.line)]
+    first = made[line]
     if first is None:
-        why = "TVM refuses its schedule"
-        return AuditedWinner(**known, finding="fails", why=why), Standing()
+        return replace(said, finding="fails", why="TVM refuses its schedule"), Standing()
     with rounds_here(programs, winner.target, protocol, rng) as read:
         standing = hold_heats(list(programs), read)
-    failed, unchecked = standing.failed.get(str(winner.line)), None
+    failed, unchecked = standing.failed.get(line), None
     if failed is None:
-        plain, scheduled = (checked_program(each, inputs) for each in (module, first.mod))
         with Device(winner.target, protocol) as device:
-            failed, unchecked = _wrong(plain, scheduled, device)
-    own = standing.seconds.get(str(winner.line), [])
-    known["now_s"] = float(np.median(own)) if own else None
+            reference = device.set_reference(checked_program(module, inputs))
+            if reference.state is TrialState.OK:
+                answer = device.check(checked_program(first.mod, inputs))
+                failed = None if answer.state is TrialState.OK else answer
+            else:
+                unchecked = f"not checked: {reference.error or reference.state.value}"
+    own = standing.seconds.get(line)
+    said = replace(said, now_s=float(np.median(own)) if own else None)
     if failed is not None:
-        why = failed.error or failed.state.value
-        return AuditedWinner(**known, finding="fails", why=why), standing
-    found = _beaten(standing, str(winner.line), margin)
-    return AuditedWinner(**known, **found, why=unchecked), standing
-
-
-def _wrong(
-    unscheduled: Program, program: Program, device: Device
-) -> tuple[MeasureResult | None, str | None]:
-    """How a program's outputs fail to be the unscheduled one's, and why they were not compared."""
-    reference = device.set_reference(unscheduled)
-    if reference.state is not TrialState.OK:
-        return None, f"not checked: {reference.error or reference.state.value}"
-    answer = device.check(program)
-    return (None if answer.state is TrialState.OK else answer), None
+        return replace(said, finding="fails", why=failed.error or failed.state.value), standing
+    return replace(said, **_beaten(standing, line, margin), why=unchecked), standing
 
 
 def _beaten(standing: Standing, winner: str, margin: float) -> dict[str, Any]:
@@ -257,19 +246,28 @@ def _beside(one: AuditedWinner, factor: float | None) -> AuditedWinner:
     return replace(one, finding="slower", why=why)
 
 
-def _read(database: Path) -> tuple[list[str | None], dict[int, list[StoredRecord]]]:
+def _read(database: Path) -> tuple[list[str], dict[int, list[StoredRecord]]]:
     """Workload lines, and the records that went well by workload, fastest first."""
     workloads, records = read_database(database)
     found: dict[int, list[StoredRecord]] = {}
     for record in records:
-        if math.isfinite(record.seconds):
+        if math.isfinite(record.seconds) and _is_target(record.target):
             found.setdefault(record.workload, []).append(record)
     if not found:
         raise LiveError("it holds no record that went well", where=database, cure="tune into it")
     for own in found.values():
         own.sort(key=lambda one: one.seconds)
-    count = max(found) + 1
-    return [*workloads, *[None] * max(0, count - len(workloads))], found
+    return workloads, found
+
+
+def _is_target(text: str) -> bool:
+    """Whether it says kind and threads; a record with a damaged one is left out."""
+    try:
+        machine.runs_on_cpu(text)
+        machine.target_threads(text)
+    except (ValueError, TypeError, LookupError):
+        return False
+    return True
 
 
 def _name(about: Mapping[str, Any], index: int) -> str:

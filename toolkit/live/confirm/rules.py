@@ -63,9 +63,7 @@ class Judgement(Result):
     confidence: float
 
 
-def trimmed_interval(
-    values: NDArray[np.float64], level: float, share: float = TRIMMED
-) -> tuple[float, float, float]:
+def trimmed_interval(values: NDArray[np.float64], level: float) -> tuple[float, float, float]:
     """Trimmed mean and its two-sided confidence interval: ``(centre, low, high)``.
 
     Tukey and McLaughlin 1963 (as in Wilcox, "Introduction to Robust Estimation", section 4.3):
@@ -74,7 +72,7 @@ def trimmed_interval(
     count = len(values)
     if count < 2:
         return (float(values[0]) if count else math.nan), -math.inf, math.inf
-    cut = int(share * count)
+    cut = int(TRIMMED * count)
     ordered = np.sort(values)
     kept = ordered[cut : count - cut]
     spread = np.std(np.clip(values, kept[0], kept[-1]), ddof=1)

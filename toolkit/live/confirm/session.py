@@ -17,13 +17,7 @@ from toolkit.datasets import Dataset, open_dataset
 from toolkit.errors import DatasetError, LiveError, did_you_mean
 from toolkit.live.confirm.ansor import ansor_devices, screen_ansor
 from toolkit.live.confirm.validate import Screener
-from toolkit.live.confirm.verdict import (
-    Screening,
-    TaskVerdict,
-    ValidateSettings,
-    confirm,
-    verdict_of,
-)
+from toolkit.live.confirm.verdict import TaskVerdict, ValidateSettings, confirm, verdict_of
 from toolkit.live.measure import machine
 from toolkit.live.measure.fingerprint import emulator_warnings
 from toolkit.live.measure.protocol import Protocol
@@ -31,7 +25,7 @@ from toolkit.live.measure.remote import Remote
 from toolkit.live.measure.slowed import slowed_warnings
 from toolkit.live.measure.turns import OpenDevice
 from toolkit.locks import writing
-from toolkit.progress import SILENT, Progress, Step
+from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 from toolkit.results import Result
 from toolkit.training.trained.models import TrainedModels, load_trained
@@ -106,8 +100,7 @@ def validate_dataset(
         open_device = ansor_devices(tvm_python, workloads, target)
     else:
         given = None if target is None else machine.parse_target(target)
-        own = _target_here if remote is None else _target_there
-        targets = {task.task_id: given or own(task) for task in tasks}
+        targets = {task.task_id: given or _target_of(task, remote is None) for task in tasks}
         threads = {machine.target_threads(text) for text in targets.values()}
         guides = load_trained(models)
         strategy = strategy or guides.best_strategy()
@@ -119,14 +112,6 @@ def validate_dataset(
         )
     protocol = Protocol(threads=threads.pop(), cores=tuple(cores))
     settings = ValidateSettings(top=top, seconds=seconds, strategy=strategy, seed=seed)
-
-    def screened(task: Task, rng: np.random.Generator, step: Step) -> Screening:
-        if open_device is not None:
-            return screen_ansor(dataset, task, protocol, settings, open_device, step)
-        here = targets[task.task_id]
-        screener = Screener(dataset, task, here, protocol, settings, guides, rng, remote)
-        return screener.run(out / "measured" / task.task_id, step)
-
     with writing(out):
         started = time.perf_counter()
         if remote is None:
@@ -139,7 +124,13 @@ def validate_dataset(
             rng = np.random.default_rng(seed)
             here = targets.get(task.task_id) or target or task.target
             with progress.step(f"validate {task.workload}", seconds) as step:
-                before = screened(task, rng, step)
+                if open_device is not None:
+                    before = screen_ansor(dataset, task, protocol, settings, open_device, step)
+                else:
+                    screener = Screener(
+                        dataset, task, here, protocol, settings, guides, rng, remote
+                    )
+                    before = screener.run(out / "measured" / task.task_id, step)
                 found = confirm(
                     before.program,
                     before.challengers,
@@ -172,19 +163,14 @@ def validate_dataset(
     return result
 
 
-def _target_here(task: Task) -> str:
-    """The task's target with this machine's processor, its number of threads kept.
+def _target_of(task: Task, here: bool) -> str:
+    """The task's own target, or for a CPU ``here`` this one's with as many threads.
 
-    Code for another processor may not run here at all; what is compared is compiled for this
-    one. GPU targets are taken as they are.
+    Code for another processor may not run here at all; what is compared is compiled for this one.
+    A device elsewhere does not say what it is.
     """
-    if task.target_kind != "llvm":
-        return machine.parse_target(task.target)
-    return machine.default_target(machine.target_threads(task.target))
-
-
-def _target_there(task: Task) -> str:
-    """The task's own target: a device elsewhere does not say what it is."""
+    if here and task.target_kind == "llvm":
+        return machine.default_target(machine.target_threads(task.target))
     return machine.parse_target(task.target)
 
 
@@ -195,21 +181,21 @@ def _tasks(dataset: Dataset, wanted: Sequence[str], count: int, log_format: str)
     """
     tasks = dataset.tasks()
     if wanted:
-        chosen = []
+        chosen: dict[str, Task] = {}
         for name in wanted:
-            found = [task for key, task in tasks.items() if key.startswith(name)]
+            found = {key: task for key, task in tasks.items() if key.startswith(name)}
             if not found:
                 raise DatasetError(
                     f"no task is called {name!r}",
                     where=dataset.path,
                     cure=did_you_mean(name, tasks) + " ('toolkit describe' lists them)",
                 )
-            chosen += found
+            chosen |= found
     else:
         counts = dataset.records(["task_id", "state"]).filter(pl.col("state") == "ok")
         order = counts.group_by("task_id").len().sort("len", "task_id", descending=True).collect()
-        chosen = [tasks[key] for key in order["task_id"]]
-    usable = [task for task in chosen if task.format == log_format and task.blob]
+        chosen = {key: tasks[key] for key in order["task_id"]}
+    usable = [task for task in chosen.values() if task.format == log_format and task.blob]
     if not usable:
         raise DatasetError(
             "there is no task that can be rebuilt here",

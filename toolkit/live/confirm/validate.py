@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from toolkit import show
 from toolkit.datasets import Dataset
 from toolkit.errors import LiveError
 from toolkit.live.confirm.verdict import Screening, ValidateSettings
@@ -22,9 +25,10 @@ from toolkit.live.space.design import Design, DesignSpace
 from toolkit.live.space.oracle import DeviceOracle
 from toolkit.live.space.programs import checked_program, load_workload, timed_program
 from toolkit.live.space.space import MetaScheduleSpace
-from toolkit.live.tune.refine import refine
+from toolkit.live.tune.tune import make_strategy
 from toolkit.progress import Step
 from toolkit.records import Candidate, Task, Trial, TrialState
+from toolkit.search.runner import Budget, Run, run
 from toolkit.training.trained.models import TrainedModels
 
 # How a task's time is shared out; screening takes what it takes.
@@ -32,6 +36,9 @@ REFINE_SHARE = 0.4
 
 # The incumbent is looked for among so many recorded candidates: TVM may refuse the first.
 INCUMBENTS = 20
+
+REFINE_BATCH = 16
+"""Candidates that the refinement asks for at a time."""
 
 
 class Screener:
@@ -48,9 +55,8 @@ class Screener:
         rng: np.random.Generator,
         remote: Remote | None = None,
     ) -> None:
-        self.remote = remote
         assert task.blob is not None
-        self.task, self.target, self.protocol = task, target, protocol
+        self.task, self.target, self.protocol, self.remote = task, target, protocol, remote
         self.settings, self.guides, self.rng = settings, guides, rng
         self.space = MetaScheduleSpace(
             DesignSpace(load_workload(task.blob), target, seed=settings.seed + 1),
@@ -65,12 +71,13 @@ class Screener:
         """Find the incumbent and its challengers; measurements go into a database in ``folder``."""
         started = time.perf_counter()
         unscheduled = checked_program(self.space.design.module, self.inputs)
-        there = self.remote
-        fingerprint = there.fingerprint(self.target) if there else machine_fingerprint(self.target)
-        with (
-            self._open() as device,
-            DatabaseWriter(folder, self.target) as writer,
-        ):
+        if self.remote is not None:
+            fingerprint = self.remote.fingerprint(self.target)
+            opened: Device = self.remote.open(self.target, self.protocol)
+        else:
+            fingerprint = machine_fingerprint(self.target)
+            opened = Device(self.target, self.protocol)
+        with opened as device, DatabaseWriter(folder, self.target) as writer:
             oracle = DeviceOracle(self.space, device, writer)
             entry = {"workload_index": 0, "name": self.task.workload, "space_size": None}
             writer.describe(
@@ -89,17 +96,7 @@ class Screener:
             refined: list[Trial] = []
             budget = REFINE_SHARE * self.settings.seconds
             if budget > time.perf_counter() - started:
-                refined = refine(
-                    self.space,
-                    oracle,
-                    strategy=self.settings.strategy,
-                    known=screened,
-                    seconds=budget,
-                    rng=self.rng,
-                    guides=self.guides,
-                    judged_task=self.task.task_id,
-                    step=step,
-                )
+                refined = self._refine(oracle, screened, budget, step)
             chosen = self._fastest(screened, refined, incumbent, device)
         return Screening(
             started=started,
@@ -113,11 +110,6 @@ class Screener:
             rejected=self.rejected,
             refined=[(trial.candidate.candidate_id, trial.latency_s) for trial in refined],
         )
-
-    def _open(self) -> Device:
-        if self.remote is not None:
-            return self.remote.open(self.target, self.protocol)
-        return Device(self.target, self.protocol)
 
     def _realised(self, candidate: Candidate) -> Design:
         design = self.space.realise(candidate)
@@ -140,6 +132,27 @@ class Screener:
                 screened += oracle.measure([candidate])
         step.advance(time.perf_counter() - began, note="rebuilt the recorded best")
         return screened
+
+    def _refine(
+        self, oracle: DeviceOracle, known: list[Trial], seconds: float, step: Step
+    ) -> list[Trial]:
+        """Search for at most so many seconds, told first what is known; return the new trials."""
+        # Compiled for this machine, the record's task has another id.
+        name, task = self.settings.strategy, self.task
+        searcher = make_strategy(self.space, self.guides, name, None, self.rng, task=task)
+        if known:
+            searcher.tell(known)
+        last = 0.0
+
+        def follow(state: Run, _: Sequence[Trial]) -> None:
+            nonlocal last
+            best = state.best_latency_s
+            note = f"{state.evaluations} trials" + (f", best {show.seconds(best)}" if best else "")
+            step.advance(max(0.0, state.seconds - last), note=note)
+            last = state.seconds
+
+        budget = Budget(seconds=seconds)
+        return run(searcher, oracle, budget, batch_size=REFINE_BATCH, on_batch=follow).trials
 
     def _is_right(self, candidate: Candidate, device: Device) -> bool:
         """Compare a candidate's outputs with the unscheduled program's."""
@@ -165,10 +178,5 @@ class Screener:
         if incumbent is not None:
             ranked.pop(incumbent.candidate_id, None)
         known = {trial.candidate.candidate_id for trial in screened}
-        chosen: list[Candidate] = []
-        for name, candidate in ranked.items():
-            if len(chosen) == self.settings.challengers:
-                break
-            if name in known or self._is_right(candidate, device):
-                chosen.append(candidate)
-        return chosen
+        right = (c for name, c in ranked.items() if name in known or self._is_right(c, device))
+        return list(islice(right, self.settings.challengers))

@@ -28,7 +28,7 @@ from toolkit.live.measure.device import Device
 from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.measure.slowed import no_verdict, slowed_by
-from toolkit.live.measure.turns import OpenArm, read_block, same_place
+from toolkit.live.measure.turns import OpenDevice, read_block, same_place
 from toolkit.progress import Step
 from toolkit.records import Task
 from toolkit.results import Result
@@ -139,7 +139,7 @@ def confirm(
     seconds: float,
     rng: np.random.Generator,
     step: Step,
-    open_device: OpenArm | None = None,
+    open_device: OpenDevice | None = None,
 ) -> Confirmation:
     """Compare challengers with the incumbent until the rules let it end or time is up.
 
@@ -148,7 +148,7 @@ def confirm(
     begun is finished, so that every arm has the same number of readings. ``open_device`` opens a
     fresh measuring process where it is not this interpreter's.
     """
-    fresh: OpenArm = open_device or (lambda one: Device(target, one))
+    fresh: OpenDevice = open_device or (lambda one: Device(target, one))
     arms = {INCUMBENT: incumbent, TWIN: incumbent, **challengers}
     result = Confirmation({name: [] for name in arms})
     started = time.perf_counter()
@@ -198,8 +198,9 @@ def verdict_of(task: Task, target: str, before: Screening, result: Confirmation)
         judged = {
             "verdict": best.verdict,
             "ratio": best.ratio,
-            "interval": _finite(*best.interval),
-            "aa_interval": _finite(1.0 / best.floor, best.floor),
+            # One block gives no interval.
+            "interval": list(best.interval) if math.isfinite(best.interval[1]) else None,
+            "aa_interval": [1.0 / best.floor, best.floor],
             "confidence": best.confidence,
             "blocks": best.blocks,
             "winner_id": best.challenger,
@@ -225,8 +226,3 @@ def verdict_of(task: Task, target: str, before: Screening, result: Confirmation)
         seconds=round(time.perf_counter() - before.started, 2),
         **judged,
     )
-
-
-def _finite(low: float, high: float) -> list[float] | None:
-    """An interval, or ``None`` when one block gave none."""
-    return [low, high] if 0.0 < low <= high < math.inf else None

@@ -55,9 +55,10 @@ class BuildPool:
     ) -> None:
         if builders < 1:
             raise LiveError(f"{builders} build processes", cure="give at least 1")
-        self.protocol, told = protocol, {"linker": linker}
+        self.protocol = protocol
         self._builders = [
-            Device(target, protocol, patience=patience, settings=told) for _ in range(builders)
+            Device(target, protocol, patience=patience, settings={"linker": linker})
+            for _ in range(builders)
         ]
         self._pool = ThreadPoolExecutor(builders)
         self._starting: list[Future[None]] = []
@@ -262,10 +263,9 @@ class _Batch:
             if remote is None or runner.running or remote.free() > 0:
                 try:
                     runner.start()
+                    return None
                 except LiveError as error:
                     fault = error.what
-                else:
-                    return None
                 if remote is None:
                     return fault
             if self._stopped.wait(0.2):
@@ -276,14 +276,8 @@ class _Batch:
                 return fault or f"it was not back at the tracker after {waited_s:.0f} s"
 
     def _leave(self, runner: Device, fault: str) -> None:
-        """Leave a device that does not come back."""
         self._engine.runners.remove(runner)
         runner.close()
         if not self._engine.runners:
-            self.done.put(
-                LiveError(
-                    f"the last device is lost: {fault}",
-                    cure="what was measured is kept: bring a device back and run the same "
-                    "command again",
-                )
-            )
+            cure = "what was measured is kept: bring a device back and run the same command again"
+            self.done.put(LiveError(f"the last device is lost: {fault}", cure=cure))

@@ -13,11 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-import orjson
-
 from toolkit import children
 from toolkit.errors import LiveError
-from toolkit.live.measure.machine import places_for
+from toolkit.live.measure.machine import places_for, read_target
 from toolkit.live.measure.program import REFUSED, MeasureResult, Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.records import TrialState
@@ -58,11 +56,9 @@ class Device:
         settings: dict[str, Any] | None = None,
         patience: float | None = None,
     ) -> None:
-        self.patience = patience
+        self.target, self.protocol, self.rpc = target, protocol, rpc
+        self.max_builds, self.patience = max_builds, patience
         self._build_s: list[float] = []
-        self.target, self.protocol = target, protocol
-        self.max_builds = max_builds
-        self.rpc = rpc
         self.command = list(command or children.python("toolkit.live.measure.worker"))
         self.settings = dict(settings or {})
         self.restarts = 0
@@ -127,9 +123,8 @@ class Device:
         self, program: Program, path: str, *, bar_s: float | None = None
     ) -> MeasureResult:
         """Load what ``export`` wrote, on this process's device, and time it."""
-        return self._ask(
-            replace(program, text=""), "run_artifact", path=path, **self._dropped(bar_s)
-        )
+        unsent = replace(program, text="")
+        return self._ask(unsent, "run_artifact", path=path, **self._dropped(bar_s))
 
     def _dropped(self, bar_s: float | None) -> dict[str, float]:
         if bar_s is None or self.protocol.drop_above <= 0:
@@ -189,10 +184,9 @@ class Device:
         self._builds = 0
         self._held.clear()
         self._has_reference = False
-        is_json = self.target.lstrip().startswith("{")
         self._lines.send(
             {
-                "target": orjson.loads(self.target) if is_json else self.target,
+                "target": read_target(self.target),
                 "cores": list(self.protocol.cores),
                 "bound": list(self._bound),
                 "rpc": self.rpc,
@@ -291,7 +285,6 @@ class Device:
         return MeasureResult(**{"build_s": build_s, **reply, **lists, "state": state})
 
     def _build_limit_s(self) -> float:
-        """Seconds that a build may take."""
         limit_s = self.protocol.build_timeout_s
         if self.patience is None or len(self._build_s) < BUILDS_KNOWN:
             return limit_s

@@ -6,6 +6,7 @@ little about whether two measurements may be compared.
 
 from __future__ import annotations
 
+import contextlib
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +27,6 @@ _FAMILIES = (
     *(("ppc", "powerpc"), ("riscv",), ("mips",), ("loongarch",), ("s390",)),
 )
 """What names of architectures begin with, whose programs one processor may run."""
-
 
 _CPU = "/sys/devices/system/cpu"
 _CACHES = [f"{_CPU}/cpu0/cache/index{number}" for number in range(10)]
@@ -108,8 +108,11 @@ def _facts(files: Mapping[str, str], processor: str, processors: int | None) -> 
 
 
 def _files_here() -> dict[str, str]:
-    found = ((name, _text(Path(name))) for name in FILES)
-    return {name: text for name, text in found if text is not None}
+    found = {}
+    for name in FILES:
+        with contextlib.suppress(OSError):
+            found[name] = Path(name).read_text(encoding="utf-8", errors="replace")
+    return found
 
 
 def _processor(info: str, otherwise: str) -> dict[str, Any]:
@@ -158,10 +161,3 @@ def _gpu() -> str | None:
         return None
     clock_mhz = device.max_clock_rate // 1000
     return f"{device.device_name}, {device.multi_processor_count} SM, {clock_mhz} MHz"
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import orjson
 import psutil
 
 from toolkit.errors import LiveError
+from toolkit.live.measure.quick_import import CPU_KINDS
 
 PROCESSORS = Path("/sys/devices/system/cpu")
 
@@ -56,11 +58,21 @@ def default_target(threads: int) -> str:
     ).decode()
 
 
+def read_target(text: str) -> Any:
+    """What a target's text says, as TVM takes it: an object of JSON, or a tag."""
+    return orjson.loads(text) if text.lstrip().startswith("{") else text
+
+
 def tvm_target(text: str) -> Any:
     """TVM's target of its text, which is JSON or a tag."""
     import tvm
 
-    return tvm.target.Target(orjson.loads(text) if text.lstrip()[:1] == "{" else text)
+    return tvm.target.Target(read_target(text))
+
+
+def tvm_says(error: Exception) -> str:
+    """The last line of an error of TVM's: those before it may be its call stack."""
+    return (str(error).strip() or type(error).__name__).splitlines()[-1]
 
 
 def parse_target(text: str) -> str:
@@ -85,33 +97,30 @@ def parse_target(text: str) -> str:
         return str(tvm_target(text))
     except Exception as error:
         raise LiveError(
-            f"TVM does not accept the target {text!r}: {str(error).splitlines()[-1][:200]}",
+            f"TVM does not accept the target {text!r}: {tvm_says(error)[:200]}",
             cure='example: --target \'{"kind": "llvm", "mcpu": "znver4", "num-cores": 2}\'',
         ) from None
 
 
 def runs_on_cpu(target: str) -> bool:
     """Whether programs for a target run on a processor, not on a GPU."""
-    text = target.strip()
-    kind = orjson.loads(text)["kind"] if text[:1] == "{" else text.split()[0]
-    return kind in ("llvm", "c")
+    given = read_target(target)
+    return (given["kind"] if isinstance(given, dict) else given.split()[0]) in CPU_KINDS
 
 
 def target_threads(target: str) -> int:
     """Threads that a program for a CPU target is meant for (its ``num-cores``)."""
-    is_json = target.lstrip()[:1] == "{"
-    cores = int(orjson.loads(target).get("num-cores") or 0) if is_json else 0
+    given = read_target(target)
+    cores = int(given.get("num-cores") or 0) if isinstance(given, dict) else 0
     return cores if cores > 0 else physical_cores()
 
 
 def cpu_model() -> str:
     """The processor's name as the system gives it."""
     info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    text = info.read_text(encoding="utf-8", errors="replace") if info.is_file() else ""
+    found = re.search(r"^model name[^:\n]*:(.*)", text, re.MULTILINE)
+    return found[1].strip() if found else platform.processor() or platform.machine()
 
 
 def describe_machine() -> dict[str, Any]:
@@ -132,7 +141,7 @@ def noise_warnings(threads: int) -> list[str]:
     """Reasons why this machine may measure badly now, each with its cure."""
     warnings = []
     busy = psutil.cpu_percent(interval=0.3, percpu=True)
-    free = sum(1 for share in busy if share < 30)
+    free = sum(share < 30 for share in busy)
     if free < threads:
         warnings.append(
             f"{len(busy) - free} of {len(busy)} cores are busy, {threads} are measured on: "

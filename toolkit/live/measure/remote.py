@@ -5,27 +5,26 @@ A server of TVM has one client at a time, and does what it is asked in a process
 
 from __future__ import annotations
 
-import contextlib
 import platform
 import re
 import shutil
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from toolkit.errors import LiveError
+from toolkit.errors import LiveError, first_line
 from toolkit.live.measure.device import Device
 from toolkit.live.measure.fingerprint import FILES, fingerprint_of
 from toolkit.live.measure.machine import runs_on_cpu, tvm_target
 from toolkit.live.measure.program import MeasureResult, Program
 from toolkit.live.measure.protocol import Protocol
-from toolkit.live.measure.turns import Arm, OpenArm
+from toolkit.live.measure.turns import OpenDevice
 from toolkit.live.measure.worker import export_for, suffix_of
 from toolkit.records import EMULATOR
 
@@ -85,8 +84,7 @@ class Remote:
         before = socket.getdefaulttimeout()
         socket.setdefaulttimeout(ANSWER_S)
         try:
-            said: dict[str, Any] = rpc.connect_tracker(self.host, self.port).summary()
-            return said
+            return dict(rpc.connect_tracker(self.host, self.port).summary())
         finally:
             socket.setdefaulttimeout(before)
 
@@ -95,9 +93,8 @@ class Remote:
         try:
             keys = [str(info["key"]) for info in self._summary()["server_info"]]
         except Exception as error:
-            said = (str(error) or type(error).__name__).splitlines()[0][:120]
             raise LiveError(
-                f"no tracker answers at {self.host}:{self.port}: {said}",
+                f"no tracker answers at {self.host}:{self.port}: {first_line(error)}",
                 cure="start one: python -m tvm.exec.rpc_tracker --host 0.0.0.0 --port 9190",
             ) from None
         servers = keys.count(f"server:{self.key}")
@@ -117,14 +114,22 @@ class Remote:
         except Exception:
             return 0
 
-    def open(self, target: str, protocol: Protocol) -> Device:
+    def open(self, target: str, protocol: Protocol) -> SharedDevice:
         """A measuring process with a device for itself, to build, time and compare one program."""
         settings = {"linker": linker_for(target)}
-        return Device(target, protocol, rpc=asdict(self), settings=settings)
+        return SharedDevice(target, protocol, rpc=asdict(self), settings=settings)
 
-    def arms(self, target: str) -> OpenArm:
+    def arms(self, target: str) -> OpenDevice:
         """Opens the arms of a block: one fresh process there, since a server has one client."""
-        return _Arms(self, target).open
+        shared: SharedDevice | None = None
+
+        def arm(protocol: Protocol) -> Device:
+            nonlocal shared
+            if shared is None or not shared.users:
+                shared = self.open(target, protocol)
+            return shared
+
+        return arm
 
     def fingerprint(self, target: str) -> dict[str, Any] | None:
         """What decides how fast the device runs programs; ``None`` where it does not tell.
@@ -135,7 +140,7 @@ class Remote:
         if not runs_on_cpu(target) or self.free() == 0:
             return None
         try:
-            return fingerprint_of(self._files(target, FILES), target)
+            return fingerprint_of(self._files(target), target)
         except Exception:  # whatever another system says to that
             return None
 
@@ -144,8 +149,8 @@ class Remote:
         emulated = " (emulated)" if fingerprint and EMULATOR in fingerprint else ""
         return f"{machine or self.key}{emulated}"
 
-    def _files(self, target: str, names: Sequence[str]) -> dict[str, str]:
-        """Texts of the files that are there."""
+    def _files(self, target: str) -> dict[str, str]:
+        """Texts of those of ``FILES`` that are there."""
         import tvm
         from tvm import rpc
 
@@ -159,13 +164,10 @@ class Remote:
             export_for(built, str(path), linker)
             session.upload(bytearray(path.read_bytes()), path.name)
         read, device = session.load_module(path.name), session.device("cpu", 0)
-        texts = {}
-        for name in names:
+        mode, texts = np.frombuffer(b"r\0", np.uint8), {}
+        for name in FILES:
             given = np.frombuffer(name.encode().ljust(256, b"\0"), np.uint8)
-            arrays = (
-                *(given, np.frombuffer(b"r\0", np.uint8)),
-                *(np.zeros(FILE_BYTES, np.uint8), np.zeros(1, np.int64)),
-            )
+            arrays = (given, mode, np.zeros(FILE_BYTES, np.uint8), np.zeros(1, np.int64))
             tensors = [tvm.runtime.tensor(array, device=device) for array in arrays]
             read["main"](*tensors)
             count = int(tensors[3].numpy()[0])
@@ -174,42 +176,24 @@ class Remote:
         return texts
 
 
-class _Arms:
-    """Arms that share a measuring process while any of them is open."""
+class SharedDevice(Device):
+    """A measuring process that several may have open: it ends when the last one closes it."""
 
-    def __init__(self, remote: Remote, target: str) -> None:
-        self._remote, self._target = remote, target
-        self._device: Device | None = None
-        self._open = 0
-        self._lock = threading.RLock()
+    users = 0
+    _one_asks = threading.Lock()
 
-    @contextlib.contextmanager
-    def open(self, protocol: Protocol) -> Iterator[Arm]:
-        """Open an arm; the last one that is closed ends the process."""
-        with self._lock:
-            if self._device is None:
-                self._device = self._remote.open(self._target, protocol)
-            self._open += 1
-        try:
-            yield self
-        finally:
-            with self._lock:
-                self._open -= 1
-                if not self._open:
-                    self._device.close()
-                    self._device = None
+    def __enter__(self) -> SharedDevice:
+        self.users += 1
+        return self
 
-    def build(self, program: Program) -> MeasureResult:
-        """Build a program and send it there."""
-        with self._lock:
-            assert self._device is not None
-            return self._device.build(program)
+    def __exit__(self, *raised: object) -> None:
+        self.users -= 1
+        if not self.users:
+            self.close()
 
-    def measure(self, program: Program, *, keep: bool = False) -> MeasureResult:
-        """Time it there."""
-        with self._lock:
-            assert self._device is not None
-            return self._device.measure(program, keep=keep)
+    def _ask(self, program: Program, op: str, **more: Any) -> MeasureResult:
+        with self._one_asks:
+            return super()._ask(program, op, **more)
 
 
 def linker_for(target: str) -> str | None:

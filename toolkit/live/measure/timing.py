@@ -69,9 +69,8 @@ class CoreUse:
                 for line in stat:
                     name, *fields = line.split()
                     if name in self._cores:
-                        user, nice, system, _idle, _iowait, irq, softirq, steal = map(
-                            int, fields[:8]
-                        )
+                        # The fourth and the fifth are idle time, of two kinds.
+                        user, nice, system, _, _, irq, softirq, steal = map(int, fields[:8])
                         busy += (user + nice + system + irq + softirq + steal) / self._tick
         except OSError:
             return 0.0, 0.0, time.perf_counter()
@@ -116,21 +115,13 @@ def read_program(
             # TVM flushes before a repeat and not before a call: every call is one.
             share = FLUSHED_SHARE if flush == FLUSH_OF_TVM else 1.0
             calls = max(math.ceil(share * number), FEWEST_FLUSHED)
-            evaluator = module.time_evaluator(
-                "main", device, number=1, repeat=calls * repeat, f_preproc=flush
-            )
-            each = list(evaluator(*arguments).results)
-            results = [sum(each[i::repeat]) / calls for i in range(repeat)]
+            how = {"number": 1, "repeat": calls * repeat, "f_preproc": flush}
         else:
-            evaluator = module.time_evaluator(
-                "main",
-                device,
-                number=number,
-                repeat=repeat,
-                min_repeat_ms=min_repeat_ms,
-                f_preproc="",
-            )
-            results = list(evaluator(*arguments).results)
+            how = {"number": number, "repeat": repeat, "f_preproc": ""}
+            how["min_repeat_ms"] = min_repeat_ms
+        results = list(module.time_evaluator("main", device, **how)(*arguments).results)
+        if protocol["cache_flush"]:
+            results = [sum(results[i::repeat]) / calls for i in range(repeat)]
         return results, use.foreign_share()
 
     def calls(expected_s: float) -> int:

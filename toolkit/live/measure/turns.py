@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import typing
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -30,20 +29,7 @@ LEAST_MS = 5
 """A repeat lasts so long at least, in milliseconds."""
 
 OpenDevice = Callable[[Protocol], Device]
-"""Opens a measuring process that is used for one arm of one block."""
-
-
-class Arm(typing.Protocol):
-    """What reads one arm of a block: a measuring process, or its part of one."""
-
-    def build(self, program: Program) -> MeasureResult:
-        """Build the arm's program."""
-
-    def measure(self, program: Program, *, keep: bool = False) -> MeasureResult:
-        """Time it."""
-
-
-OpenArm = Callable[[Protocol], contextlib.AbstractContextManager[Arm]]
+"""Opens a measuring process for one arm of one block: its own, or one that all of them share."""
 
 
 @dataclass
@@ -96,7 +82,7 @@ def one_turn(protocol: Protocol, turns: int) -> Protocol:
 
 def read_block(
     arms: Mapping[str, Program],
-    open_device: OpenArm,
+    open_device: OpenDevice,
     protocol: Protocol,
     rng: np.random.Generator,
 ) -> Block:

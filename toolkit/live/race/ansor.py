@@ -82,7 +82,7 @@ def race_ansor(
             )
     files = [WORKLOADS, *workload_files]
     open_device = ansor_devices(python, files, None)
-    own_target = _with_triple(target)
+    own_target, interpreter = _with_triple(target), str(python.absolute())
     alike = {
         "target": own_target,
         "protocol": protocol.to_dict(),
@@ -91,36 +91,37 @@ def race_ansor(
         "workloads": [str(path.resolve()) for path in files],
         "learn": list(learn),
     }
-    keep_settings(out / SETTINGS_FILE, {**alike, "python": str(python.absolute())}, "race")
+    keep_settings(out / SETTINGS_FILE, {**alike, "python": interpreter}, "race")
     warnings = noise_warnings(protocol.threads)
     if settings.trials <= UNCOMMITTED and any(arm.startswith("etc") for arm in settings.strategies):
         warnings.append(
             f"a sketch is chosen after {UNCOMMITTED} trials: with --trials {settings.trials} "
             "etc-sketch changes nothing"
         )
-    predicts = bool(set(settings.strategies) & set(PREDICTED))
-    more = {"raced": list(workloads)} if predicts else {"raced": list(workloads), "learn": []}
+    predicts = not set(PREDICTED).isdisjoint(settings.strategies)
+    raced = list(dict.fromkeys(workloads))
+    told = {**alike, "raced": raced, "learn": list(learn) if predicts else []}
     folder = (out / "learn").resolve()
     classifier = folder / "classifier.json"
 
     def leg(spec: Mapping[str, Any]) -> None:
         knows = str(classifier) if spec["arm"] in PREDICTED else None
-        run_leg_process({**spec, "classifier": knows}, str(SCRIPT), str(python.absolute()))
+        run_leg_process({**spec, "classifier": knows}, str(SCRIPT), interpreter)
 
     learned: list[str] = []
     if predicts:
         with progress.step("learn", 1.0) as step:
             step.advance(0.0, note="measuring mutants for the classifier")
             own = {"affinity": list(protocol.cores), "arm": "learn", "seed": 0}
-            leg({**alike, **more, **own, "folder": str(folder), "name": "learn"})
-            told = orjson.loads((folder / LEG_FILE).read_bytes())
+            leg({**told, **own, "folder": str(folder), "name": "learn"})
+            found = orjson.loads((folder / LEG_FILE).read_bytes())
             learned = [
-                f"{classifier}: {told['programs']} programs of {', '.join(learn)} in "
-                f"{told['seconds']:.0f} s, by best rule {told['best_rule']}"
+                f"{classifier}: {found['programs']} programs of {', '.join(learn)} in "
+                f"{found['seconds']:.0f} s, by best rule {found['best_rule']}"
             ]
             step.advance()
     return run_race(
-        [RacedTask(one, {**alike, **more, "workload": one}, _program_of) for one in workloads],
+        [RacedTask(one, {**told, "workload": one}, _program_of) for one in raced],
         out,
         target=own_target,
         protocol=protocol,

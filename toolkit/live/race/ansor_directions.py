@@ -25,7 +25,7 @@ EQUAL_GAINS = 0.01
 
 
 def scored(bench: Any, programs: list[Any]) -> Any:
-    """The cost model's scores, and the features of whole programs for the classifier."""
+    """The cost model's scores, and Ansor's features: an array ``(stores, 164)`` a program."""
     from tvm.auto_scheduler.cost_model import xgb_model
     from tvm.auto_scheduler.feature import get_per_store_features_from_states
 
@@ -38,37 +38,28 @@ def scored(bench: Any, programs: list[Any]) -> Any:
         scores = RANDOM.uniform(0, 1, len(programs))
     # As Ansor does: what could not be lowered has no features.
     failed = np.array([each.min() == each.max() == 0 for each in found])
-    return np.where(failed, -np.inf, scores), RulePredictor.matrix(found)
+    return np.where(failed, -np.inf, scores), found
 
 
-class RulePredictor:
-    """The classifier of rules: one class a rule, by Ansor's features of the program before."""
+def rows_of(found: Any) -> Any:
+    """Features ``(programs, columns)``: of all stores the largest, of the last one, the number."""
+    return np.array(
+        [np.concatenate([np.max(f, axis=0), f[-1], [len(f)]]) for f in found], dtype=np.float32
+    )
 
-    def __init__(self, model: Any) -> None:
-        self.model = model
 
-    @staticmethod
-    def matrix(found: Any) -> Any:
-        """Features ``(programs, columns)``: of all stores the largest, of the last one, the number.
+def loaded(path: str) -> Any:
+    """The classifier that ``learn`` left in a file; it has one class a rule."""
+    import xgboost
 
-        ``found`` has an array ``(stores, 164)`` for each program.
-        """
-        return np.array(
-            [np.concatenate([np.max(f, axis=0), f[-1], [len(f)]]) for f in found], dtype=np.float32
-        )
+    return xgboost.Booster(model_file=path)
 
-    def predict(self, features: Any) -> Any:
-        """Probabilities ``(programs, rules)``."""
-        import xgboost
 
-        return self.model.predict(xgboost.DMatrix(features))
+def predicted(classifier: Any, found: Any) -> Any:
+    """The number of the rule that promises the most for each program."""
+    import xgboost
 
-    @staticmethod
-    def load(path: str) -> RulePredictor:
-        """The classifier that ``learn`` left in a file."""
-        import xgboost
-
-        return RulePredictor(xgboost.Booster(model_file=path))
+    return classifier.predict(xgboost.DMatrix(rows_of(found))).argmax(axis=1)
 
 
 def label(parent: float, children: list[float | None]) -> int:
@@ -98,8 +89,8 @@ def learn(spec: dict[str, Any], opened: Any) -> dict[str, Any]:
         taken = iter(bench.measure([p.state for p in every], update=False))
         before = [next(taken) for _ in programs]
         after = [[None if m is None else next(taken) for m in mine] for mine in mutants]
-        _, features = scored(bench, programs)
-        for seconds, children, row in zip(before, after, features):  # noqa: B905 - Python 3.7
+        _, found = scored(bench, programs)
+        for seconds, children, row in zip(before, after, rows_of(found)):  # noqa: B905 - Python 3.7
             if seconds is not None and any(child is not None for child in children):
                 rows.append(row)
                 labels.append(label(seconds, children))

@@ -30,6 +30,7 @@ import numpy as np
 
 HERE = Path(__file__).parent
 STEPS = runpy.run_path(str(HERE / "ansor_steps.py"))
+RULES, WEIGHTS = STEPS["RULES"], STEPS["WEIGHTS"]
 DIRECTIONS = runpy.run_path(str(HERE / "ansor_directions.py"))
 
 BATCH = 64
@@ -134,10 +135,8 @@ class SketchMeans:
         mine = [p for p in programs if p.sketch == best or rng.random() < OTHERS]
         return mine or programs
 
-    def scored(self, programs: list[Any], values: Any, number: int) -> None:
-        """Take in relative throughputs of the programs that were sampled in a round."""
-        if number < WARM_UP:
-            return
+    def scored(self, programs: list[Any], values: Any) -> None:
+        """Take in relative throughputs of the programs of a round."""
         by_sketch: dict[str, list[float]] = {}
         for program, value in zip(programs, values):  # noqa: B905 - Python 3.7
             if np.isfinite(value):
@@ -157,9 +156,8 @@ class ChangedRounds:
         self.own_evolution = arm != "etc-sketch"
         self.classifier = classifier
         self.rng = np.random.default_rng(seed)
-        self.seconds: dict[str, Any] = {}
-        """By a program's text how long it took; ``None``: it failed."""
-        self.known: list[Any] = []
+        self.measured: dict[str, Any] = {}
+        """Programs by their text, each with how long it took; ``None``: it failed."""
         default = bench.policy.DEFAULT_PARAMS
         self.population = default["evolutionary_search_population"]
         self.iterations = default["evolutionary_search_num_iters"]
@@ -171,28 +169,26 @@ class ChangedRounds:
         """Search and measure one round of at most ``size`` programs; return how many."""
         bench, number = self.bench, self.bench.rounds
         sampled = STEPS["programs_of"](bench.task, bench.policy.sample_initial_population())
+        ran = [each for each in self.measured.values() if each[1] is not None]
         if self.sketches is not None:
-            self.learn_sketches(sampled, number)
+            if number >= WARM_UP:
+                self.learn_sketches(self.sketches, sampled, ran)
             sampled = self.sketches.kept(sampled, number, self.rng)
-        best_known = sorted(
-            (p for p in self.known if self.seconds[p.key] is not None),
-            key=lambda p: self.seconds[p.key],
-        )
-        begin = sampled + best_known[: int(self.measured_share * self.population)]
+        fastest = [program for program, _ in sorted(ran, key=lambda each: each[1])]
+        begin = sampled + fastest[: int(self.measured_share * self.population)]
         # The policy does not know what was measured: more are asked for than will be needed.
-        wanted = 2 * size + len(self.seconds)
-        if not self.own_evolution:
+        wanted = 2 * size + len(self.measured)
+        if self.own_evolution:
+            evolved = self.evolve(begin, wanted)
+        else:
             found = bench.policy.evolutionary_search([p.state for p in begin], wanted)
             bounds = bench.task.compute_dag.infer_bound_from_state
             evolved = STEPS["programs_of"](bench.task, [bounds(state) for state in found])
-        else:
-            evolved = self.evolve(begin, wanted)
         order = self.rng.permutation(len(begin))[: 3 * max(1, int(self.random_share * size))]
         chosen = self.pick(evolved, [begin[n] for n in order], size)
         taken = bench.measure([p.state for p in chosen]) if chosen else []
         for program, seconds in zip(chosen, taken):  # noqa: B905 - Python 3.7
-            self.seconds[program.key] = seconds
-            self.known.append(program)
+            self.measured[program.key] = (program, seconds)
         return len(chosen)
 
     def pick(self, evolved: list[Any], at_random: list[Any], size: int) -> list[Any]:
@@ -205,21 +201,16 @@ class ChangedRounds:
             program = next(first, None) or next(second, None)
             if program is None:
                 break
-            if program.key not in self.seconds:
+            if program.key not in self.measured:
                 chosen.setdefault(program.key, program)
         return list(chosen.values())
 
-    def learn_sketches(self, sampled: list[Any], number: int) -> None:
-        """Let the means of the sketches know this round's sample."""
-        if self.sketches is None or number < WARM_UP:
-            return
-        values = self.bench.model.predict(self.bench.task, [p.state for p in sampled])
-        fastest = min((s for s in self.seconds.values() if s is not None), default=None)
-        if fastest is not None:
-            measured = [p for p in self.known if self.seconds[p.key] is not None]
-            sampled = sampled + measured
-            values = [*values, *(fastest / self.seconds[p.key] for p in measured)]
-        self.sketches.scored(sampled, values, number)
+    def learn_sketches(self, sketches: SketchMeans, sampled: list[Any], ran: list[Any]) -> None:
+        """Let the means of the sketches know this round's sample, and what was measured."""
+        values = list(self.bench.model.predict(self.bench.task, [p.state for p in sampled]))
+        least = min((seconds for _, seconds in ran), default=0.0)
+        values += [least / seconds for _, seconds in ran]
+        sketches.scored(sampled + [program for program, _ in ran], values)
 
     def evolve(self, begin: list[Any], wanted: int) -> list[Any]:
         """Ansor's evolution, with mutations in Python; the best, best first."""
@@ -229,7 +220,7 @@ class ChangedRounds:
         for turn in range(self.iterations + 1):
             scores, features = DIRECTIONS["scored"](self.bench, population)
             for program, score in zip(population, scores.tolist()):  # noqa: B905 - Python 3.7
-                if np.isfinite(score) and program.key not in self.seconds:
+                if np.isfinite(score) and program.key not in self.measured:
                     best[program.key] = (score, program)
             ranked = sorted(best.values(), key=lambda each: -each[0])[:wanted]
             best = {program.key: (score, program) for score, program in ranked}
@@ -243,22 +234,16 @@ class ChangedRounds:
         chances = np.where(np.isfinite(scores), np.maximum(scores, 0.0), 0.0) + 1e-9
         rules = None
         if self.classifier is not None:
-            rules = self.classifier.predict(features).argmax(axis=1)
+            rules = DIRECTIONS["predicted"](self.classifier, features)
         children: list[Any] = []
-        drawn = self.rng.choice(
-            len(population), size=2 * self.population, p=chances / chances.sum()
-        ).tolist()
-        for parent in drawn:
+        shares = chances / chances.sum()
+        for parent in self.rng.choice(len(population), size=2 * self.population, p=shares).tolist():
             if len(children) == self.population:
                 break
             child: Any = population[parent]
             if self.rng.random() < self.mutate:
-                if rules is None:
-                    which = self.rng.choice(len(STEPS["RULES"]), p=STEPS["WEIGHTS"])
-                else:
-                    which = rules[parent]
-                rule = STEPS["RULES"][which]
-                child = STEPS["mutated"](self.bench.task, child, rule, self.rng)
+                which = self.rng.choice(len(RULES), p=WEIGHTS) if rules is None else rules[parent]
+                child = STEPS["mutated"](self.bench.task, child, RULES[which], self.rng)
             if child is not None:
                 children.append(child)
         return children or population
@@ -292,15 +277,13 @@ def run_leg(spec: dict[str, Any]) -> dict[str, Any]:
         found = DIRECTIONS["learn"](spec, AnsorTask)
         return {"arm": "learn", "seconds": time.perf_counter() - started, **found}
     bench = AnsorTask(spec, spec["workload"])
-    search: ChangedRounds | None = None
+    take_round = bench.stock_round
     if spec["arm"] != "stock":
-        found = spec["classifier"]
-        predictor = DIRECTIONS["RulePredictor"].load(found) if found else None
-        search = ChangedRounds(bench, spec["arm"], spec["seed"], predictor)
+        path = spec["classifier"]
+        classifier = DIRECTIONS["loaded"](path) if path else None
+        take_round = ChangedRounds(bench, spec["arm"], spec["seed"], classifier).round
     while bench.trials < spec["trials"]:
-        size = min(BATCH, spec["trials"] - bench.trials)
-        measured = bench.stock_round(size) if search is None else search.round(size)
-        if not measured:
+        if not take_round(min(BATCH, spec["trials"] - bench.trials)):
             break  # the space has no further program
     return {"arm": spec["arm"], "seconds": time.perf_counter() - bench.started}
 

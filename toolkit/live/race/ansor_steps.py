@@ -70,30 +70,24 @@ def programs_of(task: Any, states: Any) -> list[AnsorProgram]:
     return found
 
 
-def rebuilt(task: Any, record: dict[str, Any]) -> AnsorProgram | None:
-    """The program of a record; ``None`` where TVM refuses its steps."""
+def mutated(task: Any, program: AnsorProgram, rule: str, rng: Any) -> AnsorProgram | None:
+    """A program changed by a rule at a random place; ``None`` where that is not possible."""
     from tvm.auto_scheduler.measure_record import load_record_from_string
 
+    record = json.loads(json.dumps(program.record))
+    if not CHANGES[rule](record["i"][1][1], rng):
+        return None
     try:
         given, _ = load_record_from_string(json.dumps(record))
         state = task.compute_dag.infer_bound_from_state(given.state)
     except Exception:
-        return None
+        return None  # TVM refuses these steps
     return AnsorProgram(getattr(state, "state_object", state), record)
-
-
-def mutated(task: Any, program: AnsorProgram, rule: str, rng: Any) -> AnsorProgram | None:
-    """A program changed by a rule at a random place; ``None`` where that is not possible."""
-    record = json.loads(json.dumps(program.record))
-    if not CHANGES[rule](record["i"][1][1], rng):
-        return None
-    return rebuilt(task, record)
 
 
 def _tile(steps: list[Any], rng: Any) -> bool:
     """Move a factor from one level of a split to another."""
-    splits = [step for step in steps if step[0] == "SP" and step[3] > 1 and step[4]]
-    splits = [step for step in splits if step[4][-1] <= MOST_INNERMOST]
+    splits = [s for s in steps if s[0] == "SP" and s[3] > 1 and s[4] and s[4][-1] <= MOST_INNERMOST]
     if not splits:
         return False
     step = splits[rng.integers(len(splits))]

@@ -23,7 +23,6 @@ from toolkit.live.tune.finalists import FINALISTS, NEAR, hold_heats, rounds_here
 from toolkit.live.tvm.stock import TRIALS_FILE, tune_stock
 
 NAMED_FILE = "named.json"
-SMALL_BATCH = 16
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ BASELINES: Mapping[str, Baseline] = {
     "stock": Baseline(),
     "stock-warm": Baseline(warm=True),
     "stock-finalists": Baseline(finalists=FINALISTS),
-    "stock-small-batches": Baseline(batch=SMALL_BATCH),
+    "stock-small-batches": Baseline(batch=16),
 }
 """TVM's tuner as it is, and with the trained throughput model as its cost model, with its best
 programs read again as ``toolkit tune`` does, with batches of 16 trials in place of 64."""

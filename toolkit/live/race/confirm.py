@@ -27,7 +27,6 @@ from toolkit.progress import Step, Values
 
 CONFIRMED_FILE = "confirmed.json"
 
-
 ProgramOf = Callable[[Mapping[str, Any], int], Program]
 """The program that a trial (from 1) of a leg measured."""
 
@@ -71,20 +70,15 @@ def confirm_finals(
         kept: dict[str, Any] = orjson.loads(path.read_bytes())
         if kept["of"] == wanted and kept.get("undecided") is None:
             return kept
-    answer: dict[str, Any] = {"of": wanted, "task": task, "seed": seed}
-    answer.update(readings_s={}, finals={}, firsts={}, steps={}, as_good={}, dropped={})
-    answer["undecided"] = None
+    answer: dict[str, Any] = {"of": wanted, "task": task, "seed": seed, "readings_s": {}}
+    answer.update(finals={}, firsts={}, steps={}, as_good={}, dropped={}, undecided=None)
     stock_s = final_latency_s(legs[STOCK])
     steps = {} if stock_s is None else {a: steps_of(legs[a], stock_s) for a in (STOCK, *arms)}
     if stock_s is not None and any(steps[arm] for arm in arms):
-        tried = {
-            held.name: (arm, held)
-            for arm, mine in steps.items()
-            for held in mine
-            if held.name is not None
-        }
+        tried = {held.name: (arm, held) for arm in steps for held in steps[arm] if held.name}
+        final = steps[STOCK][-1]
         result = confirm(
-            program_of(legs[STOCK], steps[STOCK][-1].trial),
+            program_of(legs[STOCK], final.trial),
             {name: program_of(legs[arm], held.trial) for name, (arm, held) in tried.items()},
             target=target,
             protocol=protocol,
@@ -95,7 +89,7 @@ def confirm_finals(
             step=_Quiet(step),
             open_device=open_device,
         )
-        read_s = {INCUMBENT: stock_s, **{name: held.read_s for name, (_, held) in tried.items()}}
+        read_s = {INCUMBENT: final.read_s, **{n: held.read_s for n, (_, held) in tried.items()}}
         slower = slowed_by(read_s, result.readings)
         answer.update(
             readings_s=result.readings,
@@ -105,7 +99,7 @@ def confirm_finals(
             undecided=no_verdict(slower),
         )
         if answer["undecided"] is None:
-            answer.update(_ratios(steps, stock_s, result))
+            _add_ratios(answer, steps, stock_s, result)
     write_atomically(path, orjson.dumps(answer, option=orjson.OPT_INDENT_2))
     return answer
 
@@ -121,11 +115,13 @@ def confirmation_warnings(found: Mapping[str, Any], folder: Path) -> list[str]:
     )
 
 
-def _ratios(
-    steps: Mapping[str, Sequence[Held]], stock_s: float, result: Confirmation
-) -> dict[str, Any]:
-    """``finals``, ``firsts``, ``steps`` and ``as_good`` of every arm."""
-    answer: dict[str, Any] = {"finals": {}, "firsts": {}, "steps": {}, "as_good": {}}
+def _add_ratios(
+    answer: dict[str, Any],
+    steps: Mapping[str, Sequence[Held]],
+    stock_s: float,
+    result: Confirmation,
+) -> None:
+    """Add ``finals``, ``firsts``, ``steps`` and ``as_good`` of every arm."""
     ratios: dict[str | None, dict[str, Any]] = {None: {"ratio": 1.0, "interval": [1.0, 1.0]}}
     ratios |= {
         j.challenger: {"ratio": j.ratio, "interval": list(j.interval), "verdict": j.verdict}
@@ -143,7 +139,6 @@ def _ratios(
         for key, of in (("finals", mine[-1:]), ("firsts", low[:1])):
             if of and of[0].name in ratios:
                 answer[key][arm] = ratios[of[0].name]
-    return answer
 
 
 class _Quiet:

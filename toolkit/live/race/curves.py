@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,8 @@ def leg_curve(folder: Path, task: str, seed: int, arm: str) -> dict[str, Any]:
     rows = _lines(folder / TRIALS_FILE) or _own_rows(folder)
     best: float | None = None
     for row in rows:
-        latency = row["latency_s"]
-        if latency is not None and (best is None or latency < best):
-            best = latency
-        row["best_s"] = best
+        read_s = [seconds for seconds in (best, row["latency_s"]) if seconds is not None]
+        row["best_s"] = best = min(read_s, default=None)
     return {
         "task": task,
         "seed": seed,
@@ -138,27 +137,24 @@ def steps_of(leg: Mapping[str, Any], stock_s: float) -> list[Held]:
     them. A leg that named its winner by reading its best programs again (``leg["named"]``) holds
     that one from then on.
     """
-    lowered, best = [], math.inf
-    for number, row in enumerate(leg["trials"], start=1):
-        latency = row["latency_s"]
-        if latency is not None and latency < best:
-            best = latency
-            lowered.append((number, latency))
+    best_s: list[Any] = [None, *(row["best_s"] for row in leg["trials"])]
+    lowered = [n for n, (before, now) in enumerate(pairwise(best_s), start=1) if now != before]
     if not lowered:
         return []
-    near = [number for number, latency in lowered if latency <= NEAR * stock_s]
-    near = near or [lowered[-1][0]]
+    near = [number for number in lowered if best_s[number] <= NEAR * stock_s] or lowered[-1:]
     places = np.unique(np.linspace(0, len(near) - 1, MOST).round().astype(int)).tolist()
-    first = reached(leg, stock_s)
-    chosen = sorted({*(near[place] for place in places), *([first[0]] if first else [])})
-    held = [(number, number, leg["trials"][number - 1]["clock_s"]) for number in chosen]
+    chosen = {near[place] for place in places}
+    if first := reached(leg, stock_s):
+        chosen.add(first[0])
+    held = [(number, number, leg["trials"][number - 1]["clock_s"]) for number in sorted(chosen)]
     named = leg.get("named")
-    if named is not None and named["trial"] != chosen[-1]:
+    if named is not None and named["trial"] != held[-1][0]:
         held.append((named["trial"], len(leg["trials"]), named["clock_s"]))
     steps = []
     for trial, trials, clock_s in held:
         read_s = leg["trials"][trial - 1]["latency_s"]
-        is_incumbent = leg["arm"] == STOCK and read_s == stock_s
+        # Stock may have named its winner as well: it need not be what read lowest.
+        is_incumbent = leg["arm"] == STOCK and trial == held[-1][0]
         name = None if is_incumbent else f"{leg['arm']}, trial {trial}"
         steps.append(Held(name, trial, trials, clock_s, read_s))
     return steps

@@ -45,8 +45,6 @@ from toolkit.workspace import folder_name
 
 SETTINGS_FILE = "race_settings.json"
 
-Leg = Callable[[dict[str, Any]], None]
-
 
 @dataclass(frozen=True)
 class RaceSettings:
@@ -68,16 +66,6 @@ class RaceSettings:
     blocks: int = 9
     engine: Mapping[str, Any] = field(default_factory=dict)
     stock_build_timeout_s: float | None = None
-
-    @property
-    def opponents(self) -> tuple[str, ...]:
-        """All arms but stock."""
-        return (*self.baselines, *self.strategies)
-
-    @property
-    def all_seeds(self) -> range:
-        """The seeds of each arm's legs on a task."""
-        return range(self.first_seed, self.first_seed + self.seeds)
 
 
 @dataclass(frozen=True, repr=False)
@@ -185,7 +173,7 @@ def run_race(
     unseen: list[dict[str, Any]],
     warnings: list[str],
     machine: str | None = None,
-    leg: Leg | None = None,
+    leg: Callable[[dict[str, Any]], None] | None = None,
     open_device: OpenDevice | None = None,
     progress: Progress = SILENT,
 ) -> RaceResult:
@@ -194,32 +182,33 @@ def run_race(
     ``leg`` runs one by its specification (``run_leg_process``), and ``open_device`` what measures
     the final programs, where they are not of this process's TVM.
     """
-    arms = (STOCK, *settings.opponents)
+    opponents = (*settings.baselines, *settings.strategies)
+    arms = (STOCK, *opponents)
+    seeds = range(settings.first_seed, settings.first_seed + settings.seeds)
 
     def folder_of(task: RacedTask, seed: int) -> Path:
         return out / "legs" / folder_name(task.name) / f"seed-{seed}"
 
     with progress.step("race", float(len(tasks) * settings.seeds * len(arms))) as step:
-        for seed in settings.all_seeds:
-            for number, task in enumerate(tasks):
-                for arm in leg_order(arms, number, seed):
-                    step.advance(0.0, note=f"{task.name}, seed {seed}: {arm}")
-                    spec = {
-                        **task.spec,
-                        "folder": str((folder_of(task, seed) / arm).resolve()),
-                        "name": task.name,
-                        "machine": machine,
-                        "affinity": list(protocol.cores),
-                        "arm": arm,
-                        "strategy": arm,
-                        "seed": seed,
-                    }
-                    (leg or run_leg_process)(spec)
-                    step.advance()
+        for seed, (number, task) in product(seeds, enumerate(tasks)):
+            for arm in leg_order(arms, number, seed):
+                step.advance(0.0, note=f"{task.name}, seed {seed}: {arm}")
+                spec = {
+                    **task.spec,
+                    "folder": str((folder_of(task, seed) / arm).resolve()),
+                    "name": task.name,
+                    "machine": machine,
+                    "affinity": list(protocol.cores),
+                    "arm": arm,
+                    "strategy": arm,
+                    "seed": seed,
+                }
+                (leg or run_leg_process)(spec)
+                step.advance()
     legs: list[dict[str, Any]] = []
     confirmed: list[dict[str, Any]] = []
     with progress.step("confirm", float(len(tasks) * settings.seeds)) as step:
-        for task, seed in product(tasks, settings.all_seeds):
+        for task, seed in product(tasks, seeds):
             folder = folder_of(task, seed)
             raced = [leg_curve(folder / arm, task.name, seed, arm) for arm in arms]
             legs += raced
@@ -257,7 +246,7 @@ def run_race(
         unseen=unseen,
         warnings=warnings,
         finished_at=time.time(),
-        **report_race(legs, confirmed, settings.opponents),
+        **report_race(legs, confirmed, opponents),
     )
     write_report(out, result.to_json(), legs)
     return result

@@ -12,7 +12,6 @@ from toolkit.live.race.baselines import BASELINES
 from toolkit.live.race.leg import STOCK
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.space import MetaScheduleSpace
-from toolkit.records import Task
 from toolkit.search import STRATEGIES
 from toolkit.training.table.table import workload_key
 from toolkit.training.trained.models import TrainedModels
@@ -36,54 +35,46 @@ def refuse_leak(
     """
     if guides.throughput is None and guides.mutation is None:
         return []
-    space = MetaScheduleSpace(DesignSpace(module, target), machine=machine)
-    return [
-        refuse_seen(kind, model, scorer, space.task)
-        for kind, model, scorer in (
-            ("throughput", guides.throughput, guides.scorer(space.task)),
-            ("mutation", guides.mutation, guides.direction_scorer(space.task)),
-        )
-        if model is not None and scorer is not None
-    ]
-
-
-def refuse_seen(kind: str, model: Any, scorer: Any, task: Task) -> dict[str, Any]:
-    """Raise ``LeakError`` when a scorer's training tasks compute what the task computes."""
-    known = {each: workload_key(model.known_task(each)) for each in scorer.training_task_ids}
+    task = MetaScheduleSpace(DesignSpace(module, target), machine=machine).task
     identity = workload_key(task)
-    twins = sorted(each for each, own in known.items() if own == identity or each == task.task_id)
-    if twins:
-        raise LeakError(
-            f"the model was trained on the raced workload (task {twins[0]})",
-            cure="train it on a dataset without this workload, or race another one",
-        )
-    return {"model": kind, "identity": identity, "trained_on": sorted(set(known.values()))}
+    proofs: list[dict[str, Any]] = []
+    for kind, model, scorer in (
+        ("throughput", guides.throughput, guides.scorer(task)),
+        ("mutation", guides.mutation, guides.direction_scorer(task)),
+    ):
+        if scorer is None:
+            continue
+        known = {each: workload_key(model.known_task(each)) for each in scorer.training_task_ids}
+        twins = [each for each, own in known.items() if identity == own or each == task.task_id]
+        if twins:
+            raise LeakError(
+                f"the model was trained on the raced workload (task {min(twins)})",
+                cure="train it on a dataset without this workload, or race another one",
+            )
+        trained_on = sorted(set(known.values()))
+        proofs.append({"model": kind, "identity": identity, "trained_on": trained_on})
+    return proofs
 
 
 def refuse_missing(
     guides: TrainedModels, strategies: Sequence[str], baselines: Sequence[str] = ()
 ) -> None:
     """Raise ``LiveError`` when an arm of the race is none, or needs a model that is not there."""
+    others = [known for known in BASELINES if known != STOCK]
     for name in baselines:
-        if name not in BASELINES or name == STOCK:
-            others = [known for known in BASELINES if known != STOCK]
+        if name not in others:
             raise LiveError(f"no baseline is called {name!r}", cure=did_you_mean(name, others))
-        if BASELINES[name].warm and guides.throughput is None:
-            raise LiveError(
-                f"{name!r} needs a throughput model",
-                cure="run 'toolkit train throughput' on other tasks first, or leave it out",
-            )
+    needed = [(name, "throughput") for name in baselines if BASELINES[name].warm]
+    flags = {"needs_scorer": "throughput", "needs_direction_scorer": "mutation"}
     for name in strategies:
         strategy: Any = STRATEGIES.get(name)
-        for flag, kind, model in (
-            ("needs_scorer", "throughput", guides.throughput),
-            ("needs_direction_scorer", "mutation", guides.mutation),
-        ):
-            if getattr(strategy, flag, False) and model is None:
-                raise LiveError(
-                    f"{name!r} needs a {kind} model",
-                    cure=f"run 'toolkit train {kind}' on other tasks first, or leave it out",
-                )
+        needed += [(name, kind) for flag, kind in flags.items() if getattr(strategy, flag, False)]
+    for name, kind in needed:
+        if getattr(guides, kind) is None:
+            raise LiveError(
+                f"{name!r} needs a {kind} model",
+                cure=f"run 'toolkit train {kind}' on other tasks first, or leave it out",
+            )
 
 
 def leg_order(arms: Sequence[str], task: int, seed: int) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from toolkit.records import KnobKind
-from toolkit.search.moves.knobs import Kernel, divisor_moves, divisors
+from toolkit.search.moves.knobs import divisor_moves, divisors
 
 Trace = list[Any]
 
@@ -41,7 +41,7 @@ _MOST_SLOTS = 1024
 def choices(trace: Trace) -> list[Choice]:
     """Decisions of a trace in the order in which they are made, postprocessors left out."""
     instructions, decisions = trace
-    decided = {int(position): value for position, value in decisions}
+    decided = dict(decisions)
     return [
         Choice(
             position,
@@ -118,9 +118,9 @@ def all_values(choice: Choice) -> Iterator[Any]:
         yield from range(len(choice.limits))
 
 
-def other_values(choice: Choice, kernel: Kernel = "one-divisor") -> list[Any]:
-    """Values that a mutation may give, by the rules of ``toolkit.search.moves.knobs``."""
-    if choice.kind == "tile" and kernel == "one-divisor":
+def other_values(choice: Choice) -> list[Any]:
+    """Values that a mutation may give: ``one-divisor`` of ``toolkit.search.moves.knobs``."""
+    if choice.kind == "tile":
         return divisor_moves(choice.value, choice.limits[1])
     return [value for value in all_values(choice) if value != choice.value]
 
@@ -133,8 +133,7 @@ def with_value(trace: Trace, choice: Choice, value: Any) -> Trace:
         instructions = list(instructions)
         instructions[choice.position] = [kind, [inputs[0], value], attributes, outputs]
         return [instructions, decisions]
-    changed = [[p, value if p == choice.position else v] for p, v in decisions]
-    return [instructions, changed]
+    return [instructions, [[p, value if p == choice.position else v] for p, v in decisions]]
 
 
 def without_postprocessors(trace: Trace) -> Trace:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -30,7 +30,6 @@ from toolkit.records import TrialState
 # What TVM writes for a failed run (``meta_schedule/database/database_utils.cc``).
 FAILED_RUN_SECS = [1e10]
 
-
 COLLECTION_FILE = "collection.json"
 _OF_TRIAL = {"state", "elapsed_s", "timestamp", "error"}
 
@@ -38,13 +37,13 @@ _OF_TRIAL = {"state", "elapsed_s", "timestamp", "error"}
 class DatabaseWriter:
     """Appends to the database in a folder; a context manager.
 
-    Opening a folder that holds a database goes on with it: ``counts`` tells how many records
-    each workload has, ``seen`` which schedules were measured how often.
+    Opening a folder that holds a database goes on with it (``records``, ``trials``). Raises
+    ``LiveError`` where a line is damaged, or the toolkit did not write it.
     """
 
     def __init__(self, folder: Path, target: str) -> None:
         self.folder = folder
-        self._target = tvm_target(target)
+        self._target = plain_target(tvm_target(target))
         folder.mkdir(parents=True, exist_ok=True)
         sweep(folder)
         self._paths = [
@@ -52,22 +51,22 @@ class DatabaseWriter:
             folder / "database_tuning_record.json",
             folder / "database_trials.jsonl",
         ]
-        self.workload_lines = self._lines(self._paths[0])
-        records = self._lines(self._paths[1])
-        trials = self._lines(self._paths[2])
+        of_records, of_trials = self._paths[1:]
+        if of_records.is_file() and of_records.stat().st_size and not of_trials.is_file():
+            # As it stands, none of its records has a line beside it: all would be cut off.
+            raise LiveError(
+                "it holds a database that the toolkit did not write",
+                where=folder,
+                cure="give another --out",
+            )
+        workloads, records, trials = map(self._lines, self._paths)
         self._cut(records, trials)
-        self.records = self._parsed(self._paths[1], records[: len(trials)])
-        self.trials = self._parsed(self._paths[2], trials[: len(records)])
-        if not all(_is_record(record) for record in self.records):
-            raise _damaged(self._paths[1])
-        if not all(isinstance(line, dict) and line.keys() >= _OF_TRIAL for line in self.trials):
-            raise _damaged(self._paths[2])
-        self._files: list[TextIO] = [path.open("a", encoding="utf-8") for path in self._paths]
+        self.records = self._parsed(of_records, records[: len(trials)], _is_record)
+        self.trials = self._parsed(of_trials, trials[: len(records)], _is_trial)
+        known = self._parsed(self._paths[0], workloads, _is_workload)
+        self._indices = {str(line[0]): index for index, line in enumerate(known)}
         self._refused: set[str] | None = None
-        self._indices: dict[str, int] = {
-            str(line[0]): index
-            for index, line in enumerate(self._parsed(self._paths[0], self.workload_lines))
-        }
+        self._files: list[TextIO] = [path.open("a", encoding="utf-8") for path in self._paths]
 
     def __enter__(self) -> DatabaseWriter:
         return self
@@ -93,11 +92,14 @@ class DatabaseWriter:
             raise _damaged(path) from None
 
     @staticmethod
-    def _parsed(path: Path, lines: list[str]) -> list[Any]:
+    def _parsed(path: Path, lines: list[str], is_sound: Callable[[Any], bool]) -> list[Any]:
         try:
-            return [orjson.loads(line) for line in lines]
+            found = [orjson.loads(line) for line in lines]
         except orjson.JSONDecodeError:
             raise _damaged(path) from None
+        if not all(map(is_sound, found)):
+            raise _damaged(path)
+        return found
 
     def _cut(self, records: list[str], trials: list[str]) -> None:
         """Bring both files to the same length again after a kill between two writes."""
@@ -112,7 +114,6 @@ class DatabaseWriter:
         key = str(orjson.loads(line)[0])
         if key not in self._indices:
             self._indices[key] = len(self._indices)
-            self.workload_lines.append(line)
             self._write(0, line)
         return self._indices[key]
 
@@ -131,8 +132,7 @@ class DatabaseWriter:
         """
         ok = reading.state is TrialState.OK
         run_secs = list(reading.run_times_s) if ok else FAILED_RUN_SECS
-        target = plain_target(self._target)
-        record = [workload, [trace, run_secs, target, arguments]]
+        record = [workload, [trace, run_secs, self._target, arguments]]
         trial = {
             "elapsed_s": reading.build_s + reading.run_s,
             "timestamp": time.time(),
@@ -161,7 +161,8 @@ class DatabaseWriter:
         """
         path = self.folder / "database_refused.jsonl"
         if self._refused is None:
-            self._refused = {line["candidate"] for line in self._parsed(path, self._lines(path))}
+            known = self._parsed(path, self._lines(path), _is_refused)
+            self._refused = {line["candidate"] for line in known}
         if candidate in self._refused:
             return
         self._refused.add(candidate)
@@ -209,6 +210,9 @@ class DatabaseWriter:
             self._files[which].write(line + "\n")
             self._files[which].flush()
         except OSError as error:
+            # The file keeps what did not fit, and would write it behind what was cut off.
+            with contextlib.suppress(OSError):
+                self._files[which].close()
             # A line that is there by half would be joined by what is written later.
             with contextlib.suppress(OSError):
                 os.truncate(path, before)
@@ -221,10 +225,7 @@ class DatabaseWriter:
     def describe(self, collection: dict[str, Any]) -> None:
         """Write ``collection.json``: machine, protocol, and what is known of each task.
 
-        Raises
-        ------
-        LiveError
-            Where the folder holds measurements of another machine (``machine_fingerprint``).
+        Raises ``LiveError`` where the folder holds measurements of another machine.
         """
         path = self.folder / COLLECTION_FILE
         before = read_collection(self.folder).get("machine_fingerprint")
@@ -249,14 +250,22 @@ def read_collection(folder: Path) -> dict[str, Any]:
 
 def _is_record(record: Any) -> bool:
     """Whether it is ``[workload, [[instructions, decisions], run times, target, arguments]]``."""
-    return (
-        isinstance(record, list)
-        and len(record) == 2
-        and isinstance(record[1], list)
-        and len(record[1]) == 4
-        and isinstance(record[1][0], list)
-        and isinstance(record[1][1], list)
-    )
+    match record:
+        case [_, [[_, _], [*_], _, _]]:
+            return True
+    return False
+
+
+def _is_trial(line: Any) -> bool:
+    return isinstance(line, dict) and line.keys() >= _OF_TRIAL
+
+
+def _is_workload(line: Any) -> bool:
+    return isinstance(line, list) and len(line) > 0
+
+
+def _is_refused(line: Any) -> bool:
+    return isinstance(line, dict) and "candidate" in line
 
 
 def _damaged(path: Path) -> LiveError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -22,7 +23,7 @@ from tvm.s_tir.meta_schedule import _ffi_api
 from tvm.s_tir.schedule import Trace
 
 from toolkit.errors import LiveError
-from toolkit.live.measure.machine import tvm_target
+from toolkit.live.measure.machine import tvm_says, tvm_target
 from toolkit.live.space.choices import (
     Choice,
     all_values,
@@ -34,17 +35,19 @@ from toolkit.live.space.choices import (
 from toolkit.live.space.intrinsics import load_intrinsics
 from toolkit.live.space.locations import Locations, learn_locations
 from toolkit.live.space.parallel import parallel_limits, same_plan
-from toolkit.live.space.programs import count_inputs, decisions_of, plain, trace_json
+from toolkit.live.space.programs import (
+    count_inputs,
+    decisions_of,
+    plain,
+    replay_trace,
+    trace_json,
+)
 from toolkit.live.space.quiet import quiet
-from toolkit.records import KnobKind
-from toolkit.search.moves.knobs import Kernel
-
-_LOCATION_MUTATOR = "MutateComputeLocation"
-
-# Which values these may have depends on the loops that there are.
-_LOOP_BOUND: tuple[KnobKind, ...] = ("compute_location", "parallel")
 
 _ASK_AGAIN = tuple(8**power for power in range(2, 7))
+
+# Other values of a decision that are proposed at most.
+_PROPOSALS = 6
 
 BARREN = 4
 """A mutator has said all when so many draws in a row bring nothing new."""
@@ -70,28 +73,13 @@ def design_key(sketch: int, chosen: list[Any]) -> bytes:
 
 
 class DesignSpace:
-    """All designs of a workload on a target.
+    """All designs of a workload (entry ``main``) on a target.
 
-    Parameters
-    ----------
-    module, target
-        The workload (entry ``main``) and TVM's target.
-    seed
-        Of TVM's own generator, in [1, 2**31 - 1].
-    kernel
-        What a mutation may do to a tile (``toolkit.search.moves.knobs``).
+    ``seed`` is that of TVM's own generator, in [1, 2**31 - 1].
     """
 
-    def __init__(
-        self,
-        module: tvm.IRModule,
-        target: str,
-        *,
-        seed: int = 1,
-        kernel: Kernel = "one-divisor",
-    ) -> None:
+    def __init__(self, module: tvm.IRModule, target: str, *, seed: int = 1) -> None:
         self.module = module
-        self.kernel = kernel
         self.target = tvm_target(target)
         self.inputs = count_inputs(module)
         load_intrinsics(target)
@@ -108,9 +96,8 @@ class DesignSpace:
             with quiet():
                 spaces = self._context.generate_design_space()
         except Exception as error:  # TVM's errors have no type in common
-            said = (str(error).strip() or type(error).__name__).splitlines()[-1]
             raise LiveError(
-                f"TVM makes no design space of the workload for {target}: {said[:200]}",
+                f"TVM makes no design space of the workload for {target}: {tvm_says(error)[:200]}",
                 cure="does the target have the attributes that TVM asks for?",
             ) from None
         self.bases: list[list[Any]] = [trace_json(space.trace) for space in spaces]
@@ -122,9 +109,6 @@ class DesignSpace:
             type(mutator).__name__: mutator
             for mutator in self._context.space_generator.mutator_probs
         }
-
-    def __len__(self) -> int:
-        return len(self.bases)
 
     def realise(self, sketch: int, chosen: list[Any]) -> Design | None:
         """Apply a trace and the postprocessors; ``None`` when it is not in the space."""
@@ -138,21 +122,17 @@ class DesignSpace:
 
     def sample(self, rng: np.random.Generator, sketch: int | None = None) -> Design | None:
         """Draw one design (of one sketch); ``None`` when TVM refused what was drawn."""
-        drawn = self._drawn(rng, sketch)
+        drawn = self.draw(rng, sketch)
         return None if drawn is None else self._postprocessed(*drawn)
 
-    def draw(self, rng: np.random.Generator, sketch: int | None = None) -> tuple[int, Any] | None:
-        """Draw one design as ``sample`` does, its sketch and trace, without the postprocessors.
+    def draw(
+        self, rng: np.random.Generator, sketch: int | None = None
+    ) -> tuple[int, list[Any], Schedule] | None:
+        """Draw as ``sample`` does, without the postprocessors: sketch, trace and schedule.
 
         They take most of the time, and refuse hardly any program of a CPU: none of 4,375 draws for
         the functions of six networks, 3 of 775 for a seventh.
         """
-        drawn = self._drawn(rng, sketch)
-        return None if drawn is None else drawn[:2]
-
-    def _drawn(
-        self, rng: np.random.Generator, sketch: int | None
-    ) -> tuple[int, list[Any], Schedule] | None:
         if sketch is None:
             sketch = int(rng.integers(len(self.bases)))
         schedule = Schedule(self.module, seed=int(rng.integers(1, 2**31 - 1)), debug_mask="none")
@@ -187,14 +167,12 @@ class DesignSpace:
     ) -> Design | None:
         """Change the decision at an instruction to another value; ``None`` when none is found.
 
-        Tiles and categories change as the kernel says, compute locations and parallel extents are
-        what TVM's mutators propose.
+        Of a tile a divisor moves to another level, categories take any other value; compute
+        locations and parallel extents are what TVM's mutators propose.
         """
-        for proposal in self.proposals(sketch, chosen, position, rng):
-            design = self.realise(sketch, proposal)
-            if design is not None:
-                return design
-        return None
+        proposals = self.proposals(sketch, chosen, position, rng)
+        designs = (self.realise(sketch, proposal) for proposal in proposals)
+        return next((design for design in designs if design is not None), None)
 
     def proposals(
         self, sketch: int, chosen: list[Any], position: int, rng: np.random.Generator
@@ -206,26 +184,16 @@ class DesignSpace:
         """
         choice = next(c for c in choices(chosen) if c.position == position)
         key = design_key(sketch, chosen)
-        for value in self._other_values(choice, sketch, chosen, rng):
-            proposal = self.settled(sketch, with_value(chosen, choice, value))
-            if design_key(sketch, proposal) != key:
-                yield proposal
-
-    def _other_values(
-        self,
-        choice: Choice,
-        sketch: int,
-        chosen: list[Any],
-        rng: np.random.Generator,
-        tries: int = 6,
-    ) -> Iterator[Any]:
-        if choice.kind in _LOOP_BOUND:
+        # Which values these may have depends on the loops that there are.
+        if choice.kind in ("compute_location", "parallel"):
             values = self._proposed(choice, sketch, chosen, rng)
         else:
-            values = other_values(choice, self.kernel)
+            values = other_values(choice)
         values = [value for value in values if value != choice.value]
-        for index in rng.permutation(len(values))[:tries]:
-            yield values[index]
+        for index in rng.permutation(len(values))[:_PROPOSALS]:
+            proposal = self.settled(sketch, with_value(chosen, choice, values[index]))
+            if design_key(sketch, proposal) != key:
+                yield proposal
 
     def _proposed(
         self, choice: Choice, sketch: int, chosen: list[Any], rng: np.random.Generator
@@ -239,7 +207,7 @@ class DesignSpace:
         """
         locations = self._locations.get(sketch)
         if locations is not None and locations.position == choice.position:
-            return locations.values({int(place): value for place, value in chosen[1]})
+            return locations.values(dict(chosen[1]))
         key = (sketch, choice.position)
         known, asked = self._seen_values.get(key, ([], 0))
         if asked in (0, *_ASK_AGAIN):
@@ -265,7 +233,7 @@ class DesignSpace:
         self, choice: Choice, chosen: list[Any], rng: np.random.Generator
     ) -> list[Any]:
         """Locations that TVM's mutator draws, until ``BARREN`` draws in a row are known ones."""
-        mutator, schedule = self._mutators.get(_LOCATION_MUTATOR), self._applied(chosen)
+        mutator, schedule = self._mutators.get("MutateComputeLocation"), self._applied(chosen)
         found: list[Any] = []
         barren = 0
         while mutator is not None and schedule is not None and barren < BARREN:
@@ -283,35 +251,22 @@ class DesignSpace:
 
     def _applied(self, chosen: list[Any]) -> Schedule | None:
         """The schedule of a trace without postprocessors; ``None`` when TVM refuses it."""
-        schedule = Schedule(self.module, debug_mask="none")
-        try:
-            Trace.apply_json_to_schedule(without_postprocessors(chosen), schedule)
-        except Exception:
-            # TVM raises several kinds for a decision that does not fit.
-            return None
-        return schedule
+        return replay_trace(self.module, without_postprocessors(chosen))
 
     def enumerate(self, limit: int) -> list[Design] | None:
         """All designs, or ``None`` when there may be more than ``limit`` combinations."""
-        total = 0
-        for base in self.bases:
-            size = 1
-            for choice in choices(base):
-                size *= len(list(all_values(choice)))
-            total += size
-        if total > limit * 64:
+        counts = [[len(list(all_values(choice))) for choice in choices(b)] for b in self.bases]
+        if sum(map(math.prod, counts)) > limit * 64:
             return None
         found: dict[bytes, Design] = {}
         for sketch, base in enumerate(self.bases):
-            mine = choices(base)
-            fixed = [c for c in mine if c.kind != "compute_location"]
+            places = [c for c in choices(base) if c.kind == "compute_location"]
+            fixed = [c for c in choices(base) if c.kind != "compute_location"]
             for combination in itertools.product(*(list(all_values(c)) for c in fixed)):
                 trace = base
                 for choice, value in zip(fixed, combination, strict=True):
                     trace = with_value(trace, choice, value)
-                places = [c for c in mine if c.kind == "compute_location"]
-                for design in self._placed(sketch, trace, places):
-                    found[design.key] = design
+                found |= {one.key: one for one in self._placed(sketch, trace, places)}
         return list(found.values()) if len(found) <= limit else None
 
     def _placed(self, sketch: int, trace: list[Any], places: list[Choice]) -> Iterator[Design]:
@@ -324,11 +279,8 @@ class DesignSpace:
         first, *rest = places
         for value in all_values(first):
             changed = with_value(trace, first, value)
-            if self._keeps(changed, first.position):
+            schedule = self._applied(changed)
+            # TVM may take another location for it.
+            kept = None if schedule is None else decisions_of(schedule, [first.position])
+            if kept == [[first.position, value]]:
                 yield from self._placed(sketch, changed, rest)
-
-    def _keeps(self, trace: list[Any], position: int) -> bool:
-        """Whether TVM takes the decision at a position as it stands."""
-        wanted = dict(map(tuple, trace[1]))[position]
-        schedule = self._applied(trace)
-        return schedule is not None and decisions_of(schedule, [position]) == [[position, wanted]]

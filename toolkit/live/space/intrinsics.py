@@ -15,7 +15,6 @@ import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -62,14 +61,3 @@ def _no_stack() -> Iterator[None]:
         yield
     finally:
         inspect.stack = original
-
-
-def stock_builder(target: str, timeout_s: float | None = None) -> Any:
-    """TVM's own builder, with workers that load a target's intrinsics so.
-
-    It starts new workers for every batch. By itself each of them needs 11 to 27 s of its 30 s.
-    """
-    from tvm.s_tir.meta_schedule.builder import LocalBuilder
-
-    limit = {} if timeout_s is None else {"timeout_sec": timeout_s}
-    return LocalBuilder(initializer=partial(load_intrinsics, target), **limit)

@@ -17,11 +17,9 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm.s_tir import Schedule
-from tvm.s_tir.schedule import Trace
 
-from toolkit.live.space.choices import Trace as JsonTrace
-from toolkit.live.space.choices import redrawn, without_postprocessors
-from toolkit.live.space.programs import decisions_of
+from toolkit.live.space.choices import Trace, redrawn, without_postprocessors
+from toolkit.live.space.programs import decisions_of, replay_trace
 
 INLINE, ROOT = -2, -1
 # Below every loop.
@@ -36,14 +34,10 @@ _REDUCTION = 2
 
 @dataclass(frozen=True)
 class LocatedLoop:
-    """A loop that a block may be computed at.
+    """A loop that a block may be computed at, and whether it is over a reduction.
 
-    Attributes
-    ----------
-    extent
-        The same in all programs, or the position of a tile's instruction and which of its factors.
-    reduces
-        Whether it is over a reduction.
+    ``extent`` is the same in all programs, or the position of a tile's instruction and which of
+    its factors.
     """
 
     extent: int | tuple[int, int]
@@ -61,14 +55,8 @@ class LocatedLoop:
 class Locations:
     """The first compute location of a sketch's programs (the loops of later ones depend on it).
 
-    Attributes
-    ----------
-    position
-        Of its instruction in the trace.
-    loops
-        From the outside, as far as TVM goes.
-    inline
-        Whether the block can be inlined.
+    ``position`` is that of its instruction in the trace; ``loops`` come from the outside, as far
+    as TVM goes; ``inline`` says whether the block can be inlined.
     """
 
     position: int
@@ -98,10 +86,10 @@ class Locations:
             return INLINE
         return max((place for place in self.possible(tiles) if place <= wanted), default=ROOT)
 
-    def settled(self, chosen: JsonTrace) -> JsonTrace:
+    def settled(self, chosen: Trace) -> Trace:
         """Return the trace with its location as TVM takes it."""
         instructions, decisions = chosen
-        values = {int(position): value for position, value in decisions}
+        values = dict(decisions)
         found = self.taken(int(values[self.position]), values)
         if found == values[self.position]:
             return chosen
@@ -109,20 +97,19 @@ class Locations:
         return [instructions, settled]
 
 
-def learn_locations(module: tvm.IRModule, design: JsonTrace) -> Locations | None:
+def learn_locations(module: tvm.IRModule, design: Trace) -> Locations | None:
     """Learn a sketch's locations from one of its programs.
 
     ``None`` when it has none, or when what was learned does not tell what TVM does.
     """
     instructions, _ = without_postprocessors(design)
     wanted = (n for n, one in enumerate(instructions) if one[0] == "SampleComputeLocation")
-    position = next(wanted, None)
-    if position is None:
+    if (position := next(wanted, None)) is None:
         return None
     rng = np.random.default_rng(0)
     probes = [without_postprocessors(redrawn(design, rng)) for _ in range(PROBES)]
     nests = {_nest(module, probe, position) for probe in probes}
-    tiles = [{int(place): value for place, value in probe[1]} for probe in probes]
+    tiles = [dict(probe[1]) for probe in probes]
     inline = {_ask(module, probe, position, INLINE) == INLINE for probe in probes[:2]}
     loops = nests.pop()
     if loops is None or nests or len(inline) != 1:
@@ -149,25 +136,13 @@ def learn_locations(module: tvm.IRModule, design: JsonTrace) -> Locations | None
     return learned
 
 
-def _applied(
-    module: tvm.IRModule, trace: JsonTrace, end: int, decisions: list[Any]
-) -> Schedule | None:
-    schedule = Schedule(module, debug_mask="none")
-    try:
-        Trace.apply_json_to_schedule([trace[0][:end], decisions], schedule)
-    except Exception:
-        # TVM raises several kinds for a decision that does not fit.
-        return None
-    return schedule
-
-
-def _before(trace: JsonTrace, position: int) -> list[Any]:
+def _before(trace: Trace, position: int) -> list[Any]:
     return [decision for decision in trace[1] if decision[0] < position]
 
 
-def _nest(module: tvm.IRModule, trace: JsonTrace, position: int) -> tuple[LocatedLoop, ...] | None:
+def _nest(module: tvm.IRModule, trace: Trace, position: int) -> tuple[LocatedLoop, ...] | None:
     """Read the loops around the only consumer of the block; ``None`` where that cannot be."""
-    schedule = _applied(module, trace, position, _before(trace, position))
+    schedule = replay_trace(module, [trace[0][:position], _before(trace, position)])
     if schedule is None:
         return None
     block = trace[0][position][1][0]
@@ -216,10 +191,8 @@ def _factors(instructions: list[Any], schedule: Schedule) -> dict[int, tuple[int
     return found
 
 
-def _ask(module: tvm.IRModule, trace: JsonTrace, position: int, wanted: int) -> int | None:
+def _ask(module: tvm.IRModule, trace: Trace, position: int, wanted: int) -> int | None:
     """Ask TVM which location it takes for a wanted one."""
     decisions = [*_before(trace, position), [position, wanted]]
-    schedule = _applied(module, trace, position + 1, decisions)
-    if schedule is None:
-        return None
-    return int(decisions_of(schedule, [position])[0][1])
+    schedule = replay_trace(module, [trace[0][: position + 1], decisions])
+    return None if schedule is None else int(decisions_of(schedule, [position])[0][1])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 from typing import Protocol as Role
-from typing import overload
 
 from toolkit.live.measure.program import REFUSED, MeasureResult, Program
 from toolkit.live.measure.protocol import Protocol
@@ -24,7 +24,6 @@ class Engine(Role):
 
     def meanwhile(self, work: Callable[[], None]) -> None:
         """Do ``work`` in this thread while the next programs are built, or at once."""
-        ...
 
     def measure_many(
         self, programs: Sequence[Program], bar: Callable[[], float | None]
@@ -32,10 +31,8 @@ class Engine(Role):
         """Measure programs; give (position, reading) as each is done, in any order.
 
         Each program is asked for once, when it is to be built, perhaps in another thread.
-
         ``bar`` gives the best latency so far in seconds, for protocols that drop what is worse.
         """
-        ...
 
 
 class Programs(Sequence[Program]):
@@ -53,15 +50,8 @@ class Programs(Sequence[Program]):
     def __len__(self) -> int:
         return len(self._candidates)
 
-    @overload
-    def __getitem__(self, place: int) -> Program: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Program]: ...
-    def __getitem__(self, place: int | slice) -> Program | list[Program]:
-        if isinstance(place, slice):
-            return [self[one] for one in range(*place.indices(len(self)))]
-        if not 0 <= place < len(self):
-            raise IndexError(place)
+    def __getitem__(self, place: Any) -> Any:
+        """The program at a place, from 0; slices are not for engines."""
         with self._lock:
             if place not in self._designs:
                 self._designs[place] = self._space.realise(self._candidates[place])
@@ -79,14 +69,8 @@ class Programs(Sequence[Program]):
 class DeviceOracle:
     """Measures candidates of a live space on a device.
 
-    With a writer, every trial is appended to its database before the next begins.
-
-    Parameters
-    ----------
-    clock
-        Seconds since the run began; written beside every record where it is given.
-    on_trial
-        Called after every trial (progress).
+    With a writer, every trial is appended to its database before the next begins, with the seconds
+    since the run began where there is a ``clock``. ``on_trial`` is called after every trial.
     """
 
     def __init__(
@@ -104,28 +88,16 @@ class DeviceOracle:
         self._clock = clock
         self._on_trial = on_trial
         self.best_s: float | None = None
-        self._index = None if writer is None else writer.workload_index(space.design.module)
+        self._index = -1 if writer is None else writer.workload_index(space.design.module)
 
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
         """Build and run; one trial each, in the candidates' order."""
         trials: dict[int, Trial] = {}
-        for place, trial in self._each(candidates):
-            trials[place] = trial
-            if self._on_trial is not None:
-                self._on_trial(trial)
-        return [trials[place] for place in range(len(candidates))]
-
-    def _each(self, candidates: Sequence[Candidate]) -> Iterator[tuple[int, Trial]]:
         programs = Programs(self.space, candidates)
         for place, reading in self.device.measure_many(programs, lambda: self.best_s):
-            candidate, design = candidates[place], programs.taken(place)
-            if design is not None:
-                self._write(design, reading)
-            elif self.writer is not None and self._index is not None:
-                error = reading.error or "refused"
-                self.writer.refuse(self._index, candidate.candidate_id, error, **self._stamp())
+            self._write(candidates[place], programs.taken(place), reading)
             trial = Trial(
-                candidate=candidate,
+                candidate=candidates[place],
                 state=reading.state,
                 run_times_s=reading.run_times_s,
                 elapsed_s=reading.build_s + reading.run_s,
@@ -133,7 +105,10 @@ class DeviceOracle:
                 error=reading.error,
             )
             self.note(trial)
-            yield place, trial
+            trials[place] = trial
+            if self._on_trial is not None:
+                self._on_trial(trial)
+        return [trials[place] for place in range(len(candidates))]
 
     def note(self, trial: Trial) -> None:
         """Take a trial's latency for the best so far, if it is."""
@@ -141,8 +116,13 @@ class DeviceOracle:
         if latency is not None and (self.best_s is None or latency < self.best_s):
             self.best_s = latency
 
-    def _write(self, design: Design, reading: MeasureResult) -> None:
-        if self.writer is None or self._index is None:
+    def _write(self, candidate: Candidate, design: Design | None, reading: MeasureResult) -> None:
+        if self.writer is None:
+            return
+        stamp = {} if self._clock is None else {"clock_s": round(self._clock(), 4)}
+        if design is None:
+            error = reading.error or "refused"
+            self.writer.refuse(self._index, candidate.candidate_id, error, **stamp)
             return
         self.writer.add(
             self._index,
@@ -151,8 +131,5 @@ class DeviceOracle:
             reading,
             threads=self.device.protocol.threads,
             protocol="first reading" if reading.first else "full",
-            **self._stamp(),
+            **stamp,
         )
-
-    def _stamp(self) -> dict[str, float]:
-        return {} if self._clock is None else {"clock_s": round(self._clock(), 4)}

@@ -16,6 +16,7 @@ from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.s_tir.schedule import Trace
 
 from toolkit.errors import LiveError
+from toolkit.live.measure.machine import tvm_says
 from toolkit.live.measure.program import Program
 from toolkit.records import content_id
 
@@ -93,26 +94,24 @@ def load_workload(line: str) -> tvm.IRModule:
         module: tvm.IRModule = ms.database.Workload.from_json(orjson.loads(line)).mod
     except Exception as error:
         raise LiveError(
-            f"TVM {tvm.__version__} cannot load this workload: "
-            f"{str(error).strip().splitlines()[-1][:160]}",
+            f"TVM {tvm.__version__} cannot load this workload: {tvm_says(error)[:160]}",
             cure="it can be read, trained on and replayed; rebuilding takes the TVM that wrote it",
         ) from None
     return module
 
 
-def replay_trace(module: tvm.IRModule, schedule: str | list[Any]) -> Schedule | None:
-    """Apply a recorded trace (postprocessors included); ``None`` when TVM refuses it."""
-    steps = orjson.loads(schedule) if isinstance(schedule, str) else schedule
-    instructions, decisions = steps
+def replay_trace(module: tvm.IRModule, trace: list[Any]) -> Schedule | None:
+    """Apply a trace, ``[instructions, decisions]``; ``None`` when TVM refuses it."""
+    instructions, decisions = trace
     if not all(0 <= position < len(instructions) for position, _ in decisions):
         return None  # TVM ends the process
-    target = Schedule(module, debug_mask="none")
+    schedule = Schedule(module, debug_mask="none")
     try:
-        Trace.apply_json_to_schedule(steps, target)
+        Trace.apply_json_to_schedule(trace, schedule)
     except Exception:
-        # TVM raises several kinds for a schedule that does not fit the module.
+        # TVM raises several kinds for a trace that does not fit the module.
         return None
-    return target
+    return schedule
 
 
 def timed_program(schedule: Schedule, inputs: int) -> Program:

@@ -20,14 +20,13 @@ from toolkit.live.space.choices import (
     with_value,
     without_postprocessors,
 )
-from toolkit.live.space.database import workload_line
+from toolkit.live.space.database import plain_target, workload_line
 from toolkit.live.space.design import Design, DesignSpace
 from toolkit.live.space.programs import entry_arguments
 from toolkit.logs.formats.metaschedule.reader import Database, MetaScheduleReader
 from toolkit.logs.formats.metaschedule.trace import Skeleton, read_skeleton
 from toolkit.logs.formats.metaschedule.workload import read_workload
-from toolkit.records import Candidate, Direction, Sketch, Task, candidate_id, iter_ways
-from toolkit.search.moves.knobs import way_between
+from toolkit.records import Candidate, Direction, Sketch, Task, candidate_id
 from toolkit.training.trained.scorer import candidate_features
 
 # Kinds that TVM's mutators or this module can change; limits of vectorisation are not decided.
@@ -45,44 +44,23 @@ class MetaScheduleSpace:
 
     Sketches are TVM's design spaces, directions its mutators, validity its postprocessors.
     Candidates, sketches and the task have the ids that the same programs have in a dataset, so
-    that models and records carry over.
-
-    Parameters
-    ----------
-    design
-        The workload's design spaces.
-    machine
-        As in the dataset whose records are of this machine.
-    ways
-        Tell up from down where a knob has an order, as a record does; else a direction is a knob.
+    that models and records carry over, where ``machine`` is this machine's name in the dataset.
     """
 
-    def __init__(
-        self,
-        design: DesignSpace,
-        *,
-        machine: str | None = None,
-        ways: bool = False,
-    ) -> None:
+    def __init__(self, design: DesignSpace, *, machine: str | None = None) -> None:
         self.design = design
-        self.ways = ways
         self.size: int | None = None
         self._arguments = entry_arguments(design.module, as_timed=False)
         workload = read_workload(workload_line(design.module).encode())
         reader = MetaScheduleReader(Database(workloads=(workload,), machine=machine))
-        self.task: Task = reader.task(0, orjson.loads(str(design.target)), self._arguments)[0]
+        self.task: Task = reader.task(0, plain_target(design.target), self._arguments)[0]
         self._chosen: dict[str, tuple[int, list[Any]]] = {}
         self._skeletons: dict[tuple[int, tuple[int, ...]], Skeleton] = {}
         skeletons = [self._skeleton(i, base[0]) for i, base in enumerate(design.bases)]
         self.sketches: tuple[Sketch, ...] = tuple(skeleton.sketch for skeleton in skeletons)
         self._positions = [
-            {
-                knob.name: instruction
-                for knob, instruction in zip(
-                    skeleton.sketch.knobs, skeleton.instructions, strict=True
-                )
-            }
-            for skeleton in skeletons
+            dict(zip((knob.name for knob in one.sketch.knobs), one.instructions, strict=True))
+            for one in skeletons
         ]
         self._columns: list[str] | None = None
         self._index = {sketch.sketch_id: i for i, sketch in enumerate(self.sketches)}
@@ -133,13 +111,6 @@ class MetaScheduleSpace:
             "a live space cannot be listed", cure="take a strategy that samples, or enumerate"
         )
 
-    def enumerate(self, limit: int) -> list[Candidate] | None:
-        """All candidates of a small space; ``None`` when there are more than ``limit``."""
-        designs = self.design.enumerate(limit)
-        if designs is None:
-            return None
-        return [self._candidate(design.sketch, design.chosen) for design in designs]
-
     def sample(
         self, rng: np.random.Generator, n: int, sketch_id: str | None = None
     ) -> list[Candidate]:
@@ -160,9 +131,8 @@ class MetaScheduleSpace:
             if one is None:
                 continue
             of, first = one
-            drawn = [first]
-            for _ in range(min(REDRAWS, n // 8)):
-                drawn.append(self.design.settled(of, redrawn(first, rng)))
+            redraws = (redrawn(first, rng) for _ in range(min(REDRAWS, n // 8)))
+            drawn = [first, *(self.design.settled(of, chosen) for chosen in redraws)]
             for chosen in drawn:
                 candidate = self._candidate(of, chosen)
                 found.setdefault(candidate.candidate_id, candidate)
@@ -176,21 +146,19 @@ class MetaScheduleSpace:
     ) -> tuple[int, list[Any]] | None:
         """What TVM draws, and its sketch; of a large pool on a CPU not postprocessed."""
         if n > REDRAWS and runs_on_cpu(str(self.design.target)):
-            return self.design.draw(rng, sketch)
+            drawn = self.design.draw(rng, sketch)
+            return None if drawn is None else drawn[:2]
         design = self.design.sample(rng, sketch)
         return None if design is None else (design.sketch, design.chosen)
 
     def directions(self, candidate: Candidate) -> list[Direction]:
-        """One direction a knob that can be changed, or two where it has an up and a down."""
-        sketch = self.sketches[self._index[candidate.sketch_id]]
-        sketch_index, chosen = self._known(candidate)
+        """One direction a knob that can be changed, whichever way."""
+        sketch, chosen = self._known(candidate)
         decided = {choice.position for choice in choices(chosen)}
-        positions = self._positions[sketch_index]
         return [
-            Direction(knob.kind, knob.name, way)
-            for knob in sketch.knobs
-            if knob.kind in _MUTABLE and positions[knob.name] in decided
-            for way in (tuple(iter_ways(knob)) if self.ways else ()) or (None,)
+            Direction(knob.kind, knob.name)
+            for knob in self.sketches[sketch].knobs
+            if knob.kind in _MUTABLE and self._positions[sketch][knob.name] in decided
         ]
 
     def _known(self, candidate: Candidate) -> tuple[int, list[Any]]:
@@ -209,19 +177,14 @@ class MetaScheduleSpace:
         sketch, chosen = self._known(candidate)
         knob = direction.knob
         if knob is None:
-            ours = [d for d in self.directions(candidate) if d.rule == direction.rule]
-            names = list(dict.fromkeys(d.knob for d in ours))
+            names = [d.knob for d in self.directions(candidate) if d.rule == direction.rule]
             if not names:
                 return None
             knob = names[int(rng.integers(len(names)))]
         assert knob is not None
         position = self._positions[sketch][knob]
-        of = self.sketches[sketch].knob(knob)
-        for proposal in self.design.proposals(sketch, chosen, position, rng):
-            moved = self._candidate(sketch, proposal)
-            if direction.way in (None, way_between(of, candidate.decisions, moved.decisions)):
-                return moved
-        return None
+        proposal = next(self.design.proposals(sketch, chosen, position, rng), None)
+        return None if proposal is None else self._candidate(sketch, proposal)
 
     def neighbours(self, candidate: Candidate, knob: str | None = None) -> list[Candidate]:
         """Candidates one move away: a factor moved, or the next value of a category.
@@ -236,10 +199,10 @@ class MetaScheduleSpace:
             if wanted is not None and choice.position != wanted:
                 continue
             if choice.kind == "tile":
-                values: list[Any] = other_values(choice, self.design.kernel)
+                values: list[Any] = other_values(choice)
             elif choice.kind in ("unroll", "vectorize", "categorical"):
-                values = [v for v in (choice.value - 1, choice.value + 1) if v >= 0]
-                values = [v for v in values if v < len(choice.limits)]
+                beside = (choice.value - 1, choice.value + 1)
+                values = [v for v in beside if 0 <= v < len(choice.limits)]
             else:
                 continue
             for value in values:

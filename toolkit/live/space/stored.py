@@ -20,18 +20,10 @@ FAILED_S = 1e8
 
 @dataclass(frozen=True)
 class StoredRecord:
-    """A line of ``database_tuning_record.json``.
+    """A line of ``database_tuning_record.json``, counted from 1.
 
-    Attributes
-    ----------
-    line
-        From 1.
-    workload
-        Its line of ``database_workload.json``, from 0.
-    seconds
-        Mean run time; infinite: it failed.
-    content
-        ``[[instructions, decisions], run times, target, arguments]``.
+    ``workload`` is its line of ``database_workload.json``, from 0, ``seconds`` its mean run time
+    (infinite: it failed); ``content`` is ``[trace, run times, target, arguments]``.
     """
 
     line: int
@@ -54,10 +46,7 @@ class StoredRecord:
 def read_database(folder: Path) -> tuple[list[str], list[StoredRecord]]:
     """Lines of the workloads, and all records; a line that a kill cut off is left out.
 
-    Raises
-    ------
-    LiveError
-        When the folder holds no database.
+    Raises ``LiveError`` when the folder holds no database.
     """
     paths = [folder / f"database_{name}.json" for name in ("workload", "tuning_record")]
     if not all(path.is_file() for path in paths):
@@ -71,7 +60,7 @@ def read_database(folder: Path) -> tuple[list[str], list[StoredRecord]]:
     for number, line in enumerate(lines, start=1):
         try:
             index, content = orjson.loads(line)
-            _, seconds, _, _ = content
+            (_, _), seconds, _, _ = content
             mean_s = float(sum(seconds) / len(seconds))
             workload = int(index)
         except (ValueError, TypeError, ZeroDivisionError):

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.records import Candidate, Trial, TrialState
 from toolkit.search.base import Oracle
 
@@ -31,14 +32,6 @@ CERTAIN = 0.9
 LOOK_AGAIN = 0.1
 
 
-class Described(Protocol):
-    """A space, as far as it describes its candidates."""
-
-    def features(self, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
-        """Features ``(n, d)``, in the candidates' order."""
-        ...
-
-
 class AvoidingOracle:
     """Measures through another oracle what is not predicted to be a waste.
 
@@ -48,7 +41,7 @@ class AvoidingOracle:
         Candidates that were left out so far.
     """
 
-    def __init__(self, oracle: Oracle, space: Described) -> None:
+    def __init__(self, oracle: Oracle, space: MetaScheduleSpace) -> None:
         self._oracle = oracle
         self._space = space
         self._features: list[NDArray[np.float32]] = []
@@ -101,20 +94,17 @@ class AvoidingOracle:
         elapsed = np.array(self._elapsed)
         slow = elapsed > max(SLOW * float(np.median(elapsed)), SLOW_S)
         bad = slow | np.array(self._failed)
-        if bad.sum() < ENOUGH_BAD or bad.all():
-            self._model = None
+        features = np.concatenate(self._features)
+        # Trees have no use for columns that this space does not have, and cannot bin them.
+        self._told = np.asarray(np.isfinite(features).any(axis=0))
+        self._model = None
+        if bad.sum() < ENOUGH_BAD or bad.all() or not self._told.any():
             return
         from sklearn.ensemble import HistGradientBoostingClassifier
 
         model = HistGradientBoostingClassifier(
             max_iter=60, max_leaf_nodes=15, min_samples_leaf=3, random_state=0
         )
-        features = np.concatenate(self._features)
-        # Trees have no use for columns that this space does not have, and cannot bin them.
-        self._told = np.asarray(np.isfinite(features).any(axis=0))
-        if not self._told.any():
-            self._model = None
-            return
         with _one_thread():
             self._model = model.fit(features[:, self._told], bad)
 

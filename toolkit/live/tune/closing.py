@@ -7,7 +7,6 @@ ones. What was left out is said.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
@@ -34,20 +33,6 @@ FINALS_SHARE = 0.7
 T = TypeVar("T")
 
 
-@dataclass
-class Closing:
-    """What came of it.
-
-    Attributes
-    ----------
-    unchecked
-        Why a task's outputs were not compared, by task id.
-    """
-
-    unchecked: dict[str, str] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
-
-
 def within(things: Sequence[T], deadline_s: float | None, clock: WallClock) -> Iterator[T]:
     """Give the first thing, and others while there is time for as long as the longest took."""
     longest = 0.0
@@ -69,37 +54,48 @@ def close_search(
     settings: TuneSettings,
     clock: WallClock,
     progress: Progress,
-) -> Closing:
-    """Name the winners (``finalists`` > 0) and check their outputs, as far as ``seconds`` reach."""
-    finalists, check, seconds = settings.finalists, settings.check, settings.seconds
-    found = Closing()
-    order = _heaviest_first(tasks, writer)
-    share = FINALS_SHARE if check else 1.0
+) -> tuple[dict[str, str], list[str]]:
+    """Name the winners (``finalists`` > 0) and check their outputs, as far as ``seconds`` reach.
+
+    Returns why a task's outputs were not compared, by task id, and warnings.
+    """
+    seconds = settings.seconds
+    unchecked: dict[str, str] = {}
+    warnings: list[str] = []
+
+    def cost(number: int) -> float:
+        """What a task costs the network, as the search read it."""
+        task, space = tasks[number]
+        ranked = ranked_trials(space, writer)
+        return task.weight * ranked[0][0] if ranked else 0.0
+
+    order = sorted(range(len(tasks)), key=cost, reverse=True)
+    share = FINALS_SHARE if settings.check else 1.0
     until = None if seconds is None else clock.now() + share * max(seconds - clock.now(), 0.0)
-    done = 0
-    if finalists:
+    if settings.finalists:
+        done = 0
         with progress.step("read the best again", float(len(order))) as step:
             for number in within(order, until, clock):
                 task, space = tasks[number]
-                again = name_winner(
+                slowed = name_winner(
                     space,
                     writer,
                     engine,
                     target=target,
                     protocol=protocol,
-                    finalists=finalists,
+                    finalists=settings.finalists,
                     rng=np.random.default_rng([settings.seed, number]),
                     now=clock.now,
                 )
-                found.warnings += slowed_warnings(task.name, again.slowed_by, AGAIN)
+                warnings += slowed_warnings(task.name, slowed, AGAIN)
                 step.advance(note=task.name)
                 done += 1
         if done < len(order):
             left = plural(len(order) - done, "task")
-            found.warnings.append(f"no time was left to read the best of {left} again")
-    if check:
+            warnings.append(f"no time was left to read the best of {left} again")
+    if settings.check:
         label = f"check outputs, within {UNSCHEDULED_TIMEOUT_S:.0f} s a program"
-        looked_at = set()
+        done = 0
         with (
             progress.step(label, float(len(order))) as step,
             device_for_checks(engine, target, protocol) as device,
@@ -108,23 +104,9 @@ def close_search(
                 task, space = tasks[number]
                 why = check_winner(space, writer, device)
                 if why is not None:
-                    found.unchecked[space.task.task_id] = why
-                looked_at.add(number)
+                    unchecked[space.task.task_id] = why
                 step.advance(note=task.name)
-        for number in set(order) - looked_at:
-            found.unchecked[tasks[number][1].task.task_id] = "no time was left"
-    return found
-
-
-def _heaviest_first(
-    tasks: Sequence[tuple[TuneTask, MetaScheduleSpace]], writer: DatabaseWriter
-) -> list[int]:
-    """Numbers of the tasks by what they cost the network, as the search read them."""
-
-    def cost(number: int) -> float:
-        task, space = tasks[number]
-        ranked = ranked_trials(space, writer)
-        return task.weight * ranked[0][0] if ranked else 0.0
-
-    costs = [cost(number) for number in range(len(tasks))]
-    return sorted(range(len(tasks)), key=lambda number: -costs[number])
+                done += 1
+        for number in order[done:]:
+            unchecked[tasks[number][1].task.task_id] = "no time was left"
+    return unchecked, warnings

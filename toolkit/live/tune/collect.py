@@ -12,11 +12,10 @@ import numpy as np
 from toolkit.live.measure.engines import open_engine
 from toolkit.live.measure.fingerprint import machine_fingerprint
 from toolkit.live.measure.machine import describe_machine
-from toolkit.live.measure.program import MeasureResult
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.choices import choices, without_postprocessors
 from toolkit.live.space.database import DatabaseWriter
-from toolkit.live.space.design import Design, DesignSpace, design_key
+from toolkit.live.space.design import DesignSpace, design_key
 from toolkit.live.space.oracle import Engine
 from toolkit.live.space.programs import entry_arguments, timed_program, trace_json
 from toolkit.live.workloads.named import Workload
@@ -27,6 +26,9 @@ from toolkit.workspace import folder_name
 
 TOGETHER = 32
 """Programs that are made, built side by side and then measured, before others are made."""
+
+Chosen = tuple[int, list[Any]]
+"""A program: its sketch, and the trace of its decisions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,10 @@ def collect(
                 with DatabaseWriter(folder, target) as writer:
                     collector = _Collector(workload, space, writer, device)
                     # Said before the first reading, so that a log that is cut short is known.
-                    _describe(writer, workload, collector, plan, machine, None)
+                    collector.describe(plan, machine, None)
                     with progress.step(title) as step:
                         counts = collector.run(replace(plan, occasions=occasion + 1), step)
-                    _describe(writer, workload, collector, plan, machine, counts["space_size"])
+                    collector.describe(plan, machine, counts["space_size"])
                 found[workload.name] = {"name": workload.name, "folder": str(folder), **counts}
     return {
         "out": str(out),
@@ -116,43 +118,14 @@ def collect(
     }
 
 
-def _describe(
-    writer: DatabaseWriter,
-    workload: Workload,
-    collector: _Collector,
-    plan: Plan,
-    machine: str | None,
-    space_size: int | None,
-) -> None:
-    facts = describe_machine()
-    writer.describe(
-        {
-            "machine": machine or facts["cpu"],
-            "hardware": facts,
-            "machine_fingerprint": machine_fingerprint(str(collector.space.target)),
-            "target": str(collector.space.target),
-            "protocol": collector.device.protocol.to_dict(),
-            "plan": asdict(plan),
-            "tasks": [
-                {
-                    "workload_index": collector.index,
-                    "name": workload.name,
-                    "space_size": space_size,
-                }
-            ],
-        }
-    )
-
-
 class _Collector:
     """One workload's measurements."""
 
     def __init__(
         self, workload: Workload, space: DesignSpace, writer: DatabaseWriter, device: Engine
     ) -> None:
-        self.space = space
-        self.writer = writer
-        self.device = device
+        self.name = workload.name
+        self.space, self.writer, self.device = space, writer, device
         self.index = writer.workload_index(workload.module)
         # (program, occasion) → position of its record: what need not be measured again, and
         # the parent that a mutant names.
@@ -170,6 +143,21 @@ class _Collector:
         kept = [i if p not in mutable else [i[0], i[2]] for p, i in enumerate(trace[0])]
         return repr(kept)
 
+    def describe(self, plan: Plan, machine: str | None, space_size: int | None) -> None:
+        facts, target = describe_machine(), str(self.space.target)
+        task = {"workload_index": self.index, "name": self.name, "space_size": space_size}
+        self.writer.describe(
+            {
+                "machine": machine or facts["cpu"],
+                "hardware": facts,
+                "machine_fingerprint": machine_fingerprint(target),
+                "target": target,
+                "protocol": self.device.protocol.to_dict(),
+                "plan": asdict(plan),
+                "tasks": [task],
+            }
+        )
+
     def run(self, plan: Plan, step: Step) -> dict[str, Any]:
         rng = np.random.default_rng(plan.seed)
         # Orders have their own: which programs are measured must not depend on how often.
@@ -179,7 +167,13 @@ class _Collector:
             designs = self._sampled(plan.trials, rng)
         else:
             designs = [(design.sketch, design.chosen) for design in whole]
-        jobs = list(self._jobs(designs, plan, rng, order))
+        jobs = [
+            _Job(*designs[int(index)], occasion)
+            for occasion in range(plan.occasions)
+            for index in order.permutation(len(designs))
+        ]
+        seen = {design_key(*design) for design in designs}
+        jobs += self._mutants(designs[: plan.mutated], seen, rng)
         self._measure_all(jobs, step)
         parents = {design_key(*design) for design in designs[: plan.mutated]}
         for count in plan.refined:
@@ -200,8 +194,8 @@ class _Collector:
             "space_size": None if whole is None else len(whole),
         }
 
-    def _sampled(self, trials: int, rng: np.random.Generator) -> list[tuple[int, list[Any]]]:
-        found: dict[bytes, tuple[int, list[Any]]] = {}
+    def _sampled(self, trials: int, rng: np.random.Generator) -> list[Chosen]:
+        found: dict[bytes, Chosen] = {}
         for _ in range(trials * 20):
             if len(found) >= trials:
                 break
@@ -210,22 +204,8 @@ class _Collector:
                 found.setdefault(design.key, (design.sketch, design.chosen))
         return list(found.values())
 
-    def _jobs(
-        self,
-        designs: list[tuple[int, list[Any]]],
-        plan: Plan,
-        rng: np.random.Generator,
-        order: np.random.Generator,
-    ) -> Iterator[_Job]:
-        for occasion in range(plan.occasions):
-            for index in order.permutation(len(designs)):
-                sketch, chosen = designs[index]
-                yield _Job(sketch, chosen, occasion)
-        seen = {design_key(*design) for design in designs}
-        yield from self._mutants(designs[: plan.mutated], seen, rng)
-
     def _mutants(
-        self, parents: list[tuple[int, list[Any]]], seen: set[bytes], rng: np.random.Generator
+        self, parents: list[Chosen], seen: set[bytes], rng: np.random.Generator
     ) -> Iterator[_Job]:
         """Each parent changed in every direction; what was ``seen`` is left out, and grows."""
         for sketch, chosen in parents:
@@ -250,9 +230,7 @@ class _Collector:
             for count, _ in enumerate(self._measured(mine), 1):
                 step.advance(note=f"{count} of {len(mine)} {what}")
 
-    def _fastest(
-        self, jobs: list[_Job], parents: set[bytes], count: int
-    ) -> list[tuple[int, list[Any]]]:
+    def _fastest(self, jobs: list[_Job], parents: set[bytes], count: int) -> list[Chosen]:
         """Programs that were fastest on their first occasion, without those that were parents."""
         timed: list[tuple[float, int]] = []
         for number, job in enumerate(jobs):
@@ -264,29 +242,26 @@ class _Collector:
                 timed.append((sum(times) / len(times), number))
         return [(jobs[number].sketch, jobs[number].chosen) for _, number in sorted(timed)[:count]]
 
-    def _measured(self, jobs: list[_Job]) -> Iterator[MeasureResult]:
-        """Measure and write down; what TVM refuses is left out."""
+    def _measured(self, jobs: list[_Job]) -> Iterator[_Job]:
+        """Measure and write down, job by job; what TVM refuses is left out."""
         for begin in range(0, len(jobs), TOGETHER):
             taken, programs = [], []
             for job in jobs[begin : begin + TOGETHER]:
                 # A mutated limit of parallel loops is no decision: TVM may refuse it later.
                 design = self.space.realise(job.sketch, job.chosen)
                 if design is not None:
-                    taken.append((job, design))
+                    taken.append((job, design.schedule))
                     programs.append(timed_program(design.schedule, self.space.inputs))
             for place, reading in self.device.measure_many(programs, lambda: None):
-                self._write(*taken[place], reading)
-                yield reading
-
-    def _write(self, job: _Job, design: Design, reading: MeasureResult) -> None:
-        position = self.writer.add(
-            self.index,
-            trace_json(design.schedule.trace),
-            entry_arguments(design.schedule.mod, as_timed=True),
-            reading,
-            occasion=job.occasion,
-            parent=None if job.parent is None else self.done.get((job.parent, 0)),
-            direction=job.direction,
-            threads=self.device.protocol.threads,
-        )
-        self.done[job.key, job.occasion] = position
+                job, schedule = taken[place]
+                self.done[job.key, job.occasion] = self.writer.add(
+                    self.index,
+                    trace_json(schedule.trace),
+                    entry_arguments(schedule.mod, as_timed=True),
+                    reading,
+                    occasion=job.occasion,
+                    parent=None if job.parent is None else self.done.get((job.parent, 0)),
+                    direction=job.direction,
+                    threads=self.device.protocol.threads,
+                )
+                yield job

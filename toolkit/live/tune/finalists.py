@@ -88,9 +88,7 @@ def hold_heats(names: Sequence[str], read: ReadRounds) -> Standing:
         left = alive[keep:] + left
         alive = alive[:keep]
     standing.order = alive + left
-    for row in rounds:
-        for name, seconds in row.items():
-            standing.seconds.setdefault(name, []).append(seconds)
+    standing.seconds = {name: [row[name] for row in rounds if name in row] for name in names}
     standing.levels = _over_the_last(rounds, standing.order)
     return standing
 

@@ -14,7 +14,7 @@ import numpy as np
 from toolkit.records import Candidate, Trial
 from toolkit.search.base import Space, Strategy
 from toolkit.training.arrays import Floats, Ints, Matrix
-from toolkit.training.tasks.adaptation import Adapted, AdaptOptions
+from toolkit.training.tasks.adaptation import Adapted
 from toolkit.training.trained.scorer import ThroughputScorer
 
 FEWEST, NEWS = 16, 8
@@ -102,8 +102,8 @@ class RelatedScorer:
         if len(task) < FEWEST or len(task) < self._learnt + NEWS:
             return False
         self._learnt = len(task)
-        options = AdaptOptions(method="residual")
-        self._adapted = Adapted(self.base.ensemble, features, log_throughput, task, options)
+        known = self.base.ensemble
+        self._adapted = Adapted(known, features, log_throughput, task, method="residual")
         return True
 
     def score(self, space: Space, candidates: Sequence[Candidate]) -> Floats:

@@ -17,9 +17,9 @@ import orjson
 from toolkit.atomic import write_atomically
 from toolkit.errors import LiveError
 from toolkit.live.space.database import DatabaseWriter
+from toolkit.live.space.oracle import DeviceOracle
 from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.records import Candidate, Trial, TrialState
-from toolkit.search.base import Oracle
 from toolkit.search.runner import WallClock
 
 
@@ -40,9 +40,7 @@ def recorded_trials(
         if candidate is None:
             continue
         state = TrialState(line["state"])
-        times = record[1][1]
-        if as_searched:
-            times = line.get("searched_s", times)
+        times = line.get("searched_s", record[1][1]) if as_searched else record[1][1]
         trial = Trial(
             candidate=candidate,
             state=state,
@@ -84,7 +82,7 @@ def keep_settings(path: Path, wanted: Mapping[str, Any], what: str) -> None:
         return
     try:
         before = dict(orjson.loads(path.read_bytes()))
-    except (orjson.JSONDecodeError, TypeError, ValueError):
+    except (TypeError, ValueError):
         raise LiveError("damaged: no JSON object", where=path, cure="give another --out") from None
     other = [key for key in {**plain, **before} if before.get(key) != plain.get(key)]
     if other:
@@ -101,25 +99,23 @@ class RememberingOracle:
     Parameters
     ----------
     known
-        Trials, their clock times and positions, in the order in which they were measured.
+        What ``recorded_trials`` gives.
     on_known
         Called with every trial that is answered from the records (progress).
     """
 
     def __init__(
         self,
-        oracle: Oracle,
+        oracle: DeviceOracle,
         known: Sequence[tuple[Trial, float, int]],
         clock: WallClock,
-        *,
-        on_known: Callable[[Trial], object] | None = None,
+        on_known: Callable[[Trial], object],
     ) -> None:
         self._oracle = oracle
         self._on_known = on_known
         self._clock = clock
-        self._known = {trial.candidate.candidate_id: trial for trial, _, _ in known}
-        self._times = {trial.candidate.candidate_id: at for trial, at, _ in known}
-        self._waiting = set(self._known)
+        self._known = {trial.candidate.candidate_id: (trial, at) for trial, at, _ in known}
+        self._waiting = {identity: trial for identity, (trial, _) in self._known.items()}
 
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
         """Answer from the records where they can, measure the rest; one trial each.
@@ -130,23 +126,25 @@ class RememberingOracle:
         for candidate in candidates:
             identity = candidate.candidate_id
             if identity in self._known:
-                answers[identity] = self._known[identity]
-                self._waiting.discard(identity)
+                trial, at = self._known[identity]
+                answers[identity] = trial
+                self._waiting.pop(identity, None)
                 # The clock first: whoever is told of the trial is told when it was.
-                self._clock.resume(max(self._clock.now(), self._times[identity]))
-                if self._on_known is not None:
-                    self._on_known(self._known[identity])
+                self._clock.resume(max(self._clock.now(), at))
+                self._tell(trial)
         fresh = [c for c in candidates if c.candidate_id not in answers]
         extra: list[Trial] = []
         new = self._oracle.measure(fresh) if fresh else []
         answers.update((trial.candidate.candidate_id, trial) for trial in new)
         # Refused candidates have no record: that one is asked for says nothing.
-        measured = any(trial.state is not TrialState.INSTANTIATION for trial in new)
-        if measured and self._waiting:
-            extra = [self._known[identity] for identity in self._known if identity in self._waiting]
+        if any(trial.state is not TrialState.INSTANTIATION for trial in new):
+            extra = list(self._waiting.values())
             self._waiting.clear()
             # They count as trials of this search, so whoever counts is told of them, too.
-            if self._on_known is not None:
-                for trial in extra:
-                    self._on_known(trial)
+            for trial in extra:
+                self._tell(trial)
         return [answers[c.candidate_id] for c in candidates] + extra
+
+    def _tell(self, trial: Trial) -> None:
+        self._oracle.note(trial)
+        self._on_known(trial)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -32,18 +33,14 @@ from toolkit.live.space.recorded import Recorded, RecordedFirst
 from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.live.tune.avoid import AvoidingOracle
 from toolkit.live.tune.board import Board
-from toolkit.live.tune.closing import Closing, close_search
+from toolkit.live.tune.closing import close_search
 from toolkit.live.tune.relatives import Relatives, Teaching
-from toolkit.live.tune.resume import (
-    RememberingOracle,
-    keep_settings,
-    recorded_trials,
-)
+from toolkit.live.tune.resume import RememberingOracle, keep_settings, recorded_trials
 from toolkit.live.tune.settings import TuneSettings, search_seconds, settled
 from toolkit.live.tune.tasks import TuneTask
 from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
-from toolkit.records import Trial, TrialState
+from toolkit.records import Task, TrialState
 from toolkit.results import Result
 from toolkit.search import STRATEGIES
 from toolkit.search.base import Strategy
@@ -74,19 +71,22 @@ def make_strategy(
     options: Mapping[str, Any] | None,
     rng: np.random.Generator,
     relatives: Relatives | None = None,
+    task: Task | None = None,
 ) -> Strategy:
     """Build a strategy over a live space with the models' members that never saw its task.
 
-    With ``relatives`` the throughput model learns from the other tasks of the search.
+    With ``relatives`` the throughput model learns from the other tasks of the search. ``task`` is
+    what no member may have seen, where the models know the space's own by another id.
     """
+    task = task or space.task
     any_space: Any = space
     related = None if relatives is None else partial(relatives.scorer, space=any_space)
     made: Strategy = STRATEGIES.get(name)(
         space,
         dict(options or {}),
         rng,
-        scorer=guides.scorer(space.task, related),
-        direction_scorer=guides.direction_scorer(space.task),
+        scorer=guides.scorer(task, related),
+        direction_scorer=guides.direction_scorer(task),
     )
     return made
 
@@ -163,13 +163,25 @@ def tune(
             searchers = _searchers(
                 tasks, writer, device, board, clock, target, settings, guides, name, recorded
             )
-            about = {
-                "machine": name,
-                # What stands behind a tracker says what it is in the fingerprint alone.
-                "hardware": describe_machine() if remote is None else None,
-                "machine_fingerprint": fingerprint,
-            }
-            _describe(writer, searchers, target, protocol, about)
+            writer.describe(
+                {
+                    "machine": name,
+                    # What stands behind a tracker says what it is in the fingerprint alone.
+                    "hardware": describe_machine() if remote is None else None,
+                    "machine_fingerprint": fingerprint,
+                    "target": target,
+                    "protocol": protocol.to_dict(),
+                    "tasks": [
+                        {
+                            "workload_index": writer.workload_index(task.module),
+                            "name": task.name,
+                            "space_size": None,
+                            "weight": task.weight,
+                        }
+                        for task in tasks
+                    ],
+                }
+            )
             network = run_network(
                 [_network_task(searcher) for searcher in searchers],
                 SCHEDULERS.get(settings.scheduler)(
@@ -183,7 +195,7 @@ def tune(
                 stop=settled if settings.stop_when_settled else None,
             )
         searched_s = clock.now()
-        closing = close_search(
+        unchecked, warnings = close_search(
             [(searcher.task, searcher.space) for searcher in searchers],
             writer,
             device,
@@ -193,7 +205,7 @@ def tune(
             clock=clock,
             progress=progress,
         )
-        rows = _rows(searchers, writer, closing)
+        rows = _rows(searchers, writer, unchecked)
     best = [row["best_latency_s"] for row in rows]
     spent = network.evaluations[-1] if network.evaluations else 0
     result = TuneResult(
@@ -209,7 +221,7 @@ def tune(
         finished_at=time.time(),
         seconds=round(clock.now(), 3),
         threads=protocol.threads,
-        warnings=[*closing.warnings, *emulator_warnings(fingerprint)],
+        warnings=[*warnings, *emulator_warnings(fingerprint)],
     )
     content = orjson.dumps(result.to_json(), option=orjson.OPT_INDENT_2)
     write_atomically(out / RESULT_FILE, content)
@@ -271,71 +283,32 @@ def _searchers(
             strategy = Teaching(strategy, relatives, number)
         follow = partial(board.take, task.name)
         measured = DeviceOracle(space, device, writer, clock=clock.now, on_trial=follow)
-
-        def remember(
-            trial: Trial,
-            oracle: DeviceOracle = measured,
-            show: Callable[[Trial], None] = follow,
-        ) -> None:
-            oracle.note(trial)
-            show(trial)
-
+        remembering = RememberingOracle(measured, known, clock, follow)
         programs = [] if recorded is None else recorded.programs(space)
-        oracle = RecordedFirst(
-            RememberingOracle(measured, known, clock, on_known=remember), programs
-        )
-        avoiding = AvoidingOracle(oracle, space)
+        avoiding = AvoidingOracle(RecordedFirst(remembering, programs), space)
         found.append(_Searcher(task, space, strategy, avoiding, len(programs)))
     return found
 
 
-def _describe(
-    writer: DatabaseWriter,
-    searchers: Sequence[_Searcher],
-    target: str,
-    protocol: Protocol,
-    about: dict[str, Any],
-) -> None:
-    writer.describe(
-        {
-            **about,
-            "target": target,
-            "protocol": protocol.to_dict(),
-            "tasks": [
-                {
-                    "workload_index": writer.workload_index(s.task.module),
-                    "name": s.task.name,
-                    "space_size": None,
-                    "weight": s.task.weight,
-                }
-                for s in searchers
-            ],
-        }
-    )
-
-
 def _rows(
-    searchers: Sequence[_Searcher], writer: DatabaseWriter, closing: Closing
+    searchers: Sequence[_Searcher], writer: DatabaseWriter, unchecked: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for searcher in searchers:
         trials = [trial for trial, _, _ in recorded_trials(searcher.space, writer)]
-        failed: dict[str, int] = {}
-        for trial in trials:
-            if trial.state is not TrialState.OK:
-                failed[trial.state.value] = failed.get(trial.state.value, 0) + 1
         latencies = [t.latency_s for t in trials if t.latency_s is not None]
+        failed = Counter(t.state.value for t in trials if t.state is not TrialState.OK)
         rows.append(
             {
                 "name": searcher.task.name,
                 "task_id": searcher.space.task.task_id,
                 "weight": searcher.task.weight,
                 "trials": len(trials),
-                "failed": failed,
+                "failed": dict(failed),
                 "avoided": searcher.oracle.avoided,
                 "recorded": searcher.recorded,
                 "best_latency_s": min(latencies, default=None),
-                "unchecked": closing.unchecked.get(searcher.space.task.task_id),
+                "unchecked": unchecked.get(searcher.space.task.task_id),
             }
         )
     return rows

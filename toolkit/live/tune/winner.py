@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -29,17 +28,6 @@ CHECKED = 8
 """So many programs of a task are looked at until one computes what it should."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finals:
-    """How many programs were read again, and how much slower than in the search.
-
-    ``slowed_by`` is a factor; it is there where it is so large that nothing was decided.
-    """
-
-    read: int = 0
-    slowed_by: float | None = None
-
-
 def name_winner(
     space: MetaScheduleSpace,
     writer: DatabaseWriter,
@@ -50,12 +38,13 @@ def name_winner(
     finalists: int,
     rng: np.random.Generator,
     now: Callable[[], float],
-) -> Finals:
-    """Read a task's best programs again and settle their records; say what came of it.
+) -> float | None:
+    """Read a task's best programs again and settle their records.
 
-    A program that fails now is a failure from now on, unless all do. Nothing is read again where
-    only one program is near the best, or where all of the best have been read again before. Where
-    the machine reads much slower than in the search, what the search read stands.
+    Returns by which factor the machine reads slower than in the search, where that is so much that
+    what the search read stands; else ``None``. A program that fails now is a failure from now on,
+    unless all do. Nothing is read again where only one program is near the best, or where all of
+    the best have been read again before.
 
     Parameters
     ----------
@@ -65,45 +54,40 @@ def name_winner(
         Seconds since the search began, written beside the records when the winner is known.
     """
     ranked = ranked_trials(space, writer)
-    near = [(t, p) for s, t, p in ranked if s <= NEAR * ranked[0][0]][:finalists]
+    near = [each for each in ranked if each[0] <= NEAR * ranked[0][0]][:finalists]
     if len(near) < 2:
-        return Finals()
-    lines = [writer.trials[position] for _, position in near]
+        return None
+    lines = [writer.trials[position] for _, _, position in near]
     # A run that was killed while it settled the records has another first one than it named.
     if all("searched_s" in line for line in lines) and lines[0]["final_place"] == 1:
-        return Finals()
-    programs, positions, read_s = {}, {}, {}
-    for trial, position in near:
+        return None
+    programs, read_s = {}, {}
+    for seconds, trial, position in near:
         made = space.realise(trial.candidate)
-        if made is not None and trial.latency_s is not None:
-            name = str(position)
-            read_s[name] = trial.latency_s
-            programs[name] = timed_program(made.schedule, space.design.inputs)
-            positions[name] = position
-    elsewhere = isinstance(engine, ApartEngine) and engine.remote is not None
-    opened = (
-        rounds_elsewhere(programs, engine, rng)
-        if elsewhere
-        else rounds_here(programs, target, protocol, rng)
-    )
+        if made is not None:
+            programs[str(position)] = timed_program(made.schedule, space.design.inputs)
+            read_s[str(position)] = seconds
+    if isinstance(engine, ApartEngine) and engine.remote is not None:
+        opened = rounds_elsewhere(programs, engine, rng)
+    else:
+        opened = rounds_here(programs, target, protocol, rng)
     with opened as read:
         standing = hold_heats(list(programs), read)
     if not standing.order:
         # All of them ran in the search: it is the machine that fails, or its limits.
-        return Finals(len(programs))
+        return None
     factor = slowed_by(read_s, standing.seconds)
     if no_verdict(factor):
-        return Finals(len(programs), factor)
+        return factor
     for name, reading in standing.failed.items():
-        writer.condemn(positions[name], reading.state, reading.error or reading.state.value)
+        writer.condemn(int(name), reading.state, reading.error or reading.state.value)
     first = standing.order[0]
-    anchor = _mean_s(writer, positions[first])
     settled = {
-        positions[name]: anchor * math.exp(standing.levels[name] - standing.levels[first])
+        int(name): read_s[first] * math.exp(standing.levels[name] - standing.levels[first])
         for name in standing.order
     }
     writer.settle(settled, final_clock_s=round(now(), 4))
-    return Finals(len(programs))
+    return None
 
 
 def check_winner(space: MetaScheduleSpace, writer: DatabaseWriter, device: Device) -> str | None:
@@ -125,8 +109,3 @@ def check_winner(space: MetaScheduleSpace, writer: DatabaseWriter, device: Devic
             break
         writer.condemn(position, answer.state, answer.error or answer.state.value)
     return None
-
-
-def _mean_s(writer: DatabaseWriter, position: int) -> float:
-    times = writer.records[position][1][1]
-    return float(sum(times) / len(times))

@@ -79,26 +79,22 @@ class ToolkitStrategy(ms.search_strategy.PySearchStrategy):  # type: ignore[misc
 
     def generate_measure_candidates(self) -> list[Any] | None:
         """Ask for the next batch; ``None`` when the budget is spent or nothing is left."""
-        found: list[Any] = []
-        self.asked = []
+        self.asked, wanted = [], min(self.batch, self.left)
         for _ in range(REFUSED_BATCHES):
-            wanted = min(self.batch, self.left)
-            if wanted <= 0:
-                return None
-            candidates = self.searcher.ask(wanted)
+            candidates = self.searcher.ask(wanted) if wanted > 0 else []
             if not candidates:
                 return None
-            refused = []
+            found: list[Any] = []
+            refused: list[Trial] = []
             for candidate in candidates:
                 design = self.space.realise(candidate)
                 if design is None:
                     state = TrialState.INSTANTIATION
                     refused.append(Trial(candidate, state, (), 0.0, time.time(), "refused"))
                     continue
-                arguments = ms.arg_info.ArgInfo.from_entry_func(
-                    design.schedule.mod, remove_preproc=True
-                )
-                found.append(ms.search_strategy.MeasureCandidate(design.schedule, arguments))
+                made = design.schedule
+                arguments = ms.arg_info.ArgInfo.from_entry_func(made.mod, remove_preproc=True)
+                found.append(ms.search_strategy.MeasureCandidate(made, arguments))
                 self.asked.append(candidate)
             if refused:
                 self.searcher.tell(refused)

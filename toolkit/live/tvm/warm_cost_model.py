@@ -7,7 +7,6 @@ predicted relative throughput, 1 for the task's best, as those of TVM's own mode
 from __future__ import annotations
 
 import warnings
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,6 @@ from toolkit.records import Candidate, Sketch, Task, candidate_id
 from toolkit.training.members.crossfit import ALL
 from toolkit.training.table.cores import core_warnings, target_task
 from toolkit.training.tasks.adaptation import Adapted
-from toolkit.training.tasks.prediction import choose_member
 from toolkit.training.tasks.throughput import ThroughputModel
 from toolkit.training.trained.scorer import candidate_features
 
@@ -70,17 +68,10 @@ class Observed:
 
 @derived_object
 class WarmCostModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
-    """Scores MetaSchedule's candidates and takes their measurements in.
+    """Scores MetaSchedule's candidates and takes their measurements in (``live.cost_model``).
 
-    Parameters
-    ----------
-    model
-        What was trained offline.
-    seen
-        Use the member that saw every task. Without it a task that was trained on is scored by the
-        member that left it out, as ``toolkit predict`` does: needed where the run is judged.
-    machine
-        Name of the machine, as in the model's dataset.
+    With ``seen`` it uses the member that saw every task. Without it a task that was trained on is
+    scored by the member that left it out, as ``toolkit predict`` does.
     """
 
     def __init__(self, model: ThroughputModel, seen: bool, machine: str | None) -> None:
@@ -97,9 +88,8 @@ class WarmCostModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
             return np.zeros(0)
         task, features = self.features(context, candidates)
         if task.task_id not in self.adapted:
-            member = self.model.members[ALL]
-            if not self.seen:
-                member, _ = choose_member(self.model, task)
+            model = self.model
+            member = model.members[ALL] if self.seen else model.choose_member(task)[0]
             self.adapted[task.task_id] = Adapted(member.ensemble, *self.observed.rows())
         return np.exp(self.adapted[task.task_id].predict(features))
 
@@ -115,10 +105,7 @@ class WarmCostModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
     def features(self, context: Any, candidates: Sequence[Any]) -> tuple[Task, Matrix]:
         """Return the task and the model's features ``(n, d)`` of candidates of a tune context.
 
-        Raises
-        ------
-        ModelError
-            When the model's extractor cannot read MetaSchedule candidates.
+        Raises ``ModelError`` when the model's extractor cannot read MetaSchedule candidates.
         """
         reader, target, arguments = self._reader(context)
         sketches: dict[str, Sketch] = {}
@@ -170,17 +157,14 @@ class WarmCostModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
     def load(self, path: str) -> None:
         """Read what ``save`` wrote, in place of what was measured since.
 
-        Raises
-        ------
-        ModelError
-            For a file that is none, or that was made with a model of other columns.
+        Raises ``ModelError`` for a file that is none, or of a model with other columns.
         """
         try:
             with np.load(path, allow_pickle=False) as kept:
                 columns = kept["columns"].tolist()
                 rows = (kept[name] for name in ("features", "log_throughput", "task"))
                 observed = Observed(kept["task_ids"].tolist(), *rows)
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        except Exception as error:  # NumPy's have no type in common
             raise ModelError(
                 f"holds no measurements of a cost model: {error}", where=path
             ) from None

@@ -70,11 +70,10 @@ def _conv2d(draw: _Draw) -> _Drawn:
 
 
 def _grouped(draw: _Draw) -> _Drawn:
-    (*shape, kernel, stride, padding), operations, largest = _conv2d(draw)
+    (batch, side, _, *channels, kernel, stride, padding), operations, largest = _conv2d(draw)
     groups = draw.one_of((2, 4, 8))
-    batch, height, width, inputs, outputs = shape
-    inputs, outputs = groups * max(1, inputs // groups), groups * max(1, outputs // groups)
-    arguments = [batch, height, width, inputs, outputs, kernel, stride, padding, 1, groups]
+    grouped = [groups * max(1, count // groups) for count in channels]
+    arguments = [batch, side, side, *grouped, kernel, stride, padding, 1, groups]
     return arguments, operations / groups, largest
 
 

@@ -20,142 +20,6 @@ WEIGHTS = 1
 Activation = Callable[[te.Tensor], te.Tensor] | None
 
 
-def conv2d_bias(
-    N: int, H: int, W: int, CI: int, CO: int, kernel: int, stride: int = 1, padding: int = 0
-) -> tvm.IRModule:
-    """Convolution (NHWC, HWIO), bias."""
-    return _layer(te_workload.conv2d_nhwc(N, H, W, CI, CO, kernel, stride, padding))
-
-
-def conv2d_bias_relu(
-    N: int, H: int, W: int, CI: int, CO: int, kernel: int, stride: int = 1, padding: int = 0
-) -> tvm.IRModule:
-    """Convolution (NHWC, HWIO), bias, ReLU."""
-    return _layer(te_workload.conv2d_nhwc(N, H, W, CI, CO, kernel, stride, padding), topi.nn.relu)
-
-
-def conv2d_bias_relu6(
-    N: int, H: int, W: int, CI: int, CO: int, kernel: int, stride: int = 1, padding: int = 0
-) -> tvm.IRModule:
-    """Convolution (NHWC, HWIO), bias, ReLU6."""
-    return _layer(te_workload.conv2d_nhwc(N, H, W, CI, CO, kernel, stride, padding), _relu6)
-
-
-def conv2d_bias_add(
-    N: int, H: int, W: int, CI: int, CO: int, kernel: int, stride: int = 1, padding: int = 0
-) -> tvm.IRModule:
-    """Convolution (NHWC, HWIO), bias, the sum with another tensor."""
-    tensors = te_workload.conv2d_nhwc(N, H, W, CI, CO, kernel, stride, padding)
-    return _layer(tensors, residual=True)
-
-
-def conv2d_bias_add_relu(
-    N: int, H: int, W: int, CI: int, CO: int, kernel: int, stride: int = 1, padding: int = 0
-) -> tvm.IRModule:
-    """Convolution (NHWC, HWIO), bias, the sum with another tensor, ReLU: a residual block's end."""
-    tensors = te_workload.conv2d_nhwc(N, H, W, CI, CO, kernel, stride, padding)
-    return _layer(tensors, topi.nn.relu, residual=True)
-
-
-def depthwise_bias_relu6(
-    N: int, H: int, W: int, C: int, kernel: int, stride: int = 1, padding: int = 0
-) -> tvm.IRModule:
-    """Depthwise convolution (NHWC), bias, ReLU6."""
-    return _layer(te_workload.depthwise_conv2d_nhwc(N, H, W, C, kernel, stride, padding), _relu6)
-
-
-def dense_bias(M: int, N: int, K: int) -> tvm.IRModule:
-    """Product with weights ``(K, N)``, bias."""
-    return _layer(te_workload.matmul(M, N, K))
-
-
-def dense_bias_gelu(M: int, N: int, K: int) -> tvm.IRModule:
-    """Product with weights ``(K, N)``, bias, GELU by ``fast_erf``."""
-    return _layer(te_workload.matmul(M, N, K), _gelu)
-
-
-def softmax(*shape: int) -> tvm.IRModule:
-    """Softmax over the last axis, by ``fast_exp``."""
-    data = te.placeholder(shape, name="data")
-    return _module([data, topi.nn.fast_softmax(data, axis=len(shape) - 1)], weights=False)
-
-
-def layer_norm(M: int, N: int) -> tvm.IRModule:
-    """Layer norm over the last axis of ``(M, N)``."""
-    data = te.placeholder((M, N), name="data")
-    scale, shift = (te.placeholder((N,), name=name) for name in ("gamma", "beta"))
-    normed = topi.nn.layer_norm(data, scale, shift, [1], 1e-5)
-    return _module([data, scale, shift, normed], weights=False)
-
-
-def max_pool2d(
-    N: int, H: int, W: int, C: int, kernel: int, stride: int = 1, padding: int = 0
-) -> tvm.IRModule:
-    """Largest of each window (NHWC)."""
-    data = te.placeholder((N, H, W, C), name="data")
-    around = (padding,) * 4
-    pooled = topi.nn.pool2d(
-        data, (kernel,) * 2, (stride,) * 2, (1, 1), around, "max", layout="NHWC"
-    )
-    return _module([data, pooled], weights=False)
-
-
-def global_mean(N: int, H: int, W: int, C: int) -> tvm.IRModule:
-    """Mean over height and width (NHWC)."""
-    data = te.placeholder((N, H, W, C), name="data")
-    total = topi.sum(data, axis=[1, 2], keepdims=True)
-    mean = topi.multiply(total, tvm.tirx.const(1.0 / (H * W), "float32"))
-    return _module([data, mean], weights=False)
-
-
-def add_relu(N: int, H: int, W: int, C: int) -> tvm.IRModule:
-    """Sum of two tensors, ReLU."""
-    one, other = (te.placeholder((N, H, W, C), name=name) for name in ("one", "other"))
-    return _module([one, other, topi.nn.relu(topi.add(one, other))], weights=False)
-
-
-def add_gelu(M: int, N: int) -> tvm.IRModule:
-    """Sum of two matrices, GELU by ``fast_erf``."""
-    one, other = (te.placeholder((M, N), name=name) for name in ("one", "other"))
-    return _module([one, other, _gelu(topi.add(one, other))], weights=False)
-
-
-def row_sum(M: int, N: int) -> tvm.IRModule:
-    """Sum of squares of each row."""
-    data = te.placeholder((M, N), name="data")
-    return _module([data, topi.sum(topi.multiply(data, data), axis=1)], weights=False)
-
-
-def transpose(M: int, N: int, K: int) -> tvm.IRModule:
-    """The first two axes change places."""
-    data = te.placeholder((M, N, K), name="data")
-    return _module([data, topi.transpose(data, (1, 0, 2))], weights=False)
-
-
-LAYERS = {
-    function.__name__: function
-    for function in (
-        conv2d_bias,
-        conv2d_bias_relu,
-        conv2d_bias_relu6,
-        conv2d_bias_add,
-        conv2d_bias_add_relu,
-        depthwise_bias_relu6,
-        dense_bias,
-        dense_bias_gelu,
-        softmax,
-        layer_norm,
-        max_pool2d,
-        global_mean,
-        add_relu,
-        add_gelu,
-        row_sum,
-        transpose,
-    )
-}
-"""Every layer by its name, as ``--workload NAME:ARGUMENTS`` takes it."""
-
-
 def _gelu(value: te.Tensor) -> te.Tensor:
     scaled = topi.multiply(value, tvm.tirx.const(0.7071067811865476, "float32"))
     half = topi.multiply(value, tvm.tirx.const(0.5, "float32"))
@@ -179,12 +43,130 @@ def _layer(
     if residual:
         inputs.append(te.placeholder(result.shape, name="other"))
         result = topi.add(result, inputs[-1])
-    return _module([*inputs, result if activation is None else activation(result)])
+    if activation is not None:
+        result = activation(result)
+    return _module([*inputs, result], weights=True)
 
 
-def _module(tensors: list[te.Tensor], *, weights: bool = True) -> tvm.IRModule:
-    """A module with ``main``; its weights are marked as free to be laid out."""
+def _module(tensors: list[te.Tensor], *, weights: bool = False) -> tvm.IRModule:
+    """A module with ``main``; its weights, where it has some, are marked as free to be laid out."""
     function = te.create_prim_func(tensors)
     if weights:
         function = function.with_attr("layout_free_buffers", [WEIGHTS])
     return tvm.IRModule({"main": function})
+
+
+def _convolution(
+    name: str, activation: Activation = None, *, residual: bool = False
+) -> Callable[..., tvm.IRModule]:
+    """A layer: convolution (NHWC, HWIO), bias, the sum with another tensor, activation."""
+
+    def layer(
+        N: int, H: int, W: int, CI: int, CO: int, kernel: int, stride: int = 1, padding: int = 0
+    ) -> tvm.IRModule:
+        tensors = te_workload.conv2d_nhwc(N, H, W, CI, CO, kernel, stride, padding)
+        return _layer(tensors, activation, residual=residual)
+
+    # Python says it when arguments are missing.
+    layer.__name__ = layer.__qualname__ = name
+    return layer
+
+
+def depthwise_bias_relu6(
+    N: int, H: int, W: int, C: int, kernel: int, stride: int = 1, padding: int = 0
+) -> tvm.IRModule:
+    """Depthwise convolution (NHWC), bias, ReLU6."""
+    return _layer(te_workload.depthwise_conv2d_nhwc(N, H, W, C, kernel, stride, padding), _relu6)
+
+
+def dense_bias(M: int, N: int, K: int) -> tvm.IRModule:
+    """Product with weights ``(K, N)``, bias."""
+    return _layer(te_workload.matmul(M, N, K))
+
+
+def dense_bias_gelu(M: int, N: int, K: int) -> tvm.IRModule:
+    """Product with weights ``(K, N)``, bias, GELU by ``fast_erf``."""
+    return _layer(te_workload.matmul(M, N, K), _gelu)
+
+
+def softmax(*shape: int) -> tvm.IRModule:
+    """Softmax over the last axis, by ``fast_exp``."""
+    data = te.placeholder(shape, name="data")
+    return _module([data, topi.nn.fast_softmax(data, axis=len(shape) - 1)])
+
+
+def layer_norm(M: int, N: int) -> tvm.IRModule:
+    """Layer norm over the last axis of ``(M, N)``."""
+    data = te.placeholder((M, N), name="data")
+    scale, shift = (te.placeholder((N,), name=name) for name in ("gamma", "beta"))
+    normed = topi.nn.layer_norm(data, scale, shift, [1], 1e-5)
+    return _module([data, scale, shift, normed])
+
+
+def max_pool2d(
+    N: int, H: int, W: int, C: int, kernel: int, stride: int = 1, padding: int = 0
+) -> tvm.IRModule:
+    """Largest of each window (NHWC)."""
+    data = te.placeholder((N, H, W, C), name="data")
+    around = (padding,) * 4
+    pooled = topi.nn.pool2d(
+        data, (kernel,) * 2, (stride,) * 2, (1, 1), around, "max", layout="NHWC"
+    )
+    return _module([data, pooled])
+
+
+def global_mean(N: int, H: int, W: int, C: int) -> tvm.IRModule:
+    """Mean over height and width (NHWC)."""
+    data = te.placeholder((N, H, W, C), name="data")
+    total = topi.sum(data, axis=[1, 2], keepdims=True)
+    mean = topi.multiply(total, tvm.tirx.const(1.0 / (H * W), "float32"))
+    return _module([data, mean])
+
+
+def add_relu(N: int, H: int, W: int, C: int) -> tvm.IRModule:
+    """Sum of two tensors, ReLU."""
+    one, other = (te.placeholder((N, H, W, C), name=name) for name in ("one", "other"))
+    return _module([one, other, topi.nn.relu(topi.add(one, other))])
+
+
+def add_gelu(M: int, N: int) -> tvm.IRModule:
+    """Sum of two matrices, GELU by ``fast_erf``."""
+    one, other = (te.placeholder((M, N), name=name) for name in ("one", "other"))
+    return _module([one, other, _gelu(topi.add(one, other))])
+
+
+def row_sum(M: int, N: int) -> tvm.IRModule:
+    """Sum of squares of each row."""
+    data = te.placeholder((M, N), name="data")
+    return _module([data, topi.sum(topi.multiply(data, data), axis=1)])
+
+
+def transpose(M: int, N: int, K: int) -> tvm.IRModule:
+    """The first two axes change places."""
+    data = te.placeholder((M, N, K), name="data")
+    return _module([data, topi.transpose(data, (1, 0, 2))])
+
+
+LAYERS = {
+    function.__name__: function
+    for function in (
+        _convolution("conv2d_bias"),
+        _convolution("conv2d_bias_relu", topi.nn.relu),
+        _convolution("conv2d_bias_relu6", _relu6),
+        _convolution("conv2d_bias_add", residual=True),
+        # A residual block's end.
+        _convolution("conv2d_bias_add_relu", topi.nn.relu, residual=True),
+        depthwise_bias_relu6,
+        dense_bias,
+        dense_bias_gelu,
+        softmax,
+        layer_norm,
+        max_pool2d,
+        global_mean,
+        add_relu,
+        add_gelu,
+        row_sum,
+        transpose,
+    )
+}
+"""Every layer by its name, as ``--workload NAME:ARGUMENTS`` takes it."""

@@ -16,6 +16,7 @@ from tvm import te
 from tvm.s_tir.meta_schedule.testing import te_workload
 
 from toolkit.errors import LiveError, did_you_mean
+from toolkit.live.measure.machine import tvm_says
 from toolkit.live.space.programs import entry_arguments
 from toolkit.live.workloads.layers import LAYERS
 
@@ -28,15 +29,6 @@ class Workload:
     module: tvm.IRModule
 
 
-def workload_functions() -> dict[str, Callable[..., Any]]:
-    """The functions of TVM's ``te_workload`` and the ``LAYERS``, by name."""
-    return LAYERS | {
-        name: function
-        for name, function in vars(te_workload).items()
-        if inspect.isfunction(function) and function.__module__ == te_workload.__name__
-    }
-
-
 def parse_workload(text: str) -> list[Workload]:
     """Resolve ``NAME:ARGUMENTS`` (``matmul:128,128,128``), ``SET:INDEX`` (``GMM:0``) or a file.
 
@@ -45,8 +37,17 @@ def parse_workload(text: str) -> list[Workload]:
     """
     head, _, tail = text.partition(":")
     if head.endswith(".py"):
-        return [w for w in from_file(Path(head)) if not tail or w.name == tail]
-    functions = workload_functions()
+        listed = list(from_file(Path(head)))
+        found = [workload for workload in listed if not tail or workload.name == tail]
+        if not found:
+            cure = did_you_mean(tail, (workload.name for workload in listed))
+            raise LiveError(f"no workload is called {tail!r}", where=Path(head), cure=cure)
+        return found
+    functions: dict[str, Callable[..., Any]] = LAYERS | {
+        name: function
+        for name, function in vars(te_workload).items()
+        if inspect.isfunction(function) and function.__module__ == te_workload.__name__
+    }
     sets = te_workload.CONFIGS
     if head in functions:
         return [Workload(text, _from_function(functions[head], _numbers(tail, text), text))]
@@ -77,14 +78,12 @@ def _from_function(function: Callable[..., Any], arguments: Any, text: str) -> t
     try:
         module = as_module(function(*arguments))
     except Exception as error:  # TVM's errors have no type in common
-        said = (str(error).strip() or type(error).__name__).splitlines()[-1]
-        raise LiveError(f"{text!r}: {said[:200]}", cure=cure) from None
+        raise LiveError(f"{text!r}: {tvm_says(error)[:200]}", cure=cure) from None
     return _sound(module, text, cure)
 
 
 def _sound(module: tvm.IRModule, text: str, cure: str | None = None) -> tvm.IRModule:
     """Refuse tensors that hold nothing; return the module."""
-
     if any(isinstance(function, tvm.relax.Function) for function in module.functions.values()):
         return module  # its tasks are told later
     try:
@@ -92,7 +91,7 @@ def _sound(module: tvm.IRModule, text: str, cure: str | None = None) -> tvm.IRMo
     except Exception:  # TVM's errors have no type in common
         raise LiveError(f"{text!r} has no 'main' of tensors of known shapes", cure=cure) from None
     for shape in shapes:
-        if any(extent < 1 for extent in shape):
+        if min(shape, default=1) < 1:
             raise LiveError(f"{text!r}: a tensor of the shape {list(shape)}", cure=cure)
     return module
 

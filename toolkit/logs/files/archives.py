@@ -74,19 +74,16 @@ class Archive:
     def members(self, read_head: Callable[[IO[bytes]], bytes]) -> Iterator[ArchiveMember]:
         """Give all files with the beginning of their (decompressed) content.
 
-        Raises
-        ------
-        LogError
-            Where the archive is damaged or a trap; all members before were given.
+        Raises ``LogError`` where the archive is damaged or a trap; all before were given.
         """
         for place, (name, stream, trouble) in enumerate(self._walk()):
             if stream is None:
                 yield ArchiveMember(name, b"", trouble)
                 continue
-            self._places.setdefault(name, place)
+            self._places[name] = place  # where a name stands twice the last one counts
             try:
                 head = read_head(decompressed(stream))
-            except (OSError, *DecompressionErrors) as error:
+            except DecompressionErrors as error:
                 yield ArchiveMember(name, b"", f"cannot be read: {error}")
                 continue
             nested = "an archive within an archive is not read" if is_archive(head) else None
@@ -95,10 +92,11 @@ class Archive:
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
         """Open a member that ``members`` gave; fast where files of one kind follow each other."""
-        cursor = self._take_before(self._places.get(name, 0))
+        place = self._places.get(name, 0)
+        cursor = self._take_before(place)
         for found, stream, _ in cursor.walk:
             cursor.passed += 1
-            if found == name and stream is not None:
+            if found == name and stream is not None and cursor.passed > place:
                 try:
                     yield decompressed(stream)
                 finally:

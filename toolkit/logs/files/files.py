@@ -84,12 +84,8 @@ def find_logs(paths: Iterable[str | Path]) -> list[Found]:
     """List the files that paths name, folders walked, each file once, in a stable order.
 
     What is left out of a folder is listed as well, with the reason: hidden files and folders,
-    links to folders, and names that are not UTF-8.
-
-    Raises
-    ------
-    LogError
-        When a path does not exist.
+    links to folders, and names that are not UTF-8. Raises ``LogError`` for a path that does not
+    exist, or is neither a file nor a folder.
     """
     found: dict[Path, Found] = {}
     for given in paths:
@@ -108,11 +104,12 @@ def find_logs(paths: Iterable[str | Path]) -> list[Found]:
 def _walk(top: Path) -> Iterator[Found]:
     for at, folders, files in os.walk(top):
         folder = Path(at)
-        for name in [name for name in folders if name.startswith(".")]:
-            folders.remove(name)
-            yield Found(folder / name, HIDDEN)
-        for name in [name for name in folders if (folder / name).is_symlink()]:
-            yield Found(folder / name, LINKED)
+        for name in list(folders):
+            if name.startswith("."):
+                folders.remove(name)
+                yield Found(folder / name, HIDDEN)
+            elif (folder / name).is_symlink():
+                yield Found(folder / name, LINKED)
         for name in files:
             path = folder / name
             if path.is_file():
@@ -132,10 +129,7 @@ def shown(path: object) -> str:
 def open_log(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for reading; gzip, Zstandard, xz and bzip2 are told by their first bytes.
 
-    Raises
-    ------
-    LogError
-        When the file cannot be opened.
+    Raises ``LogError`` where it cannot be opened.
     """
     try:
         raw = path.open("rb")
@@ -257,17 +251,9 @@ def read_blocks(
 ) -> Iterator[LineBlock]:
     """Cut a stream into blocks of lines, in memory bounded by block and line limits.
 
-    Parameters
-    ----------
-    number, offset
-        Lines and bytes of the source that lie before the stream's position.
-    tap
-        Is given all bytes in order; whenever a block is given, exactly those up to its end.
-
-    Raises
-    ------
-    LogError
-        Where compressed data is damaged; all lines before were given.
+    ``number`` and ``offset`` are the lines and bytes of the source before the stream's position.
+    ``tap`` is given all bytes in order; whenever a block is given, exactly those up to its end.
+    Raises ``LogError`` where compressed data is damaged; all lines before were given.
     """
     rest = head = b""  # what is left of the last chunk; the beginning of an oversize line
     skipped = 0  # bytes of an oversize line that were given to tap already

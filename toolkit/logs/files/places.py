@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import re
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 
+import orjson
+
+from toolkit.errors import LogError
 from toolkit.logs.files.archives import Archive
-from toolkit.logs.files.files import open_log, shown
+from toolkit.logs.files.files import DecompressionErrors, open_log, read_blocks, shown
+
+_ENDINGS = re.compile(r"(\.json)?(\.(gz|xz|zst))?$")
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,11 @@ class Place:
     def name(self) -> str:
         return self.path.name if self.member is None else PurePosixPath(self.member).name
 
+    @property
+    def stem(self) -> str:
+        """The name without the endings of (compressed) JSON."""
+        return _ENDINGS.sub("", self.name)
+
     @cached_property
     def folder(self) -> tuple[Path, str | None]:
         """The folder (inside the archive) that the file lies in."""
@@ -48,6 +60,21 @@ class Place:
         if self.member is None or self.archive is None:
             return open_log(self.path)
         return self.archive.open(self.member)
+
+    def json(self) -> dict[str, Any]:
+        """The JSON object that it holds; an empty one where none can be read."""
+        try:
+            with self.open() as stream:
+                found = orjson.loads(stream.read())
+        except (LogError, orjson.JSONDecodeError, *DecompressionErrors):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def lines(self) -> Iterator[bytes]:
+        """Lines without their newlines, as far as the file can be read."""
+        with suppress(LogError, *DecompressionErrors), self.open() as stream:
+            for block in read_blocks(stream):
+                yield from (piece.removesuffix(b"\n") for piece in block.pieces())
 
     def siblings(self) -> list[Place]:
         """Files of the same folder, this one among them, by name."""

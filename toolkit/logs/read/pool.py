@@ -45,13 +45,11 @@ class InProcess:
     """Reads every block at once, in this process."""
 
     window = 0
-
-    def __init__(self) -> None:
-        self._settings: SourceSettings | None = None
-        self._reader: BlockReader | None = None
+    _reader: BlockReader
+    _settings: SourceSettings | None = None
 
     def submit(self, settings: SourceSettings, block: LineBlock, index: int) -> Future[BlockResult]:
-        if self._reader is None or self._settings is not settings:
+        if self._settings is not settings:
             self._reader = BlockReader(settings.kind, settings.machine, settings.beside)
             self._settings = settings
         future: Future[BlockResult] = Future()
@@ -159,8 +157,8 @@ class _Process:
             # Where it has ended, whoever waits for its answer says so.
             with contextlib.suppress(BrokenPipeError, ValueError):
                 if settings is not known:
-                    source = {"kind": settings.kind, "machine": settings.machine}
-                    source["beside"] = settings.beside.description()
+                    beside = settings.beside.description()
+                    source = {"kind": settings.kind, "machine": settings.machine, "beside": beside}
                     write_frame(stdin, {"source": source})
                     known = settings
                 place = block._asdict()

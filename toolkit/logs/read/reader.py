@@ -46,10 +46,7 @@ class LineReader:
     def read(self, data: bytes, index: int) -> Reading:
         """Read one line; ``index`` counts the source's lines that are neither blank nor comment.
 
-        Raises
-        ------
-        BadLine
-            With the reason why the line is no record.
+        Raises ``BadLine`` with the reason why the line is no record.
         """
         text = data.strip()
         if not text:

@@ -90,20 +90,15 @@ def _sketch(entry: dict[str, Any]) -> Sketch:
 class Worker:
     """Answers frames: a source's description opens a reader, a block is read by it."""
 
-    def __init__(self) -> None:
-        self._reader = BlockReader("", None)
-        self._learned: dict[tuple[str, str | None], BlockReader] = {}
-        self._told: dict[str, Task | Sketch] = {}
+    _reader: BlockReader
+    _told: dict[str, Task | Sketch]
 
     def open(self, source: dict[str, Any]) -> None:
         kind, machine = source["kind"], source["machine"]
         found = FORMATS.get(kind)()
         if found.learns:
             # Tasks and the shapes of lines recur in the files of a folder: learn them once.
-            if len(self._learned) >= MACHINES:
-                self._learned.clear()
-            known = self._learned.get((kind, machine))
-            self._reader = self._learned[kind, machine] = known or BlockReader(kind, machine)
+            self._reader = _kept_reader(kind, machine)
         else:
             self._reader = BlockReader(kind, machine, found.reopened(source["beside"]))
         self._told = {}
@@ -119,13 +114,13 @@ class Worker:
 
 
 @lru_cache(maxsize=MACHINES)
-def _reader(kind: str, machine: str | None) -> BlockReader:
+def _kept_reader(kind: str, machine: str | None) -> BlockReader:
     return BlockReader(kind, machine, FORMATS.get(kind)().reopened(None))
 
 
 def read_block(source: tuple[str, str | None], block: LineBlock) -> BlockResult:
     """Read a block of a source, told by format and machine, beside which nothing stands."""
-    return _reader(*source).read(block, 0)
+    return _kept_reader(*source).read(block, 0)
 
 
 def main() -> None:

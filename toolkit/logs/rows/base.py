@@ -44,15 +44,9 @@ class Reading(NamedTuple):
 
     @property
     def latency_s(self) -> float | None:
-        """Arithmetic mean of the repeats in seconds; ``None`` unless ok."""
-        return mean(self.run_times_s)
-
-
-def mean(run_times_s: Sequence[float]) -> float | None:
-    """Arithmetic mean of the repeats, correctly rounded; ``None`` where there are none."""
-    if len(run_times_s) == 1:
-        return run_times_s[0]
-    return math.fsum(run_times_s) / len(run_times_s) if run_times_s else None
+        """Arithmetic mean of the repeats in seconds, correctly rounded; ``None`` unless ok."""
+        times = self.run_times_s
+        return math.fsum(times) / len(times) if times else None
 
 
 def outcome_of(costs: Any, error_number: Any) -> tuple[TrialState, tuple[float, ...]]:
@@ -60,11 +54,7 @@ def outcome_of(costs: Any, error_number: Any) -> tuple[TrialState, tuple[float, 
 
     A failed trial has no run times. Costs that no program can have (``SHORTEST_S``,
     ``LONGEST_S``) make a trial ``UNKNOWN`` even where the error number says that all went well.
-
-    Raises
-    ------
-    BadLine
-        When the costs are no list of numbers or the error number is none that TVM knows.
+    Raises ``BadLine`` where the costs are no list of numbers, or TVM knows no such error number.
     """
     if not isinstance(costs, list):
         raise BadLine("the measured costs are not a list")

@@ -7,8 +7,7 @@ Whatever it does not say has a default that claims nothing.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -47,17 +46,6 @@ class Selection:
     sketches: Mapping[str, Sketch]
     space_sizes: Mapping[str, int]
     labels: Mapping[str, Mapping[str, str]]
-
-    def spaces(self) -> Iterator[tuple[str, Task, Sketch, list[Row]]]:
-        """Rows of one task and sketch at a time, with a file name."""
-        groups: dict[tuple[str, str], list[Row]] = {}
-        for row in self.rows:
-            groups.setdefault((row["task_id"], row["sketch_id"]), []).append(row)
-        for (task_id, sketch_id), rows in groups.items():
-            task = self.tasks[task_id]
-            word = re.sub(r"[^A-Za-z0-9_-]+", "-", task.workload).strip("-")[:60] or "task"
-            name = f"{word}-{task.task_id[:8]}-{sketch_id[:4]}.json"
-            yield name, task, self.sketches[sketch_id], rows
 
     def lines(self, line: Callable[[Row, Task], bytes]) -> bytes:
         return b"".join(line(row, self.tasks[row["task_id"]]) + b"\n" for row in self.rows)
@@ -222,11 +210,7 @@ class DocumentFormat(LogFormat):
     def read(self, data: bytes, name: str, machine: str | None, beside: Any = None) -> BlockResult:
         """Read a document; ``name`` stands for the workload where the document tells none.
 
-        ``beside`` is what the method of that name gave.
-
-        Raises
-        ------
-        BadLine
-            When it is not the document that it seemed to be.
+        ``beside`` is what the method of that name gave. Raises ``BadLine`` where it is not the
+        document that it seemed to be.
         """
         raise NotImplementedError

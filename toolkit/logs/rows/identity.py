@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from toolkit.logs.rows.base import check_extents, check_shapes
+from toolkit.logs.rows.base import check_extents, check_shapes, word_code
 from toolkit.records import Knob, Sketch, Task, canonical_json, content_id
 
 _CACHE_LIMIT = 100_000
+_T = TypeVar("_T")
 
 
 class Interner(dict[Any, Any]):
     """Keeps one object a key, so that a log of millions of lines holds each task once."""
 
-    def made(self, key: Any, make: Callable[[], Any]) -> Any:
+    def made(self, key: Any, make: Callable[[], _T]) -> _T:
         """Return the object of that key, made on first sight."""
-        found = self.get(key)
+        found: _T | None = self.get(key)
         if found is None:
             if len(self) >= _CACHE_LIMIT:
                 self.clear()
@@ -44,12 +45,8 @@ def make_task(
     ``identity`` stands for what only the format knows (MetaSchedule: the workload's structural
     hash; Ansor: the extents where the key alone does not tell shapes). Extents and the blob do
     not enter by themselves: they are read from schedules or repeat the workload. Where the
-    workload's name is only a label (``named=False``) it does not enter either.
-
-    Raises
-    ------
-    BadLine
-        For extents or shapes that no tensor has.
+    workload's name is only a label (``named=False``) it does not enter either. Raises ``BadLine``
+    for extents or shapes that no tensor has.
     """
     check_extents(extents)
     check_shapes(arguments)
@@ -89,6 +86,12 @@ class KnobList:
         unique = name if count == 1 else f"{name}#{count}"
         self.knobs.append(Knob(unique, kind, self._width, width, choices, labels))
         self._width += width
+
+
+def labels_of(values: Iterable[Any]) -> tuple[tuple[int, str], ...]:
+    """Code and word of each value that is no integer."""
+    words = (value for value in values if type(value) is not int)
+    return tuple((word_code(word), canonical_json(word).decode()) for word in words)
 
 
 def learn_labels(sketch: Sketch, words: Sequence[tuple[tuple[int, str], ...]]) -> Sketch:

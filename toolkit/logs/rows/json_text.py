@@ -59,6 +59,12 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
             waiting.extend(item)
 
 
+def part(value: Any, name: str) -> dict[str, Any]:
+    """The object of that name in a decoded one; an empty one where there is none."""
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
 def holds_repeated(value: Any) -> bool:
     """Whether an object with a repeated key is anywhere in a decoded value."""
     return any(type(item) is Repeated for item in _objects(value))
@@ -88,11 +94,7 @@ def decode_document(data: bytes, begin: bytes, end: bytes, keyed: bool) -> tuple
     """Decode a document, also where it is cut off; give how many bytes of it were understood.
 
     ``begin`` (a pattern) and ``end`` stand around its entries, each with a key where ``keyed``.
-
-    Raises
-    ------
-    BadLine
-        When nothing of it can be understood.
+    Raises ``BadLine`` where nothing of it can be understood.
     """
     closed = data
     try:

@@ -126,14 +126,10 @@ class Runs:
 
 
 class Pattern:
-    """A text in which some runs of digits are free: those numbered ``columns``, ascending.
-
-    ``count`` are all its runs.
-    """
+    """A text in which some runs of digits are free: those numbered ``columns``, ascending."""
 
     def __init__(self, text: bytes, columns: Sequence[int]) -> None:
         spans = [found.span() for found in RUN.finditer(text)]
-        self.count = len(spans)
         self._columns = np.array(columns, dtype=np.intp)
         signs = [text[max(spans[column][0] - 1, 0) : spans[column][0]] for column in columns]
         self._negative = np.array([sign == b"-" for sign in signs], dtype=np.bool_)

@@ -19,7 +19,7 @@ from toolkit.logs.rows.base import (
     seconds,
     word_code,
 )
-from toolkit.logs.rows.identity import KnobList, learn_labels, make_sketch
+from toolkit.logs.rows.identity import KnobList, labels_of, learn_labels, make_sketch
 from toolkit.logs.rows.json_text import TWICE, Repeated, decode_document, holds_repeated
 from toolkit.logs.rows.results import REJECTED_BYTES, BlockResult, Rejected
 from toolkit.logs.rows.rows import Rows
@@ -58,11 +58,7 @@ class ParameterDocument:
         """Read a document; ``name`` stands for the workload where the document does not tell it.
 
         Of a damaged document the entries before the damage are read; the rest is one rejected line.
-
-        Raises
-        ------
-        BadLine
-            When it is not the document that it seemed to be.
+        Raises ``BadLine`` where it is not the document that it seemed to be.
         """
         try:
             document, end = decode_document(data, *cls.around)
@@ -139,19 +135,14 @@ class ParameterDocument:
             for name in names:
                 known = self.choices.get(name)
                 choices = None if known is None else tuple(map(word_code, known))
-                knobs.add(name, "categorical", choices=choices, labels=_labels(known or ()))
+                knobs.add(name, "categorical", choices=choices, labels=labels_of(known or ()))
             skeleton = [[name, self.choices.get(name)] for name in names]
             sketch = make_sketch(self.task.format, ["parameters", *skeleton], knobs.knobs)
-        words = [_labels([value]) for value in values]
+        words = [labels_of([value]) for value in values]
         if any(words):
             sketch = learn_labels(sketch, words)
         self._sketches[names] = sketch
         return sketch
-
-
-def _labels(values: Any) -> tuple[tuple[int, str], ...]:
-    words = (value for value in values if type(value) is not int)
-    return tuple((word_code(word), canonical_json(word).decode()) for word in words)
 
 
 def shallow(value: Any) -> Any:

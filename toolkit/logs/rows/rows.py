@@ -204,7 +204,7 @@ def _outcome_bytes(outcomes: Outcomes, lengths: NDArray[np.int64]) -> list[bytes
 
 
 def _means(flat: NDArray[np.float64], sizes: NDArray[np.int64]) -> Any:
-    """Arithmetic means of rows, null where a row is empty; as ``base.mean`` rounds them."""
+    """Arithmetic means of rows, as ``Reading.latency_s``; null where a row is empty."""
     values = np.zeros(len(sizes), dtype=np.float64)
     begins = np.cumsum(sizes) - sizes
     for size in different(sizes[sizes > 0]):

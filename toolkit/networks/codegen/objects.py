@@ -8,7 +8,6 @@ programs for some of its functions, takes the objects of the others as they are.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,9 +46,9 @@ class ObjectFiles:
         """
         attributes = dict(lowered.attrs or {})
         builder = relax.ExecBuilder()
-        module = vm_build._vmcodegen(builder, lowered)
-        functions = vm_build._filter_tir(module)
-        files = self._files({} if functions is None else functions.functions)
+        left = vm_build._filter_tir(vm_build._vmcodegen(builder, lowered))
+        asked = [] if left is None else [self._object(*one) for one in left.functions.items()]
+        files = [each.result() for each in asked]
         executable = vm_build._vmlink(
             builder,
             self._target,
@@ -57,11 +56,6 @@ class ObjectFiles:
             params=dict(attributes.get("const_name_to_constant", {})),
         )
         executable.export_library(str(path), addons=files)
-
-    def _files(self, functions: Mapping[Any, Any]) -> list[str]:
-        """An object file for each function."""
-        asked = [self._object(name, function) for name, function in functions.items()]
-        return [each.result() for each in asked]
 
     def _object(self, name: Any, function: Any) -> Future[str]:
         made = self._made.setdefault(str(name.name_hint), [])

@@ -7,6 +7,7 @@ each of its dimensions is cut into digits, and the digits change places.
 from __future__ import annotations
 
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -17,16 +18,14 @@ from tvm.ir.expr import GenericConst, TensorLoad
 from tvm.relax.expr_functor import PyExprMutator, mutator
 from tvm.s_tir import SBlockRealize
 
-from toolkit.networks.graph.functions import mutate_functions, named
+from toolkit.networks.graph.functions import mutate, named
 
 Array = NDArray[Any]
 
 
 def pack_weights(module: tvm.IRModule) -> tvm.IRModule:
     """Replace calls that only lay constants out anew by their results; others stay."""
-    packed = mutate_functions(module, lambda at, _: _Packer(at))
-    canonical: tvm.IRModule = relax.transform.CanonicalizeBindings()(packed)
-    return canonical
+    return relax.transform.CanonicalizeBindings()(mutate(module, lambda at, _: _Packer(at)))
 
 
 @mutator
@@ -94,18 +93,15 @@ def _copy_of(nest: Any) -> tuple[Any, Any, list[Any], list[Any]] | None:
     if not isinstance(store, tirx.BufferStore) or not isinstance(store.value, TensorLoad):
         return None
     source, variables = store.value.source, [each.var for each in block.iter_vars]
+    if not len(loops) == len(variables) == len(source.shape) == len(bound):
+        return None
     # Every loop is one dimension of the source, from its beginning to its end.
-    whole = (
-        len(loops) == len(variables) == len(source.shape) == len(bound)
-        and all(value.same_as(loop.loop_var) for value, loop in zip(bound, loops, strict=True))
-        and all(
-            int(loop.min) == 0 and int(loop.extent) == int(extent)
-            for loop, extent in zip(loops, source.shape, strict=True)
-        )
-        and all(
-            index.same_as(each) for index, each in zip(store.value.indices, variables, strict=True)
-        )
-    )
+    dimensions = zip(loops, bound, variables, source.shape, store.value.indices, strict=True)
+    whole = all(
+        value.same_as(loop.loop_var) and index.same_as(variable)
+        and int(loop.min) == 0 and int(loop.extent) == int(extent)
+        for loop, value, variable, extent, index in dimensions
+    )  # fmt: skip
     return (source, store.buffer, variables, list(store.indices)) if whole else None
 
 
@@ -180,9 +176,9 @@ def _value(index: Any, variable: Any, values: Array) -> Any:
 
 
 _ARITHMETIC: dict[type, Any] = {
-    tirx.Add: lambda a, b: a + b,
-    tirx.Sub: lambda a, b: a - b,
-    tirx.Mul: lambda a, b: a * b,
-    tirx.FloorDiv: lambda a, b: a // b,
-    tirx.FloorMod: lambda a, b: a % b,
+    tirx.Add: operator.add,
+    tirx.Sub: operator.sub,
+    tirx.Mul: operator.mul,
+    tirx.FloorDiv: operator.floordiv,
+    tirx.FloorMod: operator.mod,
 }

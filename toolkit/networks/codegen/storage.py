@@ -14,7 +14,7 @@ from tvm.relax.backend.cpu_generic.pipeline import (
 )
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from toolkit.networks.graph.functions import mutate_functions
+from toolkit.networks.graph.functions import call_again, mutate, named
 
 # Bytes left free behind each storage. A function's reads run a few rows ahead of themselves (the
 # processor's prefetch); where the workspace of another thread lies there, its lines are pulled out
@@ -25,23 +25,20 @@ APART = 64 * 1024
 @mutator
 class _Apart(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: relax.Call) -> Any:
-        if getattr(call.op, "name", None) != "relax.memory.alloc_storage":
+        """Make a storage larger by ``APART``."""
+        if named(call) != "relax.memory.alloc_storage":
             return call
         size, *others = call.args
         (extent,) = size.values
-        return relax.Call(
-            call.op, [relax.ShapeExpr([extent + APART]), *others], call.attrs, call.ty_args
-        )
-
-
-def keep_storage_apart(module: tvm.IRModule, _: Any) -> tvm.IRModule:
-    """Make each storage of a lowered module larger by ``APART``."""
-    return mutate_functions(module, lambda at, _: _Apart(at))
+        return call_again(call, [relax.ShapeExpr([extent + APART]), *others])
 
 
 def network_pipeline(target: tvm.target.Target) -> tvm.transform.Sequential:
     """TVM's own pipeline for processors, with storages that are kept apart."""
     planned, lowered, *last = finalize_passes(target)
+    apart = tvm.transform.module_pass(
+        lambda module, _: mutate(module, lambda at, _: _Apart(at)), opt_level=0
+    )
     return tvm.transform.Sequential(
         [
             *library_dispatch_passes(target),
@@ -49,7 +46,7 @@ def network_pipeline(target: tvm.target.Target) -> tvm.transform.Sequential:
             *dataflow_lower_passes(target),
             planned,
             lowered,
-            tvm.transform.module_pass(keep_storage_apart, opt_level=0),
+            apart,
             *last,
         ]
     )

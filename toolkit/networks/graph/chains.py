@@ -16,27 +16,25 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from toolkit.networks.graph.epilogues import Epilogue, epilogue_of
-from toolkit.networks.graph.functions import extents, mutate_functions, named, results_of, users_of
+from toolkit.networks.graph.functions import (
+    known_shape,
+    mutate,
+    named,
+    results_of,
+    tidied,
+    users_of,
+)
+from toolkit.networks.graph.movements import TRANSPOSE, axes_of
 
 
 @dataclass(frozen=True)
 class Chain:
     """A convolution in channels last, and the epilogue after it.
 
-    Attributes
-    ----------
-    source
-        What is convolved: a variable of shape (images, rows, columns, channels).
-    weight
-        Array of shape (rows, columns, channels, filters).
-    last
-        The call that computes the chain's result.
-    type
-        Of the result: (images, rows, columns, filters).
-    before
-        The chain whose result is convolved, when nothing else uses it.
-    planar
-        The same source in channels first, where it was transposed from it.
+    Shapes: (images, rows, columns, channels) of ``source``, a variable; (rows, columns, channels,
+    filters) of ``weight``, an array; (images, rows, columns, filters) of the result, which the call
+    ``last`` computes and whose type is ``type``. ``before`` is the chain whose result is convolved,
+    when nothing else uses it; ``planar`` what the source was transposed from: channels first.
     """
 
     convolution: relax.Call
@@ -49,22 +47,20 @@ class Chain:
     planar: relax.Var | None = None
 
 
-Replace = Callable[[Chain, Any, "Rewriter"], Any]
-"""Gives the expression that stands for a chain, or ``None``: called with the chain, a function that
-looks a variable up in the new module, and what functions are added to."""
+Replace = Callable[[Chain, PyExprMutator], Any]
+"""Gives the expression that stands for a chain, or ``None``. The mutator's ``visit_expr`` looks a
+variable up in the new module; functions, and calls before this one, are added by its builder."""
 
 
 def replace_chains(module: tvm.IRModule, replace: Replace) -> tvm.IRModule:
     """Rewrite every chain of a module's Relax functions that ``replace`` has something for."""
-    made = mutate_functions(module, lambda at, one: Rewriter(at, chains_of(one), replace))
-    return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(made))
+    return tidied(mutate(module, lambda at, one: _Rewriter(at, one, replace)))
 
 
-def chains_of(function: relax.Function) -> list[Chain]:
+def _chains_of(function: relax.Function) -> list[Chain]:
     """List a function's chains, each as long as it goes."""
     values = relax.analysis.get_var2val(function)
-    users = users_of(values)
-    results = results_of(function)
+    users, results = users_of(values), results_of(function)
     bindings = (one for block in function.body.blocks for one in block.bindings)
     order = {binding.var: place for place, binding in enumerate(bindings)}
     found: dict[Any, Chain] = {}
@@ -85,16 +81,15 @@ def chains_of(function: relax.Function) -> list[Chain]:
 
 def _planar(call: Any) -> relax.Var | None:
     """What a call brings from channels first into channels last; ``None`` for other calls."""
-    if named(call) != "relax.permute_dims" or call.attrs.axes is None:
+    if named(call) != TRANSPOSE or axes_of(call) != [0, 2, 3, 1]:
         return None
     (given,) = call.args
-    last = [int(axis) for axis in call.attrs.axes] == [0, 2, 3, 1]
-    return given if last and isinstance(given, relax.Var) else None
+    return given if isinstance(given, relax.Var) else None
 
 
 def _weight(call: Any) -> Any:
     """Constant weights of a convolution whose layouts and shapes are known; ``None`` for others."""
-    if not isinstance(call, relax.Call) or call.op != tvm.ir.Op.get("relax.nn.conv2d"):
+    if named(call) != "relax.nn.conv2d":
         return None
     source, weight = call.args
     layouts = (str(call.attrs.data_layout), str(call.attrs.kernel_layout))
@@ -102,35 +97,21 @@ def _weight(call: Any) -> Any:
         return None
     if not isinstance(source, relax.Var) or str(call.ty.dtype) != "float32":
         return None
-    try:
-        extents(source), extents(call)
-    except (AttributeError, TypeError, ValueError):  # a shape that is not known
+    if known_shape(source) is None or known_shape(call) is None:
         return None
     return weight.value.numpy()
 
 
 @mutator
-class Rewriter(PyExprMutator):  # type: ignore[misc]
-    """Puts what ``replace`` gives in the place of a chain's last call."""
-
-    def __init__(self, module: tvm.IRModule, chains: list[Chain], replace: Replace) -> None:
+class _Rewriter(PyExprMutator):  # type: ignore[misc]
+    def __init__(self, module: tvm.IRModule, function: relax.Function, replace: Replace) -> None:
         super().__init__(module)
-        self._chains = chains
+        self._chains = {chain.last: chain for chain in _chains_of(function)}
         self._replace = replace
-
-    def add(self, function: Any, name: str) -> tvm.ir.GlobalVar:
-        """Add a function to the module; its name is made unique."""
-        return self.builder_.add_func(function, name)
-
-    def emit(self, expression: Any) -> relax.Var:
-        """Bind an expression before the call that is replaced."""
-        return self.builder_.emit(expression)
 
     def visit_call_(self, call: Any) -> Any:
         """Replace the call when it ends a chain."""
         visited = self.visit_expr_post_order(call)
-        for chain in self._chains:
-            if chain.last.same_as(call):
-                made = self._replace(chain, self.visit_expr, self)
-                return visited if made is None else made
-        return visited
+        chain = self._chains.get(call)
+        made = None if chain is None else self._replace(chain, self)
+        return visited if made is None else made

@@ -18,8 +18,8 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from toolkit.networks.graph.functions import mutate_functions, named, results_of, users_of
-from toolkit.networks.graph.padding import call_again, is_padded, known_extents, plain
+from toolkit.networks.graph.functions import call_again, mutate, named, results_of, tidied, users_of
+from toolkit.networks.graph.padding import is_padded, known_extents, plain
 from toolkit.networks.graph.reshapes import ONE, TWO
 
 FACTORS = (2, 3, 4, 5, 6, 7, 8)
@@ -44,9 +44,7 @@ def pad_channels(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
 
     ``lanes`` is how many float32 a vector holds.
     """
-    made = mutate_functions(module, lambda at, one: _Padder(at, _padded_calls(one, lanes), lanes))
-    t = relax.transform
-    return tvm.transform.Sequential([t.Normalize(), t.DeadCodeElimination()])(made)
+    return tidied(mutate(module, lambda at, one: _Padder(at, _padded_calls(one, lanes), lanes)))
 
 
 def lanes_of(target: tvm.target.Target) -> int:
@@ -94,9 +92,8 @@ def _padded_calls(function: relax.Function, lanes: int) -> list[Any]:
 
     def stays(variable: Any) -> bool:
         value = values[variable]
-        if not _weights(value) and any(
-            one not in found for one in _sources(value, known_extents(value))
-        ):
+        sources = [] if _weights(value) else _sources(value, known_extents(value))
+        if any(one not in found for one in sources):
             return False
         taken = variable not in results and all(takes(one, variable) for one in users[variable])
         return taken or found[variable]
@@ -131,10 +128,9 @@ def _channels_last(call: Any) -> bool:
 def _is_depthwise(call: Any) -> bool:
     if named(call) != CONVOLUTION or not _channels_last(call):
         return False
-    weight = call.args[1]
-    if not isinstance(weight, tvm.ir.expr.GenericConst):
-        return False
-    return known_extents(weight)[-2:] == [1, int(call.attrs.groups)] == [1, known_extents(call)[-1]]
+    weight, each = call.args[1], [1, int(call.attrs.groups)]
+    is_constant = isinstance(weight, tvm.ir.expr.GenericConst)
+    return is_constant and known_extents(weight)[-2:] == each == [1, known_extents(call)[-1]]
 
 
 def _sources(call: Any, shape: Sequence[int]) -> list[Any]:

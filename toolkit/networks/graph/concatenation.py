@@ -21,16 +21,18 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as build
 
 from toolkit.networks.graph.functions import (
+    UNKNOWN,
+    behind,
     extents,
-    mutate_functions,
+    mutate,
     named,
     results_of,
+    tidied,
     users_of,
 )
 from toolkit.networks.graph.movements import (
     CONCATENATE,
     SLICE,
-    TRANSPOSE,
     Box,
     Copy,
     Index,
@@ -41,9 +43,7 @@ from toolkit.networks.graph.movements import (
     whole,
     window_of,
 )
-from toolkit.networks.graph.reshapes import RESHAPES
-
-MOVES = {TRANSPOSE, *RESHAPES}
+from toolkit.networks.graph.reshapes import MOVES
 
 FUSED = ("add", "subtract", "multiply", "divide", "clip", "relu", "relu6", "gelu", "silu", "tanh",
          "sigmoid", "exp", "erf", "sqrt", "rsqrt", "negative", "abs", "maximum", "minimum", "power",
@@ -53,8 +53,7 @@ FUSED = ("add", "subtract", "multiply", "divide", "clip", "relu", "relu6", "gelu
 
 def splits_as_slices(module: tvm.IRModule) -> tvm.IRModule:
     """Write the parts of a split as slices, which transposes pass and what uses them fuses with."""
-    made = mutate_functions(module, lambda at, _: _Slices(at))
-    return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(made))
+    return tidied(mutate(module, lambda at, _: _Slices(at)))
 
 
 @mutator
@@ -62,20 +61,16 @@ class _Slices(PyExprMutator):  # type: ignore[misc]
     def visit_tuple_getitem_(self, item: Any) -> Any:
         """Put a slice of what is split in the place of a part."""
         visited = self.visit_expr_post_order(item)
-        split = visited.tuple_value
-        while isinstance(split, relax.Var):  # another name of one
-            split = self.lookup_binding(split)
+        split = behind(visited.tuple_value, self.lookup_binding)
         if named(split) != "relax.split":
             return visited
         axis = int(split.attrs.axis) % split.args[0].ty.ndim
         try:
             sizes = [int(one.shape.values[axis]) for one in split.ty.fields]
-        except (AttributeError, TypeError, ValueError):  # a shape that is not known
+        except UNKNOWN:
             return visited
-        begin = sum(sizes[: visited.index])
-        return relax.op.strided_slice(
-            split.args[0], [axis], [begin], [begin + sizes[visited.index]]
-        )
+        begin, size = sum(sizes[: visited.index]), sizes[visited.index]
+        return relax.op.strided_slice(split.args[0], [axis], [begin], [begin + size])
 
 
 def convolve_before_concatenation(module: tvm.IRModule) -> tvm.IRModule:
@@ -85,7 +80,7 @@ def convolve_before_concatenation(module: tvm.IRModule) -> tvm.IRModule:
     most half as many channels as it: then the sums cost less than the copy that is saved.
     SqueezeNet spends a sixth of its time in such copies.
     """
-    made = mutate_functions(module, lambda at, one: _Sums(at, _convolved_once(one)))
+    made = mutate(module, lambda at, one: _Sums(at, _convolved_once(one)))
     t = relax.transform
     # Sums have two names now; ``ConvertLayout`` stops at a second one.
     passes = [t.Normalize(), t.CanonicalizeBindings(), t.DeadCodeElimination()]
@@ -99,7 +94,7 @@ def _convolved_once(function: relax.Function) -> dict[Any, list[Any]]:
     found = {}
     for variable, call in values.items():
         of = users.get(variable, [])
-        if not _calls(call, "relax.concat") or variable in results or len(of) != 1:
+        if named(call) != CONCATENATE or variable in results or len(of) != 1:
             continue
         parts = values.get(call.args[0], call.args[0])
         if call.attrs.axis == 1 and isinstance(parts, relax.Tuple) and _of_parts(values[of[0]]):
@@ -107,19 +102,15 @@ def _convolved_once(function: relax.Function) -> dict[Any, list[Any]]:
     return found
 
 
-def _calls(value: Any, name: str) -> bool:
-    return isinstance(value, relax.Call) and value.op == tvm.ir.Op.get(name)
-
-
 def _of_parts(call: Any) -> bool:
     """Whether it is a convolution, in one group, of half as many channels as it is given."""
-    if not _calls(call, "relax.nn.conv2d") or int(call.attrs.groups) != 1:
+    if named(call) != "relax.nn.conv2d" or int(call.attrs.groups) != 1:
         return False
     layouts = str(call.attrs.data_layout), str(call.attrs.kernel_layout)
     if layouts != ("NCHW", "OIHW") or not isinstance(call.args[1], tvm.ir.expr.GenericConst):
         return False
-    filters, channels = call.args[1].value.numpy().shape[:2]
-    return bool(2 * filters <= channels)
+    filters, channels = extents(call.args[1])[:2]
+    return 2 * filters <= channels
 
 
 @mutator
@@ -136,22 +127,18 @@ class _Sums(PyExprMutator):  # type: ignore[misc]
             return visited
         cuts = np.cumsum([extents(part)[1] for part in parts])[:-1]
         weights = np.split(call.args[1].value.numpy(), cuts, axis=1)
-        total = None
+        window = {name: call.attrs[name] for name in ("strides", "padding", "dilation")}
+        total, emit = None, self.builder_.emit
         for part, weight in zip(parts, weights, strict=True):
-            one = relax.op.nn.conv2d(
-                self.visit_expr(part),
-                relax.const(np.ascontiguousarray(weight)),
-                **{name: call.attrs[name] for name in ("strides", "padding", "dilation")},
-            )
-            one = self.builder_.emit(one)
-            total = one if total is None else self.builder_.emit(relax.op.add(one, total))
+            constant = relax.const(np.ascontiguousarray(weight))
+            one = emit(relax.op.nn.conv2d(self.visit_expr(part), constant, **window))
+            total = one if total is None else emit(relax.op.add(one, total))
         return total
 
 
 def concatenate_by_copies(module: tvm.IRModule) -> tvm.IRModule:
     """Replace concatenations and shuffles whose users are no elementwise operators by copies."""
-    made = mutate_functions(module, _Copies)
-    return relax.transform.DeadCodeElimination()(made)
+    return relax.transform.DeadCodeElimination()(mutate(module, _Copies))
 
 
 def _into_elementwise(values: Any) -> set[Any]:
@@ -187,7 +174,7 @@ class _Copies(PyExprMutator):  # type: ignore[misc]
         """The copies that give a result; none where something else does."""
         if var not in self._found:
             self._found[var] = []
-            with suppress(AttributeError, TypeError, ValueError):  # a shape that is not known
+            with suppress(*UNKNOWN):
                 self._found[var] = self._copies_for(var, self._value(var)) or []
         return self._found[var]
 

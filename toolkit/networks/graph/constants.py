@@ -16,28 +16,21 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from toolkit.networks.graph.functions import named
-
-
-def _permuted(array: Any, call: Any) -> Any:
-    axes = call.attrs.axes
-    return array.transpose(None if axes is None else [int(axis) for axis in axes])
+from toolkit.networks.graph.functions import UNKNOWN, extents, mutate, named, relax_functions
+from toolkit.networks.graph.movements import axes_of
 
 
 def _reshaped(array: Any, call: Any) -> Any:
-    return array.reshape([int(extent) for extent in call.ty.shape.values])
-
-
-def _filled(value: Any, call: Any) -> Any:
-    return np.full([int(extent) for extent in call.ty.shape.values], value)
+    return array.reshape(extents(call))
 
 
 _MOVES: dict[str, Callable[[Any, Any], Any]] = {
-    "relax.permute_dims": _permuted,
+    "relax.permute_dims": lambda array, call: array.transpose(axes_of(call)),
     "relax.reshape": _reshaped,
     "relax.expand_dims": _reshaped,
     "relax.squeeze": _reshaped,
-    "relax.full": _filled,  # TVM's own fails for infinities
+    # TVM's own fails for infinities.
+    "relax.full": lambda value, call: np.full(extents(call), value),
 }
 
 _ARITHMETIC: dict[str, Callable[..., Any]] = {
@@ -57,12 +50,8 @@ FLOATS = ("float32", "float64")
 
 def fold_constants(module: tvm.IRModule) -> tvm.IRModule:
     """Replace transposes, reshapes and arithmetic of constants by their results."""
-    moved = tvm.IRModule(module.functions, attrs=module.attrs)
-    for name, function in module.functions.items():
-        if isinstance(function, relax.Function):
-            moved[name] = _Folder(module).visit_expr(function)
-    canonical: tvm.IRModule = relax.transform.CanonicalizeBindings()(moved)
-    return canonical
+    folded = mutate(module, lambda at, _: _Folder(at))
+    return relax.transform.CanonicalizeBindings()(folded)
 
 
 def fold_rest(module: tvm.IRModule) -> tvm.IRModule:
@@ -70,11 +59,9 @@ def fold_rest(module: tvm.IRModule) -> tvm.IRModule:
 
     The pass lowers every operator of the network before it looks (2 s for 200 convolutions).
     """
-    functions = [one for one in module.functions.values() if isinstance(one, relax.Function)]
-    if not any(map(_has_constant_call, functions)):
+    if not any(map(_has_constant_call, relax_functions(module))):
         return module
-    folded: tvm.IRModule = relax.transform.FoldConstant()(module)
-    return folded
+    return relax.transform.FoldConstant()(module)
 
 
 def _has_constant_call(function: relax.Function) -> bool:
@@ -102,18 +89,15 @@ class _Folder(PyExprMutator):  # type: ignore[misc]
         fold: Callable[..., Any] | None = _MOVES.get(name) or _ARITHMETIC.get(name)
         if fold is None:
             return visited
-        sources = visited.args
-        if name in _MOVES:  # Their other argument is a shape.
-            sources = [one for one in sources if not isinstance(one, relax.ShapeExpr)]
-        arrays = [self._array(source) for source in sources]
-        known = [array for array in arrays if array is not None]
-        if len(known) < len(arrays):
+        # The other argument of a reshape is a shape.
+        arrays = [self._array(one) for one in visited.args if not isinstance(one, relax.ShapeExpr)]
+        if any(array is None for array in arrays):
             return _of_equal_rank(visited) if name in _ARITHMETIC else visited
         if name in _ARITHMETIC and str(call.ty.dtype) not in FLOATS:
             return visited
         try:
-            result = fold(*known, call)
-        except (TypeError, ValueError):  # a shape that is not known: left to TVM
+            result = fold(*arrays, call)
+        except UNKNOWN:  # left to TVM
             return visited
         return relax.const(np.ascontiguousarray(result), str(call.ty.dtype))
 

@@ -6,6 +6,7 @@ x * sigmoid(x). What stands for the convolution computes it all while it writes 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,7 +15,7 @@ import numpy as np
 import tvm
 from tvm import relax, tirx
 
-from toolkit.networks.graph.functions import extents, named
+from toolkit.networks.graph.functions import known_shape, named
 
 ESTIMATED_FLOPS = "estimated_flops"
 """TVM's attribute of a function whose operations it need not count; it counts no named values."""
@@ -47,10 +48,7 @@ Steps = tuple[Elementwise, ...]
 class Epilogue:
     """Steps in their order, the last one gives the result.
 
-    Attributes
-    ----------
-    given
-        Constants of one number a channel (arrays), and variables of the output's shape.
+    ``given``: constants of one number a channel (arrays), and variables of the output's shape.
     """
 
     steps: Steps = ()
@@ -98,16 +96,10 @@ def epilogue_of(
 ) -> tuple[Epilogue, relax.Var]:
     """The longest epilogue of a convolution's result, and the variable that it ends in.
 
-    Parameters
-    ----------
-    values, users
-        Of the function's variables, as ``get_var2val`` and ``users_of`` give them.
-    order
-        Place of each variable among the function's bindings.
-    results
-        What the function returns: nothing may take their place.
+    ``values``, ``users`` and ``results`` are the function's, as ``get_var2val``, ``users_of`` and
+    ``results_of`` give them; ``order`` has each variable's place among the bindings.
     """
-    shape = _shape(variable)
+    shape = known_shape(variable)
     places: dict[Any, int] = {variable: 0}
     steps: list[Elementwise] = []
     given: list[Any] = []
@@ -132,17 +124,13 @@ def epilogue_of(
 def _step(
     call: Any, places: Mapping[Any, int], given: list[Any], shape: list[int] | None
 ) -> Elementwise | None:
-    """What a call does to an element; ``None``: it does anything else. ``given`` may grow."""
-    operator = named(call)
-    if operator not in _OPERATORS or _shape(call) != shape or str(call.ty.dtype) != "float32":
+    """What a call does to an element, or ``None``; ``given`` may grow."""
+    name = named(call)
+    if name not in _OPERATORS or known_shape(call) != shape or str(call.ty.dtype) != "float32":
         return None
-    operands = []
-    for argument in call.args:
-        operand = _operand(argument, places, given, shape)
-        if operand is None:
-            return None
-        operands.append(operand)
-    return Elementwise(operator, tuple(operands))
+    operands = (_operand(argument, places, given, shape) for argument in call.args)
+    known = tuple(one for one in operands if one is not None)
+    return Elementwise(name, known) if len(known) == len(call.args) else None
 
 
 def _operand(
@@ -161,19 +149,11 @@ def _operand(
         return None
     elif argument in places:
         return Operand("value", places[argument])
-    elif _shape(argument) == shape:
+    elif known_shape(argument) == shape:
         given.append(argument)
     else:
         return None
     return Operand("given", len(given) - 1)
-
-
-def _shape(expression: Any) -> list[int] | None:
-    """Extents of an expression; ``None`` where they are not known."""
-    try:
-        return extents(expression)
-    except (AttributeError, TypeError, ValueError):
-        return None
 
 
 def _shared(value: Any, use: Callable[[Any], Any]) -> Any:
@@ -184,14 +164,6 @@ def _shared(value: Any, use: Callable[[Any], Any]) -> Any:
 
 def _clip(x: Any, low: Any, high: Any) -> Any:
     return tirx.min(tirx.max(x, low), high)
-
-
-def _sigmoid(x: Any) -> Any:
-    return _number(1.0) / _one_and_exp_of_minus(x)
-
-
-def _silu(x: Any) -> Any:
-    return x / _one_and_exp_of_minus(x)
 
 
 def _one_and_exp_of_minus(x: Any) -> Any:
@@ -233,14 +205,14 @@ def _number(value: float) -> Any:
 
 
 _OPERATORS: dict[str, Callable[..., Any]] = {
-    "relax.add": lambda one, other: one + other,
-    "relax.subtract": lambda one, other: one - other,
-    "relax.multiply": lambda one, other: one * other,
-    "relax.divide": lambda one, other: one / other,
+    "relax.add": operator.add,
+    "relax.subtract": operator.sub,
+    "relax.multiply": operator.mul,
+    "relax.divide": operator.truediv,
     "relax.maximum": tirx.max,
     "relax.minimum": tirx.min,
     "relax.clip": _clip,
     "relax.nn.relu": lambda x: tirx.max(x, _number(0.0)),
-    "relax.nn.silu": _silu,
-    "relax.sigmoid": _sigmoid,
+    "relax.nn.silu": lambda x: x / _one_and_exp_of_minus(x),
+    "relax.sigmoid": lambda x: _number(1.0) / _one_and_exp_of_minus(x),
 }

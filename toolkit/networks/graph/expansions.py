@@ -18,7 +18,7 @@ import tvm
 from tvm import relax, te, tirx
 from tvm.s_tir import Schedule
 
-from toolkit.networks.graph.chains import Chain, Rewriter, replace_chains
+from toolkit.networks.graph.chains import Chain, replace_chains
 from toolkit.networks.graph.epilogues import ESTIMATED_FLOPS, Steps, finished, given_to
 from toolkit.networks.graph.functions import extents
 
@@ -61,16 +61,9 @@ class Window:
 class Expansion:
     """Extents of both convolutions.
 
-    Attributes
-    ----------
-    source
-        Rows, columns and channels of what the first one convolves.
-    middle, out
-        Rows and columns between the two and after them.
-    filters
-        Channels of both.
-    planar
-        Whether the source is given in channels first.
+    ``source``: rows, columns and channels of what the first one convolves, which is given in
+    channels first where ``planar``; ``middle`` and ``out``: rows and columns between the two and
+    after them; ``filters``: channels of both.
     """
 
     source: tuple[int, int, int]
@@ -123,27 +116,20 @@ class Expansion:
 def with_expansions(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
     """Make convolutions and depthwise ones after them by tiles where much lies between them.
 
-    Parameters
-    ----------
-    lanes
-        How many float32 a vector of the processor holds; 1: it is no processor, and none is made.
+    ``lanes``: how many float32 a vector of the processor holds; 1: it is none, and none is made.
     """
     if lanes == 1:
         return module
 
-    def replace(chain: Chain, find: Any, to: Rewriter) -> Any:
-        shape = shape_of(chain)
-        if shape is None or chain.before is None or shape.filters % lanes:
+    def replace(chain: Chain, to: Any) -> Any:
+        first, shape = chain.before, shape_of(chain)
+        if first is None or shape is None or shape.filters % lanes or not (tile := shape.tile()):
             return None
-        tile = shape.tile()
-        if tile is None:
-            return None
-        both = chain.before, chain
-        steps = [one.epilogue.steps for one in both]
-        function = to.add(expansion(shape, tile, lanes, *steps), "expansion")
-        constants = [array for one in both for array in (one.weight, *one.epilogue.given)]
-        source = chain.before.planar if shape.planar else chain.before.source
-        given = [find(source), *map(relax.const, constants)]
+        steps = first.epilogue.steps, chain.epilogue.steps
+        function = to.builder_.add_func(expansion(shape, tile, lanes, *steps), "expansion")
+        constants = [array for one in (first, chain) for array in (one.weight, *one.epilogue.given)]
+        source = first.planar if shape.planar else first.source
+        given = [to.visit_expr(source), *map(relax.const, constants)]
         return relax.call_tir(function, given, chain.type)
 
     return replace_chains(module, replace)
@@ -164,17 +150,10 @@ def shape_of(chain: Chain) -> Expansion | None:
         and _numbers(one.dilation) == _numbers(other.dilation) == [1, 1]
         and not any(first.epilogue.whole + chain.epilogue.whole)
     )
-    windows = [_window(each) for each in (first, chain)]
-    shape = Expansion(
-        (height, width, channels),
-        windows[0],
-        (rows, columns),
-        windows[1],
-        (out_rows, out_columns),
-        filters,
-        first.planar is not None,
-    )
-    least = LEAST_BYTES if windows[0] == Window() else LEAST_OPENING_BYTES
+    source, middle, out = (height, width, channels), (rows, columns), (out_rows, out_columns)
+    window, planar = _window(first), first.planar is not None
+    shape = Expansion(source, window, middle, _window(chain), out, filters, planar)
+    least = LEAST_BYTES if window == Window() else LEAST_OPENING_BYTES
     if not plain or shape.depth > MOST_DEPTH or 4 * rows * columns * filters < least:
         return None
     return shape
@@ -204,9 +183,14 @@ def _computed(shape: Expansion, first: Steps, second: Steps) -> Any:
     one, other = shape.first, shape.second
     rows, columns = other.read(*shape.out)
     height, width, channels = shape.source
-    x = te.placeholder(
-        (1, channels, height, width) if shape.planar else (1, height, width, channels), name="x"
-    )
+
+    def place(row: Any, column: Any, channel: Any) -> tuple[Any, ...]:
+        return (channel, row, column) if shape.planar else (row, column, channel)
+
+    def within(row: Any, column: Any, rows: int, columns: int) -> Any:
+        return tirx.all(row >= 0, row < rows, column >= 0, column < columns)
+
+    x = te.placeholder((1, *place(height, width, channels)), name="x")
     weight = te.placeholder((*one.kernel, channels, shape.filters), name="weight")
     taps = te.placeholder((*other.kernel, 1, shape.filters), name="taps")
     ones, others = (
@@ -222,9 +206,8 @@ def _computed(shape: Expansion, first: Steps, second: Steps) -> Any:
 
     def source(row: Any, column: Any, channel: Any) -> Any:
         row, column = row - above, column - before
-        within = tirx.all(row >= 0, row < height, column >= 0, column < width)
-        place = (channel, row, column) if shape.planar else (row, column, channel)
-        return tirx.if_then_else(within, x(0, *place), zero)
+        inside = within(row, column, height, width)
+        return tirx.if_then_else(inside, x(0, *place(row, column, channel)), zero)
 
     high, wide = one.read(rows, columns)
     if shape.planar:
@@ -232,33 +215,27 @@ def _computed(shape: Expansion, first: Steps, second: Steps) -> Any:
     else:
         padded = te.compute((high, wide, channels), source, name="padded")
 
-    def pixel(row: Any, column: Any, channel: Any) -> Any:
-        return padded[(channel, row, column) if shape.planar else (row, column, channel)]
-
-    def inside(row: Any, column: Any) -> Any:
-        row, column = row - other.before[0], column - other.before[1]
-        ends = (row >= 0, row < shape.middle[0], column >= 0, column < shape.middle[1])
-        return tirx.all(*ends)
-
+    (top, left), (below, aside) = other.before, other.strides
     r, s = (te.reduce_axis((0, size), name) for size, name in zip(one.kernel, "rs", strict=True))
     k = te.reduce_axis((0, channels), "k")
     down, across = one.strides
     convolved = te.compute(
         (rows, columns, shape.filters),
         lambda i, j, c: te.sum(
-            pixel(i * down + r, j * across + s, k) * weight[r, s, k, c], axis=[r, s, k]
+            padded[place(i * down + r, j * across + s, k)] * weight[r, s, k, c], axis=[r, s, k]
         ),
         name="convolved",
     )
     between = te.compute(
         (rows, columns, shape.filters),
         lambda i, j, c: tirx.if_then_else(
-            inside(i, j), finished(convolved[i, j, c], first, [one[c] for one in ones]), zero
+            within(i - top, j - left, *shape.middle),
+            finished(convolved[i, j, c], first, [one[c] for one in ones]),
+            zero,
         ),
         name="between",
     )
     p, q = (te.reduce_axis((0, size), name) for size, name in zip(other.kernel, "pq", strict=True))
-    below, aside = other.strides
     depthwise = te.compute(
         (*shape.out, shape.filters),
         lambda i, j, c: te.sum(

@@ -26,12 +26,8 @@ Factor = tuple[int, int]
 class Movement:
     """What a chain of transposes and reshapes does.
 
-    Attributes
-    ----------
-    before, after
-        Extents of the source, and of what the chain gives.
-    axes
-        The factors of the source that each axis of the result consists of, outermost first.
+    ``before`` and ``after`` are extents of the source, and of what the chain gives; ``axes`` the
+    factors of the source that each axis of the result consists of, outermost first.
     """
 
     before: list[int]
@@ -65,7 +61,7 @@ class Movement:
         """The axes of the one transpose that does the same; ``None`` if it takes a reshape."""
         strides = {_stride(self.before, at): at for at, one in enumerate(self.before) if one > 1}
         ones, axes = [at for at, extent in enumerate(self.before) if extent == 1], []
-        for extent, axis in zip(self.after, map(_merged, self.axes), strict=True):
+        for extent, axis in zip(self.after, self.axes, strict=True):
             if not axis and ones:
                 axes.append(ones.pop(0))
                 continue
@@ -271,18 +267,9 @@ class Copy:
 
 
 def copies_of(boxes: Sequence[Box], movement: Movement, window: Window) -> list[Copy] | None:
-    """Copies of all that is kept of a movement.
+    """Copies of what a window keeps of a movement, whose source consists of boxes.
 
     ``None`` where a box or the window ends within what moves as one, or the window has steps.
-
-    Parameters
-    ----------
-    boxes
-        What the movement's source consists of.
-    movement
-        Of what the boxes are together.
-    window
-        What is kept of what it gives.
     """
     if any(step > 1 for *_, step in window):
         return None

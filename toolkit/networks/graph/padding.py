@@ -17,7 +17,15 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from toolkit.networks.graph.functions import extents, mutate_functions, named, results_of
+from toolkit.networks.graph.functions import (
+    behind,
+    call_again,
+    known_shape,
+    mutate,
+    named,
+    results_of,
+    tidied,
+)
 from toolkit.networks.graph.reshapes import LAST, ONE, RESHAPES, TWO
 
 TILES = (4, 5, 6, 7, 8, 9, 10, 12, 14, 16)
@@ -39,9 +47,7 @@ UNUSED = -1e30
 
 def pad_rows(module: tvm.IRModule) -> tvm.IRModule:
     """Rewrite the Relax functions whose tensors have such a number of rows from the beginning."""
-    made = mutate_functions(module, lambda at, one: _Padder(at, one, _rows_to_pad(one)))
-    t = relax.transform
-    return tvm.transform.Sequential([t.Normalize(), t.DeadCodeElimination()])(made)
+    return tidied(mutate(module, lambda at, one: _Padder(at, one, _rows_to_pad(one))))
 
 
 def _rows_to_pad(function: relax.Function) -> int:
@@ -75,10 +81,7 @@ def _padded(rows: int) -> int:
 
 def known_extents(expression: Any) -> list[int]:
     """Extents of a tensor; ``[0]`` where they are not known or it is none."""
-    try:
-        return extents(expression) or [0]
-    except (AttributeError, TypeError, ValueError):
-        return [0]
+    return known_shape(expression) or [0]
 
 
 @mutator
@@ -151,18 +154,15 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
 
     def _product(self, call: Any, args: list[Any]) -> Any:
         left, right = (known_extents(one) for one in call.args)
-        summed = left[-1] == self._rows
         if str(call.ty.dtype) != "float32" or [0] in (left, right):
             return None
-        if summed and not any(map(self._is_zero_beyond, call.args)):
+        if left[-1] == self._rows and not any(map(self._is_zero_beyond, call.args)):
             return None
         return relax.op.matmul(*map(self._grown, call.args, args))
 
     def _is_zero_beyond(self, old: Any) -> bool:
         """Whether a tensor is zero where it is padded: weights of attention, and constants."""
-        value = old
-        while isinstance(value, relax.Var):
-            value = self._values.get(value)
+        value = behind(old, self._values.get)
         if isinstance(value, tvm.ir.expr.GenericConst):
             return True
         name = named(value)
@@ -185,12 +185,9 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
         ]
 
     def _elementwise(self, call: Any, args: list[Any], name: str) -> Any:
-        plain = [
-            (at, old)
-            for at, (old, new) in enumerate(zip(call.args, args, strict=True))
-            if self._rows in known_extents(old) and not is_padded(old, new)
-        ]
-        for at, old in plain:
+        for at, (old, new) in enumerate(zip(call.args, args, strict=True)):
+            if self._rows not in known_extents(old) or is_padded(old, new):
+                continue
             if name == "relax.divide" and at == 1:
                 return None  # by zeros
             if isinstance(old, relax.Var) and str(old.ty.dtype) != "float32":
@@ -236,11 +233,6 @@ def plain(old: Any, new: Any, emit: Callable[[Any], Any]) -> Any:
     axes = [axis for axis, extent in enumerate(before) if extent != after[axis]]
     ends = [before[axis] for axis in axes]
     return emit(relax.op.strided_slice(new, axes, [0] * len(axes), ends))
-
-
-def call_again(call: Any, args: Iterable[Any]) -> Any:
-    """The same call of other arguments."""
-    return relax.Call(call.op, list(args), call.attrs, call.ty_args)
 
 
 def _fields(parts: Any, value_of: Callable[[Any], Any]) -> list[Any] | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import tvm
 from tvm import relax
@@ -28,6 +28,7 @@ from toolkit.networks.graph.concatenation import (
 )
 from toolkit.networks.graph.constants import fold_constants, fold_rest
 from toolkit.networks.graph.expansions import with_expansions
+from toolkit.networks.graph.functions import named, nodes_of
 from toolkit.networks.graph.padding import pad_rows
 from toolkit.networks.graph.relax_rewrites import (
     activations,
@@ -62,18 +63,9 @@ CACHE_BYTES = 24 * 2**20
 class Graph:
     """A network as it is tuned and compiled.
 
-    Attributes
-    ----------
-    name
-        Of the model.
-    module
-        Relax ``main`` that calls fused functions; its weights are constants whose layout is free.
-    layout
-        Of its convolutions.
-    weight_bytes
-        Size of all constants.
-    tolerance
-        Error of its outputs, as a share of their range, that was allowed.
+    ``module`` has a Relax ``main`` that calls fused functions; its weights are constants whose
+    layout is free, of ``weight_bytes`` together. ``layout`` is that of its convolutions;
+    ``tolerance`` the error of its outputs, as a share of their range, that was allowed.
     """
 
     name: str
@@ -88,11 +80,8 @@ def prepare(
 ) -> Graph:
     """Turn an imported network into what is tuned and compiled.
 
-    Parameters
-    ----------
-    tolerance
-        Error of the outputs, as a share of their range, up to which algorithms are taken that round
-        differently: 1e-5 or 1e-4 allow Winograd's convolutions of two sizes.
+    ``tolerance`` is the error of the outputs, as a share of their range, up to which algorithms are
+    taken that round differently: 1e-5 or 1e-4 allow Winograd's convolutions of two sizes.
 
     Raises
     ------
@@ -112,20 +101,14 @@ def prepare(
             plain = pad_rows(move_reshapes(clips_and_roots(plain)))
             plain = pad_channels(plain, lanes_of(made))
             if tolerance > 0:
-                in_cache = _constant_bytes(plain) <= CACHE_BYTES
-                plain = with_winograd(plain, tolerance, in_cache)
+                plain = with_winograd(plain, tolerance, _constant_bytes(plain) <= CACHE_BYTES)
             plain = with_expansions(plain, lanes_of(made))
             plain = activations(concatenate_by_copies(large_means(plain)))
             plain = fold_rest(t.CanonicalizeBindings()(plain))
             passes = [
-                t.FastMathTransform(),
-                t.LegalizeOps(),
-                t.AnnotateTIROpPattern(),
-                t.FoldConstant(),
-                t.FuseOps(),
-                t.FuseTIR(),
-                t.AttachAttrLayoutFreeBuffers(),
-            ]
+                t.FastMathTransform(), t.LegalizeOps(), t.AnnotateTIROpPattern(), t.FoldConstant(),
+                t.FuseOps(), t.FuseTIR(), t.AttachAttrLayoutFreeBuffers(),
+            ]  # fmt: skip
             lowered = tvm.transform.Sequential(passes)(plain)
     except LiveError:
         raise
@@ -141,15 +124,13 @@ def _laid_out(module: tvm.IRModule, layout: Layout) -> tuple[str, tvm.IRModule]:
     """Convert to channels last where convolutions gain by it: where few transposes remain."""
     before = operators(module)
     convolutions = sum(before[name] for name in NHWC)
-    if not convolutions:
-        return "NCHW", module
-    kept = transposed_convolutions(module)
-    if layout == "NCHW":
+    kept = transposed_convolutions(module) if convolutions else module
+    if layout == "NCHW" or not convolutions:
         return "NCHW", kept
     try:
         converted = relax.transform.ConvertLayout(NHWC)(module)
-        converted = fold_constants(transposed_convolutions(converted))  # weights are transposed now
-        converted = _joined(converted)
+        # Weights are transposed now.
+        converted = _joined(fold_constants(transposed_convolutions(converted)))
     except Exception as error:  # an internal error of TVM's
         if layout == "NHWC":
             raise LiveError(
@@ -171,32 +152,12 @@ def _joined(module: tvm.IRModule) -> tvm.IRModule:
 
 def operators(module: tvm.IRModule) -> Counter[str]:
     """Count the operators that a module's Relax functions call, by name."""
-    found: Counter[str] = Counter()
-
-    def visit(node: Any) -> None:
-        if isinstance(node, relax.Call) and isinstance(node.op, tvm.ir.Op):
-            found[str(node.op.name)] += 1
-
-    for function in relax_functions(module):
-        relax.analysis.post_order_visit(function, visit)
-    return found
-
-
-def relax_functions(module: tvm.IRModule) -> list[relax.Function]:
-    """The module's Relax functions."""
-    return [f for f in module.functions.values() if isinstance(f, relax.Function)]
+    return Counter(name for node in nodes_of(module) if (name := named(node)))
 
 
 def _constant_bytes(module: tvm.IRModule) -> int:
-    sizes: list[int] = []
-
-    def visit(node: Any) -> None:
-        if isinstance(node, tvm.ir.expr.GenericConst):
-            sizes.append(node.value.numpy().nbytes)
-
-    for function in relax_functions(module):
-        relax.analysis.post_order_visit(function, visit)
-    return sum(sizes)
+    constants = (one for one in nodes_of(module) if isinstance(one, tvm.ir.expr.GenericConst))
+    return sum(int(one.value.numpy().nbytes) for one in constants)
 
 
 def said(error: Exception) -> str:

@@ -9,6 +9,8 @@ import tvm
 from tvm import relax
 from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
 
+from toolkit.networks.graph.functions import extents, known_shape, tidied
+
 LAST = {2: "NHWC", 3: "NDHWC"}
 FIRST = {2: "NCHW", 3: "NCDHW"}
 """Layouts of data, by how many axes a window has."""
@@ -34,12 +36,9 @@ def transposed_convolutions(module: tvm.IRModule) -> tvm.IRModule:
         inside = slice(1, -1) if last else slice(2, None)
         if isinstance(found[weight], tvm.ir.expr.GenericConst):
             source = found[data] if last else relax.op.permute_dims(found[data], to_last)
-            inputs, extents = (
-                [int(extent) for extent in list(one.ty.shape.values)[inside]]
-                for one in (found[data], call)
-            )
-            images = int(call.ty.shape.values[0])
-            phases = _as_phases(source, found[weight].value.numpy(), given, images, inputs, extents)
+            inputs, outputs = (extents(one)[inside] for one in (found[data], call))
+            images, array = extents(call)[0], found[weight].value.numpy()
+            phases = _as_phases(source, array, given, images, inputs, outputs)
             if phases is not None:
                 return phases if last else relax.op.permute_dims(phases, to_first)
         if not last:
@@ -60,20 +59,20 @@ def transposed_convolutions(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def _as_phases(
-    data: relax.Expr, weight: Any, given: Any, images: int, inputs: list[int], extents: list[int]
+    data: relax.Expr, weight: Any, given: Any, images: int, inputs: list[int], outputs: list[int]
 ) -> relax.Expr | None:
     """A transposed convolution in channels last as one convolution; ``None`` where it is none.
 
     Its window holds what any place of a group needs (``_groups``). ``weight`` has the shape (I, O,
-    ...); ``inputs`` and ``extents`` are sizes of data and result without images and channels.
+    ...); ``inputs`` and ``outputs`` are sizes of data and result without images and channels.
     """
-    axes = len(extents)
+    axes = len(outputs)
     plain = int(given.groups) == 1 and all(int(one) == 1 for one in given.dilation)
     if not plain or not str(given.kernel_layout).startswith("IO"):
         return None
     channels, filters, *kernel = weight.shape
     strides = [int(one) for one in given.strides]
-    sizes = zip(kernel, strides, map(int, given.padding), inputs, extents, strict=False)
+    sizes = zip(kernel, strides, map(int, given.padding), inputs, outputs, strict=False)
     groups = [found for each in sizes if (found := _groups(*each))]
     if len(groups) < axes:
         return None
@@ -84,7 +83,7 @@ def _as_phases(
         chosen = np.take(matrix, np.clip(places, 0, taps - 1), axis=2 * axis)
         inside = np.array([[0 <= one < taps for one in row] for row in places], dtype=weight.dtype)
         matrix = chosen * inside.reshape(*inside.shape, *[1] * (chosen.ndim - 2 * axis - 2))
-    counts = [one.number for one in groups]
+    counts, cuts = [one.number for one in groups], [one.cut for one in groups]
     padding = [*(one.before for one in groups), *(one.after for one in groups)]
     # (offset, phase) an axis, then channels and filters: windows first, phases beside the filters.
     order = [*range(0, 2 * axes, 2), 2 * axes, *range(1, 2 * axes, 2), 2 * axes + 1]
@@ -107,10 +106,9 @@ def _as_phases(
     apart = relax.op.permute_dims(apart, [0, *beside, 1 + 2 * axes])
     whole = [count * stride for count, stride in zip(counts, strides, strict=True)]
     joined = relax.op.reshape(apart, [images, *whole, filters])
-    if whole == extents:
+    if whole == outputs:
         return joined
-    ends = [one.cut + extent for one, extent in zip(groups, extents, strict=True)]
-    cuts = [one.cut for one in groups]
+    ends = [cut + extent for cut, extent in zip(cuts, outputs, strict=True)]
     return relax.op.strided_slice(joined, list(range(1, 1 + axes)), cuts, ends)
 
 
@@ -154,10 +152,9 @@ def batch_norms(module: tvm.IRModule) -> tvm.IRModule:
     whole = is_op("relax.add")(is_op("relax.multiply")(centred, scale), shift)
 
     def product(_: relax.Call, found: Any) -> relax.Expr:
-        values = [found[one].value.numpy() for one in (mean, root, scale, shift)]
-        factor = values[2] / values[1]
-        scaled = relax.op.multiply(found[x], relax.const(factor))
-        return relax.op.add(scaled, relax.const(values[3] - values[0] * factor))
+        at, divisor, by, more = (found[one].value.numpy() for one in (mean, root, scale, shift))
+        factor = by / divisor
+        return found[x] * relax.const(factor) + relax.const(more - at * factor)
 
     return _rewrite(module, whole, product)
 
@@ -173,14 +170,12 @@ def clips_as_relus(module: tvm.IRModule) -> tvm.IRModule:
         numbers = tvm.tirx.FloatImm, tvm.tirx.IntImm
         if not all(isinstance(found[bound], numbers) for bound in (low, high)) or call.ty.ndim != 4:
             return call
-        least, most = float(found[low].value), float(found[high].value)
-        kind = str(call.ty.dtype)
+        least, most, kind = float(found[low].value), float(found[high].value), str(call.ty.dtype)
         # Others would have to be shifted, which rounds; integers may wrap around.
         if least != 0 or not np.isfinite(most) or not kind.startswith("float"):
             return call
         relu = relax.op.nn.relu(found[x])
-        over = relax.op.subtract(relu, relax.const(most, kind))
-        return relax.op.subtract(relu, relax.op.nn.relu(over))
+        return relu - relax.op.nn.relu(relu - relax.const(most, kind))
 
     return _rewrite(module, is_op("relax.clip")(x, low, high), relus)
 
@@ -215,7 +210,7 @@ def _rewrite(module: tvm.IRModule, pattern: Any, replace: Any) -> tvm.IRModule:
     for name, function in module.functions.items():
         if isinstance(function, relax.Function):
             made[name] = rewrite_call(pattern, replace, function)
-    return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(made))
+    return tidied(made)
 
 
 def clips_and_roots(module: tvm.IRModule) -> tvm.IRModule:
@@ -255,12 +250,11 @@ def large_means(module: tvm.IRModule) -> tvm.IRModule:
     x = wildcard()
 
     def stepwise(call: relax.Call, found: Any) -> relax.Expr:
-        given, shape = call.attrs, getattr(found[x].ty.shape, "values", None)
-        if given.axis is None or shape is None or len(shape) != 4:
+        given, shape = call.attrs, known_shape(found[x]) or []
+        if given.axis is None or len(shape) != 4:
             return call
         over = sorted(int(axis) % 4 for axis in given.axis)
-        extents = [getattr(extent, "value", 0) for extent in shape]
-        if over != [1, 2] or np.prod(extents) < LARGE_MEAN or min(extents[1:3]) < 2:
+        if over != [1, 2] or np.prod(shape) < LARGE_MEAN or min(shape[1:3]) < 2:
             return call
         rows = relax.op.mean(found[x], axis=[2], keepdims=bool(given.keepdims))
         return relax.op.mean(rows, axis=[1], keepdims=bool(given.keepdims))
@@ -302,36 +296,33 @@ def activations(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def _sigmoid(x: relax.Expr) -> relax.Expr:
-    return relax.op.divide(relax.const(1.0), _one_and_exp_of_minus(x))
+    return relax.const(1.0) / _one_and_exp_of_minus(x)
 
 
 def _silu(x: relax.Expr) -> relax.Expr:
-    return relax.op.divide(x, _one_and_exp_of_minus(x))
+    return x / _one_and_exp_of_minus(x)
 
 
 def _one_and_exp_of_minus(x: relax.Expr) -> relax.Expr:
-    return relax.op.add(relax.op.exp(relax.op.negative(x)), relax.const(1.0))
+    return relax.op.exp(-x) + relax.const(1.0)
 
 
 def _gelu(x: relax.Expr) -> relax.Expr:
-    error = relax.op.erf(relax.op.multiply(x, relax.const(0.5**0.5)))
-    half = relax.op.multiply(error, relax.const(0.5))
-    return relax.op.multiply(x, relax.op.add(half, relax.const(0.5)))
+    error = relax.op.erf(x * relax.const(0.5**0.5))
+    return x * (error * relax.const(0.5) + relax.const(0.5))
 
 
 def _gelu_tanh(x: relax.Expr) -> relax.Expr:
-    cubic = relax.op.multiply(relax.op.multiply(x, x), relax.const(0.044715))
-    inner = relax.op.multiply(x, relax.op.add(cubic, relax.const(1.0)))
-    bent = relax.op.tanh(relax.op.multiply(inner, relax.const((2.0 / np.pi) ** 0.5)))
-    half = relax.op.multiply(x, relax.const(0.5))
-    return relax.op.multiply(half, relax.op.add(bent, relax.const(1.0)))
+    inner = x * (x * x * relax.const(0.044715) + relax.const(1.0))
+    bent = relax.op.tanh(inner * relax.const((2.0 / np.pi) ** 0.5))
+    return x * relax.const(0.5) * (bent + relax.const(1.0))
 
 
 def _tanh_of_softplus(x: relax.Expr) -> relax.Expr:
     """tanh(log(1 + e)) with e = exp(x) is n / (n + 2), n = e (e + 2): 1 from x = 20 on."""
     e = relax.op.exp(relax.op.minimum(x, relax.const(20.0)))
-    n = relax.op.multiply(e, relax.op.add(e, relax.const(2.0)))
-    return relax.op.divide(n, relax.op.add(n, relax.const(2.0)))
+    n = e * (e + relax.const(2.0))
+    return n / (n + relax.const(2.0))
 
 
 def _number(constant: Any, beside: Any) -> float | None:
@@ -343,8 +334,8 @@ def _number(constant: Any, beside: Any) -> float | None:
 _POWERS: dict[float | None, Any] = {
     0.25: lambda x: relax.op.sqrt(relax.op.sqrt(x)),
     0.5: relax.op.sqrt,
-    0.75: lambda x: relax.op.multiply(relax.op.sqrt(x), relax.op.sqrt(relax.op.sqrt(x))),
-    1.5: lambda x: relax.op.multiply(x, relax.op.sqrt(x)),
-    2.0: lambda x: relax.op.multiply(x, x),
-    3.0: lambda x: relax.op.multiply(x, relax.op.multiply(x, x)),
+    0.75: lambda x: relax.op.sqrt(x) * relax.op.sqrt(relax.op.sqrt(x)),
+    1.5: lambda x: x * relax.op.sqrt(x),
+    2.0: lambda x: x * x,
+    3.0: lambda x: x * (x * x),
 }

@@ -7,15 +7,19 @@ and norm; behind a reshape none of them fuses with the product, and each is a pa
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from toolkit.networks.graph.functions import extents, mutate_functions, named
+from toolkit.networks.graph.functions import UNKNOWN, behind, extents, mutate, named, tidied
 
 RESHAPES = {f"relax.{name}" for name in ("reshape", "expand_dims", "squeeze", "flatten")}
+
+MOVES = {"relax.permute_dims", *RESHAPES}
+"""They give the elements of one tensor, in another order or as they are."""
 
 ONE = {
     *(f"relax.{name}" for name in ("negative", "abs", "exp", "erf", "tanh", "sigmoid", "sqrt")),
@@ -32,8 +36,7 @@ LAST = {"relax.nn.layer_norm", "relax.nn.softmax"}
 
 def move_reshapes(module: tvm.IRModule) -> tvm.IRModule:
     """Rewrite a module's Relax functions; shapes that are not known stay as they are."""
-    made = mutate_functions(module, lambda at, _: _Mover(at))
-    return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(made))
+    return tidied(mutate(module, lambda at, _: _Mover(at)))
 
 
 @mutator
@@ -44,7 +47,7 @@ class _Mover(PyExprMutator):  # type: ignore[misc]
         """Join a reshape with the one before, or do what is called before the reshape."""
         visited = self.visit_expr_post_order(call)
         name = named(visited)
-        try:
+        with suppress(*UNKNOWN):
             shape = extents(call)
             if name == "relax.broadcast_to" and extents(visited.args[0]) == shape:
                 return visited.args[0]
@@ -52,8 +55,6 @@ class _Mover(PyExprMutator):  # type: ignore[misc]
                 return self._joined(visited, shape)
             if name in ONE | TWO | LAST:
                 return self._before(visited, name, shape)
-        except (AttributeError, TypeError, ValueError):  # a shape that is not known
-            pass
         return visited
 
     def _joined(self, call: Any, shape: list[int]) -> Any:
@@ -66,7 +67,7 @@ class _Mover(PyExprMutator):  # type: ignore[misc]
         tensors = 2 if name in TWO else 1
         sources = [self._reshaped(one) for one in call.args[:tensors]]
         flat = next((extents(one) for one in sources if one is not None), None)
-        same_rows = flat is not None and bool(flat) and bool(shape) and flat[-1] == shape[-1]
+        same_rows = bool(flat and shape and flat[-1] == shape[-1])
         if flat is None or (name in LAST and not (same_rows and _along_last(call))):
             return call
         args = []
@@ -87,9 +88,7 @@ class _Mover(PyExprMutator):  # type: ignore[misc]
 
     def _reshaped(self, source: Any) -> Any:
         """What a variable is a reshape of; ``None`` when it is none."""
-        value = source
-        while isinstance(value, relax.Var):  # another name of one
-            value = self.lookup_binding(value)
+        value = behind(source, self.lookup_binding)
         found = value.args[0] if named(value) in RESHAPES else None
         return found if isinstance(found, relax.Var) else None
 

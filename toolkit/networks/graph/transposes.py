@@ -8,13 +8,14 @@ stride. Written from these, it takes one transpose at most.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from toolkit.networks.graph.functions import extents, mutate_functions, named
+from toolkit.networks.graph.functions import UNKNOWN, behind, extents, mutate, named, tidied
 from toolkit.networks.graph.movements import (
     CONCATENATE,
     SLICE,
@@ -24,7 +25,7 @@ from toolkit.networks.graph.movements import (
     inverse,
     movement_of,
 )
-from toolkit.networks.graph.reshapes import ONE, RESHAPES, TWO
+from toolkit.networks.graph.reshapes import MOVES, ONE, RESHAPES, TWO
 
 PAD = "relax.nn.pad"
 MEANS = "relax.nn.avg_pool3d"
@@ -33,10 +34,9 @@ MEANS = "relax.nn.avg_pool3d"
 
 def join_transposes(module: tvm.IRModule) -> tvm.IRModule:
     """Rewrite a module's Relax functions; shapes that are not known stay as they are."""
-    apart = mutate_functions(module, lambda at, _: _Joiner(at, apart=True))
+    apart = mutate(module, lambda at, _: _Joiner(at, apart=True))
     # A transpose that has met no other is joined again.
-    made = mutate_functions(apart, lambda at, _: _Joiner(at, apart=False))
-    return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(made))
+    return tidied(mutate(apart, lambda at, _: _Joiner(at, apart=False)))
 
 
 @mutator
@@ -51,12 +51,12 @@ class _Joiner(PyExprMutator):  # type: ignore[misc]
         """Join a transpose or reshape with those before; let a transpose pass behind the call."""
         visited = self.visit_expr_post_order(call)
         name = named(visited)
-        try:
+        with suppress(*UNKNOWN):
             if name == "relax.call_tir":
                 return self._copied(visited)
             if _does_nothing(visited, name):
                 return visited.args[0]
-            if name == TRANSPOSE or name in RESHAPES:
+            if name in MOVES:
                 return self._joined(visited)
             if name in ONE | TWO | {"relax.power"}:
                 return self._behind(visited, name)
@@ -64,8 +64,6 @@ class _Joiner(PyExprMutator):  # type: ignore[misc]
                 return self._of_some_axes(visited, name)
             if name == CONCATENATE:
                 return self._concatenated(visited)
-        except (AttributeError, TypeError, ValueError):  # a shape that is not known
-            pass
         return visited
 
     def _copied(self, call: Any) -> Any:
@@ -79,10 +77,8 @@ class _Joiner(PyExprMutator):  # type: ignore[misc]
         """What a chain of transposes and reshapes begins with, and its calls from the last."""
         chain: list[Any] = []
         while True:
-            value = expression
-            while isinstance(value, relax.Var):  # another name of one
-                value = self.lookup_binding(value)
-            if not (named(value) == TRANSPOSE or named(value) in RESHAPES):
+            value = behind(expression, self.lookup_binding)
+            if named(value) not in MOVES:
                 return expression, chain
             chain.append(value)
             expression = value.args[0]
@@ -99,8 +95,8 @@ class _Joiner(PyExprMutator):  # type: ignore[misc]
         movement = movement_of(extents(source), chain[::-1])
         if movement is None or (len(chain) < 2 and not self._apart):
             return call
-        steps, transposes = movement.steps(), sum(named(one) == TRANSPOSE for one in chain)
-        fewer = (movement.transposes(), len(steps)) < (transposes, len(chain))
+        transposes = sum(named(one) == TRANSPOSE for one in chain)
+        fewer = (movement.transposes(), len(movement.steps())) < (transposes, len(chain))
         return self._moved(source, movement) if fewer or self._apart else call
 
     def _moved(self, source: Any, movement: Movement) -> Any:
@@ -162,9 +158,7 @@ class _Joiner(PyExprMutator):  # type: ignore[misc]
         return relax.op.permute_dims(self.builder_.emit(done), axes)
 
     def _concatenated(self, call: Any) -> Any:
-        parts = call.args[0]
-        while isinstance(parts, relax.Var):
-            parts = self.lookup_binding(parts)
+        parts = behind(call.args[0], self.lookup_binding)
         found = [self._transposed(one) for one in parts.fields]
         axes = found[0][1]
         if axes is None or call.attrs.axis is None or any(its != axes for _, its in found):

@@ -22,7 +22,7 @@ from tvm import relax
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from toolkit.networks.graph.chains import Chain, Rewriter, replace_chains
+from toolkit.networks.graph.chains import Chain, replace_chains
 from toolkit.networks.graph.epilogues import ESTIMATED_FLOPS, Steps, finished
 from toolkit.networks.graph.functions import extents
 
@@ -107,32 +107,26 @@ class Shape:
 def with_winograd(module: tvm.IRModule, tolerance: float, weights_in_cache: bool) -> tvm.IRModule:
     """Compute 3 x 3 convolutions of stride 1 in channels last by Winograd's where it pays.
 
-    Parameters
-    ----------
-    tolerance
-        Greatest error, as a share of the outputs' range.
-    weights_in_cache
-        Whether a run finds the weights of the network where the run before left them.
+    ``tolerance`` is the greatest error, as a share of the outputs' range; ``weights_in_cache``:
+    whether a run finds the weights of the network where the run before left them.
     """
 
-    def replace(chain: Chain, find: Any, to: Rewriter) -> Any:
+    def replace(chain: Chain, to: Any) -> Any:
         shape = shape_of(chain)
-        m = None if shape is None else shape.best_tile(tolerance, weights_in_cache)
-        if shape is None or m is None:
+        if shape is None or not (m := shape.best_tile(tolerance, weights_in_cache)):
             return None
+        add, emit, epilogue = to.builder_.add_func, to.builder_.emit, chain.epilogue
         elements, tiles = (m + 2) ** 2, shape.images * math.prod(shape.tiles(m))
-        function = to.add(input_transform(shape, m), "winograd_input")
+        function = add(input_transform(shape, m), "winograd_input")
         tiled = relax.TensorType((elements, tiles, shape.channels), "float32")
-        transformed = to.emit(relax.call_tir(function, [find(chain.source)], tiled))
-        weight = relax.const(transformed_weight(chain.weight, m))
-        sums = to.emit(relax.op.matmul(transformed, weight))
-        epilogue = chain.epilogue
-        function = output_transform(shape, m, epilogue.steps, epilogue.whole)
+        transformed = emit(relax.call_tir(function, [to.visit_expr(chain.source)], tiled))
+        sums = emit(relax.op.matmul(transformed, relax.const(transformed_weight(chain.weight, m))))
         given = [
-            find(one) if isinstance(one, relax.Var) else relax.const(one) for one in epilogue.given
+            to.visit_expr(one) if isinstance(one, relax.Var) else relax.const(one)
+            for one in epilogue.given
         ]
-        function = to.add(function, "winograd_output")
-        return relax.call_tir(function, [sums, *given], chain.type)
+        written = output_transform(shape, m, epilogue.steps, epilogue.whole)
+        return relax.call_tir(add(written, "winograd_output"), [sums, *given], chain.type)
 
     return replace_chains(module, replace)
 
@@ -167,8 +161,8 @@ def input_transform(shape: Shape, m: int) -> Any:
     size, tiles = m + 2, shape.images * math.prod(shape.tiles(m))
     lanes = math.gcd(LANES, shape.channels)
 
-    def emit(at: _Tile, x: Any, v: Any) -> None:
-        top, left = T.bind(at.down * m - shape.top), T.bind(at.across * m - shape.left)
+    def emit(image: Any, down: Any, across: Any, number: Any, x: Any, v: Any) -> None:
+        top, left = T.bind(down * m - shape.top), T.bind(across * m - shape.left)
         d = T.buffer_proxy(T.alloc_buffer((size, lanes), scope="local"))
         t = T.buffer_proxy(T.alloc_buffer((size**2, lanes), scope="local"))
 
@@ -176,7 +170,7 @@ def input_transform(shape: Shape, m: int) -> Any:
             column = left + q
             for k in range(size):
                 row = top + k
-                value = x[at.image, row, column, channel]
+                value = x[image, row, column, channel]
                 if border:
                     ends = (row >= 0, row < shape.rows, column >= 0, column < shape.columns)
                     value = T.if_then_else(reduce(T.And, ends), value, T.float32(0))
@@ -186,7 +180,7 @@ def input_transform(shape: Shape, m: int) -> Any:
         def body(channel: Any, lane: Any, border: bool) -> None:
             results = _both_sides(_INPUT[m], t, lane, lambda q: load(q, channel, lane, border))
             for (i, j), value in results:
-                T.buffer_store(v, value, [i * size + j, at.number, channel])
+                T.buffer_store(v, value, [i * size + j, number, channel])
 
         ends = (top >= 0, top + size <= shape.rows, left >= 0, left + size <= shape.columns)
         _either(reduce(T.And, ends), body, shape.channels // lanes, lanes)
@@ -206,9 +200,9 @@ def output_transform(shape: Shape, m: int, steps: Steps, whole: tuple[bool, ...]
     out = (shape.images, shape.out_rows, shape.out_columns, shape.filters)
     others = [out if one else (shape.filters,) for one in whole]
 
-    def emit(at: _Tile, s: Any, *given_and_result: Any) -> None:
-        *given, y = given_and_result
-        top, left = T.bind(at.down * m), T.bind(at.across * m)
+    def emit(image: Any, down: Any, across: Any, number: Any, s: Any, *given_and_y: Any) -> None:
+        *given, y = given_and_y
+        top, left = T.bind(down * m), T.bind(across * m)
         t = T.buffer_proxy(T.alloc_buffer((m * size, lanes), scope="local"))
 
         def output(value: Any, place: list[Any]) -> Any:
@@ -220,11 +214,11 @@ def output_transform(shape: Shape, m: int, steps: Steps, whole: tuple[bool, ...]
 
         def body(channel: Any, lane: Any, border: bool) -> None:
             def sums(q: int) -> list[Any]:
-                return [s[k * size + q, at.number, channel] for k in range(size)]
+                return [s[k * size + q, number, channel] for k in range(size)]
 
             for (i, j), value in _both_sides(_OUTPUT[m], t, lane, sums):
                 row, column = top + i, left + j
-                place = [at.image, row, column, channel]
+                place = [image, row, column, channel]
                 if not border:
                     T.buffer_store(y, output(value, place), place)
                     continue
@@ -290,16 +284,6 @@ def _operations(matrix: Sequence[Sequence[float]]) -> int:
     return len(factors) - len(matrix) + sum(factor != 1 for factor in factors)
 
 
-@dataclass(frozen=True)
-class _Tile:
-    """Where a tile lies: its image, its place there in tiles, and its number among all."""
-
-    image: Any
-    down: Any
-    across: Any
-    number: Any
-
-
 def _function(
     buffers: Sequence[Sequence[int]],
     shape: Shape,
@@ -309,6 +293,7 @@ def _function(
 ) -> Any:
     """A function that does what ``emit`` says for every tile; its last buffer is the result.
 
+    ``emit`` is given the tile's image, its place there in tiles, its number among all, and buffers.
     It counts as scheduled: nothing is fused into it, and it is no task. Written by the builder:
     TVM's parser of scripts takes a second for one. ``flops`` says what TVM cannot count.
     """
@@ -336,5 +321,5 @@ def _function(
                 T.reads(*regions[:-1])
                 T.writes(regions[-1])
                 image, number = T.bind(down // rows), T.bind(down * across + along)
-                emit(_Tile(image, down % rows, along, number), *arrays)
+                emit(image, down % rows, along, number, *arrays)
         return builder.get()

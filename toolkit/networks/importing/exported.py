@@ -109,9 +109,8 @@ def _decompositions(torch: Any) -> Any:
         """PyTorch's own looks at every row for whether a mask left anything of it."""
         names = ("attn_mask", "dropout_p", "is_causal")
         given = {**dict(zip(names, args, strict=False)), **options}
-        if any(given.get(name) for name in ("dropout_p", "enable_gqa")) or (
-            given.get("attn_mask") is not None
-        ):
+        is_masked = given.get("attn_mask") is not None
+        if is_masked or given.get("dropout_p") or given.get("enable_gqa"):
             return usual(query, key, value, *args, **options)
         scale = given.get("scale") or query.shape[-1] ** -0.5
         scores = torch.matmul(query * scale, key.transpose(-2, -1))
@@ -219,12 +218,8 @@ def not_imported(
 ) -> LiveError:
     """What TVM says of a file that it does not import.
 
-    Parameters
-    ----------
-    missing
-        Regular expression whose group names the operators that TVM does not know.
-    without
-        Cure for these; ``cure`` is that of all else.
+    The group of ``missing``, a regular expression, names the operators that TVM does not know.
+    ``without`` is the cure for these, ``cure`` that of all else.
     """
     said = str(error).strip() or type(error).__name__
     if found := re.search(missing, said):
@@ -233,27 +228,36 @@ def not_imported(
     return LiveError(f"TVM cannot import it: {said.splitlines()[-1][-200:]}", where=path, cure=cure)
 
 
-def _with_shapes(
-    module: tvm.IRModule, shapes: Mapping[str, Sequence[int]], path: Path
-) -> tvm.IRModule:
-    """Bind the dimensions that were exported as dynamic."""
-    inputs = {str(one.name): list(one.ty.shape.values) for one in module["main"].params}
+def refuse_unknown(shapes: Mapping[str, Any], inputs: Sequence[str], path: Path) -> None:
+    """Raise ``LiveError`` for a shape that is given to no input."""
     for name in shapes:
         if name not in inputs:
             raise LiveError(
                 f"it has no input {name!r}", where=path, cure=f"its inputs: {', '.join(inputs)}"
             )
+
+
+def open_shape(name: str, example: str, path: Path) -> LiveError:
+    """What is wrong with an input whose shape nobody gave."""
+    return LiveError(
+        f"the shape of its input {name!r} is open",
+        where=path,
+        cure=f"give it, for example: --shape {name}={example}",
+    )
+
+
+def _with_shapes(
+    module: tvm.IRModule, shapes: Mapping[str, Sequence[int]], path: Path
+) -> tvm.IRModule:
+    """Bind the dimensions that were exported as dynamic."""
+    inputs = {str(one.name): list(one.ty.shape.values) for one in module["main"].params}
+    refuse_unknown(shapes, list(inputs), path)
     bound: dict[Any, int] = {}
     for name, dims in inputs.items():
         known = [int(dim) if isinstance(dim, tvm.tirx.IntImm) else None for dim in dims]
         given = shapes.get(name)
         if given is None and any(isinstance(dim, tvm.tirx.Var) for dim in dims):
-            example = ",".join(str(extent or 1) for extent in known)
-            raise LiveError(
-                f"the shape of its input {name!r} is open",
-                where=path,
-                cure=f"give it, for example: --shape {name}={example}",
-            )
+            raise open_shape(name, ",".join(str(extent or 1) for extent in known), path)
         if given is None:
             continue
         fits = (extent in (None, int(wanted)) for extent, wanted in zip(known, given, strict=False))

@@ -18,7 +18,12 @@ from typing import Any
 import tvm
 
 from toolkit.errors import LiveError
-from toolkit.networks.importing.exported import load_exported, not_imported
+from toolkit.networks.importing.exported import (
+    load_exported,
+    not_imported,
+    open_shape,
+    refuse_unknown,
+)
 from toolkit.networks.importing.onnx_rewrites import rewrite
 
 EXTRAS = {".onnx": "onnx", ".pt2": "torch"}
@@ -39,10 +44,7 @@ def is_model_file(text: str) -> bool:
 def load_model(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -> tvm.IRModule:
     """Import a model file as a Relax module whose ``main`` holds the weights as constants.
 
-    Parameters
-    ----------
-    shapes
-        Shapes of inputs whose file leaves them open, by name.
+    ``shapes`` are those of inputs whose file leaves them open, by name.
 
     Raises
     ------
@@ -54,14 +56,14 @@ def load_model(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) ->
         raise LiveError("there is no such file", where=path)
     extra = EXTRAS[path.suffix]
     try:
-        if extra == "onnx":
-            from tvm.relax.frontend.onnx import from_onnx
+        if extra == "torch":
+            return load_exported(path, shapes or {})
+        from tvm.relax.frontend.onnx import from_onnx
 
-            with warnings.catch_warnings():
-                # It tells each name that it changes; files of PyTorch call an input "input.1".
-                warnings.simplefilter("ignore")
-                return from_onnx(read_onnx(path, shapes or {}), keep_params_in_input=False)
-        return load_exported(path, shapes or {})
+        with warnings.catch_warnings():
+            # It tells each name that it changes; files of PyTorch call an input "input.1".
+            warnings.simplefilter("ignore")
+            return from_onnx(read_onnx(path, shapes or {}), keep_params_in_input=False)
     except ImportError as error:
         raise LiveError(
             f"reading it needs {extra}: {error}",
@@ -77,9 +79,8 @@ def load_model(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) ->
 
 def read_onnx(path: Path, shapes: Mapping[str, Sequence[int]]) -> Any:
     """Read an ONNX file with known shapes, constants folded, in the operators that TVM fuses."""
-    onnx = importlib.import_module("onnx")
     model = simplified_onnx(path, shapes)
-    rewrite(model, onnx)
+    rewrite(model, importlib.import_module("onnx"))
     return model
 
 
@@ -110,12 +111,7 @@ def for_runtimes(path: Path, shapes: Mapping[str, Sequence[int]], folder: Path) 
 
 
 def _set_shapes(inputs: Sequence[Any], shapes: Mapping[str, Sequence[int]], path: Path) -> None:
-    names = [value.name for value in inputs]
-    for name in shapes:
-        if name not in names:
-            raise LiveError(
-                f"it has no input {name!r}", where=path, cure=f"its inputs: {', '.join(names)}"
-            )
+    refuse_unknown(shapes, [value.name for value in inputs], path)
     for value in inputs:
         dims = value.type.tensor_type.shape.dim
         given = shapes.get(value.name)
@@ -127,11 +123,7 @@ def _set_shapes(inputs: Sequence[Any], shapes: Mapping[str, Sequence[int]], path
                 dims.add().dim_value = int(extent)
         elif not dims or any(dim.dim_value < 1 for dim in dims):
             known = ",".join(str(max(dim.dim_value, 1)) for dim in dims) or "1,3,224,224"
-            raise LiveError(
-                f"the shape of its input {value.name!r} is open",
-                where=path,
-                cure=f"give it, for example: --shape {value.name}={known}",
-            )
+            raise open_shape(value.name, known, path)
 
 
 def _folded(model: Any) -> Any:
@@ -143,7 +135,6 @@ def _folded(model: Any) -> Any:
         runtime = importlib.import_module("onnxruntime")
     except ImportError:
         return model
-    onnx = importlib.import_module("onnx")
     if model.ByteSize() > SINGLE_FILE_BYTES:
         return model
     with tempfile.TemporaryDirectory() as folder:
@@ -156,6 +147,6 @@ def _folded(model: Any) -> Any:
             runtime.InferenceSession(
                 model.SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
-            return onnx.load(path)
+            return importlib.import_module("onnx").load(path)
         except Exception:  # what it does not know, TVM may
             return model

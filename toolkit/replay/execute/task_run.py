@@ -48,10 +48,9 @@ def strategy_of(
 
     Its generator is another one for every seed, task and label.
     """
-    plugin: Any = STRATEGIES.get(choice.name)
     key = int(content_id("strategy", space.task.task_id, choice.label), 16)
     rng = np.random.default_rng([seed, key])
-    strategy: Strategy = plugin(space, choice.options, rng, **guides)
+    strategy: Strategy = STRATEGIES.get(choice.name)(space, choice.options, rng, **guides)
     return strategy
 
 
@@ -64,7 +63,7 @@ def replay_once(
 ) -> SeedRun:
     """Replay one strategy on one task with one seed."""
     table, oracle = space.table, RecordedOracle(space, seed=seed, missing=scenario.missing)
-    result = run_over(oracle, strategy_of(space, choice, seed, **guides), choice, scenario, seed)
+    result = run_over(oracle, strategy_of(space, choice, seed, **guides), choice, scenario)
     occasions = np.array(oracle.occasions, dtype=np.int64)
     replayed = Replayed(
         candidate=table.owner[occasions],
@@ -82,11 +81,7 @@ def replay_once(
 
 
 def run_over(
-    oracle: RecordedOracle,
-    strategy: Strategy,
-    choice: StrategyChoice,
-    scenario: Scenario,
-    seed: int,
+    oracle: RecordedOracle, strategy: Strategy, choice: StrategyChoice, scenario: Scenario
 ) -> Run:
     """Let a strategy spend a scenario's budget on a record."""
     table = oracle.table
@@ -101,7 +96,6 @@ def run_over(
         Budget(scenario.budget.evaluations or len(table), scenario.budget.seconds),
         batch_size=choice.batch_size or scenario.batch_size,
         clock=SimulatedClock(scenario.measuring_workers),
-        seed=seed,
         count_strategy_time=scenario.count_strategy_time,
         stop=at_best if scenario.stop_at_best else None,
     )

@@ -25,8 +25,9 @@ from toolkit.replay.record.models import StrategyModels
 from toolkit.replay.record.oracle import Missing, RecordedOracle
 from toolkit.replay.record.readings import PosteriorDraw, Readings
 from toolkit.replay.record.space import RecordedSpace
-from toolkit.replay.record.table import FloatArray, RecordedTable
+from toolkit.replay.record.table import RecordedTable
 from toolkit.replay.scenario import Scenario, StrategyChoice
+from toolkit.search.moves.knobs import FloatArray
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -110,7 +111,7 @@ def forecast(
             seed = FIRST_SEED + number * runs + one
             strategy = strategy_of(space, choice, seed, **guides)
             oracle = ForecastOracle(space, draw, seed=seed, missing=scenario.missing, pace=pace)
-            done = run_over(oracle, strategy, choice, whole, seed)
+            done = run_over(oracle, strategy, choice, whole)
             seen = np.array([np.nan if t.latency_s is None else t.latency_s for t in done.trials])
             behind = slower[space.table.owner[oracle.occasions]]
             alike.append(np.array([seen, np.where(np.isnan(seen), np.nan, behind)]))

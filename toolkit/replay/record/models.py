@@ -11,8 +11,8 @@ import numpy as np
 from toolkit.errors import LeakError
 from toolkit.records import Candidate, Direction
 from toolkit.replay.record.space import RecordedSpace
-from toolkit.replay.record.table import FloatArray
 from toolkit.search.base import DirectionScorer, Picker, Scorer, Space
+from toolkit.search.moves.knobs import FloatArray
 from toolkit.training.trained.models import TrainedModels
 from toolkit.training.trained.scorer import CautiousScorer
 

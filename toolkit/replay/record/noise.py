@@ -18,10 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
+from toolkit.search.moves.knobs import FloatArray, IntArray
 
 PROBABILITIES: FloatArray = np.concatenate(
     [[0.001, 0.005, 0.02], np.linspace(0.05, 0.95, 19), [0.98, 0.995, 0.999]]

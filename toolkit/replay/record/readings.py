@@ -9,7 +9,8 @@ import numpy as np
 
 from toolkit.errors import DatasetError
 from toolkit.replay.record.noise import PROBABILITIES, latency_quantiles
-from toolkit.replay.record.table import FloatArray, IntArray, RecordedTable
+from toolkit.replay.record.table import RecordedTable
+from toolkit.search.moves.knobs import FloatArray, IntArray
 
 # Of levels and candidates' middles in turn; three or four do.
 _POLISHES = 5
@@ -112,9 +113,7 @@ def readings_of(tables: Mapping[str, RecordedTable]) -> dict[str, Readings]:
     return out
 
 
-def _levelled(
-    table: RecordedTable,
-) -> tuple[FloatArray, FloatArray, FloatArray, IntArray] | None:
+def _levelled(table: RecordedTable) -> tuple[FloatArray, FloatArray, FloatArray, IntArray] | None:
     """Free readings of the machine's level on each occasion; ``None`` where it is not known.
 
     Returned are all of them, ``(n, occasions)``, the levels, and as in ``Readings`` ``seen`` and

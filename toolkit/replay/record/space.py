@@ -7,7 +7,7 @@ reported (``neighbourhood_coverage``): a walk over a sparse record is not the wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import repeat
 from typing import Any
 
@@ -16,38 +16,21 @@ from numpy.typing import NDArray
 
 from toolkit.records import Candidate, Direction, Sketch, Task, content_id
 from toolkit.replay.record.table import RecordedTable, load_tables
-from toolkit.search.base import Space
-from toolkit.search.graph import IntArray, NeighbourGraph
+from toolkit.search.graph import NeighbourGraph
 from toolkit.search.models.encoding import encode_all
-from toolkit.search.moves.knobs import Kernel
+from toolkit.search.moves.knobs import IntArray, Kernel
 from toolkit.search.strategy import candidate_id
-
-Features = Callable[[Space, Sequence[Candidate]], NDArray[np.float32]]
 
 
 class RecordedSpace:
     """The recorded candidates of one task.
 
-    Parameters
-    ----------
-    source
-        An opened dataset, or a ``RecordedTable``.
-    task_id
-        Which task of the dataset.
-    features
-        Function from (space, candidates) to a matrix for online cost models; the knobs
-        themselves (``encode_all``) by default.
-    kernel
-        What a mutation may do to a tile (``toolkit.search.moves.knobs``).
+    ``source`` is a ``RecordedTable``, or an opened dataset with the task named. ``kernel`` says
+    what a mutation may do to a tile (``toolkit.search.moves.knobs``).
     """
 
     def __init__(
-        self,
-        source: Any,
-        task_id: str | None = None,
-        *,
-        features: Features | None = None,
-        kernel: Kernel = "any-value",
+        self, source: Any, task_id: str | None = None, *, kernel: Kernel = "any-value"
     ) -> None:
         if not isinstance(source, RecordedTable):
             source = load_tables(source, None if task_id is None else [task_id])[str(task_id)]
@@ -65,7 +48,6 @@ class RecordedSpace:
             for s, sketch in enumerate(table.sketches)
         }
         self._known: dict[str, tuple[list[int], dict[tuple[int, ...], int]]] = {}
-        self._features = features
         self._matrix: NDArray[np.float32] | None = None
 
     def candidates(self) -> Sequence[Candidate]:
@@ -96,12 +78,10 @@ class RecordedSpace:
         self, rng: np.random.Generator, n: int, sketch_id: str | None = None
     ) -> list[Candidate]:
         """Draw up to n distinct recorded candidates, from one sketch where it is named."""
-        if sketch_id is None:
-            picks = rng.permutation(len(self._candidates))[:n]
-        else:
+        pool: Any = len(self._candidates)
+        if sketch_id is not None:
             pool = self._by_sketch.get(sketch_id, np.empty(0, dtype=np.int64))
-            picks = rng.permutation(pool)[:n]
-        return [self._candidates[i] for i in picks.tolist()]
+        return [self._candidates[i] for i in rng.permutation(pool)[:n].tolist()]
 
     def neighbours(self, candidate: Candidate, knob: str | None = None) -> list[Candidate]:
         """Recorded candidates that differ in one decision (of that knob, or of any)."""
@@ -130,23 +110,22 @@ class RecordedSpace:
         pools = [
             self.graph.one_way(i, k, direction.way)
             for k, knob in enumerate(sketch.knobs)
-            if (knob.name == direction.knob)
-            or (direction.knob is None and knob.kind == direction.rule)
+            if direction.knob == knob.name
+            or (direction.knob is None and direction.rule == knob.kind)
         ]
-        pool = np.concatenate(pools) if pools else np.empty(0, dtype=np.int64)
+        pool = np.concatenate([np.empty(0, dtype=np.int64), *pools])
         return self._candidates[int(pool[rng.integers(len(pool))])] if len(pool) else None
 
     def compose(self, sketch_id: str, decisions: Sequence[int]) -> Candidate | None:
         """Return the candidate with these decisions, recorded or not (honesty rule 2)."""
         known = self._known.get(sketch_id)
         if known is None:
-            numbers = [s for s, sk in enumerate(self.sketches) if sk.sketch_id == sketch_id]
-            if not numbers:
+            if sketch_id not in self._by_sketch:
                 return None
-            knobs = self.sketches[numbers[0]].knobs
+            s = list(self._by_sketch).index(sketch_id)
+            knobs, rows = self.sketches[s].knobs, self._by_sketch[sketch_id].tolist()
             free = [column for k in knobs for column in range(k.free.start, k.free.stop)]
-            values = self.table.decisions[numbers[0]][:, free].tolist()
-            rows = self._by_sketch[sketch_id].tolist()
+            values = self.table.decisions[s][:, free].tolist()
             known = free, dict(zip(map(tuple, values), rows, strict=True))
             self._known[sketch_id] = known
         wanted = tuple([int(decisions[column]) for column in known[0]])
@@ -159,19 +138,14 @@ class RecordedSpace:
     def features(self, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
         """Feature matrix of candidates, recorded ones from a matrix that is computed once."""
         if self._matrix is None:
-            self._matrix = self._compute(self._candidates)
+            self._matrix = encode_all(self.sketches, self._candidates)
         index = self.index_of(candidates)
         if (index >= 0).all():
             return self._matrix[index]
         outside = np.flatnonzero(index < 0)
         out = self._matrix[np.maximum(index, 0)]
-        out[outside] = self._compute([candidates[i] for i in outside.tolist()])
+        out[outside] = encode_all(self.sketches, [candidates[i] for i in outside.tolist()])
         return out
-
-    def _compute(self, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
-        if self._features is not None:
-            return np.asarray(self._features(self, candidates), dtype=np.float32)
-        return encode_all(self.sketches, candidates)
 
     def neighbourhood_coverage(self) -> float:
         """Mean over candidates of recorded neighbours over possible ones (0 to 1).
@@ -181,12 +155,7 @@ class RecordedSpace:
         """
         if not len(self._candidates):
             return 0.0
-        possible = np.array(
-            [
-                sum(len(values) - 1 for values in sketch_values)
-                for sketch_values in self.graph.values
-            ],
-            dtype=np.float64,
-        )[self.graph.sketch_of]
+        others = [sum(len(values) - 1 for values in knobs) for knobs in self.graph.values]
+        possible = np.array(others, dtype=np.float64)[self.graph.sketch_of]
         shares = self.graph.degree / np.maximum(possible, 1.0)
         return float(shares[possible > 0].mean()) if (possible > 0).any() else 1.0

@@ -10,16 +10,13 @@ from typing import Any
 import numpy as np
 import orjson
 import polars as pl
-from numpy.typing import NDArray
 from pydantic import Field
 
 from toolkit.datasets.read.seconds import LONGEST_GAP_S, dated_seconds, timed_seconds
 from toolkit.errors import DatasetError
 from toolkit.records import Candidate, Sketch, Task, Trial, TrialState
+from toolkit.search.moves.knobs import FloatArray, IntArray
 from toolkit.toml_file import Settings
-
-IntArray = NDArray[np.int64]
-FloatArray = NDArray[np.float64]
 
 COLUMNS = [
     "task_id",

@@ -18,8 +18,9 @@ from math import ceil
 
 import numpy as np
 
-from toolkit.replay.record.table import FloatArray, RecordedTable
+from toolkit.replay.record.table import RecordedTable
 from toolkit.replay.statistics.metrics import Replayed
+from toolkit.search.moves.knobs import FloatArray
 
 START, END = 0.01, 0.95
 RESOLUTION = 1000

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from toolkit.replay.record.table import FloatArray, IntArray, RecordedTable
+from toolkit.replay.record.table import RecordedTable
+from toolkit.search.moves.knobs import FloatArray, IntArray
 
 THRESHOLDS = (0.01, 0.05, 0.10)
 NAMES = ("1pct", "5pct", "10pct")

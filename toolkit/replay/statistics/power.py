@@ -6,11 +6,10 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from toolkit import show
+from toolkit.search.moves.knobs import FloatArray
 
 ENUMERATED = 12
 """Tasks up to which all sign patterns are tried; with more, so many are drawn:"""
@@ -34,7 +33,7 @@ def units_needed(strategies: int, confidence: float = 0.95) -> int | None:
 
 
 def tasks_to_decide(
-    differences: NDArray[np.float64], strategies: int, confidence: float = 0.95
+    differences: FloatArray, strategies: int, confidence: float = 0.95
 ) -> int | None:
     """Tasks like these with which a difference like this would be proven with a chance of 80 %.
 

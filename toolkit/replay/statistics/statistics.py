@@ -13,12 +13,11 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolkit.replay.statistics.power import ENUMERATED, FLIPS, tasks_to_decide
+from toolkit.search.moves.knobs import FloatArray, IntArray
 from toolkit.training.evaluate.bootstrap import expanded_tail
 
-FloatArray = NDArray[np.float64]
 Statistic = Callable[[FloatArray], Any]
 """Of values over their last axis."""
 
@@ -45,8 +44,8 @@ def finite(value: float) -> float | None:
 class Resamples:
     """Indices of a hierarchical bootstrap: tasks with replacement, then seeds within each."""
 
-    tasks: NDArray[np.int64]  # (resamples, tasks)
-    seeds: NDArray[np.int64]  # (resamples, tasks, seeds)
+    tasks: IntArray  # (resamples, tasks)
+    seeds: IntArray  # (resamples, tasks, seeds)
 
     @classmethod
     def draw(cls, tasks: int, seeds: int, resamples: int, seed: int = 0) -> Resamples:
@@ -81,11 +80,7 @@ def interval(
 
 
 def figure(
-    name: str,
-    values: FloatArray,
-    statistic: Statistic,
-    resamples: Resamples,
-    confidence: float,
+    name: str, values: FloatArray, statistic: Statistic, resamples: Resamples, confidence: float
 ) -> dict[str, Any]:
     """Statistic of all runs, and under ``<name>_interval`` its interval; JSON-ready."""
     ends = interval(values, statistic, resamples, confidence)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from toolkit.replay.record.space import RecordedSpace
-from toolkit.replay.record.table import FloatArray, RecordedTable
+from toolkit.replay.record.table import RecordedTable
 from toolkit.replay.scenario import Scenario
 from toolkit.replay.statistics.metrics import NAMES, time_ratio
 from toolkit.replay.statistics.power import power
@@ -25,6 +25,7 @@ from toolkit.replay.statistics.statistics import (
     median,
     ranking,
 )
+from toolkit.search.moves.knobs import FloatArray
 
 Rows = Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]
 """By task and label, for each seed: the metrics of the run, its steps and curves."""
@@ -134,13 +135,12 @@ class RunFigures:
             "ranking": ranking(values, pairs),
         }
 
-    def curve(self, unit: str, points: int, label: str) -> dict[str, list[float | None]]:
+    def curve(self, unit: str, label: str) -> dict[str, list[float | None]]:
         """Mean relative performance (best recorded over best so far) of a strategy, with bands."""
         runs = [[run[f"curve_{unit}"] for run in self.rows[t, label]] for t in self.tasks]
         curves = np.array(runs)
-        ends = [
-            interval(curves[:, :, i], mean, self.resamples, self.confidence) for i in range(points)
-        ]
+        points = np.moveaxis(curves, -1, 0)
+        ends = [interval(point, mean, self.resamples, self.confidence) for point in points]
         low, high = ([finite(end) for end in side] for side in zip(*ends, strict=True))
         return {"mean": curves.mean(axis=(0, 1)).tolist(), "low": low, "high": high}
 
@@ -162,7 +162,7 @@ def task_facts(table: RecordedTable) -> dict[str, Any]:
         "candidates_within_1pct": near,
         "random_expected_evaluations_to_1pct": finite(expected_evaluations(len(table), near)),
         "occasions": len(table.state),
-        "noise": "drawn" if bool((table.occasions > 1).any()) else "unknown",
+        "noise": "drawn" if table.noisy else "unknown",
         "repeats_in_record": sorted({len(times) for times in table.run_times_s if times}),
         "elapsed_from": table.elapsed_sources,
         "neighbourhood_coverage": RecordedSpace(table).neighbourhood_coverage(),

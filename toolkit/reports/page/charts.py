@@ -38,26 +38,14 @@ CLOCK_TICKS = [10.0**power for power in range(-9, 1)] + [10, 60, 600, 3600, 3600
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Room that a figure has.
-
-    Attributes
-    ----------
-    width
-        Pixels in all, axes included.
-    rows
-        How many tasks or features are listed at most.
-    label_chars
-        Longer names are cut.
-    legend
-        Whether strategies are named in the figure (the page names them once, above).
-    """
+    """Room that a figure has."""
 
     name: str
-    width: int
-    rows: int
-    label_chars: int
+    width: int  # pixels in all, axes included
+    rows: int  # how many tasks or features are listed at most
+    label_chars: int  # longer names are cut
     font_size: int = 12
-    legend: bool = False
+    legend: bool = False  # whether it names strategies (the page names them once, above)
 
 
 WIDE = Layout("wide", 540, 24, 34)
@@ -67,26 +55,14 @@ EXPORT = Layout("export", 760, 32, 44, 13, legend=True)
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure: what is drawn and what is said about it.
+    """One figure: what is drawn and what is said about it."""
 
-    Attributes
-    ----------
-    key
-        Stable name, also of the exported files.
-    reading, limits
-        How to read it, and what it does not show.
-    description
-        What is seen, for those who do not see it.
-    draw
-        Makes the chart for a layout.
-    """
-
-    key: str
+    key: str  # stable name, also of the exported files
     title: str
-    reading: str
-    limits: str
-    description: str
-    draw: Callable[[Layout], Any]
+    reading: str  # how to read it
+    limits: str  # what it does not show
+    description: str  # what is seen, for those who do not see it
+    draw: Callable[[Layout], Any]  # makes the chart for a layout
 
     def of(self, part: str) -> Figure:
         """Return the figure with the name of one model or replay before its key."""
@@ -164,6 +140,13 @@ def series(channel: Any, values: Mapping[str, Any], legend: Any = None) -> Any:
     """Channel (``alt.Color``, ``alt.Shape``, ...) that tells the field ``series`` apart."""
     scale = alt.Scale(domain=list(values), range=list(values.values()))
     return channel("series:N", scale=scale, legend=legend)
+
+
+def told_apart(looks: Mapping[str, tuple[str, str]], legend: Any) -> dict[str, Any]:
+    """Colour and shape of the field ``series``, each by a role's name and a shape's."""
+    palette = {name: light(role) for name, (role, _) in looks.items()}
+    shapes = {name: shape for name, (_, shape) in looks.items()}
+    return {"color": series(alt.Color, palette, legend), "shape": series(alt.Shape, shapes, legend)}
 
 
 def colours(styles: Mapping[str, Style], legend: Any = None) -> Any:

@@ -24,20 +24,16 @@ SPARK_WIDTH, SPARK_HEIGHT, SPARK_PAD = 120, 26, 2
 def specification(figure: Figure, layout: Layout) -> dict[str, Any]:
     """Vega-Lite specification of a figure."""
     chart = figure.draw(layout).properties(
-        width=layout.width,
-        autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
+        width=layout.width, autosize=alt.AutoSizeParams(type="fit-x", contains="padding")
     )
     if layout.legend:
         chart = chart.properties(title=figure.title, background="#ffffff")
-    found: dict[str, Any] = chart.to_dict()
-    found["config"] = {**altair_config(layout.font_size), "aria": False}
-    return found
+    return {**chart.to_dict(), "config": {**altair_config(layout.font_size), "aria": False}}
 
 
 def draw_svg(figure: Figure, layout: Layout = EXPORT) -> str:
     """Draw a figure as a standalone SVG document, in light colours."""
-    svg: str = vl_convert.vegalite_to_svg(specification(figure, layout), vl_version=GRAMMAR)
-    return svg
+    return str(vl_convert.vegalite_to_svg(specification(figure, layout), vl_version=GRAMMAR))
 
 
 def draw_png(figure: Figure, layout: Layout = EXPORT) -> bytes:

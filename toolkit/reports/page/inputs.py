@@ -11,7 +11,6 @@ from typing import Any
 import orjson
 
 from toolkit.errors import DatasetError, ModelError, ToolkitError
-from toolkit.workspace import Workspace
 
 DATASET_FILE = "dataset.json"
 MANIFEST_FILE = "manifest.json"
@@ -27,18 +26,8 @@ Section = Mapping[str, Any]
 class ReportInputs:
     """Folders to read; ``None`` or empty where there is none.
 
-    Attributes
-    ----------
-    dataset
-        A Parquet dataset (``toolkit ingest``).
-    models
-        Trained models of either kind (``toolkit train``).
-    simulations
-        Results of replay scenarios (``toolkit simulate``).
-    validation
-        Live verdicts (``toolkit validate``).
-    searches
-        Searches on a device (``toolkit tune``), finished or under way.
+    ``models`` are of any kind, ``validation`` holds live verdicts (``toolkit validate``);
+    ``searches`` on a device (``toolkit tune``) are finished or under way.
     """
 
     dataset: Path | None = None
@@ -58,14 +47,9 @@ def find_inputs(
 ) -> ReportInputs:
     """Find everything below a workspace; what is named replaces what would be found.
 
-    Raises
-    ------
-    ToolkitError
-        When a folder that was named does not hold what it should.
-    DatasetError
-        When there is nothing at all.
+    Raises ``ToolkitError`` when a folder that was named does not hold what it should, and
+    ``DatasetError`` when there is nothing at all.
     """
-    workspace = Workspace(Path(root))
     named: tuple[tuple[Sequence[Path | None], str, str, str], ...] = (
         ([dataset], DATASET_FILE, "dataset", "toolkit ingest LOGS"),
         ([validation], VERDICTS_FILE, "validation", "toolkit validate"),
@@ -79,24 +63,24 @@ def find_inputs(
                     f"there is no {what} ({name})", where=folder, cure=f"made by: {command}"
                 )
 
-    def below(parent: str, name: str) -> tuple[Path, ...]:
-        return tuple(sorted(path.parent for path in workspace.root.glob(f"{parent}/{name}")))
+    def below(parent: str, name: str) -> list[Path]:
+        return sorted(path.parent for path in Path(root).glob(f"{parent}/{name}"))
+
+    def one_below(parent: str, name: str) -> Path | None:
+        return next(iter(below(parent, name)), None)
 
     found = ReportInputs(
-        dataset=dataset or next(iter(below("dataset", DATASET_FILE)), None),
-        models=below("models/*", MANIFEST_FILE) if models is None else tuple(models),
-        simulations=(
-            below("simulations/*", SUMMARY_FILE) if simulations is None else tuple(simulations)
+        dataset=dataset or one_below("dataset", DATASET_FILE),
+        models=tuple(below("models/*", MANIFEST_FILE) if models is None else models),
+        simulations=tuple(
+            below("simulations/*", SUMMARY_FILE) if simulations is None else simulations
         ),
-        validation=validation or next(iter(below("validation", VERDICTS_FILE)), None),
-        searches=below("*", SEARCH_FILE),
+        validation=validation or one_below("validation", VERDICTS_FILE),
+        searches=tuple(below("*", SEARCH_FILE)),
     )
-    parts = (found.dataset, found.models, found.simulations, found.validation, found.searches)
-    if not any(parts):
+    if found == ReportInputs():
         raise DatasetError(
-            "there is nothing to report",
-            where=workspace.root,
-            cure="begin with: toolkit ingest LOGS",
+            "there is nothing to report", where=Path(root), cure="begin with: toolkit ingest LOGS"
         )
     return found
 
@@ -113,11 +97,17 @@ def read_json(path: Path, made_by: str) -> dict[str, Any]:
 
 
 @contextmanager
-def complete(path: Path, made_by: str) -> Iterator[None]:
-    """Say that a file lacks something where what is read from it is not what it should be."""
+def reading(path: Path, made_by: str, whole: Path | None = None) -> Iterator[dict[str, Any]]:
+    """Give a JSON object; say that it is damaged where what is read from it is not there.
+
+    ``whole`` is what is called damaged, where more than that file is read.
+    """
+    content = read_json(path, made_by)
     try:
-        yield
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
+        yield content
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
         raise ModelError(
-            f"damaged: {type(error).__name__}: {error}", where=path, cure=f"run {made_by} again"
+            f"damaged: {type(error).__name__}: {error}",
+            where=whole or path,
+            cure=f"run {made_by} again",
         ) from None

@@ -117,11 +117,10 @@ def _models(mine: Section, other: Section) -> Iterator[dict[str, Any]]:
         for here, there in zip(mine[kind][:1], other[kind][:1], strict=False):
             same = here["dataset_fingerprint"] == there["dataset_fingerprint"]
             judged = None if same else "Judged on two datasets: their tasks differ in difficulty."
-            both = {name: there["metrics"].get(name) for name in here["metrics"]}
             rows = (
                 _row(name, own["value"], its["value"], (_interval(own), _interval(its)))
-                for name, its in both.items()
-                if its and (own := here["metrics"][name])
+                for name, own in here["metrics"].items()
+                if (its := there["metrics"].get(name))
             )
             yield _group(f"Model: {kind}", rows, note=judged)
 
@@ -143,11 +142,11 @@ def _replays(mine: list[Section], other: list[Section]) -> Iterator[dict[str, An
             _row(
                 f"{row['strategy']}: {called}",
                 row[key],
-                by_label[row["strategy"]][key],
-                (row[f"{key}_interval"], by_label[row["strategy"]][f"{key}_interval"]),
+                there[key],
+                (row[f"{key}_interval"], there[f"{key}_interval"]),
             )
             for row in one["strategies"]
-            if row["strategy"] in by_label
+            if (there := by_label.get(row["strategy"]))
             for key, called in STRATEGY_FIGURES.items()
         )
         same = one["dataset_fingerprint"] == its["dataset_fingerprint"]
@@ -158,7 +157,6 @@ def _replays(mine: list[Section], other: list[Section]) -> Iterator[dict[str, An
 def _verdicts(mine: Section, other: Section) -> Iterator[dict[str, Any]]:
     theirs = {verdict["name"]: verdict for verdict in other["verdicts"]}
     for verdict in mine["verdicts"]:
-        its = theirs.get(verdict["name"])
-        if its is not None:
+        if its := theirs.get(verdict["name"]):
             intervals = verdict["interval"], its["interval"]
             yield _row(verdict["name"], verdict["ratio"], its["ratio"], intervals)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -51,17 +52,12 @@ def dataset_section(
         return {"missing": "toolkit ingest LOGS"}
     dataset = open_dataset(folder)
     found: dict[str, Any] = plain(describe(dataset))
-    found["tasks"] = with_computations(dataset, found["tasks"], peaks)
+    tasks = with_computations(dataset, found["tasks"], peaks)
     spread = _spreads(dataset)
-    curves = _curves(dataset, {task["task_id"]: task["best_s"] for task in found["tasks"]})
-    tasks = [
-        {
-            **task,
-            **spread.get(task["task_id"], {"spread": None, "rarity": None}),
-            "curves": curves.get(task["task_id"], []),
-        }
-        for task in found["tasks"]
-    ]
+    curves = _curves(dataset, {task["task_id"]: task["best_s"] for task in tasks})
+    for task in tasks:
+        task.update(spread.get(task["task_id"], {"spread": None, "rarity": None}))
+        task["curves"] = curves.get(task["task_id"], [])
     twins = in_several_formats(tasks)
     known = found["measuring_s"] is not None
     failing = [entry["seconds"] for entry in found["failures"] if entry["seconds"] is not None]
@@ -78,10 +74,7 @@ def dataset_section(
         "unknown_machine_tasks": sum(task["machine"] is None for task in tasks),
         "tasks": tasks,
         "several_formats": [
-            {
-                "computes": told_computation(task["computes"]),
-                **{key: task[key] for key in TWIN},
-            }
+            {"computes": told_computation(task["computes"]), **{key: task[key] for key in TWIN}}
             for task in twins
         ],
         "formats_compared": [told_comparison(one) for one in formats_compared(twins)],
@@ -110,7 +103,7 @@ def _curves(dataset: Dataset, best: dict[str, float | None]) -> dict[str, list[d
     columns = ["task_id", "source_id", "order", "latency_s"]
     frame = dataset.records(columns).sort("task_id", "source_id", "order").collect()
     paths = dict(dataset.sources().select("source_id", "path").iter_rows())
-    curves: dict[str, list[dict[str, Any]]] = {}
+    curves: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for (task_id, source_id), part in frame.partition_by(
         "task_id", "source_id", as_dict=True, maintain_order=True
     ).items():
@@ -124,7 +117,7 @@ def _curves(dataset: Dataset, best: dict[str, float | None]) -> dict[str, list[d
         at = _thin(relative)
         # File names alone are often the same.
         name = "/".join(Path(paths.get(str(source_id), str(source_id))).parts[-3:])
-        curves.setdefault(str(task_id), []).append(
+        curves[str(task_id)].append(
             {
                 "log": name,
                 "records": len(relative),

@@ -12,7 +12,7 @@ from toolkit.datasets import task_name
 from toolkit.records import Task
 from toolkit.reports.page import charts
 from toolkit.reports.page.charts import Figure, Layout, figure
-from toolkit.reports.page.inputs import VERDICTS_FILE, Section, complete, read_json
+from toolkit.reports.page.inputs import VERDICTS_FILE, Section, reading
 from toolkit.reports.page.theme import light
 
 KEPT = (
@@ -38,9 +38,7 @@ def live_section(folder: Path | None) -> dict[str, Any]:
     """
     if folder is None:
         return {"missing": "toolkit validate", "verdicts": []}
-    path = folder / VERDICTS_FILE
-    with complete(path, "toolkit validate"):
-        content = read_json(path, "toolkit validate")
+    with reading(folder / VERDICTS_FILE, "toolkit validate") as content:
         verdicts = [_verdict(verdict) for verdict in content.get("verdicts", [])]
         counts = {
             word.replace(" ", "_"): sum(verdict["verdict"] == word for verdict in verdicts)
@@ -108,10 +106,9 @@ def _forest(verdicts: list[Section]) -> Figure:
             **charts.log_axis(low, high, title),
             "axis": alt.Axis(title=title, values=values, format="~g"),
         }
-        palette = {word: light(role) for word, (role, _) in drawn.items()}
-        shapes = {word: shape for word, (_, shape) in drawn.items()}
+        apart = charts.told_apart(drawn, charts.legend(symbolOpacity=1))
         plain = charts.named(rows, layout)
-        base = plain.encode(color=charts.series(alt.Color, palette, charts.legend(symbolOpacity=1)))
+        base = plain.encode(color=apart["color"])
         floor = plain.mark_bar(color=light("axis"), opacity=0.28, height=22)
         arrows = [
             base.transform_filter(f"datum.beyond_{end}")
@@ -119,13 +116,12 @@ def _forest(verdicts: list[Section]) -> Figure:
             .encode(x=alt.X(f"{end}:Q", **x))
             for end, side in (("low", "left"), ("high", "right"))
         ]
-        shape = charts.series(alt.Shape, shapes, charts.legend(symbolOpacity=1))
         return alt.layer(
             floor.encode(x=alt.X("floor_low:Q", **x), x2="floor_high:Q"),
             charts.upright(1.0, 0.7, **x),
             charts.bar_of_interval(base, 0.7, x=alt.X("low:Q", **x), x2="high:Q"),
             *arrows,
-            charts.points(base, 110, x=alt.X("ratio:Q", **x), shape=shape),
+            charts.points(base, 110, x=alt.X("ratio:Q", **x), shape=apart["shape"]),
             charts.numbers(plain, layout, dy=-19),
         ).properties(height=max(90, 52 * len(rows)))
 

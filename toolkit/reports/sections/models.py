@@ -67,11 +67,8 @@ def with_intervals(metrics: Section, keys: Iterable[str]) -> dict[str, dict[str,
 def place_axis(tasks: Sequence[Section], title: str) -> Any:
     """Horizontal axis of the field ``place``: one column a task, from 1."""
     scale = alt.Scale(domain=[0.5, len(tasks) + 0.5], nice=False)
-    return alt.X(
-        "place:Q",
-        scale=scale,
-        axis=alt.Axis(title=title, grid=False, tickMinStep=1, format="d"),
-    )
+    axis = alt.Axis(title=title, grid=False, tickMinStep=1, format="d")
+    return alt.X("place:Q", scale=scale, axis=axis)
 
 
 def spots(rows: Sequence[Section], tasks: Sequence[Section], **channels: Any) -> Any:

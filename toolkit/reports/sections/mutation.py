@@ -95,13 +95,7 @@ def mutation_figures(model: Section) -> list[Figure]:
 
 def _told_apart(policies: Iterable[str], legend: Any) -> dict[str, Any]:
     """Colour and shape of policies, by their words."""
-    drawn = [POLICIES[policy] for policy in policies]
-    return {
-        "color": charts.series(
-            alt.Color, {words: light(role) for _, words, role, _ in drawn}, legend
-        ),
-        "shape": charts.series(alt.Shape, {words: shape for _, words, _, shape in drawn}, legend),
-    }
+    return charts.told_apart({WORDS[policy]: POLICIES[policy][2:] for policy in policies}, legend)
 
 
 def _shares(model: Section) -> Figure:

@@ -10,7 +10,7 @@ import orjson
 
 from toolkit.atomic import running
 from toolkit.locks import LOCK_FILE
-from toolkit.reports.page.inputs import SEARCH_FILE, Section, read_json
+from toolkit.reports.page.inputs import SEARCH_FILE, Section, read_json, reading
 
 MADE_BY = "toolkit tune"
 POINTS = 60
@@ -24,11 +24,14 @@ def search_sections(folders: Sequence[Path]) -> list[dict[str, Any]]:
     failed, its best latency in seconds (``None`` before the first success) and ``curves`` as the
     dataset's tasks have them: best so far (1: the last) over trials.
     """
-    return [_search(folder) for folder in folders]
+    found = []
+    for folder in folders:
+        with reading(folder / SEARCH_FILE, MADE_BY, folder) as settings:
+            found.append(_search(folder, settings))
+    return found
 
 
-def _search(folder: Path) -> dict[str, Any]:
-    settings = read_json(folder / SEARCH_FILE, MADE_BY)
+def _search(folder: Path, settings: Section) -> dict[str, Any]:
     about: Section = {}
     if (folder / "collection.json").is_file():
         about = read_json(folder / "collection.json", MADE_BY)
@@ -38,14 +41,6 @@ def _search(folder: Path) -> dict[str, Any]:
     # Of two files that are written one after the other, the last line may be in one alone.
     for trial, record in zip(trials, records, strict=False):
         own.setdefault(record[0], []).append((trial, record))
-    tasks = [
-        {
-            "name": task["name"],
-            "weight": task["weight"],
-            **_task(own.get(task["workload_index"], [])),
-        }
-        for task in about.get("tasks", [])
-    ]
     return {
         "path": str(folder),
         "state": _state(folder),
@@ -54,7 +49,11 @@ def _search(folder: Path) -> dict[str, Any]:
         "machine": about.get("machine"),
         "trials": len(trials),
         "seconds": max((trial.get("clock_s") or 0.0 for trial in trials), default=0.0),
-        "tasks": tasks,
+        "tasks": [
+            {"name": task["name"], "weight": task["weight"]}
+            | _task(own.get(task["workload_index"], []))
+            for task in about.get("tasks", [])
+        ],
     }
 
 
@@ -70,19 +69,16 @@ def _task(own: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
     step = max(1, len(so_far) // POINTS)
     at = sorted({*range(0, len(so_far), step), len(so_far) - 1} - {-1})
     points = [(n + 1, best / known) for n in at if best and (known := so_far[n])]
+    curve = {
+        "records": len(own),
+        "at": [n for n, _ in points],
+        "relative": [relative for _, relative in points],
+    }
     return {
         "trials": len(own),
         "failed": sum(trial["state"] != "ok" for trial, _ in own),
         "best_s": best,
-        "curves": [
-            {
-                "records": len(own),
-                "at": [n for n, _ in points],
-                "relative": [relative for _, relative in points],
-            }
-        ]
-        if points
-        else [],
+        "curves": [curve] if points else [],
     }
 
 

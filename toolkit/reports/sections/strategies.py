@@ -16,7 +16,7 @@ from toolkit.datasets import task_name
 from toolkit.records import Task
 from toolkit.reports.page import charts
 from toolkit.reports.page.charts import Figure, Layout, figure
-from toolkit.reports.page.inputs import SUMMARY_FILE, Section, complete, read_json
+from toolkit.reports.page.inputs import SUMMARY_FILE, Section, reading
 from toolkit.reports.page.theme import Style, styles
 from toolkit.reports.sections.network import network_section
 
@@ -54,9 +54,8 @@ def simulation_sections(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """Summarise every simulation, in the order of the folders."""
     found = []
     for folder in folders:
-        path = folder / SUMMARY_FILE
-        with complete(path, "toolkit simulate"):
-            found.append(simulation_section(folder, read_json(path, "toolkit simulate")))
+        with reading(folder / SUMMARY_FILE, "toolkit simulate") as summary:
+            found.append(simulation_section(folder, summary))
     names = Counter(one["name"] for one in found)
     for one in found:
         if names[one["name"]] > 1:
@@ -72,7 +71,10 @@ def simulation_section(folder: Path, summary: Section) -> dict[str, Any]:
     ``rank``: one more than the number of strategies that are proven better.
     """
     scenario = summary["scenario"]
-    tasks = summary["tasks"]
+    tasks = {
+        task_id: {"task_id": task_id, "name": task_name(Task.stand_in(task_id, facts)), **facts}
+        for task_id, facts in summary["tasks"].items()
+    }
     pairs = summary["comparisons"]["pairs"]
     means = {row["strategy"]: row["mean"] for row in summary["comparisons"]["ranking"]}
     beaten_by = {label: _proven(label, pairs, "worse") for label in means}
@@ -96,10 +98,7 @@ def simulation_section(folder: Path, summary: Section) -> dict[str, Any]:
             }
             for label in labels
         ],
-        "tasks": [
-            {"task_id": task_id, "name": _name(task_id, facts), **facts}
-            for task_id, facts in tasks.items()
-        ],
+        "tasks": list(tasks.values()),
         "enumerated_tasks": sum(facts["enumerated"] for facts in tasks.values()),
         "noise_unknown_tasks": sum(facts.get("noise") == "unknown" for facts in tasks.values()),
         "seconds_from": _seconds_from(tasks),
@@ -124,24 +123,17 @@ def _proven(label: str, pairs: Sequence[Section], verdict: str) -> list[str]:
     return found + [p["first"] for p in pairs if p["second"] == label and p["verdict"] == other]
 
 
-def _name(task_id: str, facts: Section) -> str:
-    return task_name(Task(task_id, facts["format"], facts["workload"], facts["arguments"], "", ""))
-
-
 def _seconds_from(tasks: Mapping[str, Section]) -> dict[str, float]:
     """Shares of the measurements whose seconds were recorded, dated, or follow a cost model."""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for facts in tasks.values():
-        for source, count in facts.get("elapsed_from", {}).items():
-            counts[source] = counts.get(source, 0) + count
-    total = sum(counts.values())
+        counts.update(facts.get("elapsed_from", {}))
+    total = counts.total()
     return {source: count / total for source, count in counts.items()} if total else {}
 
 
 def _per_task(
-    rows: Sequence[Section],
-    labels: Sequence[str],
-    tasks: Mapping[str, Section],
+    rows: Sequence[Section], labels: Sequence[str], tasks: Mapping[str, Section]
 ) -> list[dict[str, Any]]:
     """One row a task: median evaluations to 1 % for each strategy, hardest task first."""
     cells: dict[str, dict[str, dict[str, Any]]] = {}
@@ -153,18 +145,12 @@ def _per_task(
         }
 
     def effort(task_id: str) -> tuple[float, str]:
-        spent = [
-            float("inf") if cell["evaluations"] is None else cell["evaluations"]
-            for cell in cells[task_id].values()
-        ]
-        return -min(spent, default=float("inf")), task_id
+        spent = [cell["evaluations"] for cell in cells[task_id].values()]
+        return -min((n for n in spent if n is not None), default=float("inf")), task_id
 
     return [
         {
-            "task_id": task_id,
-            "name": _name(task_id, tasks[task_id]),
-            "candidates": tasks[task_id]["candidates"],
-            "enumerated": tasks[task_id]["enumerated"],
+            **{key: tasks[task_id][key] for key in ("task_id", "name", "candidates", "enumerated")},
             "cells": [{"strategy": label, **cells[task_id][label]} for label in labels],
         }
         for task_id in sorted(cells, key=effort)
@@ -264,8 +250,7 @@ def _lines(
 
 def _effort(simulation: Section, unit: str) -> Figure:
     key = f"median_{unit}_to_1pct"
-    form = "seconds" if unit == "seconds" else "number"
-    write = show.seconds if unit == "seconds" else show.number
+    form, write = ("seconds", show.seconds) if unit == "seconds" else ("number", show.number)
     strategies = simulation["strategies"]
     bounds = [bound for row in strategies for bound in (row[key], *row[f"{key}_interval"]) if bound]
     low = min([*bounds, simulation["curves"][unit]["grid"][-1]]) / 1.6
@@ -274,17 +259,17 @@ def _effort(simulation: Section, unit: str) -> Figure:
     for row in strategies:
         left, right = row[f"{key}_interval"]
         value = row[key]
-        # Both ends open, but the median known: a single run, which has no interval.
-        alone = value is not None and left is None and right is None
         told = f"{write(value)} {show.interval([left, right], form)}"
+        if value is not None and left is None and right is None:
+            left = right = value  # A single run has no interval.
         rows.append(
             {
                 "name": row["strategy"],
                 "series": row["strategy"],
                 "value": value,
-                "low": value if alone else left if left is not None else high,
-                "high": value if alone else right if right is not None else high,
-                "open": right is None and not alone,
+                "low": high if left is None else left,
+                "high": high if right is None else right,
+                "open": right is None,
                 "edge": high,
                 "text": told if value is not None else "fewer than half of the runs",
             }

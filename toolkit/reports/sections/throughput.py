@@ -61,6 +61,7 @@ def throughput_section(folder: Path, manifest: Section) -> dict[str, Any]:
     constant = with_intervals(metrics.get("baseline_constant", {}), METRICS)
     told = metrics.get("noise_ceiling", {})
     ceiling = with_intervals(told, METRICS)
+    pickers = {"model": own, "nothing": constant, "measurement": ceiling}
     complete = metrics.get("enumerated") or {}
     kept = ("judged_records", "candidates", "median_to_1pct", "max_to_1pct", "split")
     return {
@@ -78,13 +79,7 @@ def throughput_section(folder: Path, manifest: Section) -> dict[str, Any]:
         "ceiling": ceiling,
         "noise_spread": told.get("spread"),
         "top_k": [
-            {
-                "k": k,
-                "model": own.get(f"top{k}"),
-                "nothing": constant.get(f"top{k}"),
-                "measurement": ceiling.get(f"top{k}"),
-            }
-            for k in TOP_K
+            {"k": k, **{who: found.get(f"top{k}") for who, found in pickers.items()}} for k in TOP_K
         ],
         "networks": metrics.get("networks", {}),
         "tasks": judged_tasks(manifest, lambda row: row["top1"]),

@@ -80,17 +80,11 @@ class History:
 class OnlineCostModel:
     """Predicts relative throughput within one space (higher is faster).
 
-    Parameters
-    ----------
-    options
-        Library, loss and size.
-    seed
-        Seed of the library (one thread, so that the same data give the same model).
+    ``seed`` is the library's (one thread, so that the same data give the same model).
     """
 
     def __init__(self, options: CostModelOptions, seed: int) -> None:
-        self.options = options
-        self.seed = seed
+        self.options, self.seed = options, seed
         self._model: Any = None
 
     @property

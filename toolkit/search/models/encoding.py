@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.records import Candidate, Knob, Sketch
+from toolkit.search.moves.knobs import FloatArray, IntArray
 
 
 def _knob_columns(knob: Knob) -> list[tuple[str, int]]:
@@ -20,7 +21,7 @@ def _knob_columns(knob: Knob) -> list[tuple[str, int]]:
     return [*columns, (knob.name, -1)] if knob.kind == "tile" and len(columns) > 1 else columns
 
 
-def _knob_matrix(knob: Knob, decisions: NDArray[np.int64]) -> NDArray[np.float64]:
+def _knob_matrix(knob: Knob, decisions: IntArray) -> FloatArray:
     """Tile parts as log2 and, for several, their product; choices by place; others as they are."""
     parts = decisions[:, knob.free].astype(np.float64)
     if knob.kind == "tile":
@@ -29,10 +30,8 @@ def _knob_matrix(knob: Knob, decisions: NDArray[np.int64]) -> NDArray[np.float64
     if knob.kind in ("unroll", "vectorize", "parallel", "thread_binding"):
         return np.where(parts > 0, np.log2(np.maximum(parts, 0.0) + 1.0), parts)
     if knob.labels:
-        codes = sorted(code for code, _ in knob.labels)
-        return np.searchsorted(np.array(codes, dtype=np.int64), decisions[:, knob.free]).astype(
-            np.float64
-        )
+        codes = np.array(sorted(code for code, _ in knob.labels), dtype=np.int64)
+        return np.searchsorted(codes, decisions[:, knob.free]).astype(np.float64)
     return parts
 
 
@@ -49,39 +48,42 @@ def encode_all(sketches: Sequence[Sketch], candidates: Sequence[Candidate]) -> N
             columns.setdefault(column, len(columns))
     shape = len(candidates), max(1, len(columns))
     out = np.full(shape, np.nan if columns else 0.0, dtype=np.float32)
-    rows: dict[str, list[int]] = {}
-    for i, candidate in enumerate(candidates):
-        rows.setdefault(candidate.sketch_id, []).append(i)
-    known = {sketch.sketch_id: (s, sketch) for s, sketch in enumerate(sketches)}
-    for sketch_id, members in rows.items():
-        number, sketch = known[sketch_id]
-        vectors = np.array([candidates[i].decisions for i in members], dtype=np.int64)
+    sketch_of = sketch_numbers(sketches, candidates)
+    for s in np.unique(sketch_of).tolist():
+        members = np.flatnonzero(sketch_of == s)
+        vectors = np.array([candidates[i].decisions for i in members.tolist()], dtype=np.int64)
         if len(sketches) > 1:
-            out[members, 0] = number
-        for knob in sketch.knobs:
-            places = [columns[column] for column in _knob_columns(knob)]
+            out[members, 0] = s
+        for knob in sketches[s].knobs:
+            places = np.array([columns[column] for column in _knob_columns(knob)], dtype=np.intp)
             out[np.ix_(members, places)] = _knob_matrix(knob, vectors)
     return out
 
 
-def value_codes(sketches: Sequence[Sketch], candidates: Sequence[Candidate]) -> NDArray[np.int64]:
+def sketch_numbers(sketches: Sequence[Sketch], candidates: Sequence[Candidate]) -> IntArray:
+    """Number of each candidate's sketch, ``(n,)``."""
+    numbers = {sketch.sketch_id: s for s, sketch in enumerate(sketches)}
+    return np.array([numbers[c.sketch_id] for c in candidates], dtype=np.int64)
+
+
+def value_codes(sketches: Sequence[Sketch], candidates: Sequence[Candidate]) -> IntArray:
     """Number the knob values of candidates: ``(n, knobs)``, equal numbers are equal values.
 
     Column k is the k-th knob of a candidate's own sketch; knobs of different sketches never share
     a number, nor does a knob that a sketch does not have (-1) count as a value of others.
     """
-    by_id = {sketch.sketch_id: (s, sketch) for s, sketch in enumerate(sketches)}
-    width = max((len(sketch.knobs) for sketch in sketches), default=0)
-    numbers: dict[tuple[int, int, tuple[int, ...]], int] = {}
-    out = np.full((len(candidates), width), -1, dtype=np.int64)
+    knobs = {sketch.sketch_id: sketch.knobs for sketch in sketches}
+    numbers: dict[tuple[str, int, tuple[int, ...]], int] = {}
+    out = np.full((len(candidates), max(map(len, knobs.values()), default=0)), -1, dtype=np.int64)
     for i, candidate in enumerate(candidates):
-        s, sketch = by_id[candidate.sketch_id]
-        for k, knob in enumerate(sketch.knobs):
-            out[i, k] = numbers.setdefault((s, k, candidate.decisions[knob.free]), len(numbers))
+        sketch = candidate.sketch_id
+        for k, knob in enumerate(knobs[sketch]):
+            value = candidate.decisions[knob.free]
+            out[i, k] = numbers.setdefault((sketch, k, value), len(numbers))
     return out
 
 
-def number_codes(columns: NDArray[np.float32]) -> NDArray[np.int64]:
+def number_codes(columns: NDArray[np.float32]) -> IntArray:
     """Number the values of each column: as ``value_codes``, but of single numbers; NaN is -1."""
     out = np.full(columns.shape, -1, dtype=np.int64)
     begin = 0

@@ -47,13 +47,9 @@ def matern(squared: FloatArray) -> FloatArray:
 class ResidualProcess:
     """Posterior of all candidates given the measured ones.
 
-    Parameters
-    ----------
-    columns
-        ``(n, d)`` numbers that describe the candidates; NaN (a knob that a sketch lacks) counts
-        as 0, and whether it is there as a column of its own.
-    prior
-        ``(n,)`` predicted log throughput, up to a constant and a factor.
+    ``columns``, ``(n, d)``, are numbers that describe the candidates; NaN (a knob that a sketch
+    lacks) counts as 0, and whether it is there as a column of its own. ``prior``, ``(n,)``, is
+    predicted log throughput, up to a constant and a factor.
     """
 
     def __init__(
@@ -96,9 +92,7 @@ class ResidualProcess:
         t = len(self.measured)
         if t == len(self._rows):
             self._rows = np.vstack([self._rows, np.empty_like(self._rows)])
-            factor = np.zeros((2 * t, 2 * t))
-            factor[:t, :t] = self._factor
-            self._factor = factor
+            self._factor = np.pad(self._factor, (0, t))
         kernel = self._kernel(i)
         above = self._rows[:t, i]
         diagonal = np.sqrt(self._variance[i] + self._options.noise**2 - above @ above)

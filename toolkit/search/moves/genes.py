@@ -113,15 +113,6 @@ class LatticeGenes(Genes):
             self._rows[lattice.numbers, 1 : 1 + len(lattice.dims)] = lattice.points
             self._dims[s, : len(lattice.dims)] = lattice.dims
 
-    @classmethod
-    def of(cls, space: Any) -> LatticeGenes:
-        """Return the space's genes, built once and shared by all runs."""
-        kept = space.graph.kept
-        if "genes" not in kept:
-            kept["genes"] = cls(space)
-        genes: LatticeGenes = kept["genes"]
-        return genes
-
     def random(self, rng: np.random.Generator, n: int, visited: set[str]) -> IntArray:
         picks = rng.permutation(len(self._all))
         if visited:

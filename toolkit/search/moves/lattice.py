@@ -26,16 +26,9 @@ class Lattice:
     """The grid of one sketch of an indexed space.
 
     Values of a knob stand in the order in which they first appear along ``grid_order``: in AutoTVM
-    that is the template's own order of a knob's entities.
-
-    Attributes
-    ----------
-    dims
-        Number of values of each knob, ``(knobs,)``.
-    numbers
-        Numbers of the sketch's candidates in the space.
-    points
-        Their points, ``(candidates, knobs)``.
+    that is the template's own order of a knob's entities. ``dims``, ``(knobs,)``, are the numbers
+    of values of each knob; ``numbers`` those of the sketch's candidates in the space, and
+    ``points``, ``(candidates, knobs)``, where these lie.
     """
 
     def __init__(self, space: Space, sketch: int = 0) -> None:
@@ -79,11 +72,7 @@ class Lattice:
     def of(cls, space: Space, sketch: int = 0) -> Lattice:
         """Return the space's grid, built once and shared by all runs."""
         assert isinstance(space, Indexed)
-        kept = space.graph.kept
-        if ("lattice", sketch) not in kept:
-            kept["lattice", sketch] = cls(space, sketch)
-        lattice: Lattice = kept["lattice", sketch]
-        return lattice
+        return space.graph.keep(("lattice", sketch), lambda: cls(space, sketch))
 
     def keys(self, points: IntArray) -> IntArray:
         """One number a point, ``(n, knobs)`` to ``(n,)``."""
@@ -92,9 +81,7 @@ class Lattice:
 
     def find(self, points: IntArray) -> IntArray:
         """Number of the candidate at each point, -1 at a hole."""
-        return self._find(self.keys(points))
-
-    def _find(self, keys: IntArray) -> IntArray:
+        keys = self.keys(points)
         if len(self._table):
             return self._table[keys]
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
@@ -109,13 +96,12 @@ class Lattice:
 
     def candidates(self, points: IntArray) -> list[Candidate | None]:
         """Candidate at each point; at a hole the unrecorded one, ``None`` where it is invalid."""
-        keys = self.keys(points)
-        numbers = self._find(keys)
+        numbers = self.find(points)
         found: list[Candidate | None] = list(map(self._all.__getitem__, numbers.tolist()))
         holes = (numbers < 0).nonzero()[0]
         known = self._holes
         space: Any = self._space
-        for i, key in zip(holes.tolist(), keys[holes].tolist(), strict=True):
+        for i, key in zip(holes.tolist(), self.keys(points[holes]).tolist(), strict=True):
             if key not in known:
                 if len(known) >= MOST_HOLES:
                     known.clear()

@@ -74,14 +74,14 @@ class WeightedMover(Mover):
 
     def __init__(self, space: Space, weights: Mapping[str, float]) -> None:
         super().__init__(space)
-        kinds = [[knob.kind for knob in sketch.knobs] for sketch in space.sketches]
-        self._table = np.zeros((len(kinds), max(map(len, kinds), default=0)))
+        most = max((len(sketch.knobs) for sketch in space.sketches), default=0)
+        self._table = np.zeros((len(space.sketches), most))
         self._shares: dict[tuple[str, str | None], float] = {}
         for s, sketch in enumerate(space.sketches):
-            shares = rule_shares(kinds[s], weights)
+            shares = rule_shares([knob.kind for knob in sketch.knobs], weights)
             self._table[s, : len(shares)] = shares
-            for knob, share in zip(sketch.knobs, shares.tolist(), strict=True):
-                self._shares[sketch.sketch_id, knob.name] = share
+            names = ((sketch.sketch_id, knob.name) for knob in sketch.knobs)
+            self._shares.update(zip(names, shares.tolist(), strict=True))
 
     def numbers(self, rng: np.random.Generator, states: IntArray) -> IntArray:
         return self._graph.weighted_step(rng, states, self._table)
@@ -90,8 +90,7 @@ class WeightedMover(Mover):
         self, rng: np.random.Generator, candidate: Candidate, directions: Sequence[Direction]
     ) -> Direction:
         knobs = either_way(directions)
-        shares = [self._shares.get((candidate.sketch_id, d.knob), 0.0) for d in knobs]
-        chances = np.array(shares)
+        chances = np.array([self._shares.get((candidate.sketch_id, d.knob), 0.0) for d in knobs])
         if chances.sum() <= 0:
             return super().direction(rng, candidate, directions)
         return knobs[int(rng.choice(len(knobs), p=chances / chances.sum()))]
@@ -101,13 +100,9 @@ class GuidedMover(Mover):
     """The direction that a trained model expects most of, or one drawn from its softmax.
 
     Han et al. 2025, section 3, algorithm 1. Gains of a numbered candidate are computed once.
-
-    Parameters
-    ----------
-    mode
-        ``best``: the highest expected gain; ``sampled``: softmax of gains over ``temperature``.
-    temperature
-        In units of log latency; ``None``: the scorer's own, which fits what its task gains.
+    ``mode`` is ``best`` (the highest expected gain) or ``sampled`` (softmax of gains over
+    ``temperature``, in units of log latency; ``None``: the scorer's own, which fits what its task
+    gains).
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from scipy import special
 
 from toolkit.records import Candidate
 from toolkit.search.base import Indexed, Space
-from toolkit.search.graph import knob_order
+from toolkit.search.moves.knobs import knob_order
 
 
 def t_test_p_value(first: Sequence[float], second: Sequence[float]) -> float:
@@ -30,6 +30,14 @@ def t_test_p_value(first: Sequence[float], second: Sequence[float]) -> float:
     if error == 0.0:
         return 0.0 if gap > 0 else 1.0
     return float(2.0 * special.stdtr(free, -gap / error))
+
+
+def beats(times_s: Sequence[float], best_s: Sequence[float], p_value: float) -> bool:
+    """Whether times are lower than the best ones on average, significantly where both repeat."""
+    if sum(best_s) / len(best_s) <= sum(times_s) / len(times_s):
+        return False
+    single = min(len(best_s), len(times_s)) < 2
+    return single or t_test_p_value(best_s, times_s) <= p_value
 
 
 class Stepper:

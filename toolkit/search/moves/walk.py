@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ class Walk:
         self._space = space
         self._met: list[Candidate] = []
         self._number: dict[str, int] = {}
-        self._predict: Predict | None = None
+        self._predict: Predict
         self._scored: dict[int, float] = {}
 
     def _numbers(self, candidates: Iterable[Candidate]) -> IntArray:
@@ -48,7 +49,7 @@ class Walk:
         return [self._met[i] for i in states.tolist()]
 
     def rescore(self, predict: Predict) -> None:
-        """Take another model; what was visited is forgotten."""
+        """Take a model, before anything is scored; what was visited is forgotten."""
         self._predict, self._scored = predict, {}
 
     def start(self, rng: np.random.Generator, n: int, first: Sequence[Candidate] = ()) -> IntArray:
@@ -73,8 +74,7 @@ class Walk:
         listed = states.tolist()
         new = [i for i in dict.fromkeys(listed) if i not in self._scored]
         if new:
-            features = self._space.features([self._met[i] for i in new])
-            values = np.zeros(len(new)) if self._predict is None else self._predict(features)
+            values = self._predict(self._space.features([self._met[i] for i in new]))
             self._scored.update(zip(new, values.tolist(), strict=True))
         return np.array([self._scored[i] for i in listed], dtype=np.float64)
 
@@ -140,13 +140,9 @@ class IndexedWalk(Walk):
     ) -> tuple[list[Candidate], FloatArray]:
         visited = rng.permutation(np.flatnonzero(self._visited))
         order = visited[np.argsort(-self._scores[visited], kind="stable")]
-        found: list[int] = []
-        for i in order.tolist():
-            if self._met[i].candidate_id not in seen:
-                found.append(i)
-                if len(found) == n:
-                    break
-        return self.candidates(np.array(found, dtype=np.int64)), self._scores[found]
+        unseen = (i for i in order.tolist() if self._met[i].candidate_id not in seen)
+        found = np.array(list(islice(unseen, n)), dtype=np.int64)
+        return self.candidates(found), self._scores[found]
 
     def visited(self) -> int:
         return int(self._visited.sum())

@@ -19,21 +19,11 @@ RETRY = 0.1
 class TaskProgress:
     """One task of a network while it is tuned.
 
-    Attributes
-    ----------
-    weight
-        How often the network runs the task: the objective is the weighted sum of best latencies.
-    best_s
-        Best latency after each round that the task was given, seconds; infinite before the first
-        success.
-    seconds
-        What each of those rounds cost.
-    kind
-        Tasks of one kind (the same workload) resemble each other.
-    flops
-        Floating-point operations of the task, where they are known.
-    exhausted
-        Whether its strategy has nothing more to propose.
+    ``weight`` is how often the network runs it: the objective is the weighted sum of best
+    latencies. ``best_s`` is the best latency after each round that it was given, seconds, infinite
+    before the first success; ``seconds`` what each of those rounds cost. Tasks of one ``kind`` (the
+    same workload) resemble each other. ``flops`` are its floating-point operations, where they are
+    known; it is ``exhausted`` when its strategy has nothing more to propose.
     """
 
     weight: float = 1.0
@@ -51,7 +41,7 @@ class TaskProgress:
     @property
     def current_s(self) -> float:
         """Best latency so far, infinite before the first success."""
-        return self.best_s[-1] if self.best_s else float("inf")
+        return self.best_s[-1] if self.best_s else math.inf
 
 
 @runtime_checkable
@@ -62,7 +52,6 @@ class Scheduler(Protocol):
 
     def choose(self, tasks: Sequence[TaskProgress]) -> int:
         """Number of the task that gets the next round; at least one is not exhausted."""
-        ...
 
 
 class BaseScheduler:

@@ -6,6 +6,7 @@ Zheng et al. 2020, "Ansor", section 6 and appendix A, with the constants of TVM 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -14,8 +15,6 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from toolkit.search.schedulers.base import BaseScheduler, TaskProgress
 from toolkit.search.strategy import Share, StrategyOptions
-
-INFINITE = float("inf")
 
 
 class RoundRobin(BaseScheduler):
@@ -68,10 +67,10 @@ class Gradient(BaseScheduler):
         """Expected fall of the objective, per round."""
         task, o = tasks[i], self.options
         now = task.current_s
-        if now == INFINITE:
-            return INFINITE  # nothing succeeded yet: the objective is infinite without it
+        if now == math.inf:
+            return math.inf  # nothing succeeded yet: the objective is infinite without it
         backward = 0.0
-        if task.rounds > o.window and task.best_s[-1 - o.window] != INFINITE:
+        if task.rounds > o.window and task.best_s[-1 - o.window] != math.inf:
             backward = (task.best_s[-1 - o.window] - now) / o.window
         forward = now - min(now - now / float(task.rounds**o.decay), self._similar(tasks, i))
         return task.weight * (o.alpha * backward + (1.0 - o.alpha) * max(forward, 0.0))
@@ -85,7 +84,7 @@ class Gradient(BaseScheduler):
             if other is not tasks[i] and other.kind == kind and other.flops
         ]
         best = max(speeds, default=0.0)
-        return self.options.beta * flops / best if flops is not None and best else INFINITE
+        return self.options.beta * flops / best if flops is not None and best else math.inf
 
 
 class BanditOptions(StrategyOptions):
@@ -107,7 +106,7 @@ class Bandit(BaseScheduler):
 
     def pick(self, tasks: Sequence[TaskProgress], alive: Sequence[int]) -> int:
         """Return the task with the highest discounted mean reward plus its bound."""
-        unsolved = [i for i in alive if tasks[i].current_s == INFINITE]
+        unsolved = [i for i in alive if tasks[i].current_s == math.inf]
         if unsolved:
             return min(unsolved, key=lambda i: tasks[i].rounds)
         o = self.options

@@ -93,7 +93,10 @@ class Annealing(BaseStrategy):
         batch: list[Candidate] = []
         while self._plan and len(batch) < n:
             if self.rng.random() < self.options.epsilon:
-                batch += self._random(1, batch)
+                fresh = self._random(1, batch)
+                if not fresh and self.options.epsilon == 1:
+                    break  # the plan is never asked, and nothing else is left
+                batch += fresh
             else:
                 candidate = self._plan.pop(0)
                 if candidate.candidate_id not in self.seen:
@@ -102,7 +105,7 @@ class Annealing(BaseStrategy):
 
     def _random(self, n: int, batch: Sequence[Candidate]) -> list[Candidate]:
         taken = self.seen | {c.candidate_id for c in batch} if batch else self.seen
-        if self.space.size is None:
+        if not self.finite:
             return self._samples.take(n, taken)
         return sample_unseen(self.space, self.rng, n, taken)
 

@@ -17,7 +17,7 @@ from pydantic import Field, PositiveInt
 
 from toolkit.records import Candidate, Trial
 from toolkit.search.models.cost_model import CostModelOptions, History, OnlineCostModel
-from toolkit.search.models.encoding import value_codes
+from toolkit.search.models.encoding import sketch_numbers, value_codes
 from toolkit.search.moves.knobs import FloatArray, IntArray
 from toolkit.search.moves.movers import sampled_pool
 from toolkit.search.strategy import BaseStrategy, Share, StrategyOptions, sample_unseen, take
@@ -58,17 +58,14 @@ class Beam(BaseStrategy):
         self._trials: list[Trial] = []
         self._model = OnlineCostModel(self.options.model, int(self.rng.integers(2**31)))
         self._plan: list[Candidate] = []
-        every = self.listed()
-        self._finite = every is not None
-        if every is not None:
-            self._set_pool(every)
+        if self.finite:
+            self._set_pool(self.space.candidates())
 
     def _set_pool(self, candidates: Sequence[Candidate]) -> None:
         self._pool = list(candidates)
-        sketch = {s.sketch_id: i for i, s in enumerate(self.space.sketches)}
-        first = [sketch[c.sketch_id] for c in self._pool]
-        codes = value_codes(self.space.sketches, self._pool)
-        self._codes = np.column_stack([np.array(first, dtype=np.int64), codes])
+        sketches = self.space.sketches
+        first = sketch_numbers(sketches, self._pool)
+        self._codes = np.column_stack([first, value_codes(sketches, self._pool)])
 
     def propose(self, n: int) -> Iterable[Candidate]:
         if not self._plan:
@@ -81,7 +78,7 @@ class Beam(BaseStrategy):
 
     def _round(self) -> list[Candidate]:
         o = self.options
-        if not self._finite:
+        if not self.finite:
             self._set_pool(sampled_pool(self.space, self.rng, o.samples, self._trials))
         scores = self._scores()
         if scores is None:

@@ -16,9 +16,9 @@ from pydantic import Field, PositiveInt
 
 from toolkit.errors import SearchError
 from toolkit.records import Candidate, Trial
-from toolkit.search.base import Indexed, Strategy
-from toolkit.search.moves.steps import Stepper, t_test_p_value
-from toolkit.search.strategy import BaseStrategy, StrategyOptions, take
+from toolkit.search.base import Indexed
+from toolkit.search.moves.steps import Stepper, beats
+from toolkit.search.strategy import BaseStrategy, StrategyOptions, parse_options, take
 
 
 class DropletOptions(StrategyOptions):
@@ -94,14 +94,9 @@ class Droplet(BaseStrategy):
             self._queue, self._step = [], 0
 
     def _beats(self, trial: Trial) -> bool:
-        latency, best = trial.latency_s, self._best
-        if latency is None or best is None or best.latency_s is None:
-            return latency is not None
-        if latency >= best.latency_s:
-            return False
-        single = min(len(trial.run_times_s), len(best.run_times_s)) < 2
-        p_value = self.options.p_value
-        return single or t_test_p_value(best.run_times_s, trial.run_times_s) <= p_value
+        if trial.latency_s is None or self._best is None:
+            return trial.latency_s is not None
+        return beats(trial.run_times_s, self._best.run_times_s, self.options.p_value)
 
 
 class ExploreThenDropletOptions(StrategyOptions):
@@ -124,19 +119,25 @@ class ExploreThenDroplet(BaseStrategy):
     Options = ExploreThenDropletOptions
     options: ExploreThenDropletOptions
 
+    @classmethod
+    def models_for(cls, options: Any) -> set[str]:
+        from toolkit.search import STRATEGIES
+
+        explorer: type[BaseStrategy] = STRATEGIES.get(options.strategy)
+        return explorer.models_for(
+            parse_options(f"strategy {explorer.name!r}", explorer.Options, options.options)
+        )
+
     def setup(self) -> None:
         from toolkit.search import STRATEGIES
 
         o = self.options
         if o.strategy == self.name:
             raise SearchError(f"{self.name!r} cannot explore with itself", cure="name another")
-        self._explorer: Strategy = STRATEGIES.get(o.strategy)(
-            self.space,
-            o.options,
-            self.rng,
-            scorer=self.scorer,
-            direction_scorer=self.direction_scorer,
-        )
+        models = {"scorer": self.scorer, "direction_scorer": self.direction_scorer}
+        explorer = STRATEGIES.get(o.strategy)(self.space, o.options, self.rng, **models)
+        self._explorer: BaseStrategy = explorer
+        self.repeats = self._explorer.repeats
         self._droplet: Droplet | None = None
         self._measured = 0
         self._best: Trial | None = None

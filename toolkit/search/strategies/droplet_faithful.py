@@ -18,11 +18,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from toolkit.records import Candidate, Trial
 from toolkit.search.moves.lattice import Lattice
-from toolkit.search.moves.steps import t_test_p_value
+from toolkit.search.moves.steps import beats
 from toolkit.search.strategy import BaseStrategy, StrategyOptions, take
 
 Point = tuple[int, ...]
@@ -36,7 +36,6 @@ class DropletFaithfulOptions(StrategyOptions):
         "2023", description="the published experiments' code, or TVM 0.13 to 0.16"
     )
     p_value: float = Field(default=0.05, gt=0, le=1)
-    first_batch: PositiveInt = Field(default=16, description="TVM: 16, or the number of cores")
 
 
 class DropletFaithful(BaseStrategy):
@@ -53,7 +52,7 @@ class DropletFaithful(BaseStrategy):
         o = self.options
         self._lattice = Lattice.of(self.space)
         tuner = _Tuner2023 if o.version == "2023" else _TunerTVM
-        self._tuner = tuner(self._lattice.dims.tolist(), o.p_value, o.first_batch)
+        self._tuner = tuner(self._lattice.dims.tolist(), o.p_value)
         self._waiting: list[Candidate] = []
         self._asked: list[Candidate] = []
         self._results: dict[str, Trial] = {}
@@ -89,7 +88,7 @@ class DropletFaithful(BaseStrategy):
 class _Tuner2023:
     """The published experiments' code: a batch is the whole queue without what was visited."""
 
-    def __init__(self, dims: list[int], p_value: float, first_batch: int) -> None:
+    def __init__(self, dims: list[int], p_value: float) -> None:
         self.dims, self.p_value = dims, p_value
         self.best: Times = (99999.0,)
         self._here: Point = (-1,) * len(dims)
@@ -105,18 +104,11 @@ class _Tuner2023:
             yield up
             yield tuple(-x for x in up)
 
-    def _beats(self, times: Times) -> bool:
-        """Whether measured times are lower than the best, significantly where both repeat."""
-        if sum(self.best) / len(self.best) <= sum(times) / len(times):
-            return False
-        single = min(len(self.best), len(times)) <= 1
-        return single or t_test_p_value(self.best, times) <= self.p_value
-
     def _move(self, results: Sequence[Times | None]) -> bool:
         """Move to the queue's i-th place for each i-th result that is better; whether one was."""
         found = False
         for place, times in zip(self._next, results, strict=False):
-            if times is not None and self._beats(times):
+            if times is not None and beats(times, self.best, self.p_value):
                 self.best, self._here, found = times, place, True
         return found
 
@@ -150,11 +142,11 @@ class _Tuner2023:
 class _TunerTVM(_Tuner2023):
     """TVM's code: a queue that batches are cut from."""
 
-    def __init__(self, dims: list[int], p_value: float, first_batch: int) -> None:
-        super().__init__(dims, p_value, first_batch)
+    def __init__(self, dims: list[int], p_value: float) -> None:
+        super().__init__(dims, p_value)
         start: Point = (0,) * len(dims)
         self._here, self._visited, self._executions = start, {start}, max(dims, default=1)
-        self._batch = first_batch
+        self._batch = 0
 
     def next_batch(self, n: int) -> list[Point]:
         self._batch = n

@@ -8,7 +8,7 @@ sketches new programs have and how programs are mutated; the presets below set t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -121,6 +121,11 @@ class Evolutionary(BaseStrategy):
             self._sketches = SketchBandit(ids, o.policy, o.exploration)
         self._plan: list[Candidate] = []
         self._round = 0
+
+    @classmethod
+    def models_for(cls, options: Any) -> set[str]:
+        found = super().models_for(options)
+        return found | {"mutation"} if options.mutations == "model" else found
 
     def propose(self, n: int) -> Iterable[Candidate]:
         if not self._plan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import repeat
 from operator import attrgetter
 from typing import Any
@@ -54,8 +55,9 @@ class Genetic(BaseStrategy):
     def setup(self) -> None:
         o, space = self.options, self.space
         self.repeats = o.revisit or o.wrap
-        finite = isinstance(space, Indexed)
-        self._genes = LatticeGenes.of(space) if finite else Genes(space)
+        self._genes = Genes(space)
+        if isinstance(space, Indexed):
+            self._genes = space.graph.keep("genes", partial(LatticeGenes, space))
         self._size = float("inf") if space.size is None else space.size
         self._population = int(min(o.population, self._size))
         self._visited: set[str] = set()

@@ -69,18 +69,14 @@ class KernelTuner(BaseStrategy):
     needs_finite = True
 
     def setup(self) -> None:
-        tune = _tune_of(self.options.algorithm)
+        o = self.options
+        tune = _tune_of(o.algorithm)
         self._all = self.space.candidates()
         self._plan: list[int] = []
         self._asked: list[int] = []
         self._told: dict[str, Trial] = {}
-        side = AlgorithmRunner(
-            tune,
-            self.options.algorithm,
-            self.options.strategy_options,
-            parameters_of(self.space),
-            self.rng,
-        )
+        parameters = parameters_of(self.space)
+        side = AlgorithmRunner(tune, o.algorithm, o.strategy_options, parameters, self.rng)
         self._dialogue = dialogue = _Dialogue(side)
         # The thread knows the dialogue and not the strategy: it ends when the strategy is dropped.
         weakref.finalize(self, dialogue.close)

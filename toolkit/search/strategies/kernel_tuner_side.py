@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
+from functools import partial
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -61,11 +62,7 @@ def parameters_of(space: Space) -> Parameters:
     """Return a space's parameters, made once where runs share the space."""
     if not isinstance(space, Indexed):
         return _made(space)
-    kept = space.graph.kept
-    if "kernel-tuner" not in kept:
-        kept["kernel-tuner"] = _made(space)
-    found: Parameters = kept["kernel-tuner"]
-    return found
+    return space.graph.keep("kernel-tuner", partial(_made, space))
 
 
 def _made(space: Space) -> Parameters:
@@ -255,14 +252,13 @@ class AlgorithmRunner:
 
     def refusal(self, error: Exception) -> SearchError:
         """Say an error of Kernel Tuner as one of ours."""
-        lacks = isinstance(error, ImportError)
+        cure = "mend its strategy_options (a population larger than the space?)"
+        if isinstance(error, ImportError):
+            cure = "install what it names"
         return SearchError(
             f"Kernel Tuner's {self._algorithm!r} stopped with an error on "
             f"{len(self._parameters.number_of)} candidates: {error or type(error).__name__}",
-            cure="install what it names, or take another algorithm"
-            if lacks
-            else "mend its strategy_options (a population larger than the space?), or take another "
-            "algorithm",
+            cure=f"{cure}, or take another algorithm",
         )
 
     def add_strategy_time(self, seconds: float) -> None:

@@ -71,13 +71,11 @@ class Mcts(BaseStrategy):
         self._ways: dict[str, list[_Node]] = {}
         self._trials: list[Trial] = []
         self._best = 0.0
-        every = self.listed()
-        self._finite = every is not None
         # Branches of equal worth are taken in this order: that of a record must not help.
-        self._show(shuffled(self.rng, every or []))
+        self._show(shuffled(self.rng, self.space.candidates() if self.finite else []))
 
     def propose(self, n: int) -> Iterable[Candidate]:
-        if not self._finite:
+        if not self.finite:
             self._show(sampled_pool(self.space, self.rng, self.options.samples, self._trials))
         return [self._descend() for _ in range(min(n, len(self._root.open)))]
 

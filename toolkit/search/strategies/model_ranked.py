@@ -40,9 +40,7 @@ class ModelRanked(BaseStrategy):
     needs_scorer = True
 
     def setup(self) -> None:
-        every = self.listed()
-        self._finite = every is not None
-        self._plan = [] if every is None else self._ranked(every)
+        self._plan = self._ranked(self.space.candidates()) if self.finite else []
 
     def _ranked(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         pool = shuffled(self.rng, candidates)
@@ -66,6 +64,6 @@ class ModelRanked(BaseStrategy):
         return self._ranked(list(found.values()))
 
     def propose(self, n: int) -> Iterable[Candidate]:
-        if not self._plan and not self._finite:
+        if not self._plan and not self.finite:
             self._plan = self._sampled()
         return take(self._plan, n)

@@ -31,11 +31,9 @@ class SketchChoice:
 
     def scored(self, programs: Sequence[Candidate], scores: FloatArray, number: int) -> None:
         """Take note of what the model says of the programs sampled in a round."""
-        return
 
     def measured(self, trials: Sequence[Trial]) -> None:
         """Take note of what was measured, before the next round."""
-        return
 
 
 class ExploreThenCommit(SketchChoice):

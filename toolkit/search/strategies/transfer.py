@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 from toolkit.errors import SearchError
 from toolkit.records import Candidate, Trial
 from toolkit.search.base import Learner, Scorer
-from toolkit.search.models.encoding import encode_all, number_codes, value_codes
+from toolkit.search.models.encoding import encode_all, number_codes, sketch_numbers, value_codes
 from toolkit.search.models.potential import finite, potential_of
 from toolkit.search.models.residual_process import ResidualOptions, ResidualProcess
 from toolkit.search.moves.knobs import BoolArray, FloatArray
@@ -72,7 +72,6 @@ class TransferOptions(StrategyOptions):
         default=64, description="bred: candidates that have mutants, best first"
     )
     children: PositiveInt = Field(default=4, description="bred: mutants of each of them")
-
     prior: Literal["throughput", "directions"] = Field(
         default="throughput",
         description="the model of other tasks: predicted throughput, or the potential of predicted "
@@ -116,23 +115,28 @@ class Transfer(BaseStrategy):
         self._pool: list[Candidate] = []
         self._trials: list[Trial] = []
         self._predicted: dict[str, float] = {}
-        every = self.listed()
-        self._finite = every is not None
-        self._bred = self.options.pool == "bred" and not self._finite
-        if every is not None:
-            self._set_pool(every)
+        self._bred = self.options.pool == "bred" and not self.finite
+        if self.finite:
+            self._set_pool(self.space.candidates())
+
+    @classmethod
+    def models_for(cls, options: Any) -> set[str]:
+        alone = options.prior == "directions"
+        prior = {"mutation"} if alone else {"throughput"}
+        levels = {"throughput"} if alone and options.levels else set()
+        return super().models_for(options) | prior | levels
 
     def _set_pool(self, candidates: Sequence[Candidate]) -> None:
         self._pool = shuffled(self.rng, candidates)
         self._number = {c.candidate_id: i for i, c in enumerate(self._pool)}
         scores = finite(self._predictions())
-        columns = encode_all(self.space.sketches, self._pool)
+        sketches = self.space.sketches
+        columns = encode_all(sketches, self._pool)
         self._processes = [ResidualProcess(columns, scores, o) for o in self.options.residuals]
         # A row of numbers a measurement and process: a large space learns from fewer of them.
         self._most = min(self.options.most, max(MEMORY // max(len(self._pool), 1), 64))
-        self._codes = value_codes(self.space.sketches, self._pool)
-        sketches = {sketch.sketch_id: s for s, sketch in enumerate(self.space.sketches)}
-        self._sketch = np.array([sketches[c.sketch_id] for c in self._pool], dtype=np.int64)
+        self._codes = value_codes(sketches, self._pool)
+        self._sketch = sketch_numbers(sketches, self._pool)
         self._best: tuple[float, int] | None = None
         # What may never have been measured: values of knobs. Nearly every tile of a large space
         # is one that never was; there it is single factors.
@@ -143,8 +147,15 @@ class Transfer(BaseStrategy):
 
     def _predictions(self) -> FloatArray:
         """Log relative throughput of the pool by the model of other tasks, asked once for each."""
-        if self.options.prior == "directions" and self._finite:
-            return self._potential()
+        if self.options.prior == "directions" and self.finite:
+            weight = self.options.levels
+            return potential_of(
+                self.space,
+                self._pool,
+                self.require(self.direction_scorer, "mutation"),
+                self.require(self.scorer, "throughput") if weight else None,
+                weight,
+            )
         new = [c for c in self._pool if c.candidate_id not in self._predicted]
         if new:
             scores = self._scores(new).tolist()
@@ -168,19 +179,6 @@ class Transfer(BaseStrategy):
                 )
             total = (total + directions.score(self.space, candidates)) / (1.0 + weight)
         return total
-
-    def _potential(self) -> FloatArray:
-        """The potential of a finite space's pool, by the model of directions."""
-        every, weight = self.space.candidates(), self.options.levels
-        found = potential_of(
-            self.space,
-            every,
-            self.require(self.direction_scorer, "mutation"),
-            self.require(self.scorer, "throughput") if weight else None,
-            weight,
-        )
-        number = {c.candidate_id: i for i, c in enumerate(every)}
-        return found[[number[c.candidate_id] for c in self._pool]]
 
     def _refresh(self) -> None:
         """Sample a new pool, with everything measured in it; breed it where that is asked for."""
@@ -232,7 +230,7 @@ class Transfer(BaseStrategy):
 
     def propose(self, n: int) -> Iterable[Candidate]:
         """Return the candidates with the highest upper confidence bound, of each rule in turn."""
-        if not self._finite:
+        if not self.finite:
             self._refresh()
         bounds: dict[int, FloatArray] = {}
         measured = len(self._trials)
@@ -251,7 +249,7 @@ class Transfer(BaseStrategy):
             chosen.append(best)
             self._open[best] = False
             self._tried[self._values[best]] = True
-            if not self._finite:
+            if not self.finite:
                 self._imagine(best)
                 bounds.clear()
         return [self._pool[i] for i in chosen]
@@ -284,11 +282,9 @@ class Transfer(BaseStrategy):
         return np.asarray(~self._tried[self._values].all(axis=1))
 
     def learn(self, trials: Sequence[Trial]) -> None:
-        """Correct the prediction."""
-        for trial in trials:
-            self._trials.append(trial)
-            if self._finite:
-                self._take_in(trial)
+        self._trials += trials
+        for trial in trials if self.finite else ():
+            self._take_in(trial)
 
     def _take_in(self, trial: Trial) -> None:
         number = self._number.get(trial.candidate.candidate_id)

@@ -19,13 +19,13 @@ class RandomSearch(BaseStrategy):
     source = "AutoTVM, RandomTuner (TVM 0.16, autotvm/tuner/index_based_tuner.py)"
 
     def setup(self) -> None:
-        self._all = self.listed()
-        self._order = None if self._all is None else self.rng.permutation(len(self._all))
+        self._all = self.space.candidates() if self.finite else []
+        self._order = self.rng.permutation(len(self._all))
         self._samples = Samples(self.space, self.rng)
         self._next = 0
 
     def propose(self, n: int) -> Iterable[Candidate]:
-        if self._all is None or self._order is None:
+        if not self.finite:
             return self._samples.take(n, self.seen)
         batch = self._order[self._next : self._next + n].tolist()
         self._next += len(batch)

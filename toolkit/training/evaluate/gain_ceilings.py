@@ -56,13 +56,13 @@ class GainSpread:
 
 def neighbour_spread(label: LabelledGroup, rng: np.random.Generator) -> GainSpread:
     """Split the recorded neighbours of a group's candidates; directions are knobs."""
-    group = label.measured.group
+    group = label.group
     gain, count = label.gains.gain[ANY], label.gains.count[ANY].astype(np.float64)
     rows = np.flatnonzero(np.isfinite(gain).sum(axis=1) >= 2)
     within, half, other = (np.full(gain.shape, np.nan) for _ in range(3))
-    good = np.flatnonzero(np.isfinite(label.measured.latency_s))
+    good = np.flatnonzero(np.isfinite(label.latency_s))
     if len(rows):
-        speed = -np.log(label.measured.latency_s[good])
+        speed = -np.log(label.latency_s[good])
         for k, rest in enumerate(other_decisions(group.sketch, group.decisions[good])):
             within[good, k], half[good, k], other[good, k] = _halves(rest, speed, rng)
     legal = _legal(group.sketch, group.decisions[rows])
@@ -181,9 +181,9 @@ def told_gain(label: LabelledGroup, shifts: Floats, rng: np.random.Generator) ->
     rows = np.flatnonzero(known.sum(axis=1) >= 2)
     if len(rows) == 0 or not len(shifts):
         return 0.0
-    group = label.measured.group
+    group = label.group
     drawn = rng.choice(shifts, len(group)) * rng.choice((-1.0, 1.0), len(group))
-    latency = label.measured.latency_s * np.exp(drawn)
+    latency = label.latency_s * np.exp(drawn)
     told = direction_gains(group.sketch, group.decisions, latency).gain[ANY]
     picked = _masked(told[rows], known[rows]).argmax(axis=1)
     return float(gain[rows, picked].sum())

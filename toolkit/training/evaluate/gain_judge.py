@@ -39,17 +39,8 @@ class Labelled(Gathered):
     enumerated: frozenset[str]
 
 
-@dataclass(frozen=True)
-class _Predicted:
-    """A group of a judged task with the gains that its member predicts, ``(3, n, knobs)``."""
-
-    label: LabelledGroup
-    member: Member
-    gain: Floats
-
-    @property
-    def task_id(self) -> str:
-        return self.label.measured.group.task.task_id
+_Predicted = tuple[LabelledGroup, Member, Floats]
+"""A group of a judged task, its member, and the gains that it predicts, ``(3, n, knobs)``."""
 
 
 def judge_gains(
@@ -66,13 +57,13 @@ def judge_gains(
     predicted: list[_Predicted] = []
     by_task: dict[str, list[LabelledGroup]] = {}
     for start, label in labelled.groups:
-        group = label.measured.group
+        group = label.group
         member = member_of.get(group.task.task_id)
         if member is None or not len(group) or counts[table.task[start]] < wanted:
             continue
         features = table.features[start : start + len(group)]
         gain = predict_gains(member, recipe.mutation.method, group, features)
-        predicted.append(_Predicted(label, member, gain))
+        predicted.append((label, member, gain))
         by_task.setdefault(group.task.task_id, []).append(label)
     level = recipe.mutation.level
     by_level, rows = {}, []
@@ -105,7 +96,8 @@ def judge_gains(
 class _Asked:
     """One group's recorded directions at a level, and what its member and others say of them."""
 
-    of: _Predicted
+    task_id: str
+    member: str
     found: Choices
     guess: Floats
     weights: Floats
@@ -116,7 +108,7 @@ def _laid_out(labelled: Labelled, predicted: Sequence[_Predicted], level: str) -
     sums: dict[str, Sums] = {}
     everything: Sums = {}
     for _, label in labelled.groups:
-        group = label.measured.group
+        group = label.group
         found = choices(group.sketch, label.gains, level)
         for name, column in zip(found.names, found.gain.T, strict=True):
             values = column[np.isfinite(column)]
@@ -125,14 +117,14 @@ def _laid_out(labelled: Labelled, predicted: Sequence[_Predicted], level: str) -
                 own[name] = (total + float(values.sum()), count + len(values))
     bases: dict[str, dict[str, float]] = {}
     asked = []
-    for each in predicted:
-        group = each.label.measured.group
-        if each.member.name not in bases:
-            bases[each.member.name] = _base_rate(sums, everything, each.member)
-        found = choices(group.sketch, each.label.gains, level)
-        guess = choices(group.sketch, Gains(each.gain, each.label.gains.count), level).gain
+    for label, member, gain in predicted:
+        group, name = label.group, member.name
+        if name not in bases:
+            bases[name] = _base_rate(sums, everything, member)
+        found = choices(group.sketch, label.gains, level)
+        guess = choices(group.sketch, Gains(gain, label.gains.count), level).gain
         weights = rule_weights(group.task, found.rules)
-        asked.append(_Asked(each, found, guess, weights, bases[each.member.name]))
+        asked.append(_Asked(group.task.task_id, name, found, guess, weights, bases[name]))
     return asked
 
 
@@ -150,8 +142,8 @@ def _judged(
 ) -> list[TaskGains]:
     tasks: dict[str, TaskGains] = {}
     for each in asked:
-        task = tasks.setdefault(each.of.task_id, TaskGains(each.of.task_id))
-        temperature = temperatures[each.of.member.name]
+        task = tasks.setdefault(each.task_id, TaskGains(each.task_id))
+        temperature = temperatures[each.member]
         task.add(each.found, each.guess, each.weights, each.base, tie, temperature)
     return list(tasks.values())
 
@@ -162,7 +154,7 @@ def _best_temperatures(asked: Sequence[_Asked], names: set[str], tie: float) -> 
     What other members predict of theirs does: those did learn from the tasks left out here.
     It is one of eight numbers, and changes no pick.
     """
-    judge = {each.of.task_id: each.of.member.name for each in asked}
+    judge = {each.task_id: each.member for each in asked}
     losses = {
         temperature: {
             task.task_id: task.log_loss
@@ -170,7 +162,6 @@ def _best_temperatures(asked: Sequence[_Asked], names: set[str], tie: float) -> 
         }
         for temperature in TEMPERATURES
     }
-
     best = {}
     for name in sorted({*names, ALL}):
         own = [

@@ -14,7 +14,7 @@ with equal weights). Intervals come from ``bootstrap.py``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -134,12 +134,12 @@ def picks_until(hit: Bools, score: Floats) -> float:
     return before + (tied + 1) / (good + 1)
 
 
-def pairwise(latency_s: Floats, score: Floats, tie: float = TIE) -> float:
+def pairwise(latency_s: Floats, score: Floats) -> float:
     """Share of pairs ordered rightly (see ``TaskMetrics``); NaN where no two latencies differ."""
     if len(score) > MAX_PAIRWISE:
         chosen = np.random.default_rng(0).choice(len(score), MAX_PAIRWISE, replace=False)
         latency_s, score = latency_s[chosen], score[chosen]
-    slower = latency_s[:, None] > latency_s[None, :] * (1 + tie)
+    slower = latency_s[:, None] > latency_s[None, :] * (1 + TIE)
     pairs = int(slower.sum())
     if pairs == 0:
         return float("nan")
@@ -223,12 +223,9 @@ class ThroughputMetrics(Result):
 
 def summarize(judged: Sequence[JudgedTask], *, seed: int = 0) -> ThroughputMetrics:
     """Mean of every metric over tasks with its interval, and figures by network and family."""
-    summary: dict[str, Any] = {"n_test_tasks": len(judged)}
     if not judged:
-        return ThroughputMetrics(**summary)
-    for name in METRIC_NAMES:
-        values = np.array([getattr(task.metrics, name) for task in judged])
-        summary |= named(name, mean_interval(values, seed=seed))
+        return ThroughputMetrics(n_test_tasks=0)
+    summary = mean_metrics([task.metrics for task in judged], METRIC_NAMES, seed)
     reached = np.array([task.metrics.to_1pct for task in judged])
     summary["median_to_1pct"] = float(np.nanmedian(reached))
     summary["max_to_1pct"] = float(np.nanmax(reached))
@@ -236,11 +233,21 @@ def summarize(judged: Sequence[JudgedTask], *, seed: int = 0) -> ThroughputMetri
     summary["networks"] = {
         name: _network_top_k([t for t in judged if name in t.networks], seed) for name in networks
     }
-    families = sorted({task.family for task in judged})
-    summary["families"] = {
-        name: _family_top_k([t for t in judged if t.family == name], seed) for name in families
-    }
-    return ThroughputMetrics(**summary)
+    summary["families"] = {}
+    for name in sorted({task.family for task in judged}):
+        own = [task.metrics for task in judged if task.family == name]
+        means = mean_metrics(own, ("top1", "top5"), seed)
+        summary["families"][name] = {"n_tasks": len(own), **means}
+    return ThroughputMetrics(n_test_tasks=len(judged), **summary)
+
+
+def mean_metrics(metrics: Sequence[TaskMetrics], names: Iterable[str], seed: int) -> dict[str, Any]:
+    """Means of some metrics over tasks, with their intervals."""
+    result: dict[str, Any] = {}
+    for name in names:
+        values = np.array([getattr(one, name) for one in metrics])
+        result |= named(name, mean_interval(values, seed=seed))
+    return result
 
 
 def summarize_all(judged: Sequence[JudgedTask], *, seed: int = 0) -> ThroughputMetrics:
@@ -261,15 +268,6 @@ def difference(a: Sequence[JudgedTask], b: Sequence[JudgedTask], seed: int) -> d
     return result
 
 
-def _family_top_k(judged: Sequence[JudgedTask], seed: int) -> dict[str, Any]:
-    """Means over the tasks of a family, for k = 1 and 5."""
-    result: dict[str, Any] = {"n_tasks": len(judged)}
-    for name in ("top1", "top5"):
-        values = np.array([getattr(task.metrics, name) for task in judged])
-        result |= named(name, mean_interval(values, seed=seed))
-    return result
-
-
 def _network_top_k(judged: Sequence[JudgedTask], seed: int) -> dict[str, Any]:
     """Sum of best latencies over the sum of the picks' latencies, for k = 1 and 5."""
     best = np.array([task.best_s for task in judged])
@@ -284,15 +282,9 @@ def _network_top_k(judged: Sequence[JudgedTask], seed: int) -> dict[str, Any]:
 
 def task_rows(judged: Sequence[JudgedTask]) -> list[dict[str, Any]]:
     """One flat, JSON-ready row a task."""
-    return [
-        {
-            "task_id": task.task_id,
-            "candidates": task.candidates,
-            "best_s": task.best_s,
-            "networks": list(task.networks),
-            "enumerated": task.enumerated,
-            "family": task.family,
-            **asdict(task.metrics),
-        }
-        for task in judged
-    ]
+    rows = []
+    for task in judged:
+        row = asdict(task)
+        metrics = row.pop("metrics")
+        rows.append({**row, "networks": list(task.networks), **metrics})
+    return rows

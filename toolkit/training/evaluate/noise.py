@@ -15,8 +15,7 @@ import polars as pl
 
 from toolkit.datasets import Dataset
 from toolkit.training.arrays import Floats
-from toolkit.training.evaluate.bootstrap import mean_interval, named
-from toolkit.training.evaluate.metrics import task_metrics
+from toolkit.training.evaluate.metrics import mean_metrics, task_metrics
 
 MIN_REPEATED = 20
 """A task counts when at least so many of its candidates were measured twice or more."""
@@ -59,10 +58,7 @@ def noise_ceiling(dataset: Dataset, task_ids: Sequence[str], *, seed: int = 0) -
         metrics.append(task_metrics(np.array(truth), -np.log(np.array(told))))
     result: dict[str, Any] = {"n_tasks": len(metrics)}
     if metrics:
-        for name in NAMES:
-            values = np.array([getattr(found, name) for found in metrics])
-            result |= named(name, mean_interval(values, seed=seed))
-        result["spread"] = float(np.median(spreads))
+        result |= mean_metrics(metrics, NAMES, seed) | {"spread": float(np.median(spreads))}
     return result
 
 

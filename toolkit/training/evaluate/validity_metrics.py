@@ -7,7 +7,7 @@ on no occasion). ``docs/reference/metrics.md`` lists them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,8 @@ class TaskValidity:
         Probability that a failed candidate has a higher prediction than a good one; ties count one
         half; NaN where either is rare (``EACH``).
     average_precision
-        Mean precision over the failed candidates taken by falling prediction; chance is
-        ``base_rate``. NaN as ``auc``.
+        Mean precision over the failed candidates taken by falling prediction, equal ones together;
+        chance is ``base_rate``. NaN as ``auc``.
     brier, brier_base
         Summed squared error of the prediction, and of the training tasks' share of failures.
     avoided, lost
@@ -70,8 +70,11 @@ def judge_task(
 
     ``base_rate`` is the share of failures in the training tasks of the member that predicts.
     """
+    from sklearn.metrics import average_precision_score  # takes a second to import
+
     failed = ~np.isfinite(latency_s)
     both = EACH <= int(failed.sum()) <= len(failed) - EACH
+    precision = float(average_precision_score(failed, probability)) if both else float("nan")
     skipped = probability > SKIP
     best = int(np.nanargmin(latency_s)) if not failed.all() else None
     return TaskValidity(
@@ -79,7 +82,7 @@ def judge_task(
         candidates=len(failed),
         failed=int(failed.sum()),
         auc=auc(failed, probability) if both else float("nan"),
-        average_precision=average_precision(failed, probability) if both else float("nan"),
+        average_precision=precision,
         brier=float(np.sum((probability - failed) ** 2)),
         brier_base=float(np.sum((base_rate - failed) ** 2)),
         avoided=int((skipped & failed).sum()),
@@ -95,13 +98,6 @@ def auc(failed: Bools, probability: Floats) -> float:
     ranks = rankdata(probability)
     n, m = int(failed.sum()), int((~failed).sum())
     return float((ranks[failed].sum() - n * (n + 1) / 2) / (n * m))
-
-
-def average_precision(failed: Bools, probability: Floats) -> float:
-    """Average precision; candidates with equal predictions are taken together."""
-    from sklearn.metrics import average_precision_score
-
-    return float(average_precision_score(failed, probability))
 
 
 def calibration_error(failed: Bools, probability: Floats) -> float:
@@ -192,8 +188,3 @@ def summarize_validity(judged: Sequence[TaskValidity], *, seed: int = 0) -> Vali
     value, low, high = ratio_interval(array("brier"), array("brier_base"), seed=seed)
     result |= named("brier_skill", (1 - value, 1 - high, 1 - low))
     return ValidityMetrics(n_test_tasks=len(judged), **result)
-
-
-def validity_rows(judged: Sequence[TaskValidity]) -> list[dict[str, Any]]:
-    """One flat, JSON-ready row a task."""
-    return [{**asdict(task), "base_rate": task.base_rate} for task in judged]

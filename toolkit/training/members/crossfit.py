@@ -5,7 +5,6 @@ Folds say which tasks are left out together, so that a judged workload was never
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from toolkit.children import available_processors
 from toolkit.cluster import Cluster
 from toolkit.errors import DatasetError, LeakError
 from toolkit.features.task.operation import FAMILIES
@@ -144,13 +144,6 @@ class Kept(Protocol):
         ...
 
 
-def available_threads() -> int:
-    """Processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
-
-
 def cross_fit(
     table: Table,
     recipe: Recipe,
@@ -201,13 +194,11 @@ def cross_fit(
         if made:
             step.advance(len(made), note="resumed")
         fits = (
-            _fits_there(fit, missing, threads)
+            _fits_there(fit, missing, threads, kept)
             if isinstance(threads, Cluster)
-            else _fits_here(fit, missing, threads or available_threads(), kept)
+            else _fits_here(fit, missing, threads or available_processors(), kept)
         )
         for name, found in fits:
-            if kept and isinstance(threads, Cluster):
-                kept.put(name, found)
             made[name] = found
             step.advance(note=name)
     across = recipe.split.by == "machine"
@@ -254,10 +245,12 @@ def _fits_here(
 
 
 def _fits_there(
-    fit: Callable[[Ints, int], Any], wanted: Mapping[str, Ints], cluster: Cluster
+    fit: Callable[[Ints, int], Any], wanted: Mapping[str, Ints], cluster: Cluster, kept: Kept | None
 ) -> Iterator[tuple[str, Any]]:
-    """Fit members on a cluster, in one thread each."""
+    """Fit members on a cluster, in one thread each; each is kept as it comes back."""
     for (name, _), found in cluster.results(_fit_one, fit, list(wanted.items())):
+        if kept:
+            kept.put(name, found)
         yield name, found
 
 

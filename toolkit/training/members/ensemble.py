@@ -25,8 +25,8 @@ from toolkit.training.members.shortlist import mean_opinion
 from toolkit.training.models import MODELS
 from toolkit.training.models.base import Model, TrainingRows
 from toolkit.training.recipes.recipe import ModelOptions, Recipe
-from toolkit.training.table.neighbours import Cliques, find_cliques
-from toolkit.training.table.table import Table, draw_key, quota_of, sample_rows
+from toolkit.training.table.neighbours import find_cliques
+from toolkit.training.table.table import Table, drawn_alike, sample_rows
 
 SLOWEST = -7.0
 """Log relative throughput is cut here in training (1/1000 of the best)."""
@@ -137,49 +137,29 @@ def fit_ensemble(
     group = table.task[chosen]
     # A task with many records counts more than one with few, but not in proportion.
     sums = np.bincount(group, weights=weight, minlength=len(table.task_ids))
+    cliques = find_cliques(groups, chosen) if groups else None
+    features, value = table.features[chosen], table.log_speed()[chosen]
     weight = weight / np.sqrt(sums[group])
-    return fit_models(
-        table.features[chosen],
-        table.log_speed()[chosen],
-        group,
-        weight,
-        recipe,
-        threads=threads,
-        cliques=find_cliques(groups, chosen) if groups else None,
-        columns=table.columns,
-    )
+    given = TrainingRows(features, value, weight, group, cliques, table.columns)
+    return fit_models(given, recipe, threads=threads)
 
 
-def fit_models(
-    features: Matrix,
-    value: Floats,
-    group: Ints,
-    weight: Floats,
-    recipe: Recipe,
-    *,
-    threads: int,
-    cliques: Cliques | None = None,
-    columns: tuple[str, ...] = (),
-) -> Ensemble:
-    """Fit a recipe's models to one value a row: log relative throughput, or a gain in it.
-
-    ``cliques`` says which rows are neighbours, for the objective ``neighbours``; ``columns`` names
-    the features, for models that know what some of them mean.
-    """
+def fit_models(given: TrainingRows, recipe: Recipe, *, threads: int) -> Ensemble:
+    """Fit a recipe's models to rows whose targets are log relative throughput, or gains in it."""
+    value, group = given.target, given.group
     parts: list[_Part] = []
     models = recipe.models_for(len(np.unique(group)))
     for options in models:
-        own = weight * np.exp(options.emphasis * value)
+        own = given.weight * np.exp(options.emphasis * value)
         own = own / max(float(np.mean(own)), 1e-300)
-        target = _target(value, group, options)
-        rows = TrainingRows(features, target, own, group, cliques, columns)
+        rows = replace(given, target=_target(value, group, options), weight=own)
         for model, share in fit_all(rows, options, recipe, threads=threads):
             parts.append(_Part(model, options.target, share))
     same = all(
         options.target == "log_speed" and options.objective in ("squared", "neighbours")
         for options in models
     )
-    return Ensemble(tuple(parts if same else _one_scale(parts, features, value)))
+    return Ensemble(tuple(parts if same else _one_scale(parts, given.features, value)))
 
 
 def _target(log_speed: Floats, group: Ints, options: ModelOptions) -> Floats:
@@ -268,7 +248,8 @@ def fit_failure(table: Table, rows: Ints, recipe: Recipe, *, threads: int) -> Fa
             "a validity model is fitted with objective = 'logistic'",
             cure="see the bundled recipe 'validity'",
         )
-    chosen = _sample(table, rows, recipe)
+    data, seed = recipe.data, recipe.seed
+    chosen, _ = sample_rows(table, rows, data.rows_per_task, data.max_rows, seed, drawn_alike)
     failed = (~table.good[chosen]).astype(np.float64)
     group = table.task[chosen]
     sizes = np.bincount(group, minlength=len(table.task_ids))
@@ -286,15 +267,3 @@ def fit_failure(table: Table, rows: Ints, recipe: Recipe, *, threads: int) -> Fa
     ]
     models, weights = zip(*fitted, strict=True)
     return FailureEnsemble(models, weights, base_rate)
-
-
-def _sample(table: Table, rows: Ints, recipe: Recipe) -> Ints:
-    quota = quota_of(rows, table, recipe.data.rows_per_task, recipe.data.max_rows)
-    numbers, starts = np.unique(table.task[rows], return_index=True)
-    chosen = [rows[:0]]
-    for number, own in zip(numbers, np.split(rows, starts[1:]), strict=True):
-        if len(own) > quota:
-            rng = np.random.default_rng([recipe.seed, draw_key(table.workloads[number])])
-            own = np.sort(rng.choice(own, quota, replace=False))
-        chosen.append(own)
-    return np.concatenate(chosen)

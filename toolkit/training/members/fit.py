@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from toolkit.errors import RecipeError, did_you_mean
+from toolkit.errors import RecipeError, did_you_mean, first_line
 from toolkit.training.models import MODELS
 from toolkit.training.models.base import Model, TrainingRows
 from toolkit.training.recipes.recipe import ModelOptions, Recipe
@@ -80,7 +80,7 @@ def _told(library: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, TypeError, OverflowError, MemoryError, RuntimeError) as error:
-        said = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise RecipeError(
-            f"{library} cannot be fitted so: {said[:200]}", cure="see 'params' of the recipe"
+            f"{library} cannot be fitted so: {first_line(error)}",
+            cure="see 'params' of the recipe",
         ) from None

@@ -22,6 +22,7 @@ from toolkit.records import iter_ways
 from toolkit.training.arrays import Bools, Floats, Ints, Matrix
 from toolkit.training.members.crossfit import Member
 from toolkit.training.members.ensemble import Ensemble, fit_ensemble, fit_models
+from toolkit.training.models.base import TrainingRows
 from toolkit.training.recipes.recipe import Recipe
 from toolkit.training.table.mutation_labels import LabelledGroup, best_rules
 from toolkit.training.table.neighbours import ANY, DOWN, UP, direction_gains
@@ -168,7 +169,7 @@ def fit_gains(
     if method == "classifier":
         chosen = _candidates(table, labelled, rows, recipe)
         return _fit_classifier(table, chosen, recipe, tie, threads)
-    groups = [(start, label.measured.group) for start, label in labelled]
+    groups = [(start, label.group) for start, label in labelled]
     of_gains = [model for model in recipe.models if model.objective == "gains"]
     others = tuple(model for model in recipe.models if model.objective != "gains")
     own = recipe.model_copy(update={"models": others})
@@ -189,11 +190,15 @@ def _candidates(
     table: Table, labelled: Sequence[tuple[int, LabelledGroup]], rows: Ints, recipe: Recipe
 ) -> _Chosen:
     """Each group's first row in the table, its labels, and its candidates that are learned from."""
+    most = recipe.data.rows_per_task
     inside = np.zeros(len(table), dtype=bool)
     inside[rows] = True
     for number, (start, label) in enumerate(labelled):
-        own = np.flatnonzero(inside[start : start + len(label.measured.group)])
-        yield start, label, _draw(own, recipe.data.rows_per_task, recipe.seed + number)
+        own = np.flatnonzero(inside[start : start + len(label.group)])
+        if len(own) > most:
+            rng = np.random.default_rng(recipe.seed + number)
+            own = np.sort(rng.choice(own, most, replace=False))
+        yield start, label, own
 
 
 def _fit_direct(table: Table, chosen: _Chosen, recipe: Recipe, threads: int) -> Ensemble:
@@ -214,7 +219,7 @@ def _fit_direct(table: Table, chosen: _Chosen, recipe: Recipe, threads: int) -> 
     for start, label, wanted in asked:
         if kept < 1:  # Before they are laid out: all of a large log's would fill the memory.
             wanted &= rng.random(wanted.shape) < kept
-        group = label.measured.group
+        group = label.group
         block = table.features[start : start + len(group)]
         found, places = direction_rows(group, block, wanted)
         features.append(found)
@@ -222,10 +227,10 @@ def _fit_direct(table: Table, chosen: _Chosen, recipe: Recipe, threads: int) -> 
         tasks.append(np.full(len(found), table.task[start] if len(group) else 0))
     task = np.concatenate(tasks)
     order = np.argsort(task, kind="stable")
-    weight = np.ones(len(order))
     matrix, value = np.concatenate(features)[order], np.concatenate(gains)[order]
     columns = (*table.columns, *DIRECTION_COLUMNS)
-    return fit_models(matrix, value, task[order], weight, recipe, threads=threads, columns=columns)
+    given = TrainingRows(matrix, value, np.ones(len(order)), task[order], columns=columns)
+    return fit_models(given, recipe, threads=threads)
 
 
 def _fit_classifier(
@@ -236,7 +241,7 @@ def _fit_classifier(
     for start, label, own in chosen:
         candidates, best = best_rules(label, tie)
         kept = np.isin(candidates, own)
-        block = table.features[start : start + len(label.measured.group)]
+        block = table.features[start : start + len(label.group)]
         features.append(block[candidates[kept]])
         rules += [rule for rule, keep in zip(best, kept, strict=True) if keep]
     if not rules:
@@ -251,9 +256,3 @@ def _without_neighbours() -> DatasetError:
         "no candidate has a recorded neighbour",
         cure="collect logs with mutations: toolkit collect --help",
     )
-
-
-def _draw(rows: Ints, limit: int, seed: int) -> Ints:
-    if len(rows) <= limit:
-        return rows
-    return np.sort(np.random.default_rng(seed).choice(rows, limit, replace=False))

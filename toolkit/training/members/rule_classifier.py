@@ -14,7 +14,7 @@ import numpy as np
 import xgboost
 
 from toolkit.training.arrays import Floats, Matrix
-from toolkit.training.models.xgboost_model import gain_shares, read_booster
+from toolkit.training.models.xgboost_model import check_device, gain_shares, read_booster
 from toolkit.training.recipes.recipe import Recipe
 
 DEFAULTS: dict[str, Any] = {"eta": 0.1, "max_depth": 6, "tree_method": "hist"}
@@ -52,6 +52,7 @@ def fit_classifier(
     features: Matrix, labels: Sequence[str], recipe: Recipe, *, threads: int
 ) -> RuleClassifier:
     """Fit the first of a recipe's models to one label (rule) a candidate."""
+    check_device(recipe.device)
     options = recipe.models[0]
     rules, label = np.unique(labels, return_inverse=True)
     names = tuple(rules.tolist())

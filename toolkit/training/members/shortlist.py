@@ -33,15 +33,9 @@ def mean_opinion(opinions: Floats, weights: Floats) -> Floats:
 def shortlist(opinions: Floats, weights: Floats) -> list[int]:
     """Candidates to measure first, in order.
 
-    Parameters
-    ----------
-    opinions
-        What each member predicts of each candidate, ``(members, candidates)``, higher is faster;
-        members on one scale.
-    weights
-        One a member; they add up to 1.
-
-    Candidates without a finite opinion of every member are not listed.
+    ``opinions`` are what each member predicts of each candidate, ``(members, candidates)``, higher
+    is faster, members on one scale; ``weights`` are one a member and add up to 1. Candidates
+    without a finite opinion of every member are not listed.
     """
     known = np.flatnonzero(np.isfinite(opinions).all(axis=0))
     if not len(known):

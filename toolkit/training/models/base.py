@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -94,13 +94,8 @@ def part_tasks(rows: TrainingRows, seed: int) -> tuple[TrainingRows, TrainingRow
     inside = np.isin(rows.group, held)
 
     def take(chosen: Bools) -> TrainingRows:
-        return TrainingRows(
-            rows.features[chosen],
-            rows.target[chosen],
-            rows.weight[chosen],
-            rows.group[chosen],
-            columns=rows.columns,
-        )
+        by_row = ("features", "target", "weight", "group")
+        return replace(rows, cliques=None, **{n: getattr(rows, n)[chosen] for n in by_row})
 
     return take(~inside), take(inside)
 
@@ -132,15 +127,33 @@ MOST = 10_000
 """Of any number that a network's parameters are: weights are the square of the width."""
 
 
-def check_numbers(params: dict[str, Any], known: dict[str, float]) -> tuple[list[str], list[str]]:
-    """Names among parameters that are not known, and those that are.
+class SmallNetwork:
+    """What networks share: all parameters are numbers, and only one way to fit them is known."""
 
-    Raises ``ValueError`` where a known one is no number above 0, or above ``MOST``.
-    """
-    for name, value in params.items():
-        if name in known and (isinstance(value, str | bool) or not 0 < value <= MOST):
-            raise ValueError(f"{name} is a number above 0, at most {MOST:,}, not {value!r}")
-    return [name for name in params if name not in known], list(known)
+    SUBJECT: ClassVar[str]
+    """Beginning of the sentence that says what it knows."""
+    DEFAULTS: ClassVar[dict[str, float]]
+
+    @classmethod
+    def check(cls, params: dict[str, Any]) -> tuple[list[str], list[str]]:
+        """Names among parameters that it does not know, and those that it does.
+
+        Raises ``ValueError`` where a known one is no number above 0, or above ``MOST``.
+        """
+        known = cls.DEFAULTS
+        for name, value in params.items():
+            if name in known and (isinstance(value, str | bool) or not 0 < value <= MOST):
+                raise ValueError(f"{name} is a number above 0, at most {MOST:,}, not {value!r}")
+        return [name for name in params if name not in known], list(known)
+
+    @classmethod
+    def chosen(cls, options: ModelOptions, device: str) -> dict[str, float]:
+        """All of its parameters; raises ``RecipeError`` where it is not fitted so."""
+        if options.objective != "squared" or device != "cpu" or options.early_stopping:
+            raise RecipeError(
+                f"{cls.SUBJECT} knows objective = 'squared', device = 'cpu' and no early stopping"
+            )
+        return {name: float(options.params.get(name, cls.DEFAULTS[name])) for name in cls.DEFAULTS}
 
 
 def signed_logs(features: Matrix) -> Floats:

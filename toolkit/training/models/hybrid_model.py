@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.errors import RecipeError
 from toolkit.training.arrays import Floats, Ints, Matrix
-from toolkit.training.models.base import TrainingRows, check_numbers, one_blas_thread, read_npz
+from toolkit.training.models.base import SmallNetwork, TrainingRows, one_blas_thread, read_npz
 from toolkit.training.models.network_model import Inputs
 from toolkit.training.recipes.recipe import ModelOptions
 
@@ -64,10 +63,6 @@ CHUNK = 64
 ABSOLUTE = 0.1
 """Share of the error itself; the rest is the error's difference from its mean in the task."""
 
-DEFAULTS = {"width": 64.0, "alpha": 1e-4, "learning_rate": 2e-3, "batch": 512.0}
-"""Units of the schedule's head (the algorithm's has a quarter), penalty of squared weights, step of
-Adam, rows a step."""
-
 _NAMES = ("schedule", "schedule_bias", "algorithm", "algorithm_bias", "out", "out_bias")
 _Arrays = list[NDArray[np.float32]]
 
@@ -89,11 +84,14 @@ def terms_of(features: Matrix, columns: Sequence[str]) -> Floats:
     return result
 
 
-class HybridModel:
+class HybridModel(SmallNetwork):
     """Log of a dot product of terms and predicted coefficients, with the sign of throughput."""
 
-    library = "hybrid"
+    library = SUBJECT = "hybrid"
     suffix = ".npz"
+    DEFAULTS: ClassVar = {"width": 64.0, "alpha": 1e-4, "learning_rate": 2e-3, "batch": 512.0}
+    """Units of the schedule's head (the algorithm's has a quarter), penalty of squared weights,
+    step of Adam, rows a step."""
 
     def __init__(
         self, columns: tuple[str, ...], inputs: Inputs, scale: Floats, weights: _Arrays
@@ -103,21 +101,12 @@ class HybridModel:
         self._of_algorithm = np.array([name.startswith(ALGORITHM) for name in columns], dtype=bool)
 
     @classmethod
-    def check(cls, params: dict[str, Any]) -> tuple[list[str], list[str]]:
-        """Names among parameters that it does not know, and those that it does."""
-        return check_numbers(params, DEFAULTS)
-
-    @classmethod
     def fit(
         cls, rows: TrainingRows, options: ModelOptions, *, seed: int, threads: int, device: str
     ) -> HybridModel:
         """Fit by Adam, ``rounds`` times over all rows; ``params`` are those of ``DEFAULTS``."""
         del threads  # One thread: threads of small products cost more than they save.
-        if options.objective != "squared" or device != "cpu" or options.early_stopping:
-            raise RecipeError(
-                "hybrid knows objective = 'squared', device = 'cpu' and no early stopping"
-            )
-        chosen = {name: float(options.params.get(name, value)) for name, value in DEFAULTS.items()}
+        chosen = cls.chosen(options, device)
         rng = np.random.default_rng(seed)
         columns = rows.columns or ("",) * rows.features.shape[1]
         terms = terms_of(rows.features, columns)
@@ -261,11 +250,7 @@ def _batches(group: Ints, size: int, rng: np.random.Generator) -> Iterator[Ints]
 
 
 def _adam(
-    weights: _Arrays,
-    slopes: _Arrays,
-    moments: list[_Arrays],
-    step: int,
-    chosen: dict[str, float],
+    weights: _Arrays, slopes: _Arrays, moments: list[_Arrays], step: int, chosen: dict[str, float]
 ) -> None:
     """One step of Adam (Kingma and Ba 2015), in place."""
     rate = chosen["learning_rate"] * (1 - 0.999**step) ** 0.5 / (1 - 0.9**step)

@@ -10,16 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.errors import RecipeError
 from toolkit.training.arrays import Bools, Floats, Matrix
 from toolkit.training.models.base import (
+    SmallNetwork,
     TrainingRows,
-    check_numbers,
     column_means,
     normalised,
     one_blas_thread,
@@ -36,9 +35,6 @@ EDGE = 1.7
 
 FAR = 4.0
 """Standard deviations at which logarithms are cut: other tasks may lie far from the known ones."""
-
-DEFAULTS = {"width": 128.0, "alpha": 1e-3, "learning_rate": 2e-3, "batch": 512.0}
-"""Units of the first hidden layer, penalty of squared weights, step of Adam, rows a step."""
 
 _KEPT = ("mean", "scale", "marks", "partly")
 
@@ -115,37 +111,28 @@ class Inputs:
         return np.ascontiguousarray(inputs.T)
 
 
-class NetworkModel:
+class NetworkModel(SmallNetwork):
     """A perceptron of two hidden layers with rectified linear units."""
 
     library = "network"
     suffix = ".npz"
+    SUBJECT = "a network"
+    DEFAULTS: ClassVar = {"width": 128.0, "alpha": 1e-3, "learning_rate": 2e-3, "batch": 512.0}
+    """Units of the first hidden layer (the second has half of it), penalty of squared weights,
+    step of Adam, rows a step."""
 
     def __init__(self, inputs: Inputs, weights: _Weights, biases: _Weights) -> None:
         self._inputs, self._weights, self._biases = inputs, weights, biases
 
     @classmethod
-    def check(cls, params: dict[str, Any]) -> tuple[list[str], list[str]]:
-        """Names among parameters that it does not know, and those that it does."""
-        return check_numbers(params, DEFAULTS)
-
-    @classmethod
     def fit(
         cls, rows: TrainingRows, options: ModelOptions, *, seed: int, threads: int, device: str
     ) -> NetworkModel:
-        """Fit by scikit-learn's ``MLPRegressor`` (Adam), ``rounds`` times over all rows.
-
-        ``params``: ``width`` of the first hidden layer (the second has half of it), ``alpha`` (the
-        penalty), ``learning_rate``, ``batch``.
-        """
+        """Fit by scikit-learn's ``MLPRegressor`` (Adam), ``rounds`` times over all rows."""
         del threads  # One thread: threads of small products cost more than they save.
         from sklearn.neural_network import MLPRegressor
 
-        if options.objective != "squared" or device != "cpu" or options.early_stopping:
-            raise RecipeError(
-                "a network knows objective = 'squared', device = 'cpu' and no early stopping"
-            )
-        chosen = {name: float(options.params.get(name, value)) for name, value in DEFAULTS.items()}
+        chosen = cls.chosen(options, device)
         width = max(2, int(chosen["width"]))
         inputs = Inputs.of(rows.features)
         centre = float(np.average(rows.target, weights=rows.weight))

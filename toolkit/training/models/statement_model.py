@@ -32,12 +32,8 @@ _KEPT = "places"  # Of the booster's own attributes: XGBoost keeps them in its f
 def places_of(columns: Sequence[str], width: int) -> Ints:
     """Where each statement's columns lie in a row, ``(statements, columns of one)``.
 
-    A row of ``width`` columns without names is one statement.
-
-    Raises
-    ------
-    RecipeError
-        Where the names are not ``ps_<k>_<i>``, with every ``i`` for every ``k``.
+    A row of ``width`` columns without names is one statement. Raises ``RecipeError`` where the
+    names are not ``ps_<k>_<i>``, with every ``i`` for every ``k``.
     """
     if not columns:
         return np.arange(width)[None, :]
@@ -113,13 +109,8 @@ class StatementModel:
         """Fit to the statements of rows; ``params`` are XGBoost's.
 
         With early stopping as many rounds as were best on left-out tasks; TVM stops by the error
-        on what it is fitted to.
-
-        Raises
-        ------
-        RecipeError
-            For another objective or device, for columns of another extractor, or where no row has
-            a statement.
+        on what it is fitted to. Raises ``RecipeError`` for another objective or device, for columns
+        of another extractor, or where no row has a statement.
         """
         if options.objective != "squared" or device != "cpu":
             raise RecipeError("statements knows objective = 'squared' and device = 'cpu'")
@@ -183,13 +174,9 @@ class StatementModel:
         return shares
 
 
-_Loss = Callable[[Floats, Any], tuple[Floats, Floats]]
-_Metric = Callable[[Floats, Any], tuple[str, float]]
-
-
 def _packed(
     rows: TrainingRows, places: Ints, threads: int, like: Any = None
-) -> tuple[xgboost.QuantileDMatrix, _Loss, _Metric]:
+) -> tuple[xgboost.QuantileDMatrix, Callable[..., Any], Callable[..., Any]]:
     """Rows as XGBoost takes them, with the loss and the error that know its programs."""
     statements, program = unpack(rows.features, places)
     if not len(statements):

@@ -86,8 +86,7 @@ def gather_parts(
             seen: set[str] = set()
             for group, rows, block in cached_blocks(dataset, extractor_named(name), own):
                 latency = rows["latency_s"].cast(pl.Float64).fill_null(np.nan).to_numpy()
-                ids = rows["candidate_id"].to_list()
-                part = MeasuredGroup(group, np.asarray(latency, np.float64), ids), block
+                part = MeasuredGroup(group, np.asarray(latency, np.float64)), block
                 parts.append(part if thin is None else thin(part))
                 if group.task.task_id not in seen:
                     seen.add(group.task.task_id)
@@ -161,9 +160,8 @@ def _light(part: Part, share: float) -> Part:
         return replace(measured, group=group), block
     key = [draw_key(workload_key(group.task)), int(group.sketch.sketch_id[:8], 16)]
     rows, _ = fastest_and_drawn(latency, max(1, round(share * len(group))), key)
-    ids = [measured.candidate_ids[i] for i in rows.tolist()]
     group = replace(group, decisions=group.decisions[rows])
-    return MeasuredGroup(group, latency[rows], ids), replace(block, values=block.values[rows])
+    return MeasuredGroup(group, latency[rows]), replace(block, values=block.values[rows])
 
 
 def networks_of(dataset: Dataset, task_ids: Iterable[str]) -> tuple[tuple[str, ...], ...]:

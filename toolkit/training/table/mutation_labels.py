@@ -35,19 +35,18 @@ OTHER_WEIGHT = 0.02
 class Choices:
     """Directions at one level, one column each, by the names that they have across tasks.
 
-    Names are such as ``tile:tile_oc``, ``tile``, ``tile:tile_oc:up``. ``gain`` and ``count`` are
-    ``(n, directions)``: mean gain over recorded neighbours (NaN: none recorded), and how many.
+    Names are such as ``tile:tile_oc``, ``tile``, ``tile:tile_oc:up``. ``gain`` is
+    ``(n, directions)``: mean gain over recorded neighbours (NaN: none recorded).
     """
 
     names: tuple[str, ...]
     rules: tuple[str, ...]
     gain: Floats
-    count: Ints
 
 
 def choices(sketch: Sketch, gains: Gains, level: str) -> Choices:
     """Lay gains out as the directions of a level."""
-    found: list[tuple[str, str, Floats, Ints]] = []
+    found: list[tuple[str, str, Floats]] = []
     if level == "rule":
         for rule in dict.fromkeys(knob.kind for knob in sketch.knobs):
             own = [k for k, knob in enumerate(sketch.knobs) if knob.kind == rule]
@@ -55,18 +54,17 @@ def choices(sketch: Sketch, gains: Gains, level: str) -> Choices:
             summed = np.nansum(gains.gain[ANY][:, own] * number, axis=1)
             total = number.sum(axis=1)
             mean = np.where(total > 0, summed / np.maximum(total, 1), np.nan)
-            found.append((rule, rule, mean, total))
+            found.append((rule, rule, mean))
     else:
         for k, knob in enumerate(sketch.knobs):
             ordered = level == "way" and any(iter_ways(knob))
             for way, word in ((UP, ":up"), (DOWN, ":down")) if ordered else ((ANY, ""),):
-                name, number = f"{knob.kind}:{knob.name}{word}", gains.count[way][:, k]
-                found.append((name, knob.kind, gains.gain[way][:, k], number.astype(np.int64)))
+                name = f"{knob.kind}:{knob.name}{word}"
+                found.append((name, knob.kind, gains.gain[way][:, k]))
     if not found:
-        empty = np.zeros((gains.gain.shape[1], 0))
-        return Choices((), (), empty, empty.astype(np.int64))
-    names, rules, gain, count = zip(*found, strict=True)
-    return Choices(names, rules, np.column_stack(gain), np.column_stack(count))
+        return Choices((), (), np.zeros((gains.gain.shape[1], 0)))
+    names, rules, gain = zip(*found, strict=True)
+    return Choices(names, rules, np.column_stack(gain))
 
 
 def rule_weights(task: Task, rules: Sequence[str]) -> Floats:
@@ -80,18 +78,17 @@ def rule_weights(task: Task, rules: Sequence[str]) -> Floats:
 
 
 @dataclass(frozen=True)
-class LabelledGroup:
+class LabelledGroup(MeasuredGroup):
     """One task and sketch with its recorded gains."""
 
-    measured: MeasuredGroup
     gains: Gains
 
 
 def label_group(measured: MeasuredGroup) -> LabelledGroup:
     """Find the recorded neighbours of a group's candidates and what they gained."""
-    group = measured.group
-    gains = direction_gains(group.sketch, group.decisions, measured.latency_s)
-    return LabelledGroup(measured, gains)
+    group, latency_s = measured.group, measured.latency_s
+    gains = direction_gains(group.sketch, group.decisions, latency_s)
+    return LabelledGroup(group, latency_s, gains)
 
 
 def best_rules(labelled: LabelledGroup, tie: float) -> tuple[Ints, list[str]]:
@@ -99,7 +96,7 @@ def best_rules(labelled: LabelledGroup, tie: float) -> tuple[Ints, list[str]]:
 
     Returns rows (candidates with two recorded rules or more) and one rule for each.
     """
-    group = labelled.measured.group
+    group = labelled.group
     found = choices(group.sketch, labelled.gains, "rule")
     known = np.isfinite(found.gain)
     rows = np.flatnonzero(known.sum(axis=1) >= 2)

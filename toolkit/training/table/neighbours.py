@@ -21,12 +21,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.features.base import CandidateGroup
+from toolkit.features.extractors.directions import LARGEST_EXTENT, count_splits, primes
 from toolkit.records import Knob, Sketch, iter_ways
 from toolkit.search.graph import knob_hash, knob_order
 from toolkit.training.arrays import Floats, Ints
@@ -145,7 +145,6 @@ def neighbour_loss(
 
 
 MAX_VALUES = 16
-LARGEST_EXTENT = 1 << 40
 
 
 def other_values(knob: Knob, decisions: Ints) -> list[Ints]:
@@ -182,10 +181,10 @@ def other_values(knob: Knob, decisions: Ints) -> list[Ints]:
 @lru_cache(maxsize=4096)
 def _factorisations(extent: int, parts: int, limit: int = 4096) -> tuple[tuple[int, ...], ...]:
     """Ordered factorisations of an extent, at most ``limit`` drawn with a fixed seed."""
-    primes = _primes(extent)
-    if parts ** len(primes) <= limit:
+    factors = list(primes(extent))
+    if parts ** len(factors) <= limit:
         found = {(1,) * parts}
-        for prime in primes:
+        for prime in factors:
             found = {
                 (*value[:place], value[place] * prime, *value[place + 1 :])
                 for value in found
@@ -193,23 +192,13 @@ def _factorisations(extent: int, parts: int, limit: int = 4096) -> tuple[tuple[i
             }
         return tuple(sorted(found))
     drawn = set()
-    draws = np.random.default_rng(extent).integers(0, parts, size=(limit // 8, len(primes)))
+    draws = np.random.default_rng(extent).integers(0, parts, size=(limit // 8, len(factors)))
     for places in draws.tolist():
         value = [1] * parts
-        for place, prime in zip(places, primes, strict=True):
+        for place, prime in zip(places, factors, strict=True):
             value[place] *= prime
         drawn.add(tuple(value))
     return tuple(sorted(drawn))
-
-
-def _primes(extent: int) -> list[int]:
-    found, prime = [], 2
-    while prime * prime <= extent:
-        while extent % prime == 0:
-            found.append(prime)
-            extent //= prime
-        prime += 1
-    return [*found, extent] if extent > 1 else found
 
 
 def count_values(knob: Knob, value: Ints) -> float:
@@ -218,13 +207,7 @@ def count_values(knob: Knob, value: Ints) -> float:
     ``value`` is the knob's own parts. A tile can take every ordered factorisation of its extent.
     """
     if knob.kind == "tile":
-        extent = int(np.prod(value, dtype=np.float64))
-        if not 1 <= extent <= LARGEST_EXTENT:
-            return np.inf
-        primes, total = _primes(extent), 1
-        for prime in set(primes):
-            total *= comb(primes.count(prime) + knob.width - 1, knob.width - 1)
-        return float(total)
+        return float(count_splits(int(np.prod(value, dtype=np.float64)), knob.width)) or np.inf
     if knob.choices is not None and knob.width == 1:
         return float(len(knob.choices))
     return np.inf

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolkit.errors import ToolkitError
 from toolkit.features import best_extractor_for
@@ -29,13 +28,11 @@ FAMILY = "op_family"
 class MeasuredGroup:
     """Candidates of one task and sketch with what was measured of them.
 
-    ``latency_s`` is the median over the good occasions, NaN where there was none;
-    ``candidate_ids`` are in the order of the group's rows.
+    ``latency_s`` is the median over the good occasions, NaN where there was none.
     """
 
     group: CandidateGroup
     latency_s: Floats
-    candidate_ids: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,6 @@ class Table:
     workloads: tuple[str, ...]
     machines: tuple[str, ...]
     latency_s: Floats
-    candidate_ids: NDArray[np.str_]
     told_families: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -120,8 +116,8 @@ class Table:
 
     def take(self, rows: Ints) -> Table:
         """Keep some rows, in ascending order; tasks keep their numbers."""
-        kept = ("features", "task", "latency_s", "candidate_ids")
-        return replace(self, **{name: getattr(self, name)[rows] for name in kept})
+        own = {name: getattr(self, name)[rows] for name in ("features", "task", "latency_s")}
+        return replace(self, **own)
 
 
 def workload_key(task: Task) -> str:
@@ -166,11 +162,8 @@ def align(block: FeatureBlock, columns: Sequence[str]) -> Matrix:
     return result
 
 
-def build_table(groups: Iterable[tuple[MeasuredGroup, FeatureBlock]]) -> Table:
-    """Stack groups with their features; tasks are numbered in the order of ``task_order``."""
-    found = list(groups)
-    keys = {part[0].group.task.task_id: task_order(part[0].group.task) for part in found}
-    parts = sorted(found, key=lambda part: keys[part[0].group.task.task_id])
+def build_table(parts: Sequence[tuple[MeasuredGroup, FeatureBlock]]) -> Table:
+    """Stack groups with their features, those of a task together; tasks are numbered in order."""
     columns = tuple(sorted({name for _, block in parts for name in block.columns}))
     tasks = {measured.group.task.task_id: measured.group.task for measured, _ in parts}
     number = {task_id: i for i, task_id in enumerate(tasks)}
@@ -188,12 +181,7 @@ def build_table(groups: Iterable[tuple[MeasuredGroup, FeatureBlock]]) -> Table:
         workloads=tuple(workload_key(task) for task in tasks.values()),
         machines=tuple(f"{t.machine or 'unknown machine'} · {t.target}" for t in tasks.values()),
         latency_s=np.concatenate([np.zeros(0), *(m.latency_s for m, _ in parts)]),
-        candidate_ids=np.concatenate(
-            [np.zeros(0, dtype=np.str_), *(np.asarray(m.candidate_ids) for m, _ in parts)]
-        ),
-        told_families=()
-        if FAMILY in columns
-        else _told_families(measured for measured, _ in parts),
+        told_families=() if FAMILY in columns else _told_families(m for m, _ in parts),
     )
 
 
@@ -217,35 +205,6 @@ def _told_families(parts: Iterable[MeasuredGroup]) -> tuple[str, ...]:
     return tuple(of_task.values())
 
 
-def quota_of(rows: Ints, table: Table, per_task: int, total: int) -> int:
-    """Most training rows of one task, where there are at most ``total`` of all: at least 10."""
-    return max(10, min(per_task, total // max(len(np.unique(table.task[rows])), 1)))
-
-
-def sample_rows(
-    table: Table, rows: Ints, per_task: int, total: int, seed: int
-) -> tuple[Ints, Floats]:
-    """Choose training rows: of each task at most ``per_task``, of all at most ``total``.
-
-    A task that has more keeps its fastest fifth of the quota and a random sample of the others;
-    each of these then weighs as much as the rows it stands for. The draw of one task depends on
-    what it computes alone. Returns ascending row numbers and their weights (1 where nothing was
-    left out).
-    """
-    quota = quota_of(rows, table, per_task, total)
-    chosen, weights = [np.zeros(0, dtype=np.int64)], [np.zeros(0)]
-    for number in np.unique(table.task[rows]):
-        own = rows[table.task[rows] == number]
-        weight = np.ones(len(own))
-        if len(own) > quota:
-            key = [seed, draw_key(table.workloads[number])]
-            picked, weight = fastest_and_drawn(table.latency_s[own], quota, key)
-            own = own[picked]
-        chosen.append(own)
-        weights.append(weight)
-    return np.concatenate(chosen), np.concatenate(weights)
-
-
 def fastest_and_drawn(latency_s: Floats, keep: int, key: list[int]) -> tuple[Ints, Floats]:
     """Choose candidates: the fastest fifth of so many, the rest drawn from the others by a key.
 
@@ -259,3 +218,38 @@ def fastest_and_drawn(latency_s: Floats, keep: int, key: list[int]) -> tuple[Int
     weight[rest] = len(rest) / len(drawn)
     picked = np.sort(np.concatenate([order[:fastest], drawn]))
     return picked, weight[picked]
+
+
+def drawn_alike(latency_s: Floats, keep: int, key: list[int]) -> tuple[Ints, Floats]:
+    """Choose candidates by a key, whatever their latencies; each weighs 1."""
+    drawn = np.random.default_rng(key).choice(len(latency_s), keep, replace=False)
+    return np.sort(drawn), np.ones(keep)
+
+
+def sample_rows(
+    table: Table,
+    rows: Ints,
+    per_task: int,
+    total: int,
+    seed: int,
+    choose: Callable[[Floats, int, list[int]], tuple[Ints, Floats]] = fastest_and_drawn,
+) -> tuple[Ints, Floats]:
+    """Choose training rows: of each task at most ``per_task``, of all at most ``total``.
+
+    A task that has more keeps what ``choose`` takes; by default its fastest fifth of the quota (at
+    least 10) and a random sample of the others, each of which weighs as much as the rows it stands
+    for. The draw of one task depends on what it computes alone. ``rows`` ascends. Returns ascending
+    row numbers and their weights (1 where nothing was left out).
+    """
+    numbers, starts = np.unique(table.task[rows], return_index=True)
+    quota = max(10, min(per_task, total // max(len(numbers), 1)))
+    chosen, weights = [rows[:0]], [np.zeros(0)]
+    for number, own in zip(numbers, np.split(rows, starts[1:]), strict=False):
+        weight = np.ones(len(own))
+        if len(own) > quota:
+            key = [seed, draw_key(table.workloads[number])]
+            picked, weight = choose(table.latency_s[own], quota, key)
+            own = own[picked]
+        chosen.append(own)
+        weights.append(weight)
+    return np.concatenate(chosen), np.concatenate(weights)

@@ -21,7 +21,6 @@ Every task has a level of its own, so that records of several tasks can be learn
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -47,38 +46,18 @@ MIDDLE = (1.0, 0.6, 0.1)
 
 FOLDS = 4
 
-ALONE = 10
-"""Records that trees need where nothing else learns from them."""
+CLIP = 1.0
+"""Largest error that is believed, around the task's median (Huber 1981), in log throughput."""
 
-
-@dataclass(frozen=True)
-class AdaptOptions:
-    """Options of an adaptation.
-
-    Attributes
-    ----------
-    method
-        ``process``, ``stacked`` or ``residual`` alone, or ``both``: the first two, mixed.
-    clip
-        Largest error that is believed, around the task's median (Huber 1981), in log throughput.
-    fewest
-        Records that are needed before trees have a say beside the process.
-    """
-
-    method: Literal["process", "stacked", "residual", "both"] = "both"
-    clip: float = 1.0
-    fewest: int = 32
+ALONE, BESIDE = 10, 32
+"""Records that trees need where nothing else learns from them, and beside the process."""
 
 
 class Process:
     """Posterior of the offline prediction's error, given new records.
 
-    Parameters
-    ----------
-    prior, leaves
-        Offline prediction and leaves ``(n, trees)`` of the new records.
-    error
-        Centred and clipped error of the prediction; ``group`` is the task of each.
+    ``prior`` and ``leaves`` are their offline prediction and leaves ``(n, trees)``, ``error`` is
+    its centred and clipped error, ``group`` the task of each.
     """
 
     def __init__(self, prior: Floats, leaves: Leaves, error: Floats, group: Ints) -> None:
@@ -140,17 +119,10 @@ class Stacked:
 class Adapted:
     """An ensemble and what new records say of it; without records it predicts as the ensemble.
 
-    Parameters
-    ----------
-    ensemble
-        What was trained offline; ``None`` for a model of the new records alone.
-    features, log_throughput, group
-        The new records: ``(n, d)`` in the ensemble's columns, log of 1 / latency, task number.
-
-    Attributes
-    ----------
-    share
-        Share of the stacked trees in the prediction, 0 to 1.
+    ``ensemble`` is what was trained offline, ``None`` for a model of the new records alone. These
+    are ``features`` ``(n, d)`` in the ensemble's columns, log of 1 / latency, and task number.
+    ``method`` is ``process``, ``stacked`` or ``residual`` alone, or ``both``: the first two, mixed.
+    ``share`` is that of the stacked trees in the prediction, 0 to 1.
     """
 
     def __init__(
@@ -159,49 +131,45 @@ class Adapted:
         features: Matrix,
         log_throughput: Floats,
         group: Ints,
-        options: AdaptOptions | None = None,
         *,
+        method: Literal["process", "stacked", "residual", "both"] = "both",
         seed: int = 0,
     ) -> None:
         self._ensemble, self._seed = ensemble, seed
-        self._options = options or AdaptOptions()
+        self._leafless = method in ("stacked", "residual")
         self._features, self._group = features[-MOST:], group[-MOST:]
         self._value = log_throughput[-MOST:]
         self._prior, self._leaves = self._offline(self._features)
         rows = np.arange(len(self._group))
-        method = self._options.method
         self._process = self._stacked = self._residual = None
         self.share = self._shift = 0.0
         if method == "residual":
             if len(rows) >= ALONE:
-                self._residual = self._grow(rows, self._value - self._prior, self._options.clip)
+                self._residual = self._grow(rows, self._value - self._prior, CLIP)
             return
         if ensemble is not None and method != "stacked" and len(rows):
             self._process = self._condition(rows)
         # Alone, trees are grown as soon as they can split: there is nothing else to go by.
-        fewest = self._options.fewest if self._process is not None else ALONE
+        fewest = ALONE if self._process is None else BESIDE
         if (ensemble is None or method != "process") and len(rows) >= fewest:
-            self._stacked = self._grow(rows, self._value, 2 * self._options.clip)
+            self._stacked = self._grow(rows, self._value, 2 * CLIP)
             self.share = 1.0 if self._process is None else self._mixed(rows)
             # What brings the trees' constant to the offline prediction's, on the new records.
             grown = self._stacked.predict(self._features, self._prior)
             self._shift = float(np.mean(self._corrected(self._prior, self._leaves) - grown))
 
     def _offline(self, features: Matrix) -> tuple[Floats, Leaves]:
-        if self._ensemble is None:
-            return np.zeros(len(features)), np.zeros((len(features), 0), dtype=np.int32)
-        leafless = self._options.method in ("stacked", "residual")
         none = np.zeros((len(features), 0), dtype=np.int32)
-        return (
-            self._ensemble.predict(features),
-            none if leafless else leaves_of(self._ensemble, features),
-        )
+        if self._ensemble is None:
+            return np.zeros(len(features)), none
+        leaves = none if self._leafless else leaves_of(self._ensemble, features)
+        return self._ensemble.predict(features), leaves
 
     def _corrected(self, prior: Floats, leaves: Leaves) -> Floats:
         return prior if self._process is None else self._process.predict(prior, leaves)
 
     def _condition(self, rows: Ints) -> Process:
-        error = self._centred(self._value - self._prior, rows, self._options.clip)
+        error = self._centred(self._value - self._prior, rows, CLIP)
         return Process(self._prior[rows], self._leaves[rows], error, self._group[rows])
 
     def _grow(self, rows: Ints, values: Floats, limit: float) -> Stacked:
@@ -225,18 +193,18 @@ class Adapted:
         Errors are those of records left out, clipped; the weights are those of a Gaussian error
         with the best one's deviation.
         """
-        clip, errors = self._options.clip, np.zeros(3)
+        errors = np.zeros(3)
         for fold in range(FOLDS):
             known, left = rows[rows % FOLDS != fold], rows[rows % FOLDS == fold]
             off = []
             for found in (
                 self._condition(known).predict(self._prior, self._leaves),
-                self._grow(known, self._value, 2 * clip).predict(self._features, self._prior),
+                self._grow(known, self._value, 2 * CLIP).predict(self._features, self._prior),
             ):
                 gap = self._value - found
                 level = self._medians(gap, known)
                 own = [gap[i] - level[self._group[i]] for i in left if self._group[i] in level]
-                off.append(np.clip(own, -clip, clip))
+                off.append(np.clip(own, -CLIP, CLIP))
             errors += [np.sum((a * off[0] + (1 - a) * off[1]) ** 2) for a in (1.0, 0.5, 0.0)]
         least = max(float(errors.min()), 1e-12)
         weight = np.exp(-(errors - least) / (2 * least / len(rows)))

@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from toolkit.children import available_processors
 from toolkit.cluster import Cluster
 from toolkit.datasets import Dataset
 from toolkit.errors import DatasetError, RecipeError
@@ -28,7 +29,7 @@ from toolkit.progress import SILENT, Progress, Step
 from toolkit.results import Result
 from toolkit.training.arrays import Floats
 from toolkit.training.evaluate.metrics import ThroughputMetrics, difference, summarize_all
-from toolkit.training.members.crossfit import assign_folds, available_threads, cross_fit
+from toolkit.training.members.crossfit import assign_folds, cross_fit
 from toolkit.training.members.ensemble import fit_ensemble
 from toolkit.training.members.fit import FIELDS, check_recipe
 from toolkit.training.recipes.recipe import Range, Recipe
@@ -264,7 +265,7 @@ def search_recipe(
     check_recipe(recipe, "throughput")
     started = time.perf_counter()
     space = space_of(recipe)
-    here = available_threads() if threads is None or isinstance(threads, Cluster) else threads
+    here = available_processors() if threads is None or isinstance(threads, Cluster) else threads
     table, _ = gather(
         dataset, recipe.extractor, task_ids, most=recipe.data.table_rows, progress=progress
     )

@@ -16,7 +16,6 @@ from toolkit.features.base import FeatureBlock
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 from toolkit.training.arrays import Floats
-from toolkit.training.members.crossfit import Member
 from toolkit.training.members.shortlist import mean_opinion, preference
 from toolkit.training.table.cores import core_warnings
 from toolkit.training.table.table import align
@@ -76,7 +75,8 @@ def predict(
     """
     tasks = dataset.tasks()
     wanted = list(tasks) if task_ids is None else [dataset.task(t).task_id for t in task_ids]
-    readable = [t for t in wanted if model.extractor(tasks[t]).supports(tasks[t])]
+    extractors = {task_id: model.extractor(tasks[task_id]) for task_id in wanted}
+    readable = {t: found for t, found in extractors.items() if found.supports(tasks[t])}
     if not readable:
         raise ModelError(
             f"the model reads its features with {_names(model)}, and no task has them",
@@ -84,15 +84,14 @@ def predict(
             cure="train a model on logs of this format, or with extractor = 'auto'",
         )
     by_extractor: dict[str, list[str]] = {}
-    for task_id in readable:
-        by_extractor.setdefault(model.extractor(tasks[task_id]).name, []).append(task_id)
+    for task_id, extractor in readable.items():
+        by_extractor.setdefault(extractor.name, []).append(task_id)
     weights = _column_weights(model)
     scored: dict[str, _Scored] = {}
     with progress.step("predicting", total=len(readable)) as step:
         for own in by_extractor.values():
             # One pass over the dataset for all tasks of an extractor.
-            extractor = model.extractor(tasks[own[0]])
-            for group, rows, block in cached_blocks(dataset, extractor, own):
+            for group, rows, block in cached_blocks(dataset, readable[own[0]], own):
                 task_id = group.task.task_id
                 if task_id not in scored:
                     scored[task_id] = _Scored(model, group.task, validity, weights)
@@ -109,7 +108,7 @@ def predict(
     rows = rows.join(_places(dataset), on="candidate_id", how="left")
     front = ["task_id", "candidate_id", "sketch_id", "source", "line"]
     rows = rows.select(*front, pl.exclude(front))
-    unreadable = [t for t in wanted if t not in set(readable)]
+    unreadable = [t for t in extractors if t not in readable]
     warnings = core_warnings((model, validity), [tasks[t] for t in readable])
     return Predictions(rows, entries, unreadable, warnings)
 
@@ -176,11 +175,6 @@ class _Scored:
             "leaked": self._leaked,
             "coverage": self._covered / frame.height,
         }
-
-
-def choose_member(model: TrainedModel, task: Task) -> tuple[Member, bool]:
-    """The member that knows most but never saw a task; else the one that saw all, and ``True``."""
-    return model.choose_member(task)
 
 
 def _column_weights(model: TrainedModel) -> dict[str, float]:

@@ -33,7 +33,7 @@ from toolkit.training.recipes.recipe import Recipe, load_recipe
 from toolkit.training.table.gather import Gathered, candidate_counts, networks_of
 from toolkit.training.table.table import Table, align
 from toolkit.training.tasks.trainer import Kind, ModelResult, train
-from toolkit.training.tasks.validity import ValidityResult, train_validity
+from toolkit.training.tasks.validity import ValidityResult, check_outcomes, train_validity
 from toolkit.training.trained.loading import TrainedModel
 from toolkit.training.trained.scorer import ThroughputScorer
 
@@ -167,8 +167,12 @@ def train_throughput(
 
     The validity model that the recipe names goes into the model's folder ``validity``.
     """
+    task_ids = None if task_ids is None else list(task_ids)
     if recipe.validity is not None:
         check_recipe(load_recipe(recipe.validity), "validity")
+        # Said before anything is trained.
+        latency = dataset.candidates_lazily(task_ids).select("latency_s").collect()["latency_s"]
+        check_outcomes(latency.is_not_null().to_numpy(), dataset)
     started = time.perf_counter()
     result = train(THROUGHPUT, dataset, recipe, out, task_ids, threads, progress)
     if recipe.validity is None:

@@ -61,10 +61,9 @@ class Kind(Generic[R]):
         found = gather(dataset, recipe.extractor, task_ids, most=most, progress=progress)
         return Gathered(dataset, recipe, *found)
 
-    def usable(self, data: Any) -> Bools:
+    def usable(self, data: Gathered) -> Bools:
         """Rows that it may be fitted to."""
-        good: Bools = data.table.good
-        return good
+        return data.table.good
 
     def fitter(self, data: Any) -> Callable[[Ints, int], Any] | None:
         """What makes a member of rows, with so many threads; ``None``: an ``Ensemble``."""

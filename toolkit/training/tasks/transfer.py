@@ -7,7 +7,7 @@ What was given for adaptation is judged at no number, so that all numbers are ju
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
 
@@ -26,9 +26,10 @@ from toolkit.training.evaluate.metrics import (
     summarize,
     task_metrics,
 )
+from toolkit.training.members.ensemble import Ensemble
 from toolkit.training.table.gather import gather, networks_of
 from toolkit.training.table.table import Table, draw_key
-from toolkit.training.tasks.adaptation import Adapted, AdaptOptions
+from toolkit.training.tasks.adaptation import Adapted
 from toolkit.training.tasks.throughput import ThroughputModel
 
 LEFT = 30
@@ -72,7 +73,6 @@ def evaluate_transfer(
     *,
     records: Sequence[int] = (0, 16, 64),
     of: Literal["task", "machine"] = "task",
-    options: AdaptOptions | None = None,
     draws: int = 3,
     seed: int = 0,
     task_ids: Iterable[str] | None = None,
@@ -80,21 +80,11 @@ def evaluate_transfer(
 ) -> TransferResult:
     """Judge a model before and after adaptation, each task by a member that never saw it.
 
-    Parameters
-    ----------
-    records
-        Numbers of good candidates given, drawn at random (the smaller draws are parts of the
-        larger).
-    of
-        ``task``: of the judged task itself. ``machine``: of other workloads' tasks on the judged
-        task's machine (and target), so many in all.
-    draws
-        How many draws a task's metrics are averaged over.
+    ``records`` are numbers of good candidates given, drawn at random (the smaller draws are parts
+    of the larger): those of the judged task itself or, with ``of = "machine"``, so many in all of
+    other workloads' tasks on its machine and target. A task's metrics are means over ``draws``.
 
-    Raises
-    ------
-    DatasetError
-        When no task has enough candidates.
+    Raises ``DatasetError`` when no task has enough candidates.
     """
     started = time.perf_counter()
     numbers = sorted(set(records))
@@ -120,16 +110,11 @@ def evaluate_transfer(
             leaked += all_saw_it
             if all_saw_it:
                 continue
+            source = own if of == "task" else _elsewhere(table, number)
+            best = float(table.latency_s[own].min())
             for base, into in ((member.ensemble, adapted), (None, scratch)):
-
-                def make(given: Ints, draw: int, base: Any = base) -> Adapted:
-                    value, group = -np.log(table.latency_s[given]), table.task[given]
-                    return Adapted(base, table.features[given], value, group, options, seed=draw)
-
-                source = own if of == "task" else _elsewhere(table, number)
-                for n, metrics in _judge(table, own, source, numbers, draws, seed, make).items():
+                for n, metrics in _judge(table, own, source, numbers, draws, seed, base).items():
                     if n or base is not None:
-                        best = float(table.latency_s[own].min())
                         judged = JudgedTask(task_id, len(own), best, metrics, networks[number])
                         into.setdefault(n, []).append(judged)
     if not adapted:
@@ -165,7 +150,7 @@ def _judge(
     numbers: Sequence[int],
     draws: int,
     seed: int,
-    make: Callable[[Ints, int], Adapted],
+    base: Ensemble | None,
 ) -> dict[int, TaskMetrics]:
     """Metrics of one task's good candidates by number of records of a source, over draws."""
     metrics: dict[int, list[TaskMetrics]] = {n: [] for n in numbers}
@@ -177,7 +162,10 @@ def _judge(
         drawn = order if source is own else rng.permutation(source)
         for n in numbers:
             if n <= len(drawn):
-                score = make(drawn[:n], draw).predict(table.features[judged])
+                given = drawn[:n]
+                value, group = -np.log(table.latency_s[given]), table.task[given]
+                model = Adapted(base, table.features[given], value, group, seed=draw)
+                score = model.predict(table.features[judged])
                 metrics[n].append(task_metrics(table.latency_s[judged], score))
     return {n: _mean(values) for n, values in metrics.items() if values}
 

@@ -7,7 +7,7 @@ when it ran on no occasion.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,6 @@ from toolkit.training.evaluate.validity_metrics import (
     calibration_interval,
     judge_task,
     summarize_validity,
-    validity_rows,
 )
 from toolkit.training.members.crossfit import Judges, members_by_task
 from toolkit.training.members.ensemble import fit_failure
@@ -63,13 +62,7 @@ class _Validity(Kind[ValidityResult]):
 
     def usable(self, data: Gathered) -> Bools:
         good = data.table.good
-        if good.all() or not good.any():
-            what = "no candidate failed" if good.all() else "no candidate ran"
-            raise DatasetError(
-                f"{what}: there is nothing to tell apart",
-                where=data.dataset.path,
-                cure="ingest logs that hold failures and successes",
-            )
+        check_outcomes(good, data.dataset)
         return np.ones(len(good), dtype=bool)
 
     def fitter(self, data: Gathered) -> Callable[[Ints, int], Any]:
@@ -98,12 +91,23 @@ class _Validity(Kind[ValidityResult]):
             **calibration_interval(parts, recipe.seed),
             candidates=sum(task.candidates for task in judged),
             split=recipe.split.by,
-            tasks=validity_rows(judged),
+            tasks=[{**asdict(task), "base_rate": task.base_rate} for task in judged],
         )
         return result, {}
 
 
 VALIDITY = _Validity()
+
+
+def check_outcomes(good: Bools, dataset: Dataset) -> None:
+    """Raise ``DatasetError`` when all candidates of a dataset ran, or none did."""
+    if good.all() or not good.any():
+        what = "no candidate failed" if good.all() else "no candidate ran"
+        raise DatasetError(
+            f"{what}: there is nothing to tell apart",
+            where=dataset.path,
+            cure="ingest logs that hold failures and successes",
+        )
 
 
 @one_writer

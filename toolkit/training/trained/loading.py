@@ -23,7 +23,14 @@ from toolkit.training.recipes.recipe import Recipe
 from toolkit.training.table.cores import core_counts
 from toolkit.training.table.gather import Gathered, extractor_for
 from toolkit.training.table.table import Table, workload_key
-from toolkit.training.trained.store import AGAIN, MANIFEST, load_members, read_manifest, versions
+from toolkit.training.trained.store import (
+    AGAIN,
+    MANIFEST,
+    load_members,
+    read_manifest,
+    told_kind,
+    versions,
+)
 from toolkit.workspace import Workspace
 
 M = TypeVar("M", bound="TrainedModel")
@@ -72,10 +79,8 @@ class TrainedModel:
     def extractor(self, task: Task) -> Extractor:
         """Return the extractor that this model reads a task's candidates with."""
         found = extractor_for(self.manifest["extractor"], task)
-        if found is None or found.name not in self.manifest["extractor_versions"]:
-            # A model may be asked about a format that it was not trained on: columns are shared.
-            found = found or extractor_named(next(iter(self.manifest["extractor_versions"])))
-        return found
+        # A model may be asked about a format that it was not trained on: columns are shared.
+        return found or extractor_named(next(iter(self.manifest["extractor_versions"])))
 
     def known_task(self, task_id: str) -> Task:
         """Stand-in for a task whose id alone is known.
@@ -136,10 +141,7 @@ def manifest_of(
         "cores": core_counts(tasks.values()),
         # A task and its twins are known by this.
         "tasks": {
-            task_id: {
-                **{name: getattr(task, name) for name in kept},
-                "identity": workload_key(task),
-            }
+            task_id: {**{n: getattr(task, n) for n in kept}, "identity": workload_key(task)}
             for task_id, task in tasks.items()
         },
     }
@@ -156,35 +158,38 @@ KINDS = Registry(
 """How each kind of model is trained, judged and loaded (``tasks.trainer.Kind``)."""
 
 
-def workspace_models(workspace: Workspace | None = None) -> dict[str, Path]:
+def workspace_models() -> dict[str, Path]:
     """Folders of the workspace's models by name, the one trained last first."""
-    root = (workspace or Workspace()).model("throughput").parent
+    root = Workspace().model("throughput").parent
     made = {path.parent: path.stat().st_mtime_ns for path in root.glob(f"*/{MANIFEST}")}
     return {folder.name: folder for folder in sorted(made, key=lambda f: (-made[f], f.name))}
 
 
-def default_folders(workspace: Workspace | None = None) -> list[Path]:
+def default_folders() -> list[Path]:
     """The workspace's throughput and mutation models under their default names, if any.
 
     A validity model is asked for by name: whether it helps a search depends on the logs.
     """
-    known = workspace_models(workspace)
+    known = workspace_models()
     return [known[kind] for kind in ("mutation", "throughput") if kind in known]
 
 
-def find_model(name: str | Path | None, kind: str, workspace: Workspace | None = None) -> Path:
+def find_model(name: str | Path | None, kind: str) -> Path:
     """Folder of a model: a path, a name in the workspace, or (``None``) its latest of that kind.
 
-    Raises ``ModelError`` when there is none.
+    Raises ``ModelError`` when there is none. Whoever loads it says what is wrong with it.
     """
-    known = workspace_models(workspace)
+    known = workspace_models()
     if name is None:
-        for folder in known.values():
-            if read_manifest(folder)["kind"] == kind:
-                return folder
+        kinds = {folder: told_kind(folder) for folder in known.values()}
+        # Of what cannot be read nobody knows the kind: it is taken when there is no other.
+        for wanted in (kind, None):
+            for folder, found in kinds.items():
+                if found == wanted:
+                    return folder
         raise ModelError(
             f"the workspace has no {kind} model",
-            where=(workspace or Workspace()).model(kind).parent,
+            where=Workspace().model(kind).parent,
             cure=f"run: toolkit train {kind}, or name a model's folder",
         )
     folder = folder_at(name)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from toolkit.errors import SearchError
 from toolkit.features.base import CandidateGroup, Extractor
 from toolkit.records import Candidate, Direction, Sketch, Task, iter_ways
-from toolkit.search.base import Learner
+from toolkit.search.base import Learner, Space
 from toolkit.search.graph import knob_order
 from toolkit.training.arrays import Floats, Ints, Matrix
 from toolkit.training.members.crossfit import pick_member
@@ -19,9 +19,6 @@ from toolkit.training.members.shortlist import preference
 from toolkit.training.table.neighbours import ANY, DOWN, UP, other_values
 from toolkit.training.table.table import align
 from toolkit.training.trained.loading import TrainedModel
-
-if TYPE_CHECKING:
-    from toolkit.search.base import Space
 
 
 def candidate_matrix(candidates: Sequence[Candidate], width: int) -> Ints:
@@ -79,7 +76,7 @@ class ThroughputScorer(MemberScorer):
 
     def score(self, space: Space, candidates: Sequence[Candidate]) -> Floats:
         """Predicted log relative throughput, one value a candidate."""
-        return np.asarray(self._member.ensemble.predict(self.features(space, candidates)))
+        return np.asarray(self.ensemble.predict(self.features(space, candidates)))
 
     def preference(
         self, space: Space, candidates: Sequence[Candidate], bonus: Floats | float = 0.0
@@ -88,9 +85,8 @@ class ThroughputScorer(MemberScorer):
 
         ``bonus`` is added to all that is predicted of each candidate.
         """
-        ensemble = self._member.ensemble
-        opinions = ensemble.opinions(self.features(space, candidates))
-        return preference(opinions + bonus, ensemble.weights)
+        opinions = self.ensemble.opinions(self.features(space, candidates))
+        return preference(opinions + bonus, self.ensemble.weights)
 
 
 class ValidityScorer(MemberScorer):
@@ -98,7 +94,7 @@ class ValidityScorer(MemberScorer):
 
     def failure(self, space: Space, candidates: Sequence[Candidate]) -> Floats:
         """Probability in (0, 1) that a candidate fails to build or run, one value each."""
-        return np.asarray(self._member.ensemble.predict(self.features(space, candidates)))
+        return np.asarray(self.ensemble.predict(self.features(space, candidates)))
 
 
 class CautiousScorer:
@@ -150,7 +146,7 @@ class MutationScorer(MemberScorer):
         self._method: str = model.manifest["recipe"]["mutation"]["method"]
         self.temperature: float = model.manifest["temperatures"][self._member.name]
         self._known: dict[str, Floats] = {}
-        self._prepared: int | None = None
+        self._prepared: Space | None = None
 
     def gains(self, space: Space, candidate: Candidate, directions: Sequence[Direction]) -> Floats:
         """Expected gain in log latency of each direction; higher is better."""
@@ -171,8 +167,8 @@ class MutationScorer(MemberScorer):
 
     def _table(self, space: Space, sketch: Sketch, candidate: Candidate) -> Floats:
         """Gains ``(3, knobs)`` of one candidate."""
-        if space.size is not None and self._prepared != id(space):
-            self._prepared = id(space)
+        if space.size is not None and self._prepared is not space:
+            self._prepared = space
             self._prepare(space)
         if candidate.candidate_id not in self._known:
             here = np.array(candidate.decisions, dtype=np.int64)

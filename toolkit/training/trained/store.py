@@ -198,6 +198,15 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
     return manifest
 
 
+def told_kind(folder: Path) -> str | None:
+    """Kind of a model, also of one that is damaged or older; ``None`` where nothing tells it."""
+    try:
+        kind = orjson.loads((folder / MANIFEST).read_bytes())["kind"]
+    except (OSError, ValueError, TypeError, LookupError):
+        return None
+    return kind if isinstance(kind, str) else None
+
+
 def load_members(folder: Path, manifest: dict[str, Any]) -> dict[str, Member]:
     """Read a model's members; raise ``ModelError`` where one is absent or damaged.
 

@@ -48,8 +48,6 @@ class AnsorReader:
 
     def interpret(self, entry: Any, index: int = 0, line: bytes = b"") -> Reading:
         """Interpret a line that has been decoded (see the module's text for the layout)."""
-        if not isinstance(entry, dict):
-            raise BadLine("an Ansor line is a JSON object")
         inputs, result, version = entry.get("i"), entry.get("r"), entry.get("v")
         if not isinstance(inputs, list) or len(inputs) != 2:
             raise BadLine("'i' is not [task, state]")
@@ -75,11 +73,10 @@ class AnsorReader:
         )
 
     def sketch(self, steps: StepReader) -> Sketch:
-        sketch: Sketch = self._sketches.made(
+        return self._sketches.made(
             canonical_json(steps.skeleton),
             lambda: make_sketch(FORMAT, steps.skeleton, steps.knobs.knobs),
         )
-        return sketch
 
     def task(self, items: Any, extents: tuple[int, ...]) -> Task:
         """The task of a line's task items and the extents of its loops."""
@@ -114,8 +111,7 @@ class AnsorReader:
                 identity=identity or None,
             )
 
-        task: Task = self._tasks.made((canonical_json(items), extents), make)
-        return task
+        return self._tasks.made((canonical_json(items), extents), make)
 
 
 def _workload(key: str) -> tuple[list[Any], bool]:

@@ -238,10 +238,7 @@ class Variant:
 def _traced(steps: Any, columns: Any) -> Any:
     """Steps with numbers that know their run of digits; ``columns`` holds the runs' numbers.
 
-    Raises
-    ------
-    BadLine
-        Where a step holds what is no integer, word or list of these.
+    Raises ``BadLine`` where a step holds what is no integer, word or list of these.
     """
     if type(steps) is int:
         return DigitRun(steps, abs(columns))

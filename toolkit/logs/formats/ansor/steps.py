@@ -125,8 +125,7 @@ class StepReader:
         if not (
             isinstance(following, list)
             and len(following) == 4
-            and following[0] == "AN"
-            and following[1:3] == [step[1], fused[0]]
+            and following[:3] == ["AN", step[1], fused[0]]
             and following[3] in (VECTORIZE, PARALLEL)
         ):
             return False
@@ -199,7 +198,7 @@ class StepReader:
         self._reshaped.add(stage)
         if self._shifts.get(target):
             self.linear = False  # which constant is added depends on the number
-        self._decide(f"CA:s{stage}", "compute_location", self._place(target, iterator))
+        self._decide(f"CA:s{stage}", "compute_location", _int(self._place(target, iterator)))
 
     def _plain(self, step: list[Any]) -> None:
         for item in step[1:]:

@@ -37,7 +37,14 @@ from toolkit.logs.rows.base import (
     word_code,
 )
 from toolkit.logs.rows.format import LineFormat, Row, Selection, tvm_result
-from toolkit.logs.rows.identity import Interner, KnobList, learn_labels, make_sketch, make_task
+from toolkit.logs.rows.identity import (
+    Interner,
+    KnobList,
+    labels_of,
+    learn_labels,
+    make_sketch,
+    make_task,
+)
 from toolkit.records import KnobKind, Sketch, Task, canonical_json
 
 FORMAT = "autotvm"
@@ -101,8 +108,6 @@ class AutoTVMReader:
 
     def interpret(self, entry: Any, index: int = 0, line: bytes = b"") -> Reading:
         """Interpret a line that has been decoded (see the module's text for the layouts)."""
-        if not isinstance(entry, dict):
-            raise BadLine("an AutoTVM line is a JSON object")
         if "input" in entry:
             inputs, told, result = entry["input"], entry.get("config"), entry.get("result")
             version, tvm_version = entry.get("version"), entry.get("tvm_version")
@@ -168,9 +173,7 @@ class AutoTVMReader:
             )
             return task, extents
 
-        kept: tuple[Task, dict[str, int]]
-        kept = self._tasks.made(canonical_json([target, workload, arguments, options]), make)
-        return kept
+        return self._tasks.made(canonical_json([target, workload, arguments, options]), make)
 
     def _decide(
         self, task: Task, extents: dict[str, int], entities: Any
@@ -192,11 +195,9 @@ class AutoTVMReader:
             elif kind in ("ot", "re", "an"):
                 if isinstance(value, dict):
                     raise BadLine(f"the value of {name} is an object")
-                code = word_code(value)
-                decisions.append(code)
+                decisions.append(word_code(value))
                 shape.append([name, kind, 1])
-                numeric = type(value) is int
-                words.append(() if numeric else ((code, canonical_json(value).decode()),))
+                words.append(labels_of([value]))
             else:
                 raise BadLine(f"the entity kind {kind!r} is none of sp, ot, re, an")
 
@@ -207,7 +208,7 @@ class AutoTVMReader:
             return make_sketch(FORMAT, [task.workload, *shape], knobs.knobs)
 
         key = canonical_json([task.workload, shape])
-        sketch: Sketch = self._sketches.made(key, make)
+        sketch = self._sketches.made(key, make)
         if any(words):
             sketch = self._sketches[key] = learn_labels(sketch, words)
         return sketch, tuple(decisions)

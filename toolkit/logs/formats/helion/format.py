@@ -17,16 +17,17 @@ import ast
 import csv
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import orjson
 
-from toolkit.errors import LogError
-from toolkit.logs.files.files import BOM, DecompressionErrors
+from toolkit.logs.files.files import BOM
 from toolkit.logs.files.places import Place
-from toolkit.logs.rows.base import BadLine, Reading
+from toolkit.logs.rows.base import BadLine, Reading, refuse_deep
 from toolkit.logs.rows.format import Beside, DocumentFormat, LineFormat
 from toolkit.logs.rows.identity import make_task
+from toolkit.logs.rows.json_text import part
 from toolkit.logs.rows.parameters import Entry, ParameterDocument
 from toolkit.logs.rows.results import BlockResult
 from toolkit.records import Task, TrialState, canonical_json
@@ -42,6 +43,8 @@ STATES = {
 }
 _RUN = re.compile(rb'\{\s*"run_id"\s*:\s*"')
 _ENDINGS = (".csv", ".csv.gz", ".csv.xz", ".csv.zst")
+_KEPT = ("kernel_name", "input_shapes", "dtypes", "hardware", "hardware_info", "settings")
+"""What is kept of a run's description."""
 
 
 class HelionRuns(LineFormat):
@@ -56,12 +59,11 @@ class HelionRuns(LineFormat):
         """Whether it begins like one; the line may be cut off."""
         return _RUN.match(line) is not None
 
-    def reader(self, machine: str | None, beside: Any = None) -> _Descriptions:
-        return _Descriptions()
+    def reader(self, machine: str | None, beside: Any = None) -> HelionRuns:
+        return self
 
-
-class _Descriptions:
     def interpret(self, entry: Any, index: int, line: bytes) -> Reading:
+        """Refuse the line: it is no record."""
         raise BadLine("a run's description, kept with its tasks")
 
 
@@ -152,9 +154,8 @@ class HelionLog(ParameterDocument):
     def _task(self, run_id: str) -> Task:
         if run_id not in self._tasks:
             about = self._runs.about.get(run_id, {})
-            hardware, settings = about.get("hardware_info"), about.get("settings")
-            kind = hardware.get("device_kind") if isinstance(hardware, dict) else None
-            backend = settings.get("backend") if isinstance(settings, dict) else None
+            kind = part(about, "hardware_info").get("device_kind")
+            backend = part(about, "settings").get("backend")
             shapes = [_value(about[key]) for key in ("input_shapes", "dtypes") if key in about]
             self._tasks[run_id] = make_task(
                 format=NAME,
@@ -203,16 +204,12 @@ def _value(text: Any) -> Any:
 
 
 def _described(place: Place) -> dict[str, dict[str, Any]]:
-    """Descriptions by ``run_id``, as far as the file can be read; its damage is told by itself."""
+    """Descriptions by ``run_id``, of lines that can be read; damage is told where the file is."""
     about: dict[str, dict[str, Any]] = {}
-    try:
-        with place.open() as stream:
-            for line in stream:
-                entry = orjson.loads(line)
-                if isinstance(entry, dict) and isinstance(entry.get("run_id"), str):
-                    wanted = ("kernel_name", "input_shapes", "dtypes", "hardware", "hardware_info")
-                    kept = {key: entry[key] for key in (*wanted, "settings") if key in entry}
-                    about[entry["run_id"]] = kept
-    except (LogError, OSError, orjson.JSONDecodeError, *DecompressionErrors):
-        return about
+    for line in place.lines():
+        with suppress(BadLine, orjson.JSONDecodeError):
+            entry = orjson.loads(line)
+            refuse_deep(line)
+            if isinstance(entry, dict) and isinstance(entry.get("run_id"), str):
+                about[entry["run_id"]] = {key: entry[key] for key in _KEPT if key in entry}
     return about

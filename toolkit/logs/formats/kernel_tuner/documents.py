@@ -23,13 +23,14 @@ from typing import Any
 
 from toolkit.logs.rows.base import BadLine, seconds
 from toolkit.logs.rows.identity import make_task
+from toolkit.logs.rows.json_text import part
 from toolkit.logs.rows.parameters import Entry, ParameterDocument, scaled, shallow
 from toolkit.records import TrialState
 
 T4, KERNEL_TUNER = "t4", "kernel-tuner"
 """Names of the two formats."""
 
-_T4_STATES = {
+T4_STATES = {
     "correct": TrialState.OK,
     "timeout": TrialState.RUN_TIMEOUT,
     "compile": TrialState.COMPILE,
@@ -37,11 +38,14 @@ _T4_STATES = {
     "correctness": TrialState.WRONG_ANSWER,
     "constraints": TrialState.INSTANTIATION,
 }
-_CACHE_STATES = {
+CACHE_STATES = {
     "InvalidConfig": TrialState.INSTANTIATION,
     "CompilationFailedConfig": TrialState.COMPILE,
     "RuntimeFailedConfig": TrialState.RUNTIME,
 }
+"""States by the words of each; the formats have no words for the others."""
+_STATES = {state.value: state for state in TrialState}
+"""States by the words of the toolkit's own exports."""
 _UNITS = {
     **dict.fromkeys(("s", "seconds"), 1.0),
     **dict.fromkeys(("ms", "milliseconds", "miliseconds"), 1e-3),  # as Kernel Tuner writes it
@@ -60,10 +64,9 @@ class T4Document(ParameterDocument):
 
     def __init__(self, document: dict[str, Any], name: str, machine: str | None) -> None:
         super().__init__(document, name, machine)
-        results, about = document.get("results"), document.get("metadata")
+        results, about = document.get("results"), part(document, "metadata")
         if not isinstance(results, list):
             raise BadLine("the document has no results")
-        about = about if isinstance(about, dict) else {}
         self._unit = _UNITS.get(str(about.get("timeunit") or "ms"), 1e-3)
         self.entries, self.choices = results, {}
         self.task = make_task(
@@ -78,17 +81,16 @@ class T4Document(ParameterDocument):
     def entry(self, raw: Any) -> Entry:
         if not isinstance(raw, dict) or not isinstance(raw.get("configuration"), dict):
             raise BadLine("a result has no configuration")
-        state = _T4_STATES.get(str(raw.get("invalidity")))
+        state = T4_STATES.get(str(raw.get("invalidity")))
         if state is None:
             raise BadLine(f"the invalidity {str(raw.get('invalidity'))[:40]!r} is not known")
-        times = raw.get("times")
-        times = times if isinstance(times, dict) else {}
+        times = part(raw, "times")
         measured = times.get("runtimes") or _measured_time(raw)
         spent = [value for key, value in times.items() if key != "runtimes"]
         spent += measured if isinstance(measured, list) else []
         if "elapsed" in times:  # the toolkit's own addition when it exports
             spent = [times["elapsed"]]
-        state = _told_state(raw.get("toolkit_state"), state)
+        state = _STATES.get(str(raw.get("toolkit_state")), state)
         run_times, elapsed = scaled(measured, self._unit), _sum(spent, self._unit)
         return raw["configuration"], state, run_times, elapsed, raw.get("timestamp")
 
@@ -105,8 +107,7 @@ class CacheDocument(ParameterDocument):
             raise BadLine("the cache does not name its parameters")
         if not isinstance(cache, dict):
             raise BadLine("the cache has no entries")
-        device, known = document.get("device_name"), document.get("tune_params")
-        known = known if isinstance(known, dict) else {}
+        device, known = document.get("device_name"), part(document, "tune_params")
         self._names, self.entries = names, list(cache.values())
         self.choices = {key: values for key, values in known.items() if isinstance(values, list)}
         self.task = make_task(
@@ -124,24 +125,16 @@ class CacheDocument(ParameterDocument):
             raise BadLine("an entry lacks parameters")
         time: Any = raw.get("time")
         failed = isinstance(time, str)
-        state = _CACHE_STATES.get(time, TrialState.UNKNOWN) if failed else TrialState.OK
+        state = CACHE_STATES.get(time, TrialState.UNKNOWN) if failed else TrialState.OK
         configuration = {key: raw[key] for key in self._names}
         told = raw.get("toolkit")  # as the toolkit exports it: unscaled
         if isinstance(told, dict):
-            state = _told_state(told.get("state"), state)
+            state = _STATES.get(str(told.get("state")), state)
             spent = seconds(told.get("elapsed_s"), "elapsed time")
             return configuration, state, told.get("run_times_s"), spent, told.get("timestamp")
         run_times = scaled(raw.get("times") or [time], 1e-3)
         elapsed = _sum([raw.get(key) for key in _CACHE_TIMES], 1e-3)
         return configuration, state, run_times, elapsed, raw.get("timestamp")
-
-
-def _told_state(word: Any, otherwise: TrialState) -> TrialState:
-    """The state that the toolkit's own export names."""
-    try:
-        return TrialState(word)
-    except ValueError:
-        return otherwise
 
 
 def _measured_time(raw: dict[str, Any]) -> list[Any]:

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from toolkit.logs.files.places import Place
 from toolkit.logs.formats.kernel_tuner.documents import (
+    CACHE_STATES,
     KERNEL_TUNER,
     T4,
+    T4_STATES,
     CacheDocument,
     T4Document,
 )
@@ -41,10 +43,18 @@ class _Documents(DocumentFormat):
 
     def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:
         """A document a task and sketch, in a folder."""
-        spaces = selection.spaces()
-        return {
-            out / name: self.document(task, sketch, rows) for name, task, sketch, rows in spaces
-        }
+        groups: dict[tuple[str, str], list[Row]] = {}
+        for row in selection.rows:
+            groups.setdefault((row["task_id"], row["sketch_id"]), []).append(row)
+        written: dict[Path, bytes] = {}
+        for (task_id, sketch_id), rows in groups.items():
+            task = selection.tasks[task_id]
+            word = re.sub(r"[^A-Za-z0-9_-]+", "-", task.workload).strip("-")[:60] or "task"
+            path = out / f"{word}-{task_id[:8]}-{sketch_id[:4]}.json"
+            if path in written:  # ids that begin alike
+                path = out / f"{word}-{task_id}-{sketch_id}.json"
+            written[path] = self.document(task, selection.sketches[sketch_id], rows)
+        return written
 
     def document(self, task: Task, sketch: Sketch, rows: Sequence[Row]) -> bytes:
         """A document of rows that share task and sketch."""
@@ -86,16 +96,19 @@ class KernelTunerCaches(_Documents):
     def document(self, task: Task, sketch: Sketch, rows: Sequence[Row]) -> bytes:
         """A cache of the last measurements that went well."""
         entries: dict[str, dict[str, Any]] = {}
+        told: dict[str, bytes] = {}
         values: dict[str, dict[bytes, Any]] = {}
         if sketch.format == KERNEL_TUNER:  # the cache that was read listed them
             for name, known in orjson.loads(sketch.skeleton)[1:]:
                 values[name] = {canonical_json(value): value for value in known or []}
         for row in rows:
             found = configuration(row, sketch)
-            key = ",".join(str(value) for value in found.values())
+            key, whole = ",".join(map(str, found.values())), canonical_json(found)
+            # Values with commas, or 1 and "1": Kernel Tuner cannot tell them apart, readers can.
+            key = key if told.setdefault(key, whole) == whole else whole.decode()
             # A cache has one entry a configuration.
             if row["state"] == "ok" or key not in entries:
-                entries[key] = cache_entry(row, sketch)
+                entries[key] = cache_entry(row, found)
             for parameter, value in found.items():
                 values.setdefault(parameter, {}).setdefault(canonical_json(value), value)
         document = {
@@ -121,21 +134,10 @@ def _problem_size(task: Task) -> Any:
     return list(task.extents) or [1]
 
 
-_INVALIDITY = {
-    "ok": "correct",
-    "instantiation": "constraints",
-    "compile": "compile",
-    "runtime": "runtime",
-    "wrong_answer": "correctness",
-    "build_timeout": "timeout",
-    "run_timeout": "timeout",
-    "unknown": "runtime",
-}
-_CACHE_FAILURES = {
-    "instantiation": "InvalidConfig",
-    "compile": "CompilationFailedConfig",
-    "build_timeout": "CompilationFailedConfig",
-}
+_INVALIDITY = {state.value: word for word, state in T4_STATES.items()}
+_INVALIDITY |= {"build_timeout": "timeout", "unknown": "runtime"}
+_CACHE_FAILURES = {state.value: word for word, state in CACHE_STATES.items()}
+_CACHE_FAILURES |= {"build_timeout": "CompilationFailedConfig"}
 
 
 def t4_result(row: Row, sketch: Sketch) -> dict[str, Any]:
@@ -166,8 +168,8 @@ def t4_result(row: Row, sketch: Sketch) -> dict[str, Any]:
     return result
 
 
-def cache_entry(row: Row, sketch: Sketch) -> dict[str, Any]:
-    """An entry of a Kernel Tuner cache, times in milliseconds.
+def cache_entry(row: Row, found: dict[str, Any]) -> dict[str, Any]:
+    """An entry of a Kernel Tuner cache for a row's configuration, times in milliseconds.
 
     What was read stands there once more under ``toolkit``, in seconds and as it was: scaled
     numbers would not come back to the last bit, and a cache has few words for failures.
@@ -176,7 +178,7 @@ def cache_entry(row: Row, sketch: Sketch) -> dict[str, Any]:
     failure = _CACHE_FAILURES.get(row["state"], "RuntimeFailedConfig")
     spent = max(1e3 * (row["elapsed_s"] or 0.0) - sum(times), 0.0)
     entry = {
-        **configuration(row, sketch),
+        **found,
         "time": sum(times) / len(times) if times else failure,
         "compile_time": spent,
         "verification_time": 0,
@@ -202,18 +204,22 @@ def configuration(row: Row, sketch: Sketch) -> dict[str, Any]:
         found = orjson.loads(row["schedule"])
         # A schedule is sorted; the order of the parameters is part of what the sketch is.
         return {knob.name: found[knob.name] for knob in sketch.knobs}
-    decisions = row["decisions"]
     values: dict[str, Any] = {}
     for knob in sketch.knobs:
-        labels = dict(knob.labels)
-        parts = decisions[knob.free]
-        for number, part in enumerate(parts):
+        labels, parts = dict(knob.labels), row["decisions"][knob.free]
+        for number, part in enumerate(parts, start=1):
             # Kernel Tuner wants names that a program could use for variables.
             name = re.sub(r"\W", "_", knob.name)
-            name = name if len(parts) == 1 else f"{name}_{number + 1}"
-            values[f"{name}_" if name in values else name] = labels.get(part, part)
+            name = name if len(parts) == 1 else f"{name}_{number}"
+            while name in values:
+                name += "_"
+            values[name] = labels.get(part, part)
     return values
 
 
-def _iso(timestamp: float) -> str:
-    return datetime.fromtimestamp(timestamp, timezone.utc).isoformat(sep=" ")
+def _iso(timestamp: float) -> str | float:
+    """A point in time as a date; as it is where it is none (beyond the year 9999)."""
+    try:
+        return datetime.fromtimestamp(timestamp, timezone.utc).isoformat(sep=" ")
+    except (ValueError, OverflowError, OSError):
+        return timestamp

@@ -14,17 +14,15 @@ from typing import Any
 
 import orjson
 
-from toolkit.errors import LogError
-from toolkit.logs.files.files import DecompressionErrors
 from toolkit.logs.files.places import Place
 from toolkit.logs.rows.base import BadLine
 from toolkit.logs.rows.format import Beside, DocumentFormat
+from toolkit.logs.rows.json_text import part
 from toolkit.logs.rows.results import BlockResult
 from toolkit.logs.rows.rows import Rows
 
 _BEGIN = re.compile(rb'\s*\{\s*("schema_version"\s*:\s*"[^"]*"\s*,\s*)?"metadata"\s*:\s*\{')
 _OF_MACHINE = (b'"lshw"', b'"hardware_description"', b'"device_query"')
-_ENDINGS = re.compile(r"(\.json)?(\.(gz|xz|zst))?$")
 
 
 class T4MetadataFiles(DocumentFormat):
@@ -53,58 +51,46 @@ class T4Metadata(Beside):
 
 def metadata_of(results: Place, known: Sequence[Place]) -> Place | None:
     """The metadata of results: in their folder, by name, or the only one there."""
-    stem = _stem(results)
+    stem = results.stem
     names = {stem.replace("results", "metadata"), f"{stem}-metadata", f"{stem}_metadata"} - {stem}
     # The results may have been named alone: look beside them.
-    found = [place for place in results.siblings() if _stem(place) in names]
+    found = [place for place in results.siblings() if place.stem in names]
     found = found or [place for place in known if place.folder == results.folder]
     return found[0] if len(found) == 1 else None
 
 
-def _stem(place: Place) -> str:
-    return _ENDINGS.sub("", place.name)
-
-
 def _machine(place: Place) -> str | None:
-    try:
-        with place.open() as stream:
-            about = orjson.loads(stream.read())
-    except (LogError, OSError, orjson.JSONDecodeError, *DecompressionErrors):
-        return None  # its own account says what is wrong with it
-    metadata = _part(about, "metadata")
-    query = _part(_part(metadata, "environment"), "device_query")
+    metadata = part(place.json(), "metadata")
+    query = part(part(metadata, "environment"), "device_query")
     gpus = set(_nvidia(query)) | set(_amd(query))
-    hardware = _part(metadata, "hardware")
+    hardware = part(metadata, "hardware")
     names = gpus or set(_processors(hardware.get("lshw") or hardware.get("hardware_description")))
     return names.pop() if len(names) == 1 else None
 
 
 def _nvidia(query: dict[str, Any]) -> Iterator[str]:
-    gpus = _part(_part(query, "nvidia-smi"), "nvidia_smi_log").get("gpu")
+    gpus = part(part(query, "nvidia-smi"), "nvidia_smi_log").get("gpu")
     for gpu in gpus if isinstance(gpus, list) else [gpus]:
         if isinstance(gpu, dict) and isinstance(gpu.get("product_name"), str):
             yield gpu["product_name"]
 
 
 def _amd(query: dict[str, Any]) -> Iterator[str]:
-    for card in _part(query, "rocm-smi").values():
+    for card in part(query, "rocm-smi").values():
         for key, value in card.items() if isinstance(card, dict) else ():
             if key.lower() in ("card series", "device name") and isinstance(value, str):
                 yield value
                 break
 
 
-def _processors(node: Any) -> Iterator[str]:
+def _processors(nodes: Any) -> Iterator[str]:
     """Products of the processors in what ``lshw -json`` printed."""
-    if isinstance(node, list):
-        for one in node:
-            yield from _processors(one)
-    elif isinstance(node, dict):
-        if node.get("class") == "processor" and isinstance(node.get("product"), str):
-            yield node["product"]
-        yield from _processors(node.get("children"))
-
-
-def _part(value: Any, name: str) -> dict[str, Any]:
-    found = value.get(name) if isinstance(value, dict) else None
-    return found if isinstance(found, dict) else {}
+    waiting = [nodes]  # no recursion: damage may nest deeper than Python follows
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, list):
+            waiting += node
+        elif isinstance(node, dict):
+            if node.get("class") == "processor" and isinstance(node.get("product"), str):
+                yield node["product"]
+            waiting.append(node.get("children"))

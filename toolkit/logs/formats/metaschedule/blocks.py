@@ -33,20 +33,19 @@ _DECISIONS, _TARGET = b"]],[[", b"],{"
 _KEPT_PIECES = 20_000
 
 
-class _Head:
-    """Instructions up to ``EnterPostproc``, with what stood behind them so far."""
-
-    def __init__(self, skeleton: Skeleton, canonical: bytes) -> None:
-        self.skeleton = skeleton
-        self.canonical = canonical
-        self.tails: dict[bytes, _Instructions] = {}
-
-
 class _Instructions(NamedTuple):
     """All instructions of a trace: canonical text, and hashes of it begun for each task."""
 
     canonical: bytes
     hashes: dict[str, Any]
+
+
+class _Head(NamedTuple):
+    """Instructions up to ``EnterPostproc``, with what stood behind them so far."""
+
+    skeleton: Skeleton
+    canonical: bytes
+    tails: dict[bytes, _Instructions]
 
 
 class _Record(NamedTuple):
@@ -81,13 +80,11 @@ class MetaScheduleBlocks:
             if head is None or not line.startswith(last + _MARK, begin):
                 last = line[begin : line.find(_MARK)] if begin > 0 else b""
                 head = self._head(last)
-            record = None
-            if head is not None:
-                record = self._record(place, line, begin, begin + len(last), head)
-            if record is None or head is None:
+            record = self._record(place, line, begin, begin + len(last), head) if head else None
+            if head and record:
+                groups.setdefault(id(head.skeleton), (head.skeleton, []))[1].append(record)
+            else:
                 left.append(place)
-                continue
-            groups.setdefault(id(head.skeleton), (head.skeleton, []))[1].append(record)
         for skeleton, records in groups.values():
             left += self._add(skeleton, records, number, rows)
         left.sort()
@@ -106,7 +103,7 @@ class MetaScheduleBlocks:
                 return None
             if len(self._heads) >= _KEPT_PIECES:
                 self._heads.clear()
-            head = self._heads[text] = _Head(skeleton, b"[" + canonical[:-1] + b",")
+            head = self._heads[text] = _Head(skeleton, b"[" + canonical[:-1] + b",", {})
         return head
 
     def _record(
@@ -127,7 +124,7 @@ class MetaScheduleBlocks:
             if known is None:
                 known = self._task(line[:begin], line[target + 2 :])
             text = canonical_json(decisions)
-        except (orjson.JSONDecodeError, orjson.JSONEncodeError, BadLine, ValueError, TypeError):
+        except (BadLine, ValueError, TypeError):  # of JSON, too
             return None
         return _Record(place, *known, instructions, flat, text, costs)
 

@@ -6,24 +6,24 @@ Which files belong together, what they say, and how a database is written.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from toolkit.errors import LogError
-from toolkit.logs.files.files import BOM, DecompressionErrors, read_blocks
+from toolkit.logs.files.files import BOM, DecompressionErrors
 from toolkit.logs.files.places import Place
 from toolkit.logs.formats.metaschedule.blocks import MetaScheduleBlocks
 from toolkit.logs.formats.metaschedule.reader import Database, MetaScheduleReader
 from toolkit.logs.formats.metaschedule.trace import FORMAT
-from toolkit.logs.formats.metaschedule.workload import WORKLOAD, LoggedWorkload, read_workload
+from toolkit.logs.formats.metaschedule.workload import WORKLOAD, read_workload
 from toolkit.logs.rows.base import BadLine, Reading
 from toolkit.logs.rows.format import FAILURE_S, LineFormat, Row, Selection
+from toolkit.logs.rows.json_text import part
 from toolkit.records import EMULATOR, MACHINE_FINGERPRINT, Task
 
-_ENDINGS = r"(\.json)?(\.(gz|xz|zst))?$"
 _WORKLOAD = re.compile(rb'\[\s*"\d+"\s*,\s*"')
 _RECORD = re.compile(rb"\[\s*\d+\s*,\s*\[\s*\[\s*\[")
 
@@ -40,12 +40,11 @@ class MetaScheduleWorkloads(LineFormat):
         """Whether it begins with a hash; the line may be cut off."""
         return _WORKLOAD.match(line) is not None
 
-    def reader(self, machine: str | None, beside: Any = None) -> _Workloads:
-        return _Workloads()
+    def reader(self, machine: str | None, beside: Any = None) -> MetaScheduleWorkloads:
+        return self
 
-
-class _Workloads:
     def interpret(self, entry: Any, index: int, line: bytes) -> Reading:
+        """Refuse the line: with what is wrong with it, or as one that is no record."""
         read_workload(line)
         raise BadLine(WORKLOAD)
 
@@ -87,9 +86,7 @@ class MetaSchedule(LineFormat):
     def reopened(self, description: Any) -> Database:
         """Read them anew from their paths."""
         records, workloads = description
-        if workloads is None:
-            return Database()
-        return read_database(Place(Path(records)), Place(Path(workloads)))
+        return read_database(Place(Path(records)), workloads and Place(Path(workloads)))
 
     def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:
         """A database, with the collector's sidecar where it has something to say."""
@@ -154,15 +151,9 @@ def workload_file(records: Place, known: Iterable[Place] = ()) -> Place | None:
     if not beside:
         # The records may have been named alone: look beside them.
         beside = [place for place in records.siblings() if _holds_workloads(place)]
-    partner = _stem(records).replace("tuning_record", "workload")
-    for place in beside:
-        if _stem(place) == partner:
-            return place
-    return beside[0] if len(beside) == 1 else None
-
-
-def _stem(place: Place) -> str:
-    return re.sub(_ENDINGS, "", place.name)
+    partner = records.stem.replace("tuning_record", "workload")
+    found = [place for place in beside if place.stem == partner][:1] or beside
+    return found[0] if len(found) == 1 else None
 
 
 def _holds_workloads(place: Place) -> bool:
@@ -172,36 +163,33 @@ def _holds_workloads(place: Place) -> bool:
         with place.open() as stream:
             head = stream.read(2**16).removeprefix(BOM)
         return any(_WORKLOAD.match(line.strip()) for line in head.split(b"\n"))
-    except (LogError, OSError, *DecompressionErrors):
+    except (LogError, *DecompressionErrors):
         return False
 
 
 def read_database(records: Place, workloads: Place | None) -> Database:
     """Read what stands beside a database's records."""
-    stem = _stem(records)
-    prefix = stem[: -len("tuning_record")] if stem.endswith("tuning_record") else "database_"
+    stem = records.stem
+    prefix = stem.removesuffix("tuning_record") if stem.endswith("tuning_record") else "database_"
     trials = _sidecar(records, f"{prefix}trials.jsonl")
-    about = _collection(_sidecar(records, "collection.json"))
+    collection = _sidecar(records, "collection.json")
+    about = collection.json() if collection else {}
     tasks, machine = about.get("tasks"), about.get("machine")
-    known = about.get(MACHINE_FINGERPRINT)
-    machine_facts = known if isinstance(known, dict) else {}
-    of_machine = {
-        MACHINE_FINGERPRINT: machine_facts.get("id"),
-        EMULATOR: machine_facts.get(EMULATOR),
-    }
+    known = part(about, MACHINE_FINGERPRINT)
+    of_machine = {MACHINE_FINGERPRINT: known.get("id"), EMULATOR: known.get(EMULATOR)}
     told = [
         (task["workload_index"], task.get("name"), task.get("space_size"))
         for task in (tasks if isinstance(tasks, list) else [])
         if isinstance(task, dict) and type(task.get("workload_index")) is int
     ]
-    lines = [] if workloads is None else _lines(workloads)
+    lines: Iterable[bytes] = workloads.lines() if workloads else ()
     return Database(
-        workloads=[_workload(line) for line in lines if line.strip()],
-        trials=[] if trials is None else [_trial(line) for line in _lines(trials)],
+        workloads=[_read(read_workload, line) for line in lines if line.strip()],
+        trials=[_read(orjson.loads, line) for line in trials.lines()] if trials else [],
         names={at: name for at, name, _ in told if isinstance(name, str)},
         space_sizes={at: size for at, _, size in told if type(size) is int},
         machine=machine if isinstance(machine, str) else None,
-        labels={name: told for name, told in of_machine.items() if isinstance(told, str)},
+        labels={name: word for name, word in of_machine.items() if isinstance(word, str)},
         records=records,
         file=workloads,
     )
@@ -212,36 +200,9 @@ def _sidecar(records: Place, name: str) -> Place | None:
     return next((place for place in records.siblings() if place.name in wanted), None)
 
 
-def _collection(place: Place | None) -> dict[str, Any]:
-    if place is None:
-        return {}
+def _read(how: Callable[[bytes], Any], line: bytes) -> Any:
+    """What a line says; ``None`` where it is damaged: its place counts."""
     try:
-        with place.open() as stream:
-            about = orjson.loads(stream.read())
-    except (LogError, OSError, orjson.JSONDecodeError, *DecompressionErrors):
-        return {}
-    return about if isinstance(about, dict) else {}
-
-
-def _workload(line: bytes) -> LoggedWorkload | None:
-    try:
-        return read_workload(line)
-    except BadLine:
+        return how(line)
+    except (BadLine, orjson.JSONDecodeError):
         return None
-
-
-def _trial(line: bytes) -> Any:
-    try:
-        return orjson.loads(line)
-    except orjson.JSONDecodeError:
-        return None
-
-
-def _lines(place: Place) -> Iterable[bytes]:
-    """Lines of a file as far as it can be read; its damage is reported where it is a source."""
-    try:
-        with place.open() as stream:
-            for block in read_blocks(stream):
-                yield from (piece.removesuffix(b"\n") for piece in block.pieces())
-    except (LogError, OSError):
-        return

@@ -23,7 +23,6 @@ import orjson
 from toolkit.logs.files.places import Place
 from toolkit.logs.formats.metaschedule.trace import (
     FORMAT,
-    Skeleton,
     check_instructions,
     chosen,
     read_skeleton,
@@ -35,6 +34,7 @@ from toolkit.logs.rows.identity import Interner, make_task
 from toolkit.records import Task, TrialState, canonical_json
 
 LOST = "the file of its workloads is missing: they are told by their blocks' names and arguments"
+_FAILURES = {state.value: state for state in TrialState if state is not TrialState.OK}
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Database(Beside):
 
         That follows from all blocks before; and what lies in an archive cannot be opened anew.
         """
-        return not self.trials and (self.file is None or self.file.member is None)
+        return not self.trials and (self.records is None or self.records.member is None)
 
     @property
     def note(self) -> str | None:
@@ -117,7 +117,7 @@ class MetaScheduleReader:
         if not isinstance(trace, list) or len(trace) != 2:
             raise BadLine("the trace is not [instructions, decisions]")
         check_instructions(trace[0])
-        skeleton: Skeleton = self._skeletons.made(
+        skeleton = self._skeletons.made(
             canonical_json(chosen(trace[0])), lambda: read_skeleton(trace[0])
         )
         decisions = skeleton.decide(trace[1])
@@ -126,7 +126,7 @@ class MetaScheduleReader:
         told = trials[index] if index < len(trials) else None
         told = told if isinstance(told, dict) else {}
         if told and not run_times:
-            state = _state(told.get("state"))
+            state = _FAILURES.get(str(told.get("state")), TrialState.UNKNOWN)
         blocks = () if self.database.workloads else block_names(trace[0])
         task, tvm_version = self._tasks.made(
             canonical_json([which, target, arguments, blocks]),
@@ -191,12 +191,3 @@ def block_names(instructions: Sequence[Any]) -> tuple[str, ...]:
         if kind in ("GetBlock", "GetSBlock") and attributes
     }
     return tuple(sorted(names - {"root"}))
-
-
-def _state(word: Any) -> TrialState:
-    """State of a failed record as the sidecar names it."""
-    try:
-        state = TrialState(word)
-    except ValueError:
-        return TrialState.UNKNOWN
-    return TrialState.UNKNOWN if state is TrialState.OK else state

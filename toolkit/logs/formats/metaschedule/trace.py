@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from toolkit.logs.rows.base import INT64_MAX, BadLine, word_code
-from toolkit.logs.rows.identity import KnobList, make_sketch
-from toolkit.records import KnobKind, Sketch, canonical_json
+from toolkit.logs.rows.identity import KnobList, labels_of, make_sketch
+from toolkit.records import KnobKind, Sketch
 
 FORMAT = "metaschedule"
 
@@ -225,7 +225,5 @@ class _SkeletonReader:
         """Name the knobs and make the sketch."""
         knobs = KnobList()
         for name, slot in zip(self._names, self._slots, strict=True):
-            words = zip(slot.codes or (), slot.choices, strict=True)
-            labels = tuple((c, canonical_json(w).decode()) for c, w in words if type(w) is not int)
-            knobs.add(name, slot.kind, slot.width, slot.codes, labels)
+            knobs.add(name, slot.kind, slot.width, slot.codes, labels_of(slot.choices))
         return Skeleton(make_sketch(FORMAT, self._skeleton, knobs.knobs), tuple(self._slots))

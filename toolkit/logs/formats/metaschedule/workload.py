@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from toolkit.logs.rows.base import BadLine, check_extents
+from toolkit.logs.rows.base import TOO_DEEP, BadLine, check_extents
 
 WORKLOAD = "a workload (kept with its task)"
 """Why a workload is no record."""
@@ -61,13 +61,7 @@ class LoggedWorkload:
 
 
 def read_workload(line: bytes) -> LoggedWorkload:
-    """Decode a workload line.
-
-    Raises
-    ------
-    BadLine
-        When the line is not ``["hash", "base64"]`` or the graph cannot be followed.
-    """
+    """Decode a workload line; raise ``BadLine`` for any other, or where its graph is damaged."""
     try:
         entry = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -79,11 +73,15 @@ def read_workload(line: bytes) -> LoggedWorkload:
         graph = _decoded(raw[8:])
     except ValueError as error:  # of base64 (also where it is not ASCII) or of JSON
         raise BadLine(f"the workload's graph is damaged: {error}") from None
+    except RecursionError:
+        raise BadLine(TOO_DEEP) from None
     if int.from_bytes(raw[:8], "little") != len(raw) - 8:
         raise BadLine("the workload's graph is cut off")
     try:
         functions, blocks, version = _Graph(graph).describe()
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError):
+        # Python's JSON may hold half a character, which can be written nowhere.
+        "".join((*functions, *(block.name for block in blocks), version or "")).encode()
+    except (LookupError, ArithmeticError, TypeError, ValueError, AttributeError, RecursionError):
         raise BadLine("the workload's graph is of an unknown layout") from None
     for block in blocks:
         check_extents(block.extents)

@@ -55,8 +55,8 @@ class AutotuneCache(ParameterDocument):
         chosen = configuration.get("kwargs", {})
         if not isinstance(chosen, dict):
             raise BadLine("the configuration's kwargs are no object")
-        launch = {key: value for key, value in configuration.items() if key not in _UNSET}
-        values = {**chosen, **{key: value for key, value in launch.items() if value is not None}}
+        launch = {key: value for key, value in configuration.items() if value is not None}
+        values = chosen | {key: value for key, value in launch.items() if key not in _UNSET}
         first = times[0] if isinstance(times, list) and times else times
         if first is None:  # Infinity
             return values, TrialState.UNKNOWN, [], None, None
