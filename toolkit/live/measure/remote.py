@@ -179,8 +179,10 @@ class Remote:
 class SharedDevice(Device):
     """A measuring process that several may have open: it ends when the last one closes it."""
 
-    users = 0
-    _one_asks = threading.Lock()
+    def __init__(self, *about: Any, **more: Any) -> None:
+        super().__init__(*about, **more)
+        self.users = 0
+        self._one_asks = threading.RLock()
 
     def __enter__(self) -> SharedDevice:
         self.users += 1
