@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from made_autotvm import write_autotvm
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 from tests.benchmarks.race_tables import tables
 from toolkit.cli.main import app
 from toolkit.cli.reference import pages
+from toolkit.testing import SchedulerConformance, StrategyConformance
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -149,3 +151,23 @@ def test_python_examples_run(name: str, work: Path) -> None:
         exec(compile(block, name, "exec"), namespace)
     if "write_report" in namespace:
         assert (work / "tuning" / "report.html").is_file()
+
+
+def plugin_of_the_page(name: str) -> Any:
+    """A class of the page on plug-ins, word for word."""
+    namespace: dict[str, Any] = {}
+    for block in python_blocks(DOCS / "how-to" / "plugins.md"):
+        exec(compile(block, "plugins.md", "exec"), namespace)
+    return namespace[name]
+
+
+class TestTheStrategyOfThePage(StrategyConformance):
+    @pytest.fixture
+    def plugin(self) -> Any:
+        return plugin_of_the_page("Patient")
+
+
+class TestTheSchedulerOfThePage(SchedulerConformance):
+    @pytest.fixture
+    def plugin(self) -> Any:
+        return plugin_of_the_page("Slowest")

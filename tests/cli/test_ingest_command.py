@@ -179,3 +179,28 @@ def test_a_log_without_a_record_is_an_error_that_says_so(run, tmp_path):
     assert "none of 4 lines is a record" in result.stderr
     assert "toolkit query" in result.stderr
     assert "toolkit describe" not in result.stdout
+
+
+def test_a_shard_of_workloads_alone_is_no_error(run, tmp_path):
+    loglines.write(tmp_path / "db" / "database_workload.json", loglines.workload())
+    loglines.write(tmp_path / "db" / "database_tuning_record.json", loglines.metaschedule())
+    for shard in ("1/2", "2/2"):
+        name = shard.replace("/", "-of-")
+        result = run("ingest", "db", "--shard", shard, "--dataset", name, "--json")
+        assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout)["rejected"] == 1
+    assert json.loads(run("merge", "1-of-2", "2-of-2", "--json").stdout)["total_records"] == 1
+
+
+def test_follow_heeds_the_number_of_reading_processes(run, log, monkeypatch):
+    import toolkit.datasets
+
+    given = []
+
+    def following(*arguments, **options):
+        given.append(options["workers"])
+        return iter(())
+
+    monkeypatch.setattr(toolkit.datasets, "follow", following)
+    assert run("ingest", "a.log", "--follow", "--workers", "0").exit_code == 0
+    assert given == [0]

@@ -12,6 +12,11 @@ from typer.testing import CliRunner
 
 from toolkit.cli.exit_codes import EXIT_NOT_BETTER, EXIT_UNDECIDED
 from toolkit.cli.main import app
+from toolkit.datasets import open_dataset
+from toolkit.live.confirm import session
+from toolkit.live.confirm.rules import INCUMBENT, TWIN
+from toolkit.live.confirm.verdict import Confirmation, Screening
+from toolkit.live.measure.program import REFUSED
 from toolkit.live.measure.slowed import SLOWED
 from toolkit.locks import LOCK_FILE, writing
 
@@ -52,6 +57,26 @@ def test_validate_gives_a_verdict_that_can_be_read_back(workspace: Path) -> None
     assert orjson.loads((workspace / "validation" / "verdicts.json").read_bytes()) == printed
     again = ["ingest", str(workspace / "validation"), "--dataset", str(workspace / "dataset")]
     assert runner.invoke(app, again).exit_code == 0, "what was measured is a log like any other"
+
+
+def test_a_task_that_cannot_be_measured_costs_no_verdict_before_it(
+    workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, *_ = open_dataset(workspace / "dataset").tasks().values()
+    readings = {name: [1e-4] * 6 for name in (INCUMBENT, TWIN)}
+    found = [Confirmation(readings), Confirmation({INCUMBENT: [], TWIN: []})]
+    refused = [{"candidate": "c", "error": "it is refused"}]
+    screening = Screening(0.0, "best recorded", "b", REFUSED, {}, [("b", 1e-4)], refused)
+    monkeypatch.setattr(session, "_tasks", lambda *_: [task, task])
+    monkeypatch.setattr(session.Screener, "run", lambda *_: screening)
+    monkeypatch.setattr(session, "confirm", lambda *_, **__: found.pop(0))
+    command = ["validate", "--dataset", str(workspace / "dataset"), "--strategy", "random"]
+    done = runner.invoke(app, [*command, "--out", str(tmp_path / "v")])
+    assert done.exit_code == 1 and "could be measured: it is refused" in " ".join(
+        done.stderr.split()
+    )
+    (verdict,) = orjson.loads((tmp_path / "v" / "verdicts.json").read_bytes())["verdicts"]
+    assert verdict["task_id"] == task.task_id
 
 
 def test_a_second_validation_is_refused_with_the_first_ones_process(
@@ -105,4 +130,5 @@ def test_mistakes_end_with_one_line(workspace: Path, tmp_path: Path) -> None:
         assert result.exit_code == 1
         assert word in " ".join(result.stderr.split())
         assert "Traceback" not in result.output
-    assert runner.invoke(app, ["collect", "--cores", "a"]).exit_code == 2
+    for cores in ("a", "0,0"):
+        assert runner.invoke(app, ["collect", "--cores", cores]).exit_code == 2

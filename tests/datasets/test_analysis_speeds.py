@@ -74,6 +74,31 @@ def test_noisy_readings_are_no_second_speed(tmp_path):
     assert analysed(tmp_path, *logs).speeds.slower == 0
 
 
+def test_standard_errors_are_those_of_the_difference_of_two_runs(tmp_path):
+    # Half of 16 candidates are read 5 % slower, half 30 %: in the median 17 %, or 0.16 in logs. The
+    # standard error of that is 1.86 * 0.107 / 4 = 0.05, and 0.16 is less than four of them.
+    ways = [1.05, 1.3] * 8
+    logs = [write(tmp_path / "one" / "a.log", [5.0] * 16)]
+    logs.append(write(tmp_path / "two" / "a.log", [5.0 * way for way in ways]))
+    speeds = analysed(tmp_path, *logs).speeds
+    assert (speeds.runs, speeds.slower) == (2, 0)
+
+
+def test_candidates_shared_with_runs_that_share_too_little_do_not_count(tmp_path):
+    def run(name: str, candidates: list[int], slow: float = 1.0) -> Path:
+        tiles = [(1, 1, n) for n in candidates]
+        costs = [(5.0 + n) * slow for n in candidates]
+        at = 1e9 + ord(name)  # else equal readings were one record
+        path = tmp_path / name / "a.log"
+        return write(path, costs, tiles=tiles, index=candidates, timestamp=at)
+
+    # Of the first one's eight, seven are those of a run that goes: one is left.
+    logs = [run("a", [*range(1, 9)], 1.5), run("b", [*range(1, 8)])]
+    logs += [run("c", [*range(8, 30)]), run("d", [*range(9, 30)])]
+    speeds = analysed(tmp_path, *logs).speeds
+    assert (speeds.runs, speeds.slower) == (2, 0)
+
+
 def test_runs_that_share_nothing_say_nothing(tmp_path):
     one = write(tmp_path / "a.log", [1.0] * 20)
     two = write(tmp_path / "b.log", [2.0] * 20, tiles=[(2, 2, n + 1) for n in range(20)])

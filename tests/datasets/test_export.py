@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 
 import loglines
@@ -75,7 +76,8 @@ def test_the_same_records_come_back(dataset, tmp_path, format):
     assert set(again.candidates()["candidate_id"]) <= set(dataset.candidates()["candidate_id"])
 
 
-def test_kernel_tuner_records_come_back(tmp_path):
+@pytest.mark.parametrize("machine", [None, "box"])
+def test_kernel_tuner_records_come_back(tmp_path, machine):
     entries = {
         f"{n},a": {
             "x": n,
@@ -100,11 +102,11 @@ def test_kernel_tuner_records_come_back(tmp_path):
         "cache": entries,
     }
     (tmp_path / "conv.json").write_text(json.dumps(document))
-    ingest(tmp_path / "conv.json", tmp_path / "ds")
+    ingest(tmp_path / "conv.json", tmp_path / "ds", machine=machine)
     dataset = open_dataset(tmp_path / "ds")
     assert len(ids(dataset)) == 8
     report = export(dataset, tmp_path / "out", "kernel-tuner")
-    ingest(report["files"], tmp_path / "back")
+    ingest(report["files"], tmp_path / "back", machine=machine)
     again = open_dataset(tmp_path / "back")
     assert ids(again) == ids(dataset)
     assert set(again.candidates()["candidate_id"]) == set(dataset.candidates()["candidate_id"])
@@ -151,6 +153,22 @@ def test_a_sidecar_and_the_machine_come_back(tmp_path):
     assert ids(again) == ids(dataset)
     assert again.tasks() == dataset.tasks()
     assert again.enumerated() == dataset.enumerated()
+
+
+def test_sidecars_of_an_earlier_export_do_not_describe_other_records(tmp_path):
+    folder = tmp_path / "db"
+    loglines.write(folder / "database_workload.json", loglines.workload())
+    loglines.write(folder / "database_tuning_record.json", loglines.metaschedule())
+    ingest(folder, tmp_path / "bare")
+    trial = {"elapsed_s": 0.5, "timestamp": 5.0, "state": "ok"}
+    loglines.write(folder / "database_trials.jsonl", trial)
+    loglines.write(folder / "collection.json", {"machine": "box", "protocol": {}, "tasks": []})
+    ingest(folder, tmp_path / "told")
+    for name in ("told", "bare"):
+        dataset = open_dataset(tmp_path / name)
+        export(dataset, tmp_path / "out", "metaschedule", force=True)
+    ingest(tmp_path / "out", tmp_path / "back")
+    assert ids(open_dataset(tmp_path / "back")) == ids(dataset)
 
 
 def test_the_best_and_the_top(dataset):
@@ -213,10 +231,13 @@ def test_records_that_only_others_can_hold_are_sent_to_t4(tmp_path):
 @pytest.mark.parametrize("format", ["t4", "kernel-tuner"])
 def test_any_record_can_be_written_for_kernel_tuner(dataset, tmp_path, format):
     report = export(dataset, tmp_path / "out", format)
-    assert report["left_out"] == 0
+    all_of_them = len(ids(dataset))
+    # A cache has one entry a candidate.
+    held = all_of_them if format == "t4" else dataset.candidates().height
+    assert (report.records, report.left_out) == (held, all_of_them - held)
     back = ingest(tmp_path / "out", tmp_path / "back")
     assert back.sources == len(report["files"])
-    assert back.rejected == 0
+    assert (back.lines, back.rejected) == (held, 0)
     good = open_dataset(tmp_path / "back").records().collect()
     assert good["latency_s"].min() == pytest.approx(0.5e-5)
 
@@ -295,6 +316,17 @@ def test_real_logs_come_back(real_logs, tmp_path, name):
     assert ids(open_dataset(tmp_path / "back")) == ids(dataset)
 
 
+def test_an_archive_that_was_read_from_another_folder_is_not_written_over(tmp_path, monkeypatch):
+    with zipfile.ZipFile(tmp_path / "logs.zip", "w") as archive:
+        archive.writestr("a.log", loglines.dump(loglines.autotvm()))
+    monkeypatch.chdir(tmp_path)
+    ingest("logs.zip", "ds")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    with pytest.raises(DatasetError, match="a log that the dataset was read from"):
+        export(open_dataset("../ds"), "../logs.zip", "autotvm", force=True)
+
+
 def test_records_for_several_targets_come_into_one_log_only_when_asked(dataset, tmp_path):
     with pytest.raises(DatasetError, match="for several targets: cuda, llvm") as raised:
         export(dataset, tmp_path / "all.log", "autotvm")
@@ -326,3 +358,7 @@ def test_records_of_several_machines_come_into_one_log_only_when_asked(tmp_path)
     assert export(dataset, tmp_path / "t4", "t4").records == 4
     with pytest.raises(DatasetError, match="no task is of a machine 'sever'"):
         export(dataset, tmp_path / "x", "autotvm", machines=["sever"])
+    # Logs of the machines that are left out are logs that the dataset was read from, too.
+    for machine in ("desk", "server"):
+        with pytest.raises(DatasetError, match="a log that the dataset was read from"):
+            export(dataset, tmp_path / "desk.log", "autotvm", machines=[machine], force=True)

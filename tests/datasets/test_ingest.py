@@ -267,6 +267,25 @@ def test_a_database_with_its_sidecar(tmp_path):
     assert dataset.enumerated() == {task.task_id: True}
 
 
+@pytest.mark.parametrize(("ending", "pack"), [("gz", gzip.compress), ("bz2", bz2.compress)])
+def test_a_compressed_database_finds_its_sidecars(tmp_path, ending, pack):
+    trial = {"elapsed_s": 0.5, "timestamp": 5.0, "state": "ok"}
+    for name, entry in (
+        ("x_workload.json", loglines.workload()),
+        ("x_tuning_record.json", loglines.metaschedule()),
+        ("x_trials.jsonl", trial),
+        ("collection.json", {"machine": "box", "protocol": {}, "tasks": []}),
+    ):
+        data = loglines.write(tmp_path / name, entry).read_bytes()
+        (tmp_path / "db").mkdir(exist_ok=True)
+        (tmp_path / "db" / f"{name}.{ending}").write_bytes(pack(data))
+    report = ingest(tmp_path / "db", tmp_path / "ds")
+    assert report.records == 1
+    dataset = open_dataset(tmp_path / "ds")
+    assert dataset.records().collect()["elapsed_s"].to_list() == [0.5]
+    assert [task.machine for task in dataset.tasks().values()] == ["box"]
+
+
 def test_records_named_alone_find_their_workloads(tmp_path):
     folder = tmp_path / "db"
     loglines.write(folder / "database_workload.json", loglines.workload())

@@ -201,6 +201,14 @@ def test_what_a_killed_ingest_left_adds_nothing_to_a_finished_one(
     assert content(tmp_path / "merged") == content(tmp_path / "whole")
 
 
+def test_shards_without_a_log_are_a_dataset_when_merged(tmp_path: Path) -> None:
+    log = loglines.write(tmp_path / "a.log", loglines.autotvm())
+    for number in (2, 3):
+        ingest(log, tmp_path / f"s{number}", shard=(number, 3))
+    merge([tmp_path / "s2", tmp_path / "s3"], tmp_path / "merged")
+    assert open_dataset(tmp_path / "merged").records().collect().is_empty()
+
+
 def test_what_cannot_be_merged_is_said(logs: Path, tmp_path: Path) -> None:
     ingest(logs, tmp_path / "one")
     with pytest.raises(DatasetError, match="merged already"):

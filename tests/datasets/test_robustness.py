@@ -118,6 +118,8 @@ def test_a_trap_of_lines_without_records_is_left(tmp_path, monkeypatch):
     lines, records, _ = counts(report)
     assert records == 1
     assert lines < 10_000
+    again = ingest(path, tmp_path / "ds")
+    assert (again.lines, again.per_source[0].outcome) == (0, "unchanged")
 
 
 def test_blocks_hold_few_lines_whatever_their_size(monkeypatch, tmp_path):

@@ -158,6 +158,15 @@ def test_what_is_copied_halfway_is_no_dataset(
         merge([dataset], f"{memory}/dataset")
 
 
+def test_a_merge_says_which_dataset_is_not_there(
+    memory: str, dataset: Path, tmp_path: Path
+) -> None:
+    for out in (tmp_path / "out", f"{memory}/out"):
+        with pytest.raises(DatasetError, match="there is no dataset") as raised:
+            merge([dataset, f"{memory}/none"], out)
+        assert str(raised.value.where).endswith("none")
+
+
 def test_a_report_is_followed_beside_a_store_s_dataset(
     memory: str, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,17 @@ def test_flops_and_their_rate(workspace: Path) -> None:
     assert task["of_peak"] is None
 
 
+def test_products_of_other_types_are_not_the_same_computation(tmp_path: Path) -> None:
+    lines = []
+    for dtype in ("float32", "int8"):
+        tensors = [["TENSOR", shape, dtype] for shape in ([64, 32], [96, 32])]
+        lines.append(loglines.autotvm(costs=[1e-3], arguments=[*tensors, None, dtype]))
+    ingest(loglines.write(tmp_path / "log.json", *lines), tmp_path / "ds")
+    found = computations(open_dataset(tmp_path / "ds")).values()
+    told = sorted(told_computation(one.to_json()) for one in found)
+    assert len(told) == 2 and told[1] == f"{told[0]} 8 bit"
+
+
 def test_a_layout_that_is_not_known_has_no_rate(tmp_path: Path) -> None:
     """As TVM's own collection has them for VTA: convolutions in blocks of channels."""
     tensors = [["TENSOR", shape, "int8"] for shape in ([1, 3, 20, 20, 1, 16], [2, 3, 3, 3, 16, 16])]
@@ -134,19 +145,23 @@ def test_the_bundled_logs_have_the_same_product_in_two_formats(tmp_path: Path) -
 
 
 def test_formats_are_compared_within_a_machine_by_the_best_task_of_each() -> None:
-    def task(format: str, machine: str, co: int, best_s: float | None) -> dict[str, object]:
+    def task(
+        format: str, machine: str, co: int, best_s: float | None, kind: str = "llvm"
+    ) -> dict[str, object]:
         computes = {"family": "conv", "extents": {"co": co}, "stride": 1, "flops": 1.0}
-        return {"format": format, "machine": machine, "computes": computes, "best_s": best_s}
+        about = {"format": format, "machine": machine, "target_kind": kind, "best_s": best_s}
+        return {**about, "computes": {**computes, "element_bytes": 4.0}}
 
     twins = [
         task("ansor", "a", 8, 1e-3), task("ansor", "a", 8, 5e-3), task("autotvm", "a", 8, 2e-3),
         task("ansor", "a", 16, 4e-3), task("autotvm", "a", 16, 2e-3), task("ansor", "b", 8, 1e-9),
         task("autotvm", "a", 32, None), task("ansor", "a", 32, 1e-3),
+        task("ansor", "a", 64, 1e-3), task("autotvm", "a", 64, 1e-6, "cuda"),
     ]  # fmt: skip
     (found,) = formats_compared(twins)
     assert (found.machine, found.first, found.second) == ("a", "ansor", "autotvm")
     assert (found.computations, found.faster, found.ratio) == (2, 1, pytest.approx(1.25))
     assert told_comparison(found) == (
-        "On a, of 2 computations in both, the best of ansor is faster than that of autotvm in 1; "
-        "it takes 1.250 times as long in the median."
+        "On a, for llvm, of 2 computations in both, the best of ansor is faster than that of "
+        "autotvm in 1; it takes 1.250 times as long in the median."
     )

@@ -11,6 +11,7 @@ from toolkit.features.base import CandidateGroup
 from toolkit.features.extractors.knobs import KnobsExtractor
 from toolkit.features.task.autotvm_operation import autotvm_operation
 from toolkit.features.task.hardware import vector_bytes
+from toolkit.features.task.operation import dtype_bytes
 from toolkit.records import Knob, Sketch, Task
 
 
@@ -93,6 +94,42 @@ def test_a_convolution_in_numbers() -> None:
             ],
             {"n": 1, "co": 96, "h": 14, "w": 14, "ci": 1, "kh": 5, "kw": 5},
         ),
+        (  # Its kernel has the input's channels first.
+            "conv2d_transpose_nchw.cuda",
+            [
+                ["TENSOR", [1, 64, 8, 8], "float32"],
+                ["TENSOR", [64, 32, 4, 4], "float32"],
+                [2, 2],
+                [1, 1, 1, 1],
+                "float32",
+                [0, 0],
+            ],
+            {"n": 1, "co": 32, "h": 16, "w": 16, "ci": 64, "kh": 4, "kw": 4},
+        ),
+        (  # Five axes, none of them a block of channels.
+            "conv3d_ncdhw.cuda",
+            [
+                ["TENSOR", [1, 16, 8, 28, 28], "float32"],
+                ["TENSOR", [32, 16, 3, 3, 3], "float32"],
+                [1, 1, 1],
+                [1, 1, 1],
+                [1, 1, 1],
+                "float32",
+            ],
+            {},
+        ),
+        (
+            "conv2d_hwcn.cuda",
+            [
+                ["TENSOR", [14, 14, 256, 8], "float32"],
+                ["TENSOR", [3, 3, 256, 512], "float32"],
+                1,
+                1,
+                1,
+                "float32",
+            ],
+            {},
+        ),
     ],
 )
 def test_operations_by_template(
@@ -100,6 +137,14 @@ def test_operations_by_template(
 ) -> None:
     task = Task("t", "autotvm", name, arguments, "llvm", "llvm")
     assert dict(autotvm_operation(task).extents) == extents
+
+
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("float32", 4), ("bfloat16", 2), ("uint8", 1), ("float8_e4m3fn", 1), ("e5m2_float8", 1)],
+)
+def test_bytes_of_an_element(name: str, size: int) -> None:
+    assert dtype_bytes(name) == size
 
 
 def test_an_unknown_template_is_no_error() -> None:
@@ -238,6 +283,9 @@ def test_a_block_of_channels_is_no_depth_of_a_depthwise_convolution() -> None:
 def test_generic_x86_has_vectors_of_128_bits() -> None:
     assert vector_bytes(replace(conv_task(), target="llvm -keys=cpu ")) == 16
     assert vector_bytes(conv_task()) == 32
+    # An option without a value takes none of the next one's.
+    flagged = "llvm --system-lib -mcpu=skylake-avx512 -num-cores 4"
+    assert vector_bytes(replace(conv_task(), target=flagged)) == 64
 
 
 @pytest.mark.parametrize(

@@ -155,3 +155,23 @@ def test_an_npz_that_is_none_is_named(dataset: Dataset, tmp_path: Path) -> None:
         spoil(tmp_path / "made.npz", how)
         with pytest.raises(DatasetError, match=r"made\.npz: cannot be read: ."):
             import_features(dataset, tmp_path / "made.npz", "made")
+
+
+def test_what_was_stored_before_is_gone_with_its_tasks(dataset: Dataset, tmp_path: Path) -> None:
+    table, tasks = candidates(dataset), list(dataset.tasks())
+    own = dataset.candidates(tasks[:1])["candidate_id"]
+    for ids in (table["candidate_id"], own):
+        kept = table.filter(pl.col("candidate_id").is_in(ids.to_list()))
+        kept.write_parquet(tmp_path / "made.parquet")
+        stored = import_features(dataset, tmp_path / "made.parquet", "made")
+    assert stored["tasks"] == 1
+    assert gather(dataset, "stored:made")[0].task_ids == (tasks[0],)
+
+
+def test_features_that_cannot_be_stored_are_not_said_to_be(
+    dataset: Dataset, tmp_path: Path
+) -> None:
+    candidates(dataset).write_parquet(tmp_path / "made.parquet")
+    (dataset.path / "features").write_text("no folder")
+    with pytest.raises(OSError, match="features"):
+        import_features(dataset, tmp_path / "made.parquet", "made")

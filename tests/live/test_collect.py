@@ -11,6 +11,7 @@ import orjson
 import pytest
 from running import here
 from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.testing import te_workload
 
 from tests.live.conftest import PROTOCOL
 from toolkit.datasets import ingest, open_dataset
@@ -22,7 +23,7 @@ from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.live.tune.collect import Plan, collect
 from toolkit.live.workloads.drawn import draw_workloads
-from toolkit.live.workloads.named import Workload, parse_workload
+from toolkit.live.workloads.named import Workload, as_module, parse_workload
 from toolkit.records import TrialState
 from toolkit.workspace import folder_name
 
@@ -136,6 +137,24 @@ def test_a_log_that_was_cut_is_finished(
     assert len(again) == len(whole)
     key = [orjson.dumps(choices_of(r)) for r in again]
     assert sorted(key) == sorted(orjson.dumps(choices_of(orjson.loads(line))) for line in whole)
+
+
+def test_another_protocol_or_workload_is_not_taken_for_what_is_there(
+    collected: Path, workload: Workload, target: str, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(collected, tmp_path / collected.name))
+    plan = Plan(trials=6, mutated=2, seed=3)
+    with pytest.raises(LiveError, match="a log with another min_repeat_ms"):
+        other = replace(PROTOCOL, min_repeat_ms=2)
+        collect([workload], tmp_path, target=target, protocol=other, plan=plan)
+    before = _lines(copy / "database_tuning_record.json")
+    # The file that defines it was edited: the same tiles, of other numbers.
+    doubles = as_module(te_workload.matmul(8, 12, 16, "float64", "float64"))
+    edited = [Workload(workload.name, doubles)]
+    collect(edited, tmp_path, target=target, protocol=PROTOCOL, plan=plan)
+    after = _lines(copy / "database_tuning_record.json")
+    assert after[: len(before)] == before
+    assert {record[0] for record in after[len(before) :]} == {1}
 
 
 def choices_of(record: list) -> list:

@@ -57,6 +57,18 @@ def test_outputs_are_compared_with_the_unscheduled_program(
     assert answer.error is not None and "differ" in answer.error
 
 
+def test_wrong_numbers_beside_what_is_no_number_are_found(device: Device) -> None:
+    def roots(more: float) -> Program:
+        a = te.placeholder((64,), name="A")  # half of it is negative: its root is no number
+        b = te.compute((64,), lambda i: tvm.tirx.sqrt(a[i]) + tvm.tirx.const(more, "float32"))
+        return checked_program(as_module([a, b]), 1)
+
+    right, wrong = roots(0.0), roots(1.0)
+    assert device.set_reference(right).state is TrialState.OK
+    assert device.check(right).state is TrialState.OK
+    assert device.check(wrong).state is TrialState.WRONG_ANSWER
+
+
 def test_a_program_that_cannot_be_built_is_a_compile_failure(device: Device) -> None:
     reading = device.measure(Program("x", '{"no": "module"}', [], 0))
     assert reading.state is TrialState.COMPILE

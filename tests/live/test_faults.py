@@ -21,7 +21,7 @@ from toolkit.errors import LiveError
 from toolkit.live.measure.apart import ApartEngine
 from toolkit.live.measure.device import Device
 from toolkit.live.measure.engines import LocalEngine, open_engine
-from toolkit.live.measure.program import Program
+from toolkit.live.measure.program import MeasureResult, Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.database import DatabaseWriter
 from toolkit.live.space.design import DesignSpace
@@ -145,6 +145,32 @@ def test_work_is_done_while_programs_are_built_and_before_one_is_measured(
     # Once only.
     list(engine.measure_many(programs[:1]))
     assert len(done) == 1
+
+
+def test_an_interrupt_waits_for_no_program_that_is_not_begun(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[str] = []
+    go_on = threading.Event()
+
+    def build(program: Program) -> MeasureResult:
+        begun.append(program.key)
+        go_on.wait(20)
+        return MeasureResult(TrialState.COMPILE)
+
+    def interrupt() -> None:
+        assert until(lambda: len(begun) == 2)
+        threading.Timer(0.2, go_on.set).start()
+        raise KeyboardInterrupt
+
+    engine = LocalEngine(target, PROTOCOL, builders=2)
+    for builder in engine._builders:
+        monkeypatch.setattr(builder, "build", build)
+    engine.meanwhile(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        next(engine.measure_many([faulty("right")] * 20))
+    engine.__exit__()
+    assert len(begun) == 2
 
 
 def test_processes_that_die_between_building_and_measuring_lose_nothing(

@@ -16,10 +16,10 @@ from running import here
 
 from tests.live.burners import NOT_THE_MACHINE, slow_machine
 from toolkit.errors import LiveError
-from toolkit.live.confirm.rules import INCUMBENT, TWIN
+from toolkit.live.confirm.rules import INCUMBENT, TWIN, trimmed_interval
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.measure.slowed import DECIDES_NOTHING, SLOWED
-from toolkit.live.race import baselines
+from toolkit.live.race import baselines, confirm
 from toolkit.live.race.confirm import CONFIRMED_FILE
 from toolkit.live.race.curves import MOST, Held, as_good_from, leg_curve, reached, steps_of
 from toolkit.live.race.leg import STOCK
@@ -197,6 +197,40 @@ def test_an_arm_without_its_model_is_refused_before_anything_runs() -> None:
         refuse_missing(TrainedModels(), ["mutation-guided"])
 
 
+def test_a_race_that_never_began_binds_nobody_to_its_settings(tmp_path: Path) -> None:
+    command = ("race", "--workload", "matmul:8,8,8", "--strategy", "transfer", "--threads", "1")
+    for trials in (4, 5):
+        code, _, err = here(*command, "--trials", trials, "--out", "r", cwd=tmp_path)
+        assert code == 1 and "toolkit train throughput" in " ".join(err.split())
+
+
+def test_a_leg_that_was_run_again_is_confirmed_again_with_95_percent_intervals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = [2.1, 2.02, 1.98, 2.05]
+    readings = {INCUMBENT: [2.0] * 4, TWIN: [2.0] * 4, "a, trial 1": own}
+    # Of three programs two do not run any more.
+    gone = {f"a, trial {trial}": "compile: refused" for trial in (2, 3)}
+    calls: list[confirm.Confirmation] = []
+
+    def measured(*_: object, **__: object) -> confirm.Confirmation:
+        calls.append(confirm.Confirmation({**readings, **{name: [] for name in gone}}, [], gone))
+        return calls[-1]
+
+    monkeypatch.setattr(confirm, "confirm", measured)
+    ours = made_leg("a", [2.1, 2.05, 2.0], [1.0, 2.0, 3.0])
+    how: dict = {"program_of": lambda *_: None, "target": "llvm", "protocol": Protocol()}
+    for stock, steps in (([None], {}), ([2.0], {STOCK, "a"}), ([2.0], {STOCK, "a"})):
+        # A leg whose trials all failed was removed, as the warning says, and run again.
+        legs = {STOCK: made_leg(STOCK, stock, [9.0]), "a": ours}
+        found = confirm.confirm_finals("t", 0, legs, tmp_path, blocks=4, step=None, **how)
+        assert set(found["steps"]) == set(steps)
+    assert len(calls) == 1, "what was read of these legs is kept"
+    (step,) = found["steps"]["a"]
+    _, low, high = trimmed_interval(np.log(np.array(own) / 2.0), 0.95)
+    assert step["interval"] == pytest.approx([math.exp(low), math.exp(high)])
+
+
 def test_an_unknown_baseline_is_refused_by_its_name() -> None:
     with pytest.raises(LiveError, match="stock-worm") as raised:
         refuse_missing(TrainedModels(), ["random"], ["stock-worm"])
@@ -361,6 +395,12 @@ def test_the_best_of_tvms_tuner_are_read_again(
     # It is held from when it was named, unless it was all along.
     last = steps_of(leg, read[0][0])[-1]
     assert last.trial == leg["named"]["trial"]
+
+
+def test_legs_of_another_workload_by_the_same_name_are_not_taken(raced: Path) -> None:
+    (raced / "product.py").write_text(PRODUCT.replace("128", "64"))
+    code, _, err = here(*race_command(raced), "--blocks", "0", cwd=raced)
+    assert code == 1 and "another workload was called product" in " ".join(err.split())
 
 
 def test_a_race_on_a_slow_machine_is_undecided_and_then_read_anew(raced: Path) -> None:

@@ -12,9 +12,11 @@ import tvm
 from running import here
 from tvm.s_tir import meta_schedule as ms
 
+from toolkit.cli.commands.live import device
 from toolkit.errors import LiveError
 from toolkit.live.measure import machine
 from toolkit.live.measure.machine import parse_target
+from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.programs import load_workload
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -46,6 +48,40 @@ def test_a_gpu_that_is_not_there_is_said_not_to_be(tmp_path: Path) -> None:
     ):
         code, _, err = here("tune", "--target", target, "--trials", "1", cwd=tmp_path)
         assert code == 1 and said in err and "Traceback" not in err
+
+
+def test_a_target_says_how_many_threads_its_programs_have() -> None:
+    three = '{"kind": "llvm", "num-cores": 3}'
+    assert device(three, None, None)[1:] == (3, ())
+    assert device(three, 2, None)[1] == 2 and device(three, None, "0")[1:] == (1, (0,))
+    assert device("llvm", None, None)[1] == device(None, None, None)[1] == machine.physical_cores()
+
+
+def test_a_device_elsewhere_is_not_disturbed_by_this_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "noise_warnings", lambda _: ["cores are busy"])
+    command = ("tune", "--trials", "1", "--strategy", "random")
+    code, _, err = here(*command, "--device", "rpc 127.0.0.1:1 board", cwd=tmp_path)
+    assert code == 1 and "no tracker answers" in " ".join(err.split())
+    assert "cores are busy" not in err
+
+
+@pytest.mark.parametrize(
+    ("options", "limit_s"), [((), 10.0), (("--repeat", "4", "--min-repeat-ms", "5000"), 80.0)]
+)
+def test_readings_that_are_long_by_request_are_no_failures(
+    options: tuple[str, ...], limit_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[float] = []
+
+    def begun(*_: object, protocol: Protocol, **__: object) -> None:
+        told.append(protocol.run_timeout_s)
+        raise LiveError("it has begun")
+
+    monkeypatch.setattr("toolkit.live.tune.tune.tune", begun)
+    assert here("tune", "--trials", "1", *options, cwd=tmp_path)[0] == 1
+    assert told == [limit_s]
 
 
 def test_an_error_of_tvm_without_a_text_is_told_by_its_name(

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,8 @@ from tvm.s_tir import meta_schedule as ms
 
 from tests.live.conftest import PROTOCOL
 from toolkit.datasets.opening import opened
-from toolkit.errors import LiveError
-from toolkit.live.space.database import DatabaseWriter
+from toolkit.errors import LiveError, ToolkitError
+from toolkit.live.space.database import DatabaseWriter, read_collection
 from toolkit.live.tune.settings import TuneSettings
 from toolkit.live.tune.tune import tune
 from toolkit.networks.importing.files import load_model
@@ -187,11 +188,26 @@ def test_another_search_in_the_same_folder_is_refused(target: str, tmp_path: Pat
     tasks = tasks_of(["matmul:8,8,8"], target)
     common = {"target": target, "protocol": PROTOCOL, "guides": TrainedModels()}
     settings = TuneSettings(trials=1, strategy="random", check=False)
+    with pytest.raises(ToolkitError, match="randon"):
+        tune(tasks, tmp_path, settings=replace(settings, strategy="randon"), **common)
+    # A mistyped name is no search.
     tune(tasks, tmp_path, settings=settings, **common)
     with pytest.raises(LiveError, match="seed"):
         tune(tasks, tmp_path, settings=TuneSettings(trials=1, strategy="random", seed=2), **common)
     with pytest.raises(LiveError, match="budget"):
         tune(tasks, tmp_path, settings=TuneSettings(trials=None), **common)
+
+
+def test_tasks_of_an_earlier_run_keep_their_names(target: str, tmp_path: Path) -> None:
+    names = ["matmul:8,8,8", "matmul:8,12,16"]
+    for name in (*names, names[0]):
+        (task,) = tasks_of([name], target)
+        with DatabaseWriter(tmp_path, target) as writer:
+            entry = {"workload_index": writer.workload_index(task.module), "name": name}
+            writer.describe({"tasks": [entry]})
+    told = read_collection(tmp_path)["tasks"]
+    assert {entry["workload_index"]: entry["name"] for entry in told} == dict(enumerate(names))
+    assert len(told) == 2
 
 
 def test_a_condemned_record_is_a_failure_and_the_database_still_opens(
@@ -202,10 +218,14 @@ def test_a_condemned_record_is_a_failure_and_the_database_still_opens(
     tune(
         tasks, tmp_path, target=target, protocol=PROTOCOL, settings=settings, guides=TrainedModels()
     )
+    records = tmp_path / "database_tuning_record.json"
+    before = records.read_bytes()
     with DatabaseWriter(tmp_path, target) as writer:
         latencies = [np.mean(record[1][1]) for record in writer.records]
         best = int(np.argmin(latencies))
         writer.condemn(best, TrialState.WRONG_ANSWER, "outputs differ")
+    # Killed, or the disk was full, between the two files: TVM would compile with it.
+    records.write_bytes(before)
     with DatabaseWriter(tmp_path, target) as writer:
         assert np.mean(writer.trials[best]["searched_s"]) == latencies[best]
     database = ms.database.JSONDatabase(work_dir=str(tmp_path))

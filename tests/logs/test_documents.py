@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -110,11 +111,52 @@ def test_t4_results():
     assert rows[0]["decisions"][:2] == [16, 1]
 
 
-@pytest.mark.parametrize(("unit", "expected"), [("s", 2.0), ("microseconds", 2e-6), ("ms", 2e-3)])
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [("s", 2.0), ("Second", 2.0), ("microseconds", 2e-6), ("ms", 2e-3)],
+)
 def test_units(unit, expected):
     data = json.dumps(t4(timeunit=unit)).encode()
     rows = format_named("t4").read(data, "conv", None).rows.to_pylist()
     assert rows[0]["run_times_s"][0] == pytest.approx(expected)
+
+
+def test_a_unit_that_nobody_knows_is_not_taken_for_milliseconds():
+    with pytest.raises(BadLine, match="the time unit 'fortnights' is not known"):
+        format_named("t4").read(json.dumps(t4(timeunit="fortnights")).encode(), "conv", None)
+
+
+def test_a_document_that_grew_too_large_keeps_what_it_gave(tmp_path, monkeypatch):
+    path, folder = tmp_path / "conv.json", tmp_path / "ds"
+    path.write_text(json.dumps(t4()))
+    ingest(path, folder)
+    before = open_dataset(folder).records().collect()
+    path.write_text(json.dumps(t4(), indent=1))
+    monkeypatch.setattr("toolkit.datasets.write.reading.MAX_DOCUMENT_BYTES", 2**10)
+    with pytest.raises(LogError, match="a JSON document of more than"):
+        ingest(path, folder)
+    assert len(before) and open_dataset(folder).records().collect().equals(before)
+
+
+@pytest.mark.parametrize("end", ["+00:00", "Z", ""])
+def test_times_do_not_depend_on_where_they_are_read(end, monkeypatch):
+    document = t4()
+    document["results"][0]["timestamp"] = f"2023-12-22 09:53:48{end}"
+    monkeypatch.setenv("TZ", "JST-9")
+    time.tzset()
+    try:
+        rows = format_named("t4").read(json.dumps(document).encode(), "conv", None).rows
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert rows.to_pylist()[0]["timestamp"] == 1703238828.0
+
+
+def test_a_measurement_has_a_unit_of_its_own():
+    document = t4(timeunit="seconds")
+    document["results"][7]["measurements"][0]["unit"] = "ms"
+    rows = format_named("t4").read(json.dumps(document).encode(), "conv", None).rows.to_pylist()
+    assert rows[7]["run_times_s"] == [pytest.approx(0.003)]
 
 
 @pytest.mark.parametrize("closed", [True, False])

@@ -56,7 +56,7 @@ ARRAYS: dict[str, Any] = {
     "w": (ODD, 3, 1, 1), "v": (ODD, 3, 1, 1), "u": (8, ODD, 1, 1), "each": (ODD, 1, 3, 3),
     "one": (ODD, 1, 1, 1), "square": (ODD, ODD, 1, 1), "two": (ODD, 2 * ODD, 1, 1),
     "by": np.linspace(1, 2, ODD, dtype="float32").reshape(1, ODD, 1, 1),
-    "shape": np.int64([1, ODD, 6, 6]), "long": (256, ODD), "bias": (ODD,),
+    "shape": np.int64([1, ODD, 6, 6]), "long": (256, ODD), "bias": (ODD,), "other": (256, ODD),
 }  # fmt: skip
 
 
@@ -100,6 +100,24 @@ def test_a_large_product_is_cut_at_its_end(tmp_path: Path, target: str) -> None:
     (product,) = [one for one in graph.module.functions if "matmul" in one.name_hint]
     assert "add" in product.name_hint
     assert re.search(rf"grid\(.*\b8\b.*\b{PADDED}\b.*\b256\b", graph.module[product].script())
+    assert difference_from_onnxruntime(graph, path) < 1e-6
+
+
+@pytest.mark.parametrize("more", ["", "m", "z"])
+def test_what_is_returned_has_the_channels_that_count(
+    tmp_path: Path, target: str, more: str
+) -> None:
+    import onnx
+    from onnx import TensorProto, helper
+
+    steps = [("MatMul", ["x", "long"], "m", {}), ("Add", ["m", "bias"], "y", {})]
+    steps += [("MatMul", ["x", "other"], "z", {})] if more == "z" else []
+    path = network(tmp_path / "m.onnx", steps, [8, 256], [8, ODD], 13)
+    model = onnx.load(str(path))
+    second = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [8, ODD]) for name in more]
+    model.graph.output.extend(second)
+    onnx.save(model, str(path))
+    graph = network_of(str(path), target)
     assert difference_from_onnxruntime(graph, path) < 1e-6
 
 

@@ -22,6 +22,7 @@ from toolkit.networks.codegen.storage import APART
 from toolkit.networks.compare import (
     alone_s,
     arm,
+    check_outputs,
     comparison_row,
     network_protocol,
     read_alone,
@@ -317,6 +318,32 @@ def test_a_wrong_network_does_not_take_the_place_of_another(
     with pytest.raises(LiveError, match="the compiled network is wrong"):
         compile_network(graph, out, database=None, target=target, model=path, **QUICK)
     assert before == {path: path.read_bytes() for path in out.iterdir()}
+
+
+def test_outputs_of_another_shape_are_wrong(model_file: Path, target: str, tmp_path: Path) -> None:
+    import onnx
+    from onnx import numpy_helper
+
+    other, path = onnx.load(str(model_file)), tmp_path / "other.onnx"
+    (weight,) = (one for one in other.graph.initializer if one.name == "w3")
+    wider = np.pad(numpy_helper.to_array(weight), [(0, 0), (0, 1)])
+    weight.CopyFrom(numpy_helper.from_array(wider, "w3"))
+    other.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 6
+    onnx.save(other, str(path))
+    graph = network_of(str(model_file), target)
+    with pytest.raises(LiveError, match=r"the shape \(1, 5\), not \(1, 6\)"):
+        compile_network(graph, tmp_path, database=None, target=target, model=path, **QUICK)
+    assert not (tmp_path / LIBRARY).exists()
+
+
+def test_it_is_told_which_of_two_networks_does_not_run(
+    compiled: CompileResult, target: str, tmp_path: Path
+) -> None:
+    good, none = (arm("tvm", path, compiled.inputs) for path in (compiled.out, tmp_path / "none"))
+    protocol = network_protocol(1)
+    for pair, said in (((none, good), "the compiled network: "), ((good, none), "what they are")):
+        difference, why = check_outputs(*pair, target, protocol)
+        assert difference is None and why is not None and why.startswith(said)
 
 
 @pytest.mark.parametrize(

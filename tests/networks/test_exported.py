@@ -162,6 +162,20 @@ def test_an_open_shape_is_named_with_its_cure_and_can_be_given(tmp_path: Path, t
     np.testing.assert_array_equal(outputs(graph, x)[0], np.maximum(x, 0))
 
 
+def test_one_dimension_of_two_inputs_has_one_extent(tmp_path: Path) -> None:
+    rows, x = torch.export.Dim("rows", min=2, max=64), torch.ones(4, 8)
+    shapes = {"inputs": ({0: rows}, {0: rows})}
+    added = Function(lambda a, b: a + b)
+    program = torch.export.export(added, (x, x.clone()), dynamic_shapes=shapes)
+    path = tmp_path / "two.pt2"
+    torch.export.save(program, str(path))
+    first, second = (str(one.name) for one in load_model_inputs(path))
+    with pytest.raises(LiveError, match="is 5, and 3 in another input"):
+        load_model(path, {first: [3, 8], second: [5, 8]})
+    module = load_model(path, {first: [3, 8], second: [3, 8]})
+    assert [int(one.ty.shape.values[0]) for one in module["main"].params] == [3, 3]
+
+
 def load_model_inputs(path: Path) -> list[Any]:
     placeholders = torch.export.load(str(path)).graph.find_nodes(op="placeholder")
     return list(placeholders)

@@ -12,6 +12,7 @@ from running import here
 
 from tests.networks.conftest import difference_from_onnxruntime, save_model, small_model
 from toolkit.errors import LiveError
+from toolkit.networks.graph.concatenation import convolve_before_concatenation
 from toolkit.networks.graph.constants import fold_constants
 from toolkit.networks.graph.prepare import operators, prepare
 from toolkit.networks.graph.relax_rewrites import activations
@@ -516,3 +517,30 @@ def test_clips_keep_their_bounds(bounds: tuple[float, float], target: str) -> No
     array = np.random.default_rng(0).normal(0, 2, (1, 2, 3, 4)).astype("float32")
     got = machine["main"](tvm.runtime.tensor(array)).numpy()
     np.testing.assert_allclose(got, np.clip(array, *bounds), rtol=1e-6)
+
+
+def test_a_clip_of_numbers_without_a_sign_does_not_wrap_around(tmp_path: Path) -> None:
+    from onnx import TensorProto, helper
+
+    nodes = [
+        helper.make_node("Cast", ["x"], ["u"], to=TensorProto.UINT8),
+        helper.make_node("Clip", ["u", "low", "high"], ["c"]),
+        helper.make_node("Cast", ["c"], ["y"], to=TensorProto.FLOAT),
+    ]
+    bounds = {"low": np.array(0, "uint8"), "high": np.array(6, "uint8")}
+    path = save_model(tmp_path / "m.onnx", nodes, bounds, [4], [4])
+    assert [node.op_type for node in read_onnx(path, {}).graph.node] == ["Cast", "Clip", "Cast"]
+
+
+def test_a_convolution_of_float64_is_a_sum_of_such() -> None:
+    from tvm import relax
+
+    x, y = (relax.Var(name, relax.TensorType((1, 4, 5, 5), "float64")) for name in "xy")
+    builder, weight = relax.BlockBuilder(), relax.const(np.ones((2, 8, 1, 1)), "float64")
+    with builder.function("main", [x, y]):
+        with builder.dataflow():
+            joined = builder.emit(relax.op.concat([x, y], 1))
+            result = builder.emit_output(relax.op.nn.conv2d(joined, weight))
+        builder.emit_func_output(result)
+    made = convolve_before_concatenation(builder.get())
+    assert operators(made)["relax.nn.conv2d"] == 2

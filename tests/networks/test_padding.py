@@ -47,6 +47,17 @@ CASES: dict[str, tuple[list[Step], list[int]]] = {
         attention(("Add", ["scores", "later"], {"to": "masked"})), [1, ROWS, WIDTH]),
     "attention that skips": (
         attention(("Where", ["kept", "scores", "low"], {"to": "masked"})), [1, ROWS, WIDTH]),
+    "attention to nothing": (
+        attention(("Add", ["scores", "nothing"], {"to": "masked"})), [1, ROWS, WIDTH]),
+    "weights along the other rows": (
+        [
+            ("Transpose", ["a"], {"perm": [0, 2, 1], "to": "t"}),
+            ("MatMul", ["a", "t"], {"to": "scores"}),
+            ("Softmax", ["scores"], {"axis": 1, "to": "p"}),
+            ("MatMul", ["p", "a"], {}),
+        ],
+        [1, ROWS, WIDTH],
+    ),
     "the first row": ([("Gather", ["a", "zero"], {"axis": 1})], [1, WIDTH]),
     "the other rows": ([("Slice", ["a", "from", "end", "rows"], {})], [1, ROWS - 1, WIDTH]),
     "mean of rows": ([("ReduceMean", ["a"], {"axes": [1], "keepdims": 0})], [1, WIDTH]),
@@ -86,13 +97,14 @@ CASES: dict[str, tuple[list[Step], list[int]]] = {
     "beside itself": ([("Concat", ["a", "pos"], {"axis": 2})], [1, ROWS, 2 * WIDTH]),
     "one row after another": ([("Reshape", ["a", "long"], {})], [1, ROWS * WIDTH]),
 }  # fmt: skip
-CUT = ("rows mixed by weights", "one row after another")
+CUT = ("rows mixed by weights", "weights along the other rows", "one row after another")
 """The rows that count are cut out in the function of a product."""
 
 ARRAYS: dict[str, Any] = {
     "first": (1, 1, WIDTH), "pos": (1, ROWS, WIDTH), "bias": (WIDTH,), "mix": (ROWS, ROWS),
     **{f"w{number}": (WIDTH, WIDTH) for number in range(3)},
     "heads": HEADS, "flat": FLAT, "long": np.int64([1, ROWS * WIDTH]), "later": LATER,
+    "nothing": np.full((ROWS, ROWS), np.finfo("float32").min, "float32"),
     "kept": LATER == 0, "low": np.array(-1e4, "float32"), "zero": np.array(0),
     "little": np.array(1e-5, "float32"),
     "from": np.int64([1]), "end": np.int64([ROWS]), "rows": np.int64([1]),

@@ -12,7 +12,7 @@ import pytest
 from toy_tables import ToyDataset, toy_task
 
 from toolkit.datasets import ingest, open_dataset
-from toolkit.errors import RecipeError
+from toolkit.errors import RecipeError, SearchError
 from toolkit.replay import TrainedModels, load_tables, parse_scenario, simulate
 from toolkit.replay.execute import networks
 from toolkit.replay.execute.networks import find_networks, replay_network
@@ -113,3 +113,10 @@ def test_the_time_to_think_is_counted_on_request(tmp_path: Path) -> None:
 def test_an_unknown_scheduler_is_named() -> None:
     with pytest.raises(RecipeError, match="gradient"):
         parse_scenario(CONTENT | {"network": {"schedulers": ["gradeint"]}})
+
+
+def test_a_wrong_option_of_a_scheduler_is_told_before_anything_is_replayed(tmp_path: Path) -> None:
+    content = CONTENT | {"network": {"options": {"gradient": {"alpah": 0.1}}}}
+    with pytest.raises(SearchError, match="alpah"):
+        simulate(ToyDataset(1), parse_scenario(content), out=tmp_path)
+    assert not list(tmp_path.rglob("*.json"))

@@ -40,6 +40,7 @@ def test_bundled_scenarios_fit(path: Path) -> None:
         ({"measuring_workers": 10**9}, "10000"),
         ({"network": {"round_size": 10**9}}, "1000000"),
         ({"network": {"rounds_per_task": 10**9}}, "1000000"),
+        ({"network": {"options": {"gradeint": {"alpha": 0.1}}}}, "did you mean 'gradient'"),
         ({"budget": {"evaluations": 10**12}}, "1000000"),
         ({"budget": {"seconds": float("inf")}}, "finite"),
         ({"batch_size": 10**9}, "1000000"),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from toy_tables import ToyDataset, toy_table
 
 from toolkit.errors import DatasetError
+from toolkit.progress import Silent
 from toolkit.records import Candidate, Direction, Task
 from toolkit.replay import RecordedSpace, Scenario, TrainedModels, parse_scenario, simulate
 from toolkit.replay.execute import task_run
@@ -194,3 +195,48 @@ def test_a_scenario_that_no_task_fits_says_so() -> None:
         simulate(ToyDataset(2), scenario(tasks={"minimum_candidates": 1000}))
     with pytest.raises(DatasetError, match="no task that the scenario names"):
         simulate(ToyDataset(2), scenario(tasks={"ids": ["elsewhere"]}))
+
+
+class Told(Silent):
+    """Keeps what was said."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def test_a_named_task_that_is_not_replayed_is_told() -> None:
+    data, told = ToyDataset(2), Told()
+    plan = scenario(tasks={"ids": [next(iter(data.tasks())), "elsewhere"]}, seeds=1)
+    assert len(simulate(data, plan, progress=told)["tasks"]) == 1
+    assert any("left out: 1 task " in text and "elsewhere" in text for text in told.said)
+
+
+def test_what_others_keep_in_a_folder_of_pieces_stays(tmp_path: Path) -> None:
+    mine = tmp_path / "parts" / "mine.txt"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    simulate(ToyDataset(1), scenario(seeds=1), out=tmp_path)
+    assert list(mine.parent.iterdir()) == [mine]
+
+
+def test_pieces_of_a_scenario_of_another_name_are_not_mixed_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = task_run.replay_once
+    monkeypatch.setattr(task_run, "replay_once", FailsAfter(real, 8))
+    with pytest.raises(KeyboardInterrupt):
+        simulate(ToyDataset(2), scenario(), out=tmp_path)
+    monkeypatch.setattr(task_run, "replay_once", real)
+    simulate(ToyDataset(2), scenario(name="other"), out=tmp_path)
+    assert set(pl.read_parquet(tmp_path / "runs.parquet")["scenario"]) == {"other"}
+
+
+def test_a_run_that_its_seconds_ended_counts_as_the_evaluations_that_it_made() -> None:
+    grid = [{"name": "grid"}]
+    plan = scenario(budget={"seconds": 3.0}, batch_size=2, seeds=1, strategy=grid)
+    row = simulate(ToyDataset(1), plan)["strategies"]["grid"]
+    assert row["reached_share"] == 0.0
+    assert row["restricted_mean_evaluations_to_1pct"] == row["evaluations"] < 10

@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 from made_autotvm import write_autotvm
+from polars.exceptions import ComputeError
 from running import Running, here, until
 
 from toolkit.datasets import ingest
@@ -106,3 +107,20 @@ def test_the_page_follows_the_workspace_until_it_is_interrupted(tmp_path: Path) 
     assert running.process.returncode == 130 and "interrupted" in said
     assert REFRESH not in page.read_text() and "matmul:8,12,16" in page.read_text()
     assert lines[0]["dataset"]["missing"] and lines[-1]["dataset"]["records"] > 0
+
+
+def test_what_is_replaced_while_it_is_read_is_waited_for(tmp_path: Path) -> None:
+    errors: list[Exception] = [FileNotFoundError(2, "gone"), ComputeError("half a file")]
+    place, out = tmp_path / "tuning", tmp_path / "report.html"
+    place.mkdir()
+
+    def make() -> str:
+        if errors:
+            error = errors.pop()
+            (place / f"{len(errors)}.json").write_text("{}")
+            raise error
+        return "<html><body></body></html>"
+
+    pages = follow_report(make, out, [place], interval_s=0.01, rounds=30)
+    assert next(pages) == out and not errors
+    pages.close()

@@ -228,6 +228,16 @@ def test_networks_keep_the_replays_figures(networks: Path) -> None:
         assert line["mean"][-1] == pytest.approx(sum(last) / len(last))
 
 
+def test_networks_name_the_strategy_that_searched_inside(networks: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "small-networks"
+    shutil.copytree(networks, folder)
+    content = orjson.loads((folder / "summary.json").read_bytes())
+    content["scenario"]["strategy"].insert(0, {"name": "grid", "label": "first in the file"})
+    (folder / "summary.json").write_bytes(orjson.dumps(content))
+    (simulation,) = report_summary(ReportInputs(simulations=(folder,)))["simulations"]
+    assert simulation["network"]["strategy"] == "first in the file"
+
+
 def test_the_replay_of_most_strategies_comes_first(networks: Path, tuning: Workspace) -> None:
     both = ReportInputs(simulations=(networks, tuning.simulation("small")))
     headline = report_summary(both)["headline"]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from toolkit.errors import SearchError
+from toolkit.records import Candidate, Trial, TrialState
 from toolkit.search import STRATEGIES
+from toolkit.search.reference import strategy_pages
 from toolkit.search.runner import Budget, run
 from toolkit.search.schedulers import SCHEDULERS
 from toolkit.testing import SchedulerConformance, StrategyConformance
@@ -67,3 +70,32 @@ def test_a_misspelt_option_of_a_part_is_told_the_parts_names() -> None:
         with pytest.raises(SearchError, match="there is no such name") as refused:
             build(STRATEGIES.get(name), finite_space(), options=options)
         assert refused.value.cure == f"did you mean {near}?"
+
+
+class NothingWorks(FormulaOracle):
+    """Every candidate fails."""
+
+    def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
+        return [Trial(one, TrialState.COMPILE, elapsed_s=0.5) for one in candidates]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("droplet", {}), ("explore-then-droplet", {"explore": 20, "strategy": "grid"})],
+)
+def test_droplet_without_a_success_tries_the_whole_space(
+    name: str, options: dict[str, Any]
+) -> None:
+    strategy = build(STRATEGIES.get(name), finite_space(), options=options)
+    result = run(strategy, NothingWorks(), Budget(), batch_size=8)
+    assert (result.evaluations, result.stopped) == (75, "exhausted")
+
+
+@pytest.mark.parametrize("weights", [{"tiles": 1.0}, {"tile": -1.0}])
+def test_weights_of_no_rule_and_below_zero_are_refused(weights: dict[str, float]) -> None:
+    with pytest.raises(SearchError, match="option 'weights"):
+        build(STRATEGIES.get("evolutionary"), finite_space(), options={"weights": weights})
+
+
+def test_reference_pages_name_types_in_words() -> None:
+    assert not [name for name, text in strategy_pages().items() if "<class" in text]

@@ -19,7 +19,7 @@ from toolkit.training.models import MODELS
 from toolkit.training.models.base import TrainingRows, part_tasks
 from toolkit.training.recipes.recipe import ModelOptions, Recipe
 from toolkit.training.table.gather import candidate_counts, gather, share_of
-from toolkit.training.table.table import Table, sample_rows
+from toolkit.training.table.table import Table, fastest_and_drawn, sample_rows
 
 
 def test_a_table_holds_so_many_rows_and_each_tasks_best(made_dataset: Dataset) -> None:
@@ -56,6 +56,16 @@ def test_small_tasks_keep_all_they_have(counts: list[int], most: int, share: int
     assert share_of(counts, most) == share
     if share > 10:
         assert sum(min(count, share) for count in counts) <= most
+
+
+@pytest.mark.parametrize("keep", [1, 2, 4, 6])
+def test_of_a_small_sketch_the_fastest_is_kept(keep: int) -> None:
+    """It may be the best of its task, which all others are measured by."""
+    latency = np.array([5.0, 3.0, np.nan, 1.0, 4.0, 2.0])
+    for key in range(20):
+        picked, weight = fastest_and_drawn(latency, keep, [key])
+        assert len(set(picked.tolist())) == len(weight) == keep
+        assert 3 in picked and weight[picked == 3] == 1
 
 
 def test_training_says_what_it_left_out(made_dataset: Dataset, quick: Recipe) -> None:

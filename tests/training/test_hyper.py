@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import orjson
 import pytest
+from made_autotvm import write_autotvm
 from typer.testing import CliRunner
 
 from toolkit.cli.main import app
-from toolkit.datasets import Dataset
+from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import DatasetError, RecipeError
 from toolkit.training import load_recipe, recipe_names
 from toolkit.training.recipes.recipe import Range, Recipe, SearchOptions, recipe_toml
@@ -71,6 +72,22 @@ def test_a_part_is_searched_without_its_own_tasks(
     assert all(parts)
     assert set.union(*parts) == everything
     assert len(inner) == 6
+
+
+def test_trials_are_judged_by_networks_where_the_recipe_says_so(
+    quick: Recipe, tmp_path: Path
+) -> None:
+    for number, net in enumerate(("net-a", "net-b", "net-c")):
+        shapes = [(8, 16, size) for size in range(8 + 4 * number, 12 + 4 * number)]
+        write_autotvm(tmp_path / net / "log.json", shapes)
+    logs = [tmp_path / f"net-{letter}" for letter in "abc"]
+    ingest(logs, tmp_path / "dataset", path_rule=r"(?P<network>net-[a-z])/")
+    recipe = searching(quick, rounds=Range(low=5, high=9, integer=True))
+    split = recipe.split.model_copy(update={"by": "network"})
+    recipe = recipe.model_copy(update={"split": split})
+    dataset = open_dataset(tmp_path / "dataset")
+    _, about = search_recipe(dataset, recipe, TrialBudget(trials=1), threads=1)
+    assert about["nested"]["n_test_tasks"] == len(dataset.tasks())
 
 
 def test_seconds_are_a_budget_too(made_dataset: Dataset, quick: Recipe) -> None:

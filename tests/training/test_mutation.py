@@ -21,6 +21,7 @@ from toolkit.replay.record.space import RecordedSpace
 from toolkit.search.base import DirectionScorer
 from toolkit.training import evaluate_model, load_mutation, train_mutation
 from toolkit.training.evaluate.mutation_metrics import TaskGains, summarize_gains
+from toolkit.training.evaluate.noise import occasion_noise
 from toolkit.training.members import gain_models
 from toolkit.training.members.gain_models import DIRECTION_COLUMNS, direction_rows
 from toolkit.training.recipes.recipe import MutationOptions, Recipe
@@ -85,6 +86,20 @@ def test_it_picks_directions_on_tasks_that_it_never_saw(
     model = load_mutation(tmp_path / "model")
     for task_id in made_dataset.tasks():
         assert task_id not in model.for_task(task_id).training_task_ids
+
+
+def test_elsewhere_the_base_rate_of_the_training_tasks_is_unknown(
+    made_dataset: Dataset, quick: Recipe, tmp_path: Path
+) -> None:
+    """It was a uniform choice under another name."""
+    recipe = recipe_for(quick, "expected", rounds=5)
+    train_mutation(made_dataset, recipe, tmp_path / "model", threads=1)
+    write_autotvm(tmp_path / "log.json", [(48, 96, 14)])
+    ingest([tmp_path / "log.json"], tmp_path / "elsewhere")
+    judged = evaluate_model(tmp_path / "model", open_dataset(tmp_path / "elsewhere"))
+    assert judged["n_test_tasks"] == 1
+    assert np.isfinite([judged["gain_share"], judged["gain_share_uniform"]]).all()
+    assert np.isnan([judged["gain_share_base_rate"], judged["ahead_of_base_rate"]]).all()
 
 
 def test_a_model_of_an_earlier_layout_is_refused_in_one_line(
@@ -227,6 +242,15 @@ def test_a_large_log_gives_gains_so_many_rows(
     train_mutation(made_dataset, recipe.model_copy(update={"data": data}), threads=1)
     fits = len(SHAPES) if len(SHAPES) > 2 else 2
     assert sum(laid_out) == pytest.approx(fits * 600, rel=0.1)
+
+
+def test_an_emulators_noise_is_none_of_a_machines(
+    made_dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert occasion_noise(made_dataset)[0] is not None
+    monkeypatch.setattr(Dataset, "emulated_tasks", lambda self: set(self.tasks()))
+    spread, shifts = occasion_noise(made_dataset)
+    assert spread is None and not len(shifts)
 
 
 def made_choices(gain: list[list[float]]) -> Choices:

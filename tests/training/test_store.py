@@ -7,13 +7,17 @@ import threading
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import orjson
+import polars as pl
 import pytest
 from made_autotvm import write_autotvm
 from made_commands import QUICK
 from running import here
 
 from toolkit.datasets import ingest, open_dataset
+from toolkit.features.extractors.stored import import_features
+from toolkit.locks import LOCK_FILE
 from toolkit.progress import Silent
 from toolkit.training.recipes.recipe import load_recipe
 from toolkit.training.tasks.mutation import train_mutation
@@ -194,6 +198,45 @@ def test_what_another_recipe_had_fitted_is_removed(trained: Path, tmp_path: Path
         for thread in set(threading.enumerate()).difference(before):
             thread.join()
         assert len(list((out / FITS).iterdir())) == 1
+
+
+def test_members_are_fitted_again_where_their_features_were_replaced(
+    workplace: Path, tmp_path: Path
+) -> None:
+    data = open_dataset(workplace / "tuning" / "dataset")
+    (tmp_path / "stored.toml").write_text('extractor = "stored:made"' + QUICK)
+    recipe = load_recipe(tmp_path / "stored.toml")
+    ids = data.candidates()["candidate_id"]
+    for seed in range(2):
+        column = np.random.default_rng(seed).random(len(ids))
+        made = pl.DataFrame({"candidate_id": ids, "a": column})
+        made.write_parquet(tmp_path / "made.parquet")
+        import_features(data, tmp_path / "made.parquet", "made")
+        if seed == 0:
+            before = threading.enumerate()
+            with pytest.raises(KeyboardInterrupt):
+                train_throughput(data, recipe, tmp_path / "out", threads=1, progress=Interrupted(2))
+            for thread in set(threading.enumerate()).difference(before):
+                thread.join()
+    one, other = (
+        read_manifest(train_and_name(train_throughput, data, recipe, tmp_path / name))
+        for name in ("out", "fresh")
+    )
+    assert one["files"] == other["files"]
+
+
+def test_a_training_that_was_killed_while_it_wrote_is_begun_again(
+    workplace: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    for name in ("members-0123456789abcdef", ".members.99999999.tmp"):
+        (out / name / "all").mkdir(parents=True)
+    (out / ".manifest.json.99999999.tmp").write_bytes(b"{")
+    recipe = load_recipe(workplace / "two.toml")
+    train_throughput(open_dataset(workplace / "tuning" / "dataset"), recipe, out, threads=1)
+    left = {path.name for path in out.iterdir() if not path.name.startswith("members-")}
+    assert left <= {"manifest.json", LOCK_FILE}
+    assert len(list(out.glob("members-*"))) == 1
 
 
 def train_and_name(train, data, recipe, out: Path) -> Path:

@@ -62,6 +62,10 @@ def test_records_of_the_judged_task_mend_the_prediction(folder: Path, elsewhere:
     # And what was learnt elsewhere still helps.
     assert result["ahead_of_scratch"]["16"]["pairwise"] > 0
     assert "0" not in result["from_scratch"]
+    # Families are named, and what has no unit is not given one.
+    assert list(result["adapted"]["64"]["families"]) == ["conv"]
+    assert np.isfinite(result["adapted"]["0"]["rmse"])
+    assert np.isnan([result[k]["64"]["rmse"] for k in ("adapted", "from_scratch")]).all()
 
 
 def test_records_of_the_machines_other_tasks_help_as_well(folder: Path, elsewhere: Dataset) -> None:

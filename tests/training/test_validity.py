@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 from made_autotvm import write_autotvm
 from made_failures import write_failing
+from typer.testing import CliRunner
 
+from toolkit.cli.main import app
 from toolkit.datasets import Dataset, ingest, open_dataset
 from toolkit.errors import DatasetError, LeakError, RecipeError
+from toolkit.progress import SILENT
 from toolkit.replay import RecordedSpace, load_tables
 from toolkit.replay.record.models import guides_of
 from toolkit.training import (
@@ -29,6 +32,7 @@ from toolkit.training.evaluate.validity_metrics import (
 )
 from toolkit.training.recipes.recipe import ModelOptions, Recipe
 from toolkit.training.table.table import align
+from toolkit.training.tasks.validity import VALIDITY
 from toolkit.training.trained.models import TrainedModels
 
 MODEL = ModelOptions(library="lightgbm", objective="logistic", rounds=40, params={"num_leaves": 7})
@@ -159,11 +163,39 @@ def test_metrics_are_what_they_say() -> None:
     assert (judged.failed, judged.avoided, judged.lost, judged.lost_best) == (6, 5, 1, True)
     assert judged.brier == pytest.approx(5 * 0.01 + 0.81 + 0.36 + 5 * 0.04)
     assert judged.brier_base == pytest.approx(6 * 0.75**2 + 6 * 0.25**2)
-    summary = summarize_validity([judged, judge_task("u", np.ones(9), np.full(9, 0.1), 0.25)])
+    good = judge_task("u", np.ones(9), np.full(9, 0.1), 0.25)
+    summary = summarize_validity([judged, good])
     assert summary["n_test_tasks"] == 2
     assert summary["n_ranked_tasks"] == 1
     assert summary["avoided"] == pytest.approx(5 / 6)
     assert summary["lost"] == pytest.approx(1 / 15)
+    # Where nothing ran there is no best candidate to be lost.
+    none = judge_task("v", np.full(9, np.nan), np.full(9, 0.9), 0.25)
+    assert summary["lost_best"] == summarize_validity([judged, good, none])["lost_best"]
+
+
+def test_of_a_large_log_as_large_a_share_failed(failing: Dataset, recipe: Recipe) -> None:
+    """Were the fastest kept, as for throughput, fewer failures would be foreseen than come."""
+    small = recipe.data.model_copy(update={"table_rows": 120})
+    few = VALIDITY.gather(failing, recipe.model_copy(update={"data": small}), None, SILENT).table
+    whole = VALIDITY.gather(failing, recipe, None, SILENT).table
+    assert len(few) < len(whole) / 2 and few.task_ids == whole.task_ids
+    best = [
+        [np.nanmin(table.latency_s[table.task == n]) for n in range(len(table.task_ids))]
+        for table in (few, whole)
+    ]
+    assert sum(one > other for one, other in zip(*best, strict=True)) > len(best[0]) / 2
+
+
+def test_what_other_logs_do_not_tell_is_left_out(
+    made_dataset: Dataset, failing: Dataset, recipe: Recipe, tmp_path: Path
+) -> None:
+    train_validity(failing, recipe, tmp_path / "model", threads=1)
+    write_autotvm(tmp_path / "good.json", [(48, 96, 14)])
+    ingest([tmp_path / "good.json"], tmp_path / "good")
+    call = ["evaluate", str(tmp_path / "model"), "--dataset"]
+    shown = CliRunner().invoke(app, [*call, str(tmp_path / "good")])
+    assert shown.exit_code == 0 and "nan" not in shown.output
 
 
 def test_mistakes_have_a_cure(

@@ -92,7 +92,12 @@ Cores = Annotated[
     Option(help="Pin measuring to these processors, as in 1 or 2,3 (default: not pinned)."),
 ]
 Threads = Annotated[
-    int | None, Option(min=1, max=THREADS_MAX, help="Threads of the programs (default: all cores).")
+    int | None,
+    Option(
+        min=1,
+        max=THREADS_MAX,
+        help="Threads of the programs (default: the num-cores of --target, else all cores).",
+    ),
 ]
 Device = Annotated[
     str | None, Option(help="Where to measure: 'rpc HOST:PORT KEY' (default: this machine).")

@@ -101,7 +101,7 @@ def decimals(value: Any) -> str:
 
 def low_to_high(bounds: Sequence[Any] | None, form: str = ".3f") -> str:
     """An interval as ``low to high``; nothing for an unknown one."""
-    if bounds is None or bounds[0] is None:
+    if bounds is None or bounds[0] is None or math.isnan(bounds[0]):
         return ""
     return " to ".join(format(bound, form) for bound in bounds)
 

@@ -24,7 +24,10 @@ from toolkit.results import Result
 
 @dataclass(frozen=True, repr=False)
 class ExportReport(Result):
-    """What was written; ``left_out`` counts selected records of formats that it cannot hold."""
+    """What was written; ``left_out`` counts selected records that the format cannot hold.
+
+    They are of other formats, or repeats where a file has one entry a candidate.
+    """
 
     format: str
     files: list[str]
@@ -78,6 +81,7 @@ def export(
         raise DatasetError(
             f"no export format is called {format!r}", cure=did_you_mean(format, known)
         )
+    whole = dataset  # no log that it was read from is written over, whichever machine's it is
     if machines:
         dataset = dataset.of_machines(machines)
     if targets:
@@ -105,7 +109,7 @@ def export(
         _Rows(fitting), dataset.tasks(), dataset.sketches(), dataset.manifest.space_sizes, labels
     )
     files = format_named(format).write(selection, Path(out))
-    check_targets(files, dataset, force=force)
+    check_targets(files, whole, force=force)
     try:
         for folder in {path.parent for path in files}:
             folder.mkdir(parents=True, exist_ok=True)
@@ -116,12 +120,15 @@ def export(
             where=error.filename or out,
             cure="make room, or name another place",
         ) from None
+    written = fitting.height
+    if not format_named(format).repeats:
+        written = fitting.select("task_id", "candidate_id").n_unique()
     return ExportReport(
         format=format,
         files=list(map(str, files)),
-        records=fitting.height,
+        records=written,
         tasks=fitting["task_id"].n_unique(),
-        left_out=rows.height - fitting.height,
+        left_out=rows.height - written,
     )
 
 

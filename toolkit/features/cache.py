@@ -7,7 +7,6 @@ enters them.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,14 +56,25 @@ def write_block(
     rows: pl.DataFrame,
     block: FeatureBlock,
 ) -> None:
-    """Keep a group's features; on a full or read-only disk they are made anew the next time."""
+    """Keep a group's features; on a full or read-only disk they are made anew the next time.
+
+    Raises ``OSError`` there for an extractor whose features are kept or lost (``stored_only``).
+    """
     path = _path(dataset, extractor, group)
     data = [rows[_KEY]]
     data.extend(pl.Series(name, block.values[:, i]) for i, name in enumerate(block.columns))
-    with contextlib.suppress(OSError):
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
             pl.DataFrame(data).write_parquet(temporary)
+    except OSError:
+        if hasattr(extractor, "stored_only"):
+            raise
+
+
+def drop_block(dataset: Dataset, extractor: Extractor, group: CandidateGroup) -> None:
+    """Remove what is kept of a group."""
+    _path(dataset, extractor, group).unlink(missing_ok=True)
 
 
 def extract(

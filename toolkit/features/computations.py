@@ -26,20 +26,24 @@ class Computation(Result):
     """A task's largest operator, in terms that mean the same in every format.
 
     ``extents`` are by role (``features.task.operation``), those of 1 left out. ``flops`` is a
-    number of operations: a multiplication and an addition are two.
+    number of operations: a multiplication and an addition are two. ``element_bytes`` are those of
+    an input's element, 4 where the log does not say it.
     """
 
     family: str
     extents: dict[str, int]
     stride: int
     flops: float
+    element_bytes: float
 
 
 def told_computation(computes: Mapping[str, Any]) -> str:
     """Name a computation in a few words."""
     sizes = " ".join(f"{role}={extent}" for role, extent in computes["extents"].items())
     stride = computes["stride"]
-    return f"{computes['family']} {sizes}" + (f" stride={stride}" if stride > 1 else "")
+    told = f"{computes['family']} {sizes}" + (f" stride={stride}" if stride > 1 else "")
+    bits = 8 * computes["element_bytes"]
+    return told if bits == 32 else f"{told} {bits:g} bit"
 
 
 def with_computations(
@@ -104,11 +108,13 @@ def in_several_formats(tasks: Iterable[Mapping[str, Any]]) -> list[Mapping[str, 
 class FormatsCompared(Result):
     """Two formats on the computations that one machine ran in both, the best task of each.
 
+    Both for the same kind of target: a machine may have a processor and a GPU.
     ``ratio`` is the median of ``first``'s best latency over ``second``'s; ``faster`` counts the
     computations in which ``first`` has the lower one.
     """
 
     machine: str | None
+    target_kind: str
     first: str
     second: str
     computations: int
@@ -117,19 +123,21 @@ class FormatsCompared(Result):
 
 
 def formats_compared(twins: Iterable[Mapping[str, Any]]) -> list[FormatsCompared]:
-    """Compare formats pair by pair, within one machine; ``twins`` as ``in_several_formats`` gives.
+    """Compare formats pair by pair, within one machine and kind of target.
 
+    ``twins`` are as ``in_several_formats`` gives them; each has its ``target_kind``.
     Tasks without a latency are left out.
     """
-    best: dict[tuple[str | None, str], dict[str, float]] = {}
+    best: dict[tuple[str | None, str, str], dict[str, float]] = {}
     for task in twins:
         if task["best_s"] is not None:
-            own = best.setdefault((task["machine"], told_computation(task["computes"])), {})
+            place = task["machine"], task["target_kind"], told_computation(task["computes"])
+            own = best.setdefault(place, {})
             own[task["format"]] = min(own.get(task["format"], math.inf), task["best_s"])
-    ratios: dict[tuple[str | None, str, str], list[float]] = {}
-    for (machine, _), own in best.items():
+    ratios: dict[tuple[str | None, str, str, str], list[float]] = {}
+    for (machine, kind, _), own in best.items():
         for first, second in combinations(sorted(own), 2):
-            ratios.setdefault((machine, first, second), []).append(own[first] / own[second])
+            ratios.setdefault((machine, kind, first, second), []).append(own[first] / own[second])
     return [
         FormatsCompared(*key, len(of), sum(ratio < 1 for ratio in of), float(np.median(of)))
         for key, of in ratios.items()
@@ -138,9 +146,10 @@ def formats_compared(twins: Iterable[Mapping[str, Any]]) -> list[FormatsCompared
 
 def told_comparison(compared: Mapping[str, Any]) -> str:
     """Say which format was faster, on how many computations."""
-    where = f"On {compared['machine']}, o" if compared["machine"] else "O"
+    where = f"On {compared['machine']}, f" if compared["machine"] else "F"
     return (
-        f"{where}f {show.plural(compared['computations'], 'computation')} in both, the best of "
+        f"{where}or {compared['target_kind']}, of "
+        f"{show.plural(compared['computations'], 'computation')} in both, the best of "
         f"{compared['first']} is faster than that of {compared['second']} in "
         f"{compared['faster']:,}; it takes {show.ratio(compared['ratio'])} times as long in the "
         "median."
@@ -176,5 +185,6 @@ def computations(dataset: Dataset) -> dict[str, Computation]:
         # Without extents it is of a kind or layout that features do not know.
         if told:
             family, stride = FAMILIES[int(columns_of["op_family"])], int(columns_of["op_stride"])
-            found[task.task_id] = Computation(family, told, stride, flops)
+            size = columns_of.get("op_element_bytes", 4.0)
+            found[task.task_id] = Computation(family, told, stride, flops, size)
     return found

@@ -25,7 +25,7 @@ from toolkit.errors import LiveError
 from toolkit.live.confirm.rules import INCUMBENT, Judgement, Rules
 from toolkit.live.confirm.verdict import Confirmation, confirm
 from toolkit.live.measure.device import Device
-from toolkit.live.measure.program import Program
+from toolkit.live.measure.program import MeasureResult, Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.progress import Step
 from toolkit.records import TrialState, content_id
@@ -106,7 +106,7 @@ def check_outputs(
     with open_worker(target, protocol) as device:
         known = device.set_reference(reference)
         if known.state is not TrialState.OK:
-            return None, known.error or known.state.value
+            return None, f"what they are compared with does not run: {_why(known)}"
         answer = device.check(mine, tolerance=tolerance)
     if answer.state is TrialState.WRONG_ANSWER:
         raise LiveError(
@@ -117,7 +117,11 @@ def check_outputs(
         )
     if answer.state is TrialState.OK:
         return answer.difference, None
-    return None, answer.error or answer.state.value
+    return None, f"the compiled network: {_why(answer)}"
+
+
+def _why(result: MeasureResult) -> str:
+    return result.error or result.state.value
 
 
 def read_networks(

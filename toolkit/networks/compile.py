@@ -204,7 +204,7 @@ def compile_network(
     unmeasured = [name for name in coverage.untuned if name in covered.tuned]
     warnings = _untuned_warnings(coverage.untuned, unmeasured, count, database)
     if unchecked is not None:
-        warnings.append(f"outputs were not checked: {reference} does not run: {unchecked}")
+        warnings.append(f"outputs were not compared with those of {reference}: {unchecked}")
     warnings += [f"{name} does not run: {error}" for name, error in read.dropped.items()]
     warnings += unsteady(own)
     result = CompileResult(

@@ -140,7 +140,7 @@ def race_network(
                 label = _label(name, copy["tuned_s"], found)
                 found.append({**copy, "arm": name, "compile_s": compiled_s, "label": label})
                 step.advance()
-    readings, judged = _read(network, graph, found, out, target, settings, progress)
+    readings, judged = _read(network, graph, found, out, target, settings, warnings, progress)
     rows = [_row(one, readings.get(one["label"], []), judged.get(one["label"])) for one in found]
     read = [row for row in rows if row["latency_s"] is not None]
     last = {row["arm"]: row for row in read}
@@ -185,9 +185,13 @@ def _read(
     out: Path,
     target: str,
     settings: NetworkRaceSettings,
+    warnings: list[str],
     progress: Progress,
 ) -> tuple[dict[str, list[float]], dict[str, dict[str, Any]]]:
-    """Read all networks in turns beside our last one: readings, and rows that compare, by label."""
+    """Read all networks in turns beside our last one: readings, and rows that compare, by label.
+
+    ``warnings`` may grow.
+    """
     inputs = inputs_of(graph.module)
     arms = {
         one["label"]: arm("tvm", (Path(one["folder"]) / COMPILED).resolve(), inputs)
@@ -202,7 +206,10 @@ def _read(
         others |= {name: arm(name, model, inputs) for name in runtimes}
     for name in runtimes:
         if name in REFERENCES:
-            check_outputs(arms[mine], others[name], target, protocol, settings.tolerance)
+            made = arms[mine], others[name]
+            _, unchecked = check_outputs(*made, target, protocol, settings.tolerance)
+            if unchecked is not None:
+                warnings.append(f"outputs were not compared with those of {name}: {unchecked}")
     with progress.step("read all networks", settings.read_seconds) as step:
         once = _read_once(arms, target, protocol)
         most_s = TURNS_BELOW * min(once.values(), default=0.0)

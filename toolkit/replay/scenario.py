@@ -78,7 +78,7 @@ class NetworkChoice(Settings):
     schedulers: tuple[SchedulerName, ...] = Field(
         default=("round-robin", "gradient", "bandit"), strict=False
     )
-    options: dict[str, dict[str, Any]] = Field(
+    options: dict[SchedulerName, dict[str, Any]] = Field(
         default_factory=dict, description="Options by scheduler."
     )
     round_size: Count = Field(default=16, description="Measurements that a task gets at once.")
@@ -106,7 +106,7 @@ class Scenario(Settings):
     count_strategy_time: bool = False
     stop_at_best: bool = Field(
         default=True,
-        description="End a run once it measured the best recorded candidate: nothing can change.",
+        description="End a run once it measured the best recorded candidate: no best can change.",
     )
     cost: CostModel = CostModel()
     resamples: int = Field(default=1000, ge=100, le=100_000, description="Bootstrap resamples.")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,9 @@ from toolkit.replay.statistics.power import power, told_power
 from toolkit.replay.statistics.summary import RunFigures, task_facts
 from toolkit.results import Result
 from toolkit.search import STRATEGIES
+from toolkit.search.schedulers import SCHEDULERS
 from toolkit.search.strategy import parse_options
+from toolkit.show import plural
 from toolkit.training.trained.models import TrainedModels, load_trained
 
 SUMMARY_VERSION = 1
@@ -118,7 +121,14 @@ def simulate(
     kept, left_out = _usable(scenario, models)
     scenario = scenario.model_copy(update={"strategies": tuple(kept)})
     tables = _choose(load_tables(dataset, scenario.tasks.ids or None, cost=scenario.cost), scenario)
-    key = content_id(__version__, scenario.fingerprint(), dataset.fingerprint(), models.fingerprint)
+    if absent := [task_id for task_id in scenario.tasks.ids if task_id not in tables]:
+        progress.say(
+            f"left out: {plural(len(absent), 'task')} that the scenario names (not in the "
+            f"dataset, or not fit for the scenario): {', '.join(absent)}"
+        )
+    # The name stands in every row of a piece.
+    made_from = (scenario.fingerprint(), dataset.fingerprint(), models.fingerprint)
+    key = content_id(__version__, scenario.name, *made_from)
     # What cannot be forecast is said before anything is replayed.
     readings = readings_of(tables) if forecast_draws else {}
     grids, labels = _grids(tables, scenario), scenario.labels
@@ -177,13 +187,26 @@ def simulate(
                 summary.to_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS
             )
             write_atomically(folder / "summary.json", content)
-            shutil.rmtree(parts.parent, ignore_errors=True)
+            _clear(parts.parent)
     return summary
+
+
+def _clear(folder: Path) -> None:
+    """Remove pieces of these and earlier settings; what others keep in such a folder stays."""
+    for each in folder.iterdir():
+        if re.fullmatch("[0-9a-f]{16}", each.name):
+            shutil.rmtree(each, ignore_errors=True)
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _usable(scenario: Scenario, models: TrainedModels) -> tuple[list[Any], list[dict[str, str]]]:
     """Split the scenario's strategies into those whose models are there, and the others."""
     kept, left_out = [], []
+    if scenario.network is not None:
+        for name, given in scenario.network.options.items():
+            # A wrong one is told now, and not when all tasks were replayed.
+            parse_options(f"scheduler {name!r}", SCHEDULERS.get(name).Options, given)
     for choice in scenario.strategies:
         plugin = STRATEGIES.get(choice.name)
         options = parse_options(f"strategy {choice.name!r}", plugin.Options, choice.options)

@@ -8,7 +8,9 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from toolkit.errors import ToolkitError
+from polars.exceptions import PolarsError
+
+from toolkit.errors import ToolkitError, first_line
 from toolkit.progress import SILENT, Progress
 from toolkit.reports.html import write_page
 
@@ -47,10 +49,10 @@ def follow_report(
         for _ in _changes(places, ignored, interval_s, rounds):
             try:
                 page = make()
-            except ToolkitError as error:
-                # What is read may be half written, or not begun.
-                if str(error) != said:
-                    said = str(error)
+            except (ToolkitError, OSError, PolarsError) as error:
+                # What is read may be half written, not begun, or replaced while it is read.
+                if first_line(error) != said:
+                    said = first_line(error)
                     progress.say(f"waiting: {said}")
                 continue
             yield write_page(_with_refresh(page, max(interval_s, REFRESH_S)), target)

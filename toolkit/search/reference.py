@@ -90,6 +90,12 @@ def _rows(
         else:
             text = getattr(kind, "__name__", "Literal")
             if text == "Literal":
-                choices = getattr(kind, "__args__", ())
-                text = " or ".join(f"`{choice}`" for choice in choices)
+                text = " or ".join(map(_choice, getattr(kind, "__args__", ())))
             yield f"| `{name}` | {text} | `{default}` | {field.description or ''} |"
+
+
+def _choice(one: Any) -> str:
+    """A value that an option may have, or the name of a type."""
+    if isinstance(one, type):
+        return "none" if one is type(None) else one.__name__
+    return f"`{one}`"

@@ -79,7 +79,10 @@ def _show_export(report: Any) -> None:
     count, files = report["records"], report["files"]
     out.print(f"{count:,} records of {report['tasks']:,} tasks written as {report['format']}")
     if report["left_out"]:
-        out.print(f"{report['left_out']:,} selected records of other formats were left out")
+        why = "of other formats"
+        if report["format"] == "kernel-tuner":  # It holds all formats, and no repeats.
+            why = "that repeat a candidate"
+        out.print(f"{report['left_out']:,} selected records {why} were left out")
     for path in files[:FILES_SHOWN]:
         out.print(f"  {path}", highlight=False, soft_wrap=True)
     if len(files) > FILES_SHOWN:

@@ -25,6 +25,8 @@ def parse_cores(text: str | None) -> tuple[int, ...]:
     count = os.cpu_count() or 1
     if any(not 0 <= core < count for core in cores):
         raise typer.BadParameter(f"this machine has processors 0 to {count - 1}")
+    if len(set(cores)) < len(cores):
+        raise typer.BadParameter("a processor is named twice: two threads would share it")
     return cores
 
 
@@ -33,8 +35,12 @@ def device(target: str | None, threads: int | None, cores: str | None) -> tuple[
     from toolkit.live.measure import machine as here
 
     pinned = parse_cores(cores)
-    count = threads or len(pinned) or here.physical_cores()
-    return here.parse_target(target or here.default_target(count)), count, pinned
+    count = threads or len(pinned)
+    if target is None:
+        count = count or here.physical_cores()
+        return here.parse_target(here.default_target(count)), count, pinned
+    chosen = here.parse_target(target)
+    return chosen, count or here.target_threads(chosen), pinned
 
 
 def collect(

@@ -20,6 +20,7 @@ from toolkit.cli.network_options import (
     Shapes,
     Tolerance,
     Workloads,
+    named_tasks,
     parse_layout,
     parse_shapes,
 )
@@ -37,6 +38,10 @@ OF_TASKS = (
     *("workloads", "learn", "machine"),
 )
 """Parameters that a race of a network has no use for."""
+
+OF_METASCHEDULE = ("shape", "layout", "tolerance", "drop_above", "builders", "machine")
+OF_ANSOR = ("workloads", "learn")
+"""Parameters that a race inside Ansor has no use for, and those that no other has."""
 
 
 def race(
@@ -129,14 +134,13 @@ def race(
     """
     asked = {**locals()}
     from toolkit.live.measure.engines import engine_options
-    from toolkit.live.measure.protocol import Protocol
+    from toolkit.live.measure.protocol import Protocol, run_limit_s
     from toolkit.live.race.ansor import ANSOR_ARMS, LEARN, race_ansor
     from toolkit.live.race.race import RaceSettings
     from toolkit.live.race.race import race as run
     from toolkit.live.race.rules import ABLATION
     from toolkit.networks.legs import NetworkRaceSettings
     from toolkit.networks.race import race_network
-    from toolkit.networks.tasks import tasks_of
     from toolkit.training.trained.loading import default_folders
     from toolkit.training.trained.models import load_trained
 
@@ -170,10 +174,17 @@ def race(
         min_repeat_ms=min_repeat_ms,
         threads=count,
         cores=pinned,
+        run_timeout_s=run_limit_s(repeat, min_repeat_ms),
         # Stock does not repeat a reading that was disturbed.
         max_retries=0,
         drop_above=drop_above,
     )
+    outside, inside = _given(asked, OF_METASCHEDULE), _given(asked, OF_ANSOR)
+    if tvm_python is None and inside:
+        raise LiveError(f"a race outside Ansor has no {_options(inside)}", cure="give --tvm-python")
+    if tvm_python is not None and outside:
+        cure = f"leave out {_options(outside)}"
+        raise LiveError("a race inside Ansor has Ansor's own builder and tasks", cure=cure)
     if tvm_python is not None:
         arms = list(strategy or ANSOR_ARMS)
         if baseline or ablation or model:
@@ -201,23 +212,32 @@ def race(
         how |= {"python": tvm_python, "workload_files": workloads or (), "learn": learn or LEARN}
         result = race_ansor(names, where, **how)
     else:
-        result = run(tasks_of(names, chosen), where, models=models, machine=machine, **how)
+        tasks = named_tasks(names, chosen, shape, layout, tolerance)
+        result = run(tasks, where, models=models, machine=machine, **how)
     common.answer(result, json, _show)
     if any(one["undecided"] for one in result["confirmed"]):
         raise typer.Exit(EXIT_UNDECIDED)
 
 
+def _given(asked: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """Those of the parameters that were asked for to be another than by default."""
+    usual = signature(race).parameters
+    return [name for name in names if (asked[name] or None) != (usual[name].default or None)]
+
+
+def _options(names: Sequence[str]) -> str:
+    return listed([f"--{name.replace('_', '-')}" for name in names])
+
+
 def _refuse_unused(asked: Mapping[str, Any]) -> None:
     """Refuse what was asked for and has no meaning for a race of a network."""
-    usual = signature(race).parameters
-    given = [name for name in OF_TASKS if (asked[name] or None) != (usual[name].default or None)]
+    given = _given(asked, OF_TASKS)
     if asked["target"] and asked["threads"]:
         given.append("threads")  # the target has its own
     if given:
-        options = listed([f"--{name.replace('_', '-')}" for name in given])
         raise LiveError(
             "a race of a network has two arms, TVM's own pipeline and 'toolkit tune' as they are",
-            cure=f"leave out {options}",
+            cure=f"leave out {_options(given)}",
         )
 
 

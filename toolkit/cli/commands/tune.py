@@ -114,7 +114,7 @@ def tune(
     begun = time.perf_counter()
     from toolkit.live.measure import machine as here
     from toolkit.live.measure.engines import engine_options, open_engine
-    from toolkit.live.measure.protocol import Protocol
+    from toolkit.live.measure.protocol import Protocol, run_limit_s
     from toolkit.live.tune.settings import NETWORK_PATIENCE, TuneSettings, for_network
     from toolkit.live.tune.tune import tune as run
     from toolkit.search.runner import WallClock
@@ -127,7 +127,9 @@ def tune(
     tasks = named_tasks(workload, chosen, shape, layout, tolerance)
     guides = load_trained(model)
     known = recorded_in(dataset) if recorded else None
-    warnings = [*here.noise_warnings(count), *guides.warnings(chosen)]
+    # Programs of a device behind a tracker do not run on this machine's cores.
+    warnings = here.noise_warnings(count) if device is None else []
+    warnings += guides.warnings(chosen)
     print_warnings(warnings)
     settings = TuneSettings(
         trials=256 * len(tasks) if trials is None and seconds is None else trials,
@@ -154,6 +156,7 @@ def tune(
         cache_flush=cache_flush,
         threads=count,
         cores=pinned,
+        run_timeout_s=run_limit_s(repeat, min_repeat_ms),
         drop_above=drop_above,
     )
     out = folder or Workspace().tuned

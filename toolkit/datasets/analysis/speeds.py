@@ -39,7 +39,9 @@ def slowdowns(good: pl.DataFrame) -> pl.DataFrame:
     """
     log = pl.col("latency_s").log().median()
     rows = good.group_by(*RUN, "candidate_id", maintain_order=True).agg(log=log)
-    rows = _shared(_shared(rows).filter(pl.len().over(RUN) >= SHARED))
+    # A run that goes takes what it shared with others: they may be left with too little.
+    while (kept := _shared(rows).filter(pl.len().over(RUN) >= SHARED)).height < rows.height:
+        rows = kept
     rows = rows.with_columns(
         part=pl.lit(0.0), common=pl.lit(0.0), group=pl.col("source_id").rank("dense")
     )
@@ -55,16 +57,22 @@ def slowdowns(good: pl.DataFrame) -> pl.DataFrame:
         moved = float((rows["part"] - before["part"]).abs().max() or 0.0)
         if moved < 1e-4 and rows["group"].equals(before["group"]):
             break
-    # The standard error of a median of normal values, their spread by the median residual.
-    rest = (pl.col("log") - pl.col("common") - pl.col("part")).abs().median()
-    error = 1.4826 * math.sqrt(math.pi / 2) * rest / pl.len().sqrt()
-    slower = pl.col("part") - pl.col("part").min().over("task_id", "group")
+    # The standard error of a median of normal values, their spread by the median residual. Of k
+    # readings of a candidate the residuals have (k - 1) / k of the variance.
+    k = pl.len().over(CANDIDATE).cast(pl.Float64)
+    rest = (pl.col("log") - pl.col("common") - pl.col("part")).abs() * (k / (k - 1.0)).sqrt()
+    error = 1.4826 * math.sqrt(math.pi / 2) * pl.col("rest").median() / pl.len().sqrt()
+    part, linked = pl.col("part"), ["task_id", "group"]
     slowdown = pl.col("slowdown")
+    # A slowdown is a difference of two parts: the fastest run's error counts as well.
+    fastest = pl.col("error").sort_by("part").first().over(linked)
+    errors = (pl.col("error") ** 2 + fastest**2).sqrt()
     return (
-        rows.group_by(*RUN, "group", maintain_order=True)
-        .agg(pl.col("part").first(), error=error)
-        .with_columns(slowdown=slower.exp())
-        .with_columns(apart=(slowdown >= APART) & (slowdown.log() > ERRORS * pl.col("error")))
+        rows.with_columns(rest=rest)
+        .group_by(*RUN, "group", maintain_order=True)
+        .agg(part.first(), error=error)
+        .with_columns(slowdown=(part - part.min().over(linked)).exp(), errors=errors)
+        .with_columns(apart=(slowdown >= APART) & (slowdown.log() > ERRORS * pl.col("errors")))
         .select(*RUN, "slowdown", "apart")
     )
 

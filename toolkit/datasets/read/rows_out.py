@@ -6,6 +6,7 @@ Nothing is written over a dataset or a log, and over other files only if asked.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,22 @@ def check_targets(targets: Iterable[Path], dataset: Dataset, *, force: bool = Fa
     sources = {source.source_id for source in dataset.manifest.sources}
     paths = [source.path.partition("::") for source in dataset.manifest.sources]
     archives = {Path(archive).resolve() for archive, inside, _ in paths if inside}
+    members = [member for _, inside, member in paths if inside]
+
+    def was_read(target: Path) -> bool:
+        if target.resolve() in archives:
+            return True
+        # By identities as well: paths may have been given in another working directory.
+        known = Place(target).identity
+        identities = chain([known], (f"{known}::{member}" for member in members))
+        return any(content_id("source", identity) in sources for identity in identities)
+
     for target in targets:
         whole = target.resolve()
         home = next((p for p in (whole, *whole.parents) if (p / manifests.FILE).exists()), None)
         if home is not None:
             why, cure = f"inside the dataset {home}", "name a file somewhere else"
-        elif content_id("source", Place(target).identity) in sources or whole in archives:
+        elif was_read(target):
             why, cure = "a log that the dataset was read from", "name another file"
         elif whole.exists() and not whole.is_file():
             why, cure = "no plain file", "name a file"

@@ -163,6 +163,7 @@ def follow(
     *,
     machine: str | None = None,
     path_rule: str | None = None,
+    workers: int | None = None,
     interval_s: float = 2.0,
     rounds: int | None = None,
     progress: Progress = SILENT,
@@ -188,7 +189,7 @@ def follow(
         paths = [paths]
     known: dict[Path, tuple[int, int]] = {}
     marks: Marks = {}
-    more: dict[str, Any] = {"machine": machine, "path_rule": path_rule}
+    more: dict[str, Any] = {"machine": machine, "path_rule": path_rule, "workers": workers}
     looks: Iterable[int] = count() if rounds is None else range(rounds)
     for look in looks:
         if look:

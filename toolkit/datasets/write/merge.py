@@ -88,7 +88,10 @@ def merge(
         return _merged_there(datasets, folder, progress)
     told: list[SourceReport] = []
     with ExitStack() as stack:
-        folders = [stack.enter_context(local_copy(folder_at(each))) for each in datasets]
+        given = [folder_at(each) for each in datasets]
+        for each in filter(is_remote, given):
+            manifests.load(each)  # says what is not there before anything travels
+        folders = [stack.enter_context(local_copy(each)) for each in given]
         if folder.resolve() in {each.resolve() for each in folders}:
             raise DatasetError(
                 "is merged already and cannot be the result",
@@ -108,6 +111,8 @@ def merge(
             for entry in _taken(store, batch):
                 told.append(entry)
                 step.advance(note=Path(entry.path).name)
+        # Of shards without a log the result is a dataset all the same.
+        store.changed |= not store.manifest.generation
     return IngestReport.of(told, store, begun)
 
 

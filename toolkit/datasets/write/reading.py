@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Any, NamedTuple
 
 from toolkit.datasets.manifest import Source
+from toolkit.datasets.read.integrity import file_sha256
 from toolkit.datasets.write.report import COUNTS, SourceReport
 from toolkit.datasets.write.store import Store
 from toolkit.errors import LogError
@@ -58,6 +60,7 @@ class SourceReading:
         self._reasons: Counter[str] = Counter()
         self._last: Mark | None = None
         self._barren = 0
+        self._left = False
         self._begin()
 
     def _begin(self) -> None:
@@ -66,8 +69,7 @@ class SourceReading:
         self._tail = b""
 
     def document(self) -> tuple[bytes, Mark]:
-        """The whole file; what was read of it before is forgotten."""
-        self._start_anew()
+        """The whole file; what was read of it before is forgotten, unless it cannot be read."""
         try:
             with self.place.open() as stream:
                 data = stream.read(MAX_DOCUMENT_BYTES + 1)
@@ -75,6 +77,7 @@ class SourceReading:
             raise LogError(f"the data is damaged: {error}") from None
         if len(data) > MAX_DOCUMENT_BYTES:
             raise LogError(f"a JSON document of more than {MAX_DOCUMENT_BYTES >> 20} MiB")
+        self._start_anew()
         self._tap(data)
         return data, Mark(len(data), self._digest.copy(), b"")
 
@@ -102,6 +105,7 @@ class SourceReading:
         blocks = read_blocks(stream, number=source.lines, offset=source.consumed, tap=self._tap)
         for block in blocks:
             if self._barren > BARREN_LINES:
+                self._left = True
                 raise LogError(f"no record in {BARREN_LINES:,} lines: reading stopped")
             rest = self._behind_open_end(block)
             if rest is not None:
@@ -175,6 +179,10 @@ class SourceReading:
         """Close the books of this source, and say what became of it."""
         source = self.source
         source.sha256 = self.sha256 or self._digest.hexdigest()
+        if self._left and not self.sha256:
+            # Of the whole file: as long as it is the same it is not read further another time.
+            with suppress(FileNotFoundError):
+                source.sha256 = file_sha256(self.place.path)
         source.finished = True
         if self._last is not None and not self.sha256:
             self.marks[source.source_id] = self._last

@@ -18,7 +18,7 @@ import polars as pl
 
 from toolkit.errors import DatasetError, first_line
 from toolkit.features.base import CandidateGroup, FeatureBlock
-from toolkit.features.cache import write_block
+from toolkit.features.cache import drop_block, write_block
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 
@@ -92,6 +92,7 @@ def import_features(
             own = rows.select("candidate_id")
             known = own.join(mean, on="candidate_id", how="semi").height
             if not known:
+                drop_block(dataset, extractor, group)
                 continue
             own = own.join(mean, on="candidate_id", how="left", maintain_order="left")
             values = own.select(columns).to_numpy().astype(np.float32)

@@ -7,6 +7,9 @@ from typing import Any
 from toolkit.features.task.operation import Operation, dtype_bytes
 from toolkit.records import Task
 
+_ELSE_LAID_OUT = ("conv3d", "deformable", "hwcn", "hwnc", "without_weight_transform")
+"""Parts of the names of convolutions whose tensors hold other axes, or in another order."""
+
 
 def autotvm_operation(task: Task) -> Operation:
     """Read an AutoTVM task's name and arguments; an unknown one has family ``other``."""
@@ -14,7 +17,7 @@ def autotvm_operation(task: Task) -> Operation:
     arguments = task.arguments if isinstance(task.arguments, list) else []
     tensors = [argument for argument in arguments if _is_tensor(argument)]
     size = dtype_bytes(tensors[0][2]) if tensors else 4.0
-    if len(tensors) >= 2:
+    if len(tensors) >= 2 and not any(part in name.lower() for part in _ELSE_LAID_OUT):
         data, weight = tensors[0][1], tensors[1][1]
         if "conv" in name and len(data) >= 3 and len(weight) >= 3:
             return _convolution(name, arguments[2:], data, weight, size)
@@ -39,7 +42,8 @@ def _convolution(
     padding = rest[1] if len(rest) > 1 else 0
     dilation = _pair(rest[2]) if len(rest) > 2 else (1, 1)
     channels_last = "nhwc" in name.lower() or "NHWC" in rest or "NWC" in rest
-    if len(data) == 3:
+    flat = len(data) == 3
+    if flat:
         data = [data[0], 1, *data[1:]] if channels_last else [data[0], data[1], 1, data[2]]
         weight = [1, *weight] if channels_last else [*weight[:2], 1, weight[2]]
         padding = padding if isinstance(padding, str) else [0, _pair(padding)[1]]
@@ -59,8 +63,18 @@ def _convolution(
     depthwise = "depthwise" in name
     if depthwise:
         co, ci = channels * max(co if channels_last else ci, 1), 1
-    h = _output(rows, kh, stride[0], dilation[0], padding, 0)
-    w = _output(columns, kw, stride[1], dilation[1], padding, 1)
+    if "transpose" in name:
+        # The input is spread out, and convolved with stride 1 (topi; the kernel is IOHW).
+        if channels_last or "group" in name or padding == "SAME" or weight[0] != channels:
+            return Operation("other", element_bytes=size)
+        ci, co = weight[:2]
+        extra = _pair(rest[3]) if len(rest) > 3 else (0, 0)
+        h = (rows - 1) * stride[0] - _padded(padding, 0) + kh + (0 if flat else extra[0])
+        w = (columns - 1) * stride[1] - _padded(padding, 1) + kw + extra[1]
+        h, w, stride, dilation = max(1, h), max(1, w), (1, 1), (1, 1)
+    else:
+        h = _output(rows, kh, stride[0], dilation[0], padding, 0)
+        w = _output(columns, kw, stride[1], dilation[1], padding, 1)
     extents = {"n": n, "co": co, "h": h, "w": w, "ci": ci, "kh": kh, "kw": kw}
     return Operation("depthwise" if depthwise else "conv", extents, stride, dilation, size)
 
@@ -69,15 +83,19 @@ def _output(size: int, kernel: int, stride: int, dilation: int, padding: Any, ax
     """Output extent of a convolution along one axis."""
     if padding == "SAME":
         return -(-size // stride)
+    padded = size + _padded(padding, axis)
+    return max(1, (padded - (kernel - 1) * dilation - 1) // stride + 1)
+
+
+def _padded(padding: Any, axis: int) -> int:
+    """What is added along one axis, on both sides together."""
     if isinstance(padding, str):
-        total = 0
-    elif isinstance(padding, int):
-        total = 2 * padding
-    elif isinstance(padding, list) and len(padding) == 4:  # top, left, bottom, right
-        total = padding[axis] + padding[axis + 2]
-    else:
-        total = 2 * _pair(padding)[axis]
-    return max(1, (size + total - (kernel - 1) * dilation - 1) // stride + 1)
+        return 0
+    if isinstance(padding, int):
+        return 2 * padding
+    if isinstance(padding, list) and len(padding) == 4:  # top, left, bottom, right
+        return int(padding[axis] + padding[axis + 2])
+    return 2 * _pair(padding)[axis]
 
 
 def _pair(value: Any) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from typing import Any
 from toolkit.records import Task
 
 _GPU_KINDS = ("cuda", "rocm", "opencl", "vulkan", "metal", "webgpu", "nvptx")
-_OPTION = re.compile(r"-{1,2}([A-Za-z0-9_-]+)[= ]([^ ]+)")
+_OPTION = re.compile(r"-{1,2}([A-Za-z0-9_-]+)(?:=| (?!-))([^ ]+)")
 _SHARED = ("max_shared_memory_per_block", "shared_memory_per_block")
 
 # Widest vector registers by -mcpu; names, or how they begin, are those of LLVM 22.

@@ -11,6 +11,7 @@ write. So an Ansor log of a matrix product can help a MetaSchedule task that is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -102,6 +103,6 @@ def _odd_part(extent: int) -> float:
 
 
 def dtype_bytes(name: object) -> float:
-    """Bytes of one element of a TVM data type (``float32``, ``bfloat16``, ``uint8``)."""
-    digits = "".join(c for c in str(name) if c.isdigit())
-    return int(digits) / 8 if digits else 4.0
+    """Bytes of an element of a TVM data type (``float32``, ``bfloat16``, ``float8_e4m3fn``)."""
+    bits = re.search(r"t(\d+)", str(name)) or re.search(r"(\d+)", str(name))
+    return int(bits[1]) / 8 if bits else 4.0

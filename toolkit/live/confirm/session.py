@@ -145,21 +145,23 @@ def validate_dataset(
             said = verdict_of(task, here, before, found)
             verdicts.append(said)
             warnings += slowed_warnings(said.name, said.slowed_by, AGAIN)
-        counts = [said.verdict for said in verdicts]
-        result = Validation(
-            verdicts=verdicts,
-            better=counts.count("better"),
-            not_better=counts.count("not better"),
-            undecided=counts.count("undecided"),
-            warnings=warnings,
-            machine=machine.describe_machine() if remote is None else {"device": device},
-            protocol=protocol.to_dict(),
-            settings=asdict(settings),
-            dataset=dataset.fingerprint(),
-            seconds=round(time.perf_counter() - started, 2),
-        )
-        text = orjson.dumps(result.to_json(), option=orjson.OPT_INDENT_2)
-        write_atomically(out / "verdicts.json", text)
+            # After each task: an interrupt, or a task of which nothing can be measured, costs
+            # none of the verdicts before it.
+            counts = [said.verdict for said in verdicts]
+            result = Validation(
+                verdicts=verdicts,
+                better=counts.count("better"),
+                not_better=counts.count("not better"),
+                undecided=counts.count("undecided"),
+                warnings=warnings,
+                machine=machine.describe_machine() if remote is None else {"device": device},
+                protocol=protocol.to_dict(),
+                settings=asdict(settings),
+                dataset=dataset.fingerprint(),
+                seconds=round(time.perf_counter() - started, 2),
+            )
+            text = orjson.dumps(result.to_json(), option=orjson.OPT_INDENT_2)
+            write_atomically(out / "verdicts.json", text)
     return result
 
 

@@ -179,9 +179,10 @@ def verdict_of(task: Task, target: str, before: Screening, result: Confirmation)
     is then "undecided", ``reason`` says why, and there is no ratio.
     """
     if not result.readings[INCUMBENT]:
+        why = f": {before.rejected[0]['error']}" if before.rejected else ""
         raise LiveError(
-            f"no challenger of task {task.task_id} could be measured",
-            cure="see 'rejected' in verdicts.json; a longer --seconds refines more",
+            f"no challenger of task {task.task_id} could be measured{why}",
+            cure="a larger --top rebuilds more, and a longer --seconds refines more",
         )
     latency = {
         arm: statistics.geometric_mean(values) for arm, values in result.readings.items() if values

@@ -96,9 +96,12 @@ class LocalEngine(BuildPool):
                 built.append((place, program, device.build(program)))
 
         building = [self._pool.submit(build, builder) for builder in self._builders]
-        # Not while one of them measures.
-        self._work_meanwhile()
-        built = [each.result() for each in building]
+        try:
+            # Not while one of them measures.
+            self._work_meanwhile()
+            built = [each.result() for each in building]
+        finally:
+            waiting.clear()  # interrupted: nobody waits for those that are not begun
         for device, mine in zip(self._builders, built, strict=True):
             for place, program, build_reading in mine:
                 if build_reading.state is not TrialState.OK:

@@ -5,6 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+RUN_TIMEOUT_S, OF_READINGS = 10.0, 4.0
+"""Of a run, and so many times what its repeats ask for where that is longer."""
+
+
+def run_limit_s(repeat: int, min_repeat_ms: int) -> float:
+    """Seconds that a run may take: readings that are long by request are no failure."""
+    return max(RUN_TIMEOUT_S, OF_READINGS * 1e-3 * repeat * min_repeat_ms)
+
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
@@ -41,7 +49,7 @@ class Protocol:
     cores: tuple[int, ...] = ()
     placement: int | None = None
     build_timeout_s: float = 20.0
-    run_timeout_s: float = 10.0
+    run_timeout_s: float = RUN_TIMEOUT_S
     first_reading_ms: int = 5
     drop_above: float = 0.0
     max_foreign_share: float = 0.2

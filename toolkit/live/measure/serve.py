@@ -118,14 +118,20 @@ def _compare(got: list[Any], wanted: list[Any], tolerance: float) -> float:
     import numpy as np
 
     if len(got) != len(wanted):
-        raise ValueError("there are no outputs of the unscheduled program to compare with")
+        raise ValueError(f"{len(got)} outputs, and {len(wanted)} to compare them with")
     worst = 0.0
     for mine, theirs in zip(got, wanted):  # noqa: B905 - Python 3.8 knows no 'strict'
-        scale = float(np.max(np.abs(theirs))) or 1.0
-        difference = np.abs(mine.astype("float64") - theirs.astype("float64"))
-        worst = max(worst, float(np.max(difference)) / scale)
-        if not np.all(np.isfinite(mine) == np.isfinite(theirs)):
+        if mine.shape != theirs.shape and not mine.size == theirs.size == 1:
+            raise WrongAnswerError(f"an output has the shape {mine.shape}, not {theirs.shape}")
+        mine, theirs = mine.ravel(), theirs.ravel()
+        finite = np.isfinite(theirs)
+        if not np.all(np.isfinite(mine) == finite):
             worst = float("inf")
+        elif finite.any():
+            # Where neither has a number nothing is compared: it would hide all the others.
+            own, known = (values[finite].astype("float64") for values in (mine, theirs))
+            scale = float(np.max(np.abs(known))) or 1.0
+            worst = max(worst, float(np.max(np.abs(own - known))) / scale)
     if not worst <= tolerance:
         raise WrongAnswerError(f"outputs differ by {worst:.2g} of their range")
     return worst

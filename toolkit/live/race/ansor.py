@@ -23,14 +23,13 @@ from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.race.leg import LEG_FILE
 from toolkit.live.race.race import (
-    SETTINGS_FILE,
     RacedTask,
     RaceResult,
     RaceSettings,
+    keep_race_settings,
     run_leg_process,
     run_race,
 )
-from toolkit.live.tune.resume import keep_settings
 from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
 
@@ -91,7 +90,7 @@ def race_ansor(
         "workloads": [str(path.resolve()) for path in files],
         "learn": list(learn),
     }
-    keep_settings(out / SETTINGS_FILE, {**alike, "python": interpreter}, "race")
+    keep_race_settings(out, {**alike, "python": interpreter})
     warnings = noise_warnings(protocol.threads)
     if settings.trials <= UNCOMMITTED and any(arm.startswith("etc") for arm in settings.strategies):
         warnings.append(

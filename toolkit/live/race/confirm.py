@@ -12,7 +12,7 @@ import orjson
 
 from toolkit.atomic import sweep, write_atomically
 from toolkit.errors import LiveError
-from toolkit.live.confirm.rules import INCUMBENT, Rules
+from toolkit.live.confirm.rules import INCUMBENT, Rules, judge
 from toolkit.live.confirm.verdict import Confirmation, confirm
 from toolkit.live.measure.program import Program
 from toolkit.live.measure.protocol import Protocol
@@ -66,15 +66,18 @@ def confirm_finals(
     path = folder / CONFIRMED_FILE
     arms = sorted(arm for arm in legs if arm != STOCK)
     wanted = {"arms": arms, "blocks": blocks, "held": MOST}
+    stock_s = final_latency_s(legs[STOCK])
+    steps = {} if stock_s is None else {a: steps_of(legs[a], stock_s) for a in (STOCK, *arms)}
+    if not any(steps.get(arm) for arm in arms):
+        steps = {}
     if path.is_file():
         kept: dict[str, Any] = orjson.loads(path.read_bytes())
-        if kept["of"] == wanted and kept.get("undecided") is None:
+        same = kept["of"] == wanted and _of_these_legs(kept, steps)
+        if same and kept.get("undecided") is None:
             return kept
     answer: dict[str, Any] = {"of": wanted, "task": task, "seed": seed, "readings_s": {}}
     answer.update(finals={}, firsts={}, steps={}, as_good={}, dropped={}, undecided=None)
-    stock_s = final_latency_s(legs[STOCK])
-    steps = {} if stock_s is None else {a: steps_of(legs[a], stock_s) for a in (STOCK, *arms)}
-    if stock_s is not None and any(steps[arm] for arm in arms):
+    if stock_s is not None and steps:
         tried = {held.name: (arm, held) for arm in steps for held in steps[arm] if held.name}
         final = steps[STOCK][-1]
         result = confirm(
@@ -82,13 +85,15 @@ def confirm_finals(
             {name: program_of(legs[arm], held.trial) for name, (arm, held) in tried.items()},
             target=target,
             protocol=protocol,
-            # Each interval is an estimate of its own, looked at once: nothing is picked here.
-            rules=Rules(error_rate=0.025 * len(tried), looks=(blocks,)),
+            rules=_one_look(len(tried), blocks),
             seconds=math.inf,
             rng=np.random.default_rng(seed),
             step=_Quiet(step),
             open_device=open_device,
         )
+        # Those that do not run any more take no part of the others' confidence.
+        left = [name for name in tried if name not in result.dropped]
+        result.judgements = judge(result.readings, _one_look(len(left), blocks), left)
         read_s = {INCUMBENT: final.read_s, **{n: held.read_s for n, (_, held) in tried.items()}}
         slower = slowed_by(read_s, result.readings)
         answer.update(
@@ -102,6 +107,19 @@ def confirm_finals(
             _add_ratios(answer, steps, stock_s, result)
     write_atomically(path, orjson.dumps(answer, option=orjson.OPT_INDENT_2))
     return answer
+
+
+def _one_look(programs: int, blocks: int) -> Rules:
+    """Each interval is an estimate of 95 %, looked at once: nothing is picked here."""
+    return Rules(error_rate=0.025 * programs, looks=(blocks,))
+
+
+def _of_these_legs(kept: Mapping[str, Any], steps: Mapping[str, Sequence[Held]]) -> bool:
+    """Whether a confirmation read the programs of these legs: one may have been run anew since."""
+    dropped = kept.get("dropped", {})
+    now = {a: [h.clock_s for h in mine if h.name not in dropped] for a, mine in steps.items()}
+    told = kept.get("steps", {}).items()
+    return now == {arm: [step["clock_s"] for step in mine] for arm, mine in told}
 
 
 def confirmation_warnings(found: Mapping[str, Any], folder: Path) -> list[str]:

@@ -122,8 +122,7 @@ def race(
         "engine": dict(settings.engine),
         "stock_build_timeout_s": settings.stock_build_timeout_s,
     }
-    # Legs of other settings may not be compared; tasks, seeds and arms may be added.
-    keep_settings(out / SETTINGS_FILE, {**alike, "models": sorted(folders)}, "race")
+    keep_race_settings(out, {**alike, "models": sorted(folders)})
     guides = load_trained(list(models))
     refuse_missing(guides, settings.strategies, settings.baselines)
     unseen = [
@@ -151,6 +150,18 @@ def race(
         warnings=noise_warnings(protocol.threads) + guides.warnings(target),
         progress=progress,
     )
+
+
+def keep_race_settings(out: Path, wanted: Mapping[str, Any]) -> None:
+    """Refuse to go on with other settings: such legs may not be compared.
+
+    Tasks, seeds and arms may be added. Until a leg is finished there is nothing to go on with, so
+    that a mistake (no model yet, a mistyped option) binds nobody to its settings.
+    """
+    legs = (out.glob(f"{depth}/{LEG_FILE}") for depth in ("*", "legs/*/*/*"))
+    if not any(map(any, legs)):
+        (out / SETTINGS_FILE).unlink(missing_ok=True)
+    keep_settings(out / SETTINGS_FILE, wanted, "race")
 
 
 @dataclass(frozen=True)
@@ -217,7 +228,8 @@ def run_race(
                 warnings.append(
                     f"all trials of stock on {task.name}, seed {seed}, failed "
                     f"({next(errors, 'no trials').strip()[:80]}): on a slow or busy machine "
-                    "--stock-build-timeout helps; remove that leg's folder to run it again"
+                    "--stock-build-timeout and another --out help; remove that leg's folder to run "
+                    "it again as it was"
                 )
             if settings.blocks:
                 found = confirm_finals(
@@ -252,6 +264,12 @@ def run_race(
     return result
 
 
+def _identity(spec: Mapping[str, Any]) -> str:
+    """What a leg's specification says of its workload: its hash, or its name inside Ansor."""
+    told = str(spec.get("workload"))
+    return str(orjson.loads(told)[0]) if told.startswith("[") else told
+
+
 def run_leg_process(
     spec: dict[str, Any],
     script: str = "toolkit.live.race.leg",
@@ -263,6 +281,13 @@ def run_leg_process(
     """
     folder = Path(spec["folder"])
     if (folder / LEG_FILE).is_file():
+        before = orjson.loads((folder / "spec.json").read_bytes())
+        if _identity(before) != _identity(spec):
+            raise LiveError(
+                f"another workload was called {spec['name']} when this leg was run",
+                where=folder,
+                cure="give another --out, or give the workload another name",
+            )
         return
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)

@@ -30,7 +30,7 @@ from toolkit.records import TrialState
 # What TVM writes for a failed run (``meta_schedule/database/database_utils.cc``).
 FAILED_RUN_SECS = [1e10]
 
-COLLECTION_FILE = "collection.json"
+COLLECTION_FILE, RECORDS_FILE = "collection.json", "database_tuning_record.json"
 _OF_TRIAL = {"state", "elapsed_s", "timestamp", "error"}
 
 
@@ -48,7 +48,7 @@ class DatabaseWriter:
         sweep(folder)
         self._paths = [
             folder / "database_workload.json",
-            folder / "database_tuning_record.json",
+            folder / RECORDS_FILE,
             folder / "database_trials.jsonl",
         ]
         of_records, of_trials = self._paths[1:]
@@ -67,6 +67,16 @@ class DatabaseWriter:
         self._indices = {str(line[0]): index for index, line in enumerate(known)}
         self._refused: set[str] | None = None
         self._files: list[TextIO] = [path.open("a", encoding="utf-8") for path in self._paths]
+        half = [
+            position
+            for position, (record, line) in enumerate(zip(self.records, self.trials, strict=True))
+            if line["state"] != TrialState.OK.value and record[1][1] != FAILED_RUN_SECS
+        ]
+        for position in half:
+            # Condemned in one file, and stopped before the other: TVM would compile with it.
+            self.records[position][1][1] = FAILED_RUN_SECS
+        if half:
+            self._rewrite()
 
     def __enter__(self) -> DatabaseWriter:
         return self
@@ -225,10 +235,12 @@ class DatabaseWriter:
     def describe(self, collection: dict[str, Any]) -> None:
         """Write ``collection.json``: machine, protocol, and what is known of each task.
 
-        Raises ``LiveError`` where the folder holds measurements of another machine.
+        Tasks that earlier runs measured into the folder keep their entries. Raises ``LiveError``
+        where the folder holds measurements of another machine.
         """
         path = self.folder / COLLECTION_FILE
-        before = read_collection(self.folder).get("machine_fingerprint")
+        about = read_collection(self.folder)
+        before = about.get("machine_fingerprint")
         now = collection.get("machine_fingerprint")
         if before and now and self.records and (other := differences(before, now)):
             raise LiveError(
@@ -236,7 +248,17 @@ class DatabaseWriter:
                 where=self.folder,
                 cure="give another --out: records of two machines must not be compared",
             )
-        write_atomically(path, orjson.dumps(collection, option=orjson.OPT_INDENT_2))
+        told, own = about.get("tasks"), {task["workload_index"] for task in collection["tasks"]}
+        kept = [
+            task
+            for task in (told if isinstance(told, list) else [])
+            if isinstance(task, dict)
+            and task.keys() >= collection["tasks"][0].keys()
+            and task["workload_index"] in range(len(self._indices))
+            and task["workload_index"] not in own
+        ]
+        content = {**collection, "tasks": [*kept, *collection["tasks"]]}
+        write_atomically(path, orjson.dumps(content, option=orjson.OPT_INDENT_2))
 
 
 def read_collection(folder: Path) -> dict[str, Any]:

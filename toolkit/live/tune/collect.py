@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 
+from toolkit.errors import LiveError
 from toolkit.live.measure.engines import open_engine
 from toolkit.live.measure.fingerprint import machine_fingerprint
 from toolkit.live.measure.machine import describe_machine
 from toolkit.live.measure.protocol import Protocol
 from toolkit.live.space.choices import choices, without_postprocessors
-from toolkit.live.space.database import DatabaseWriter
+from toolkit.live.space.database import DatabaseWriter, read_collection
 from toolkit.live.space.design import DesignSpace, design_key
 from toolkit.live.space.oracle import Engine
 from toolkit.live.space.programs import entry_arguments, timed_program, trace_json
@@ -134,7 +136,8 @@ class _Collector:
         for position, (record, trial) in enumerate(zip(writer.records, writer.trials, strict=True)):
             chosen = without_postprocessors(record[1][0])
             sketch = sketches.get(self._skeleton(chosen))
-            if sketch is not None:
+            # A file may define another workload by this name now, with the same decisions.
+            if sketch is not None and record[0] == self.index:
                 self.done[design_key(sketch, chosen), trial["occasion"]] = position
 
     @staticmethod
@@ -146,17 +149,33 @@ class _Collector:
     def describe(self, plan: Plan, machine: str | None, space_size: int | None) -> None:
         facts, target = describe_machine(), str(self.space.target)
         task = {"workload_index": self.index, "name": self.name, "space_size": space_size}
+        how = {"target": target, "protocol": self.device.protocol.to_dict()}
+        self._refuse_another(orjson.loads(orjson.dumps(how)))
         self.writer.describe(
             {
                 "machine": machine or facts["cpu"],
                 "hardware": facts,
                 "machine_fingerprint": machine_fingerprint(target),
-                "target": target,
-                "protocol": self.device.protocol.to_dict(),
+                **how,
                 "plan": asdict(plan),
                 "tasks": [task],
             }
         )
+
+    def _refuse_another(self, how: Mapping[str, Any]) -> None:
+        """Raise ``LiveError`` where the folder's records were measured in another way."""
+        before = read_collection(self.writer.folder) if self.writer.records else {}
+        told, now = before.get("protocol", {}), how["protocol"]
+        other = ["target"] if before.get("target") not in (None, how["target"]) else []
+        # What a later version added to the protocol is not among an older log's.
+        shared = [name for name in now if isinstance(told, dict) and name in told]
+        other += [name for name in shared if told[name] != now[name]]
+        if other:
+            raise LiveError(
+                f"it holds a log with another {', '.join(other)}",
+                where=self.writer.folder,
+                cure="give another --out, or the same options to go on with it",
+            )
 
     def run(self, plan: Plan, step: Step) -> dict[str, Any]:
         rng = np.random.default_rng(plan.seed)

@@ -25,7 +25,7 @@ from toolkit.live.measure.device import Device
 from toolkit.live.measure.fingerprint import emulator_warnings, machine_fingerprint
 from toolkit.live.measure.machine import cpu_model, describe_machine
 from toolkit.live.measure.protocol import Protocol
-from toolkit.live.space.database import DatabaseWriter
+from toolkit.live.space.database import RECORDS_FILE, DatabaseWriter
 from toolkit.live.space.design import DesignSpace
 from toolkit.live.space.oracle import DeviceOracle, Engine
 from toolkit.live.space.programs import operations
@@ -242,7 +242,13 @@ def _network_task(searcher: _Searcher) -> NetworkTask:
 
 
 def _same_settings(out: Path, target: str, protocol: Protocol, settings: TuneSettings) -> None:
-    """Refuse to mix two protocols or searches in one folder; a budget may grow."""
+    """Refuse to mix two protocols or searches in one folder; a budget may grow.
+
+    A folder without a record binds nobody: a mistyped strategy is no search.
+    """
+    records = out / RECORDS_FILE
+    if not (records.is_file() and records.stat().st_size):
+        (out / SETTINGS_FILE).unlink(missing_ok=True)
     free = ("trials", "seconds", "finalists", "check", "stop_when_settled")
     chosen = {key: value for key, value in asdict(settings).items() if key not in free}
     for newer in ("scheduler_options", "tolerance"):

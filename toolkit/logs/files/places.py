@@ -16,7 +16,7 @@ from toolkit.errors import LogError
 from toolkit.logs.files.archives import Archive
 from toolkit.logs.files.files import DecompressionErrors, open_log, read_blocks, shown
 
-_ENDINGS = re.compile(r"(\.json)?(\.(gz|xz|zst))?$")
+_ENDINGS = re.compile(r"(\.json)?(\.(gz|xz|zst|bz2))?$")
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def why_foreign(head: bytes) -> str:
 _TEXT_LOG = re.compile(rb"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d+)? +(\[?[A-Z]+\]?|[\w.]+:\d+)", re.M)
 _OWN = re.compile(
     r"(database_(trials|refused)\.jsonl|(audit|collection|collect|tune|tuned|race|race_settings|"
-    r"confirmed|verdicts|spec|leg|curves|error|\.mlflow)\.json)(\.(gz|xz|zst))?"
+    r"confirmed|verdicts|spec|leg|curves|error|\.mlflow)\.json)(\.(gz|xz|zst|bz2))?"
 )
 """What the toolkit itself leaves beside the logs that it writes."""
 _PICKLE_LINE = re.compile(rb"^gA[NRSV][A-Za-z0-9+/=]+\t")

@@ -112,6 +112,8 @@ class LogFormat:
         schedule; empty where candidates have none.
     writes
         Formats whose records it can write; none by default.
+    repeats
+        Whether what it writes can hold several measurements of a candidate.
     companion
         Name of the format of files that stand beside its records and are part of them.
     """
@@ -122,6 +124,7 @@ class LogFormat:
     bare_workloads: ClassVar[bool] = False
     number_in_space: ClassVar[str] = ""
     writes: ClassVar[frozenset[str] | None] = frozenset()
+    repeats: ClassVar[bool] = True
     companion: ClassVar[str] = ""
 
     def is_whole_space(

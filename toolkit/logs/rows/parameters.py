@@ -5,7 +5,7 @@ Parameters are categorical knobs. Entries are counted as lines.
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any, ClassVar
 
 import orjson
@@ -161,8 +161,12 @@ def _bytes(raw: Any) -> bytes:
 def _timestamp(value: Any) -> float | None:
     if not isinstance(value, str):
         return seconds(value, "timestamp")
+    if value.endswith("Z"):  # Python 3.10 does not read it
+        value = f"{value[:-1]}+00:00"
     try:
-        return datetime.fromisoformat(value).timestamp()
+        told = datetime.fromisoformat(value)
+        # Without a zone it is UTC: an id must not depend on where a log is read.
+        return (told if told.tzinfo else told.replace(tzinfo=timezone.utc)).timestamp()
     except (ValueError, OverflowError, OSError):
         return None
 

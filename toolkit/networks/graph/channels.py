@@ -18,7 +18,14 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from toolkit.networks.graph.functions import call_again, mutate, named, results_of, tidied, users_of
+from toolkit.networks.graph.functions import (
+    call_again,
+    mutate,
+    named,
+    returned_by,
+    tidied,
+    users_of,
+)
 from toolkit.networks.graph.padding import is_padded, known_extents, plain
 from toolkit.networks.graph.reshapes import ONE, TWO
 
@@ -66,10 +73,13 @@ def padded(channels: int, lanes: int) -> int:
     return channels
 
 
-def _padded_calls(function: relax.Function, lanes: int) -> list[Any]:
-    """The calls whose results have more channels: what computes them can, and what uses them."""
+def _padded_calls(function: relax.Function, lanes: int) -> dict[Any, bool]:
+    """The calls whose results have more channels: what computes them can, and what uses them.
+
+    By call whether the function returns its result, which is cut then.
+    """
     values = relax.analysis.get_var2val(function)
-    users, results = users_of(values), results_of(function)
+    users, returned = users_of(values), returned_by(function, values)
     found: dict[Any, bool] = {}  # whether the result may be cut
     for variable, value in values.items():
         shape = known_extents(value)
@@ -95,17 +105,23 @@ def _padded_calls(function: relax.Function, lanes: int) -> list[Any]:
         sources = [] if _weights(value) else _sources(value, known_extents(value))
         if any(one not in found for one in sources):
             return False
-        taken = variable not in results and all(takes(one, variable) for one in users[variable])
-        return taken or found[variable]
+        of = users.get(variable, [])
+        if variable in returned:  # it is cut at once: no call may use it
+            return found[variable] and not any(map(_is_call, map(values.get, of)))
+        return bool(of) and (found[variable] or all(takes(one, variable) for one in of))
 
     while refused := [variable for variable in found if not stays(variable)]:
         for variable in refused:
             del found[variable]
-    return [values[variable] for variable in found]
+    return {values[variable]: variable in returned for variable in found}
 
 
 def _is_float(value: Any) -> bool:
-    return isinstance(value, relax.Call) and str(value.ty.dtype) == "float32"
+    return _is_call(value) and str(value.ty.dtype) == "float32"
+
+
+def _is_call(value: Any) -> bool:
+    return isinstance(value, relax.Call)
 
 
 def _weights(call: Any) -> list[int]:
@@ -156,13 +172,18 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
     What is not known to take more channels is given those that count.
     """
 
-    def __init__(self, module: tvm.IRModule, more: list[Any], lanes: int) -> None:
+    def __init__(self, module: tvm.IRModule, more: dict[Any, bool], lanes: int) -> None:
         super().__init__(module)
-        self._more = set(more)
+        self._more = more
         self._lanes = lanes
 
     def visit_call_(self, call: Any) -> Any:
         """Compute more channels, or take them, where that was found to go."""
+        done = self._with_more(call)
+        emit = self.builder_.emit
+        return plain(call, emit(done), emit) if self._more.get(call) else done
+
+    def _with_more(self, call: Any) -> Any:
         args = [self.visit_expr(one) for one in call.args]
         more, shape = call in self._more, known_extents(call)
         wanted = padded(shape[-1], self._lanes) if more else shape[-1]

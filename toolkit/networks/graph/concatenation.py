@@ -130,7 +130,7 @@ class _Sums(PyExprMutator):  # type: ignore[misc]
         window = {name: call.attrs[name] for name in ("strides", "padding", "dilation")}
         total, emit = None, self.builder_.emit
         for part, weight in zip(parts, weights, strict=True):
-            constant = relax.const(np.ascontiguousarray(weight))
+            constant = relax.const(np.ascontiguousarray(weight), str(weight.dtype))
             one = emit(relax.op.nn.conv2d(self.visit_expr(part), constant, **window))
             total = one if total is None else emit(relax.op.add(one, total))
         return total

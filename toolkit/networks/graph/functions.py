@@ -88,3 +88,15 @@ def users_of(values: Any) -> dict[Any, list[Any]]:
 def results_of(function: relax.Function) -> list[Any]:
     """Variables that a function returns: nothing may take their place."""
     return list(relax.analysis.free_vars(function.body.body))
+
+
+def returned_by(function: relax.Function, values: Any) -> set[Any]:
+    """Variables that leave a function: by themselves, by another name, or in a tuple."""
+    found, left = set(), results_of(function)
+    while left:
+        variable = left.pop()
+        found.add(variable)
+        value = values.get(variable)
+        parts = value.fields if isinstance(value, relax.Tuple) else [value]
+        left += [one for one in parts if isinstance(one, relax.Var)]
+    return found

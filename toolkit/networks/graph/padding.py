@@ -23,9 +23,10 @@ from toolkit.networks.graph.functions import (
     known_shape,
     mutate,
     named,
-    results_of,
+    returned_by,
     tidied,
 )
+from toolkit.networks.graph.movements import TRANSPOSE, axes_of
 from toolkit.networks.graph.reshapes import LAST, ONE, RESHAPES, TWO
 
 TILES = (4, 5, 6, 7, 8, 9, 10, 12, 14, 16)
@@ -41,8 +42,8 @@ REDUCTIONS = {f"relax.{name}" for name in ("mean", "sum", "max", "min", "varianc
 
 CUTS = {"relax.split", "relax.strided_slice"}
 
-UNUSED = -1e30
-"""Added to a score before its softmax; ``exp`` makes 0 of it."""
+UNUSED = -np.inf
+"""Added to a score before its softmax: below whatever a mask may have made of the others."""
 
 
 def pad_rows(module: tvm.IRModule) -> tvm.IRModule:
@@ -95,9 +96,8 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
         super().__init__(module)
         self._rows, self._padded = rows, _padded(rows)
         self._values = relax.analysis.get_var2val(function)
-        returned = [self._values.get(one, one) for one in results_of(function)]
-        fields = [one.fields if isinstance(one, relax.Tuple) else [one] for one in returned]
-        self._returned = [self._values.get(one, one) for each in fields for one in each]
+        returned = returned_by(function, self._values)
+        self._returned = [self._values.get(one, one) for one in returned]
 
     def visit_call_(self, call: Any) -> Any:
         """Do with padded rows what can be done so."""
@@ -156,19 +156,27 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
         left, right = (known_extents(one) for one in call.args)
         if str(call.ty.dtype) != "float32" or [0] in (left, right):
             return None
-        if left[-1] == self._rows and not any(map(self._is_zero_beyond, call.args)):
+        summed = zip(call.args, (len(left) - 1, max(len(right) - 2, 0)), strict=True)
+        if left[-1] == self._rows and not any(self._is_zero_beyond(*each) for each in summed):
             return None
         return relax.op.matmul(*map(self._grown, call.args, args))
 
-    def _is_zero_beyond(self, old: Any) -> bool:
-        """Whether a tensor is zero where it is padded: weights of attention, and constants."""
+    def _is_zero_beyond(self, old: Any, axis: int) -> bool:
+        """Whether a tensor is zero behind the rows of an axis: constants, weights of attention."""
         value = behind(old, self._values.get)
         if isinstance(value, tvm.ir.expr.GenericConst):
             return True
         name = named(value)
-        if name in RESHAPES or name == "relax.permute_dims":
-            return self._is_zero_beyond(value.args[0])
-        return name == "relax.nn.softmax" and known_extents(value)[_axes(value)[0]] == self._rows
+        if name == TRANSPOSE:
+            return self._is_zero_beyond(value.args[0], axes_of(value)[axis])
+        if name in RESHAPES:
+            before, after = (known_extents(one) for one in (value.args[0], value))
+            if self._places(before) != self._places(after):
+                return False  # zeros would have to be put behind it: a copy
+            at = after[:axis].count(self._rows)
+            rows = [place for place, extent in enumerate(before) if extent == self._rows]
+            return self._is_zero_beyond(value.args[0], rows[at])
+        return name == "relax.nn.softmax" and axis in _axes(value)
 
     def _reshaped(self, call: Any, args: list[Any], shape: list[int]) -> Any:
         if self._places(known_extents(call.args[0])) != self._places(shape):
@@ -197,7 +205,7 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
     def _softmax(self, call: Any, args: list[Any], axis: int) -> Any:
         shape = [1] * call.ty.ndim
         shape[axis] = self._padded
-        unused = (np.arange(self._padded) >= self._rows).astype("float32") * np.float32(UNUSED)
+        unused = np.where(np.arange(self._padded) < self._rows, 0, UNUSED).astype("float32")
         scores = relax.op.add(args[0], relax.const(unused.reshape(shape)))
         return relax.op.nn.softmax(self.builder_.emit(scores), axis=axis)
 

@@ -70,7 +70,7 @@ def _as_phases(
     plain = int(given.groups) == 1 and all(int(one) == 1 for one in given.dilation)
     if not plain or not str(given.kernel_layout).startswith("IO"):
         return None
-    channels, filters, *kernel = weight.shape
+    (channels, filters, *kernel), kind = weight.shape, str(weight.dtype)
     strides = [int(one) for one in given.strides]
     sizes = zip(kernel, strides, map(int, given.padding), inputs, outputs, strict=False)
     groups = [found for each in sizes if (found := _groups(*each))]
@@ -91,11 +91,11 @@ def _as_phases(
     matrix = matrix.reshape(*matrix.shape[: axes + 1], -1)
     if set(matrix.shape[:axes]) == {1} and not any(padding):
         flat = relax.op.reshape(data, [images * int(np.prod(inputs)), channels])
-        done = relax.op.matmul(flat, relax.const(matrix.reshape(channels, -1)))
+        done = relax.op.matmul(flat, relax.const(matrix.reshape(channels, -1), kind))
     else:
         done = getattr(relax.op.nn, f"conv{axes}d")(
             data,
-            relax.const(matrix),
+            relax.const(matrix, kind),
             padding=padding,
             data_layout=LAST[axes],
             kernel_layout=f"{LAST[axes][1:-1]}IO",
@@ -151,10 +151,13 @@ def batch_norms(module: tvm.IRModule) -> tvm.IRModule:
     centred = is_op("relax.divide")(is_op("relax.subtract")(x, mean), root)
     whole = is_op("relax.add")(is_op("relax.multiply")(centred, scale), shift)
 
-    def product(_: relax.Call, found: Any) -> relax.Expr:
+    def product(call: relax.Call, found: Any) -> relax.Expr:
+        kind = str(call.ty.dtype)
+        if kind.startswith(("int", "uint")):  # a quotient of whole numbers is cut
+            return call
         at, divisor, by, more = (found[one].value.numpy() for one in (mean, root, scale, shift))
         factor = by / divisor
-        return found[x] * relax.const(factor) + relax.const(more - at * factor)
+        return found[x] * relax.const(factor, kind) + relax.const(more - at * factor, kind)
 
     return _rewrite(module, whole, product)
 

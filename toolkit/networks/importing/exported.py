@@ -268,9 +268,11 @@ def _with_shapes(
                 where=path,
                 cure="name what shall be open in dynamic_shapes of torch.export.export",
             )
-        bound |= {
-            dim: int(extent)
-            for dim, extent in zip(dims, given, strict=True)
-            if isinstance(dim, tvm.tirx.Var)
-        }
+        for dim, extent in zip(dims, given, strict=True):
+            if isinstance(dim, tvm.tirx.Var) and bound.setdefault(dim, int(extent)) != int(extent):
+                raise LiveError(
+                    f"an extent of {name!r} is {extent}, and {bound[dim]} in another input",
+                    where=path,
+                    cure="give both the same: they were exported with one dimension",
+                )
     return relax.transform.BindSymbolicVars(bound)(module) if bound else module

@@ -48,7 +48,8 @@ def _clip_as_relu(model: Any, onnx: Any) -> None:
     nodes = []
     for node in model.graph.node:
         bounds = _bounds(node, values, onnx) if node.op_type == "Clip" else None
-        if bounds is None or bounds[0] != 0:
+        # Without a sign r - c would wrap around.
+        if bounds is None or bounds[0] != 0 or bounds[1].dtype.kind == "u":
             nodes.append(node)
             continue
         out, make = node.output[0], onnx.helper.make_node

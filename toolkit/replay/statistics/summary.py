@@ -53,17 +53,24 @@ class RunFigures:
         return np.array(values, dtype=np.float64)
 
     def censored(self, label: str, key: str, at: str) -> FloatArray:
-        """Matrix in which runs that did not get there count as what they had spent at most."""
-        values = self.matrix(label, key)
-        return np.where(np.isinf(values), self.matrix(label, at), values)
+        """Matrix in which runs that did not get there count as what they had spent at most.
+
+        Of a run that its seconds ended the evaluations that it made, since it had no more.
+        """
+        values, most = self.matrix(label, key), self.matrix(label, at)
+        if at == "budget":
+            runs = [self.rows[task, label] for task in self.tasks]
+            timed = [[run["stopped"] == "seconds" for run in of] for of in runs]
+            most = np.where(timed, np.maximum(self.matrix(label, "evaluations"), 1.0), most)
+        return np.where(np.isinf(values), most, values)
 
     def strategy(self, label: str) -> dict[str, Any]:
         """Summarise one strategy over all tasks and seeds, every figure with its interval.
 
         ``median``, ``mean`` and ``max`` are over all runs (every task has the same number of
         seeds). A run that did not get there is infinite: the median and the mean are null when that
-        makes them infinite. ``restricted_mean`` counts such a run at its budget, and so is a lower
-        bound.
+        makes them infinite. ``restricted_mean`` counts such a run at its budget (``censored``), and
+        so is a lower bound.
         """
         get = partial(self.matrix, label)
         make = partial(figure, resamples=self.resamples, confidence=self.confidence)

@@ -108,7 +108,8 @@ def simulation_section(folder: Path, summary: Section) -> dict[str, Any]:
         "power": summary["comparisons"].get("power"),
         "curves": summary["curves"],
         "profile": _profile(folder / RESULTS_FILE, labels),
-        "network": network_section(summary.get("network"), labels[0]),
+        # The scenario's first strategy searches inside, whichever came first.
+        "network": network_section(summary.get("network"), scenario["strategy"][0]["label"]),
         "forecast": summary.get("forecast"),
         "left_out": summary.get("left_out", []),
         "dataset_fingerprint": summary.get("dataset", {}).get("fingerprint"),

@@ -18,7 +18,13 @@ from toolkit.errors import SearchError
 from toolkit.records import Candidate, Trial
 from toolkit.search.base import Indexed
 from toolkit.search.moves.steps import Stepper, beats
-from toolkit.search.strategy import BaseStrategy, StrategyOptions, parse_options, take
+from toolkit.search.strategy import (
+    BaseStrategy,
+    StrategyOptions,
+    parse_options,
+    sample_unseen,
+    take,
+)
 
 
 class DropletOptions(StrategyOptions):
@@ -65,12 +71,15 @@ class Droplet(BaseStrategy):
         self._best, self._queue, self._left, self._step = trial, [], {}, 0
 
     def propose(self, n: int) -> Iterable[Candidate]:
+        if self._best is None:
+            # An explorer may have measured the start, and nothing that succeeded.
+            self._queue = [c for c in self._queue if c.candidate_id not in self.seen]
         while not self._queue:
             if self._best is None:
                 # The start failed or was not recorded: any other candidate will do.
                 self._queue = [
                     c for c in self.space.sample(self.rng, 16) if c.candidate_id not in self.seen
-                ]
+                ] or sample_unseen(self.space, self.rng, 16, self.seen)
                 break
             here = self._best.candidate
             self._step += 1

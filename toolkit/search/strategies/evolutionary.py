@@ -8,11 +8,12 @@ sketches new programs have and how programs are mutated; the presets below set t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import AfterValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 
+from toolkit.errors import did_you_mean
 from toolkit.records import Candidate, Trial
 from toolkit.search.models.cost_model import CostModelOptions, History, OnlineCostModel
 from toolkit.search.moves.knobs import IntArray
@@ -30,6 +31,16 @@ from toolkit.search.strategy import (
 )
 
 
+def _known_rule(name: str) -> str:
+    if name not in ANSOR_WEIGHTS:
+        near = did_you_mean(name, ANSOR_WEIGHTS)
+        raise ValueError(f"no mutation rule is called {name!r}: {near}")
+    return name
+
+
+Rule = Annotated[str, AfterValidator(_known_rule)]
+
+
 class EvolutionaryOptions(StrategyOptions):
     """Options of evolutionary search; the defaults are Ansor's."""
 
@@ -44,7 +55,7 @@ class EvolutionaryOptions(StrategyOptions):
         default=0.2, description="share of the population from the fastest measured"
     )
     epsilon: Share = Field(default=0.05, description="share of random measurements")
-    weights: dict[str, float] = Field(
+    weights: dict[Rule, NonNegativeFloat] = Field(
         default_factory=lambda: dict(ANSOR_WEIGHTS), description="weight of each mutation rule"
     )
     model: CostModelOptions = CostModelOptions(loss="squared", depth=10, learning_rate=0.2)

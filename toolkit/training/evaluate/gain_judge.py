@@ -101,7 +101,7 @@ class _Asked:
     found: Choices
     guess: Floats
     weights: Floats
-    base: Mapping[str, float]
+    base: Mapping[str, float] | None
 
 
 def _laid_out(labelled: Labelled, predicted: Sequence[_Predicted], level: str) -> list[_Asked]:
@@ -115,7 +115,7 @@ def _laid_out(labelled: Labelled, predicted: Sequence[_Predicted], level: str) -
             for own in (sums.setdefault(group.task.task_id, {}), everything):
                 total, count = own.get(name, (0.0, 0))
                 own[name] = (total + float(values.sum()), count + len(values))
-    bases: dict[str, dict[str, float]] = {}
+    bases: dict[str, dict[str, float] | None] = {}
     asked = []
     for label, member, gain in predicted:
         group, name = label.group, member.name
@@ -128,8 +128,15 @@ def _laid_out(labelled: Labelled, predicted: Sequence[_Predicted], level: str) -
     return asked
 
 
-def _base_rate(sums: Mapping[str, Sums], everything: Sums, member: Member) -> dict[str, float]:
-    """Mean gain of each direction over the tasks that a member was trained on."""
+def _base_rate(
+    sums: Mapping[str, Sums], everything: Sums, member: Member
+) -> dict[str, float] | None:
+    """Mean gain of each direction over the tasks that a member was trained on.
+
+    ``None`` where none of them is at hand: a model is judged on another dataset.
+    """
+    if member.training_task_ids.isdisjoint(sums):
+        return None
     total: Sums = dict.fromkeys(everything, (0.0, 0))
     for task_id in sorted(member.training_task_ids):
         for name, (value, count) in sums.get(task_id, {}).items():

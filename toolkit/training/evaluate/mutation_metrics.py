@@ -47,18 +47,24 @@ class TaskGains:
         found: Choices,
         predicted: Floats,
         weights: Floats,
-        base: Mapping[str, float],
+        base: Mapping[str, float] | None,
         tie: float,
         temperature: float,
     ) -> None:
-        """Judge one group's candidates; ``predicted`` is ``(n, directions)``, NaN: no opinion."""
+        """Judge one group's candidates; ``predicted`` is ``(n, directions)``, NaN: no opinion.
+
+        ``base`` is ``None`` where no training task is at hand: the base rate is unknown then.
+        """
         known = np.isfinite(found.gain)
         rows = np.flatnonzero(known.sum(axis=1) >= 2)
         if len(rows) == 0:
             return
         mask, gain = known[rows], np.where(known[rows], found.gain[rows], 0.0)
         guess = np.where(np.isfinite(predicted[rows]), predicted[rows], 0.0)
-        prior = np.array([base.get(name, 0.0) for name in found.names])
+        by_prior = np.full(len(rows), np.nan)
+        if base is not None:
+            prior = np.array([base.get(name, 0.0) for name in found.names])
+            by_prior = _pick(np.where(mask, prior, -np.inf), gain)
         best = np.where(mask, gain, -np.inf).max(axis=1)
         picked = _pick(np.where(mask, guess, -np.inf), gain)
         share = _shared(mask, weights, found.rules)
@@ -75,7 +81,7 @@ class TaskGains:
             ("model", picked),
             ("sampled", (chance * gain).sum(axis=1)),
             ("uniform", gain.sum(axis=1) / mask.sum(axis=1)),
-            ("base_rate", _pick(np.where(mask, prior, -np.inf), gain)),
+            ("base_rate", by_prior),
             ("fixed_weights", (share * gain).sum(axis=1)),
             ("oracle", best),
         ):
@@ -167,7 +173,8 @@ def summarize_gains(tasks: Sequence[TaskGains], *, seed: int = 0) -> GainMetrics
     result = named("accuracy", ratio_interval(right, number, seed=seed))
     for name in POLICIES[:-1]:
         key = "gain_share" if name == "model" else f"gain_share_{name}"
-        result |= named(key, ratio_interval(sums[name], oracle, seed=seed))
+        known = np.isfinite(sums[name])
+        result |= named(key, ratio_interval(sums[name][known], oracle[known], seed=seed))
     by_task = ratio_interval(sums["model"] / number, oracle / number, seed=seed)
     result |= named("gain_share_by_task", by_task)
     for name in ("base_rate", "fixed_weights"):

@@ -69,8 +69,10 @@ def occasion_noise(
 
     Returns the median of their relative standard deviations, ``None`` where nothing was measured
     twice, and one difference of log latency a candidate, between two occasions drawn at random.
+    What an emulator measured does not count: it trains no model either.
     """
-    ids, rng = list(dataset.tasks()), np.random.default_rng(seed)
+    emulated, rng = dataset.emulated_tasks(), np.random.default_rng(seed)
+    ids = [task_id for task_id in dataset.tasks() if task_id not in emulated]
     if len(ids) > tasks:
         ids = [ids[i] for i in sorted(rng.choice(len(ids), tasks, replace=False).tolist())]
     spreads, shifts = [], []

@@ -168,12 +168,13 @@ def summarize_validity(judged: Sequence[TaskValidity], *, seed: int = 0) -> Vali
         return np.array([getattr(task, name) for task in judged], dtype=np.float64)
 
     ranked = np.isfinite(array("auc"))
+    ran = array("failed") < array("candidates")  # else there is no best candidate to lose
     result: dict[str, Any] = {"n_ranked_tasks": int(ranked.sum())}
     for name, values in (
         ("auc", array("auc")),
         ("average_precision", array("average_precision")),
         ("average_precision_base_rate", np.where(ranked, array("base_rate"), np.nan)),
-        ("lost_best", array("lost_best")),
+        ("lost_best", np.where(ran, array("lost_best"), np.nan)),
     ):
         result |= named(name, mean_interval(values, seed=seed))
     candidates, failed = array("candidates"), array("failed")

@@ -17,6 +17,7 @@ from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 from toolkit.training.recipes.recipe import Recipe
 from toolkit.training.table.table import (
+    Choose,
     MeasuredGroup,
     Table,
     build_table,
@@ -114,20 +115,22 @@ def gather(
     task_ids: Iterable[str] | None = None,
     *,
     most: int | None = None,
+    choose: Choose = fastest_and_drawn,
     progress: Progress = SILENT,
 ) -> tuple[Table, dict[str, int]]:
     """Build the table of a dataset (see ``gather_parts``).
 
     With ``most`` it has at most about so many rows, whatever the dataset holds: memory is bounded
-    by this. Tasks with many candidates then keep the fastest fifth of their share and a random
-    sample of the others, sketch by sketch; the draw of one task depends on that task alone.
+    by this. Tasks with many candidates then keep what ``choose`` takes, sketch by sketch: by
+    default the fastest fifth of their share and a random sample of the others. The draw of one task
+    depends on that task alone.
     """
     wanted = list(dataset.tasks()) if task_ids is None else list(task_ids)
     counts = candidate_counts(dataset, wanted)
     quota = np.inf if most is None else share_of(list(counts.values()), most)
 
     def thin(part: Part) -> Part:
-        return _light(part, quota / counts[part[0].group.task.task_id])
+        return _light(part, quota / counts[part[0].group.task.task_id], choose)
 
     parts, versions = gather_parts(dataset, extractor, wanted, thin=thin, progress=progress)
     return build_table(parts), versions
@@ -152,14 +155,14 @@ def share_of(counts: Sequence[int], most: int) -> int:
     return max([10, *remaining])
 
 
-def _light(part: Part, share: float) -> Part:
-    """A part without its schedules, and of its rows a share: the fastest fifth, the rest drawn."""
+def _light(part: Part, share: float, choose: Choose) -> Part:
+    """A part without its schedules, and of its rows the share that is chosen."""
     measured, block = part
     group, latency = replace(measured.group, schedules=None), measured.latency_s
     if share >= 1:
         return replace(measured, group=group), block
     key = [draw_key(workload_key(group.task)), int(group.sketch.sketch_id[:8], 16)]
-    rows, _ = fastest_and_drawn(latency, max(1, round(share * len(group))), key)
+    rows, _ = choose(latency, max(1, round(share * len(group))), key)
     group = replace(group, decisions=group.decisions[rows])
     return MeasuredGroup(group, latency[rows]), replace(block, values=block.values[rows])
 

@@ -205,17 +205,22 @@ def _told_families(parts: Iterable[MeasuredGroup]) -> tuple[str, ...]:
     return tuple(of_task.values())
 
 
+Choose = Callable[[Floats, int, list[int]], tuple[Ints, Floats]]
+"""Latencies of candidates, how many to keep and a key → numbers of those and their weights."""
+
+
 def fastest_and_drawn(latency_s: Floats, keep: int, key: list[int]) -> tuple[Ints, Floats]:
     """Choose candidates: the fastest fifth of so many, the rest drawn from the others by a key.
 
-    Returns ascending numbers and the weight of each, which is 1 for the fastest.
+    The fastest one is always among them. Returns ascending numbers and the weight of each, which
+    is 1 for the fastest.
     """
-    fastest = keep // 5
+    fastest = max(1, keep // 5)
     order = np.argsort(latency_s, kind="stable")  # what never ran comes last
     rest = order[fastest:]
     drawn = np.random.default_rng(key).choice(rest, keep - fastest, replace=False)
     weight = np.ones(len(latency_s))
-    weight[rest] = len(rest) / len(drawn)
+    weight[rest] = len(rest) / max(1, len(drawn))
     picked = np.sort(np.concatenate([order[:fastest], drawn]))
     return picked, weight[picked]
 
@@ -232,7 +237,7 @@ def sample_rows(
     per_task: int,
     total: int,
     seed: int,
-    choose: Callable[[Floats, int, list[int]], tuple[Ints, Floats]] = fastest_and_drawn,
+    choose: Choose = fastest_and_drawn,
 ) -> tuple[Ints, Floats]:
     """Choose training rows: of each task at most ``per_task``, of all at most ``total``.
 

@@ -33,7 +33,7 @@ from toolkit.training.members.crossfit import assign_folds, cross_fit
 from toolkit.training.members.ensemble import fit_ensemble
 from toolkit.training.members.fit import FIELDS, check_recipe
 from toolkit.training.recipes.recipe import Range, Recipe
-from toolkit.training.table.gather import gather
+from toolkit.training.table.gather import gather, networks_of
 from toolkit.training.table.table import Table
 from toolkit.training.tasks.throughput import judge
 
@@ -199,6 +199,7 @@ class _Search:
     threads: int | Cluster | None
     seed: int
     step: Step
+    networks: tuple[tuple[str, ...], ...] = ()
     fits: int = 0
 
     def run(self) -> tuple[Recipe, SearchTrial, list[SearchTrial]]:
@@ -236,7 +237,9 @@ class _Search:
         )
         split = recipe.split.model_copy(update={"folds": recipe.search.inner_folds})
         recipe = recipe.model_copy(update={"data": data, "split": split, "seed": self.seed})
-        fitted = cross_fit(self.table, recipe, keep_all=False, threads=self.threads)
+        fitted = cross_fit(
+            self.table, recipe, networks=self.networks, keep_all=False, threads=self.threads
+        )
         self.fits += len(fitted.members)
         self.step.advance(len(fitted.members))
         return SearchTrial(number, changes, self._score(fitted.predictions(self.table)), rows)
@@ -269,6 +272,7 @@ def search_recipe(
     table, _ = gather(
         dataset, recipe.extractor, task_ids, most=recipe.data.table_rows, progress=progress
     )
+    networks = networks_of(dataset, table.task_ids)
     outer = recipe.search.outer_folds
     split = recipe.split.model_copy(update={"by": "task", "folds": outer})
     folds = assign_folds(table, split, recipe.seed)
@@ -290,7 +294,8 @@ def search_recipe(
         for number in numbers:
             held = np.flatnonzero(fold_of_row == number)
             inside = table.take(np.flatnonzero(fold_of_row != number))
-            search = _Search(inside, recipe, own, threads, recipe.seed + 1 + number, step)
+            seed = recipe.seed + 1 + number
+            search = _Search(inside, recipe, own, threads, seed, step, networks)
             found, best, _ = search.run()
             enough = inside.good_counts() >= recipe.data.min_records
             rows = np.flatnonzero(inside.good & enough[inside.task])
@@ -300,7 +305,7 @@ def search_recipe(
             fits += search.fits + 2
             picked.append(best.picked())
             step.advance(2, note=f"part {number + 1} of {len(numbers)}")
-        last = _Search(table, recipe, own, threads, recipe.seed, step)
+        last = _Search(table, recipe, own, threads, recipe.seed, step, networks)
         found, best, trials = last.run()
     wanted = table.judged_records(recipe.data)
     judged, stands = judge(table, nested, wanted), judge(table, plain, wanted)

@@ -105,7 +105,7 @@ def predict(
             cure=f"it was trained on {_names(model)}; train one on logs of this format",
         )
     rows = pl.concat([frame for frame, _ in finished])
-    rows = rows.join(_places(dataset), on="candidate_id", how="left")
+    rows = rows.join(_places(dataset), on="candidate_id", how="left", maintain_order="left")
     front = ["task_id", "candidate_id", "sketch_id", "source", "line"]
     rows = rows.select(*front, pl.exclude(front))
     unreadable = [t for t in extractors if t not in readable]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import orjson
 
 from toolkit.cluster import Cluster
@@ -104,11 +106,12 @@ def train(
         check_folder(Path(out))
     data = kind.gather(dataset, recipe, task_ids, progress)
     table, usable = data.table, kind.usable(data)
-    kept = None if out is None else KeptFits(Path(out), _key(name, data))
+    networks = networks_of(dataset, table.task_ids)
+    kept = None if out is None else KeptFits(Path(out), _key(name, data, networks))
     fitted = cross_fit(
         table,
         recipe,
-        networks=networks_of(dataset, table.task_ids),
+        networks=networks,
         keep_all=out is not None,
         threads=threads,
         fit=kind.fitter(data),
@@ -133,11 +136,15 @@ def train(
     return replace(result, seconds=time.perf_counter() - started)
 
 
-def _key(name: str, data: Gathered) -> str:
+def _key(name: str, data: Gathered, networks: Sequence[tuple[str, ...]]) -> str:
     """Name all that decides what is fitted."""
     recipe = data.recipe.model_dump(mode="json", by_alias=True)
-    read = (data.dataset.fingerprint(), sorted(data.table.task_ids), data.extractors)
-    return content_id(orjson.dumps((name, recipe, read, versions()), option=orjson.OPT_SORT_KEYS))
+    table = data.table
+    # Neither labels of networks nor features that others made are in a dataset's fingerprint.
+    features = blake2b(np.ascontiguousarray(table.features).data).hexdigest()
+    read = (data.dataset.fingerprint(), sorted(table.task_ids), data.extractors)
+    made = (name, recipe, read, table.columns, features, networks, versions())
+    return content_id(orjson.dumps(made, option=orjson.OPT_SORT_KEYS))
 
 
 def evaluate(

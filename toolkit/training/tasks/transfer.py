@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -96,7 +96,7 @@ def evaluate_transfer(
     )
     table = table.aligned(model.columns)
     tasks = dataset.tasks()
-    networks = networks_of(dataset, table.task_ids)
+    networks, families = networks_of(dataset, table.task_ids), table.families()
     adapted: Judged = {}
     scratch: Judged = {}
     leaked = 0
@@ -115,7 +115,14 @@ def evaluate_transfer(
             for base, into in ((member.ensemble, adapted), (None, scratch)):
                 for n, metrics in _judge(table, own, source, numbers, draws, seed, base).items():
                     if n or base is not None:
-                        judged = JudgedTask(task_id, len(own), best, metrics, networks[number])
+                        judged = JudgedTask(
+                            task_id,
+                            len(own),
+                            best,
+                            metrics,
+                            networks=networks[number],
+                            family=families[number],
+                        )
                         into.setdefault(n, []).append(judged)
     if not adapted:
         raise DatasetError(
@@ -166,7 +173,9 @@ def _judge(
                 value, group = -np.log(table.latency_s[given]), table.task[given]
                 model = Adapted(base, table.features[given], value, group, seed=draw)
                 score = model.predict(table.features[judged])
-                metrics[n].append(task_metrics(table.latency_s[judged], score))
+                found = task_metrics(table.latency_s[judged], score)
+                # What has learnt from records says nothing of a candidate's distance to the best.
+                metrics[n].append(replace(found, rmse=float("nan")) if n else found)
     return {n: _mean(values) for n, values in metrics.items() if values}
 
 

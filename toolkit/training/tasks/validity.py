@@ -30,8 +30,9 @@ from toolkit.training.evaluate.validity_metrics import (
 from toolkit.training.members.crossfit import Judges, members_by_task
 from toolkit.training.members.ensemble import fit_failure
 from toolkit.training.recipes.recipe import Recipe
-from toolkit.training.table.gather import Gathered
-from toolkit.training.tasks.trainer import Kind, ModelResult, train
+from toolkit.training.table.gather import Gathered, gather
+from toolkit.training.table.table import drawn_alike
+from toolkit.training.tasks.trainer import Kind, ModelResult, TaskIds, train
 from toolkit.training.trained.loading import TrainedModel
 from toolkit.training.trained.scorer import ValidityScorer
 
@@ -59,6 +60,16 @@ class ValidityResult(ModelResult, ValidityMetrics):
 
 class _Validity(Kind[ValidityResult]):
     model = ValidityModel
+
+    def gather(
+        self, dataset: Dataset, recipe: Recipe, task_ids: TaskIds, progress: Progress
+    ) -> Gathered:
+        """Of large datasets all candidates are drawn alike, so that as large a share failed."""
+        most = recipe.data.table_rows
+        found = gather(
+            dataset, recipe.extractor, task_ids, most=most, choose=drawn_alike, progress=progress
+        )
+        return Gathered(dataset, recipe, *found)
 
     def usable(self, data: Gathered) -> Bools:
         good = data.table.good

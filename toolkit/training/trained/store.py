@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from hashlib import sha256
 from pathlib import Path
@@ -31,6 +32,8 @@ MANIFEST = "manifest.json"
 FITS = ".fits"
 """Folder in a model's own with what an interrupted training had fitted."""
 MODEL_VERSION = 4
+_OWN = re.compile(r"members-[0-9a-f]+|\.(members|manifest\.json)\.\d+\.tmp")
+"""Names of what a training leaves that was killed while it wrote its model."""
 
 AGAIN = "train it again"
 CHANGED = "damaged: it was changed since it was written"
@@ -51,6 +54,7 @@ def save_model(folder: Path, manifest: dict[str, Any], members: dict[str, Member
     """
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    sweep(folder)
     fresh = folder / f".members.{os.getpid()}.tmp"
     try:
         entries = {name: _saved(fresh / name, member) for name, member in members.items()}
@@ -88,7 +92,8 @@ def check_folder(folder: Path) -> None:
         )
     if not folder.is_dir() or (folder / MANIFEST).is_file():
         return
-    if {path.name for path in folder.iterdir()} - {LOCK_FILE, FITS, RUN_FILE}:
+    names = {path.name for path in folder.iterdir()} - {LOCK_FILE, FITS, RUN_FILE}
+    if not all(_OWN.fullmatch(name) for name in names):
         raise ModelError(
             "the folder is not empty and holds no model", where=folder, cure="give another"
         )

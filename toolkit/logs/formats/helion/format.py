@@ -42,7 +42,7 @@ STATES = {
     "peer_compilation_fail": TrialState.COMPILE,
 }
 _RUN = re.compile(rb'\{\s*"run_id"\s*:\s*"')
-_ENDINGS = (".csv", ".csv.gz", ".csv.xz", ".csv.zst")
+_ENDINGS = (".csv", ".csv.gz", ".csv.xz", ".csv.zst", ".csv.bz2")
 _KEPT = ("kernel_name", "input_shapes", "dtypes", "hardware", "hardware_info", "settings")
 """What is kept of a run's description."""
 

@@ -47,10 +47,11 @@ CACHE_STATES = {
 _STATES = {state.value: state for state in TrialState}
 """States by the words of the toolkit's own exports."""
 _UNITS = {
-    **dict.fromkeys(("s", "seconds"), 1.0),
-    **dict.fromkeys(("ms", "milliseconds", "miliseconds"), 1e-3),  # as Kernel Tuner writes it
-    **dict.fromkeys(("us", "microseconds"), 1e-6),
-    **dict.fromkeys(("ns", "nanoseconds"), 1e-9),
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1.0),
+    # "miliseconds" is what Kernel Tuner writes.
+    **dict.fromkeys(("ms", "millisecond", "milliseconds", "miliseconds"), 1e-3),
+    **dict.fromkeys(("us", "µs", "microsecond", "microseconds"), 1e-6),
+    **dict.fromkeys(("ns", "nanosecond", "nanoseconds"), 1e-9),
 }
 _CACHE_TIMES = [
     f"{part}_time" for part in ("compile", "verification", "benchmark", "strategy", "framework")
@@ -67,7 +68,10 @@ class T4Document(ParameterDocument):
         results, about = document.get("results"), part(document, "metadata")
         if not isinstance(results, list):
             raise BadLine("the document has no results")
-        self._unit = _UNITS.get(str(about.get("timeunit") or "ms"), 1e-3)
+        unit = str(about.get("timeunit") or "ms")
+        if unit.lower() not in _UNITS:
+            raise BadLine(f"the time unit {unit[:40]!r} is not known")
+        self._unit = _UNITS[unit.lower()]
         self.entries, self.choices = results, {}
         self.task = make_task(
             format=T4,
@@ -85,7 +89,7 @@ class T4Document(ParameterDocument):
         if state is None:
             raise BadLine(f"the invalidity {str(raw.get('invalidity'))[:40]!r} is not known")
         times = part(raw, "times")
-        measured = times.get("runtimes") or _measured_time(raw)
+        measured = times.get("runtimes") or _measured_time(raw, self._unit)
         spent = [value for key, value in times.items() if key != "runtimes"]
         spent += measured if isinstance(measured, list) else []
         if "elapsed" in times:  # the toolkit's own addition when it exports
@@ -137,12 +141,17 @@ class CacheDocument(ParameterDocument):
         return configuration, state, run_times, elapsed, raw.get("timestamp")
 
 
-def _measured_time(raw: dict[str, Any]) -> list[Any]:
-    """The measurement called time, for results without the single run times."""
+def _measured_time(raw: dict[str, Any], unit: float) -> list[Any]:
+    """The measurement called time, for results without the single run times.
+
+    It may be in a unit of its own, and is given in ``unit``, the document's.
+    """
     measurements = raw.get("measurements")
     for entry in measurements if isinstance(measurements, list) else []:
         if isinstance(entry, dict) and entry.get("name") == "time":
-            return [entry.get("value")]
+            own = _UNITS.get(str(entry.get("unit")).lower(), unit)
+            value = [entry.get("value")]
+            return value if own == unit else list(scaled(value, own / unit))
     return []
 
 

@@ -84,6 +84,7 @@ class KernelTunerCaches(_Documents):
     """Kernel Tuner caches (schema 1.1.0)."""
 
     name = KERNEL_TUNER
+    repeats = False
     fields = (b'"tune_params_keys"', b'"cache"')
     document_type = CacheDocument
 
@@ -111,9 +112,11 @@ class KernelTunerCaches(_Documents):
                 entries[key] = cache_entry(row, found)
             for parameter, value in found.items():
                 values.setdefault(parameter, {}).setdefault(canonical_json(value), value)
+        # A cache's own device tells its task, whatever name --machine gave it.
+        device = task.target if task.format == KERNEL_TUNER else task.machine
         document = {
             "schema_version": "1.0.0",
-            "device_name": task.machine or task.target,
+            "device_name": device or task.machine or task.target,
             "kernel_name": task.workload,
             "problem_size": _problem_size(task),
             "tune_params_keys": list(values),

@@ -121,11 +121,13 @@ class MetaSchedule(LineFormat):
             out / "database_workload.json": "".join(f"{w}\n" for w in workloads).encode(),
             out / "database_tuning_record.json": b"".join(records),
         }
-        if timed:
+        # What an earlier export left there is written over: it would describe these records.
+        if timed or (out / "database_trials.jsonl").exists():
             written[out / "database_trials.jsonl"] = b"".join(trials)
-        if machines != {None} and len(machines) == 1:
+        machine = machines.pop() if len(machines) == 1 else None
+        if machine is not None or (out / "collection.json").exists():
             collection: dict[str, Any]
-            collection = {"machine": machines.pop(), "protocol": {}, "tasks": list(about.values())}
+            collection = {"machine": machine, "protocol": {}, "tasks": list(about.values())}
             if len(fingerprints) == 1 and None not in fingerprints:
                 collection[MACHINE_FINGERPRINT] = {"id": fingerprints.pop()}
             if emulators:
@@ -196,7 +198,7 @@ def read_database(records: Place, workloads: Place | None) -> Database:
 
 
 def _sidecar(records: Place, name: str) -> Place | None:
-    wanted = {f"{name}{ending}" for ending in ("", ".gz", ".xz", ".zst")}
+    wanted = {f"{name}{ending}" for ending in ("", ".gz", ".xz", ".zst", ".bz2")}
     return next((place for place in records.siblings() if place.name in wanted), None)
 
 
