@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from operator import mul
@@ -114,6 +116,31 @@ def test_more_pieces_than_workers_hold_outlive_a_worker() -> None:
             answers[piece] = answer
             killing.advance()
     assert killing.killed and answers == {piece: 3 * piece for piece in range(40)}
+
+
+def _after(_: None, seconds: float) -> None:
+    time.sleep(seconds)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_scheduler_that_is_lost_is_said(streamed: bool) -> None:
+    with distributed.LocalCluster(
+        n_workers=1,
+        threads_per_worker=1,
+        processes=False,
+        dashboard_address=None,
+        silence_logs=logging.CRITICAL,
+    ) as local:
+        cluster = Cluster(local.scheduler_address)
+        if streamed:
+            answers = cluster.results(_after, None, [0.0, 0.5, 0.5])
+            next(answers)
+        else:
+            waiting = [cluster.submit(_after, None, 0.5) for _ in range(2)]
+        local.close()
+        with pytest.raises(ToolkitError, match="the cluster's scheduler ended"):
+            list(answers) if streamed else [one.result(timeout=20) for one in waiting]
+        cluster.__exit__()
 
 
 @pytest.mark.parametrize("kind", ["throughput", "mutation"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -18,8 +19,10 @@ def replacing(path: Path) -> Iterator[Path]:
     """Give a name beside ``path`` to write a file or folder to; put it in place at the end.
 
     The name is of this process alone. Where writing fails it is removed, and ``path`` stays as it
-    was. A folder takes no other's place.
+    was. A folder takes no other's place. Neither does anything that of a device or a pipe.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError(errno.EINVAL, "is a device or a pipe: name a file", str(path))
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         yield temporary

@@ -55,6 +55,9 @@ cores). It has to be said before LightGBM or XGBoost loads its runtime.
 """
 
 
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
 def python(what: str, *arguments: str, interpreter: str = sys.executable) -> list[str]:
     """Command that runs a module, or a script by its path ending in ``.py``, as a child."""
     return [interpreter, "-c", _BEGIN, str(os.getpid()), what, *arguments]
@@ -146,12 +149,22 @@ class Lines:
         return reply
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and what it started, and close its pipes."""
+def killed_from_outside(process: subprocess.Popen[bytes]) -> bool:
+    """Whether somebody else ended it, or memory ran out; one that crashes raises other signals."""
+    return -(process.poll() or 0) in _FROM_OUTSIDE
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and what it started, unless it has ended."""
     # Once it was waited for, its number may be another's.
     if process.poll() is None:
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and what it started, and close its pipes."""
+    kill(process)
     process.wait()
     for stream in (process.stdin, process.stdout):
         if stream is not None:

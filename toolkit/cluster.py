@@ -10,7 +10,7 @@ import gc
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack
 from itertools import islice
 from typing import Any, TypeVar
@@ -126,7 +126,8 @@ class Cluster:
         answer: Future[Answer] = Future()
 
         def take(done: Future[Answer]) -> None:
-            error = done.exception()
+            # What Dask cancels, since its scheduler is gone, has no exception to ask for.
+            error = CancelledError() if done.cancelled() else done.exception()
             if error is None:
                 answer.set_result(done.result())
             else:
@@ -174,6 +175,11 @@ def _told(error: BaseException) -> BaseException:
     """An error of a worker as it is told here."""
     from distributed import KilledWorker
 
+    if isinstance(error, CancelledError):
+        return ToolkitError(
+            "the cluster's scheduler ended, or cannot be reached any more",
+            cure="what was finished is kept: start it again, and run the command again",
+        )
     if not isinstance(error, KilledWorker):
         return error
     return ToolkitError(

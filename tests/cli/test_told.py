@@ -18,9 +18,11 @@ from made_commands import QUICK
 from running import TOOLKIT, here, toolkit
 from typer.testing import CliRunner
 
+from toolkit.atomic import write_atomically
 from toolkit.cli.common import PROCESSES_MAX, THREADS_MAX
 from toolkit.cli.main import app
 from toolkit.datasets import ingest
+from toolkit.reports.html import write_page
 
 SCENARIO = """
 seeds = 2
@@ -272,3 +274,28 @@ def test_what_a_killed_writer_left_is_swept(workplace: Path) -> None:
     command = ("simulate", "--scenario", "mine.toml", "--workers", "1")
     assert here(*command, cwd=workplace)[0] == 0
     assert not left.exists() and mine.exists() and alive.exists()
+
+
+def test_a_device_or_a_pipe_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="name a file"):
+        write_atomically(pipe, b"page")
+    assert pipe.is_fifo()
+
+
+def test_a_closed_standard_output_is_no_fault_of_the_toolkit(workplace: Path) -> None:
+    command = ["sh", "-c", '"$0" describe --json >&-', TOOLKIT]
+    ended = subprocess.run(command, cwd=workplace, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_an_unknown_place_of_transfer_is_refused_without_transfer_too() -> None:
+    given = ["evaluate", "none", "--transfer-from", "nope"]
+    ended = CliRunner().invoke(app, given, env={"COLUMNS": "200"})
+    assert ended.exit_code == 2 and "neither task nor machine" in ended.output
+
+
+def test_a_title_that_is_not_utf8_is_no_reason_to_stop(tmp_path: Path) -> None:
+    page = write_page("caf\udce9", tmp_path / "report.html")
+    assert page.read_bytes() == b"caf\\udce9"

@@ -105,6 +105,33 @@ def test_a_crash_costs_one_candidate(tmp_path: Path) -> None:
     assert extractor.crashes == 1
 
 
+def test_a_process_that_is_killed_costs_no_candidate(tmp_path: Path) -> None:
+    once = tmp_path / "once"
+    once.touch()
+    die = f"os.path.exists({str(once)!r}) and (os.remove({str(once)!r}), os.kill(os.getpid(), 9))"
+    (tmp_path / "fake.py").write_text("import os\n" + FAKE.replace("sys.exit(9)", die))
+    extractor = PerStoreExtractor([sys.executable, str(tmp_path / "fake.py")], timeout_s=20)
+    block = extractor.extract(fake_group("good", "crash", "good"))
+    assert not once.exists() and np.isfinite(block.values).all() and extractor.crashes == 0
+
+
+def test_an_interrupted_answer_is_not_the_next_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "fake.py").write_text(FAKE)
+    extractor = PerStoreExtractor([sys.executable, str(tmp_path / "fake.py")], timeout_s=20)
+    extractor.extract(fake_group("good"))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("selectors.DefaultSelector.select", _interrupt)
+        extractor.extract(fake_group("good"))
+    block = extractor.extract(fake_group("refuse", "good"))
+    assert np.isfinite(block.values).all(axis=1).tolist() == [False, True]
+
+
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_candidate_that_never_ends_is_given_up(tmp_path: Path) -> None:
     (tmp_path / "fake.py").write_text(FAKE)
     extractor = PerStoreExtractor([sys.executable, str(tmp_path / "fake.py")], timeout_s=1.5)

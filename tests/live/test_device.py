@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import psutil
 import pytest
 import tvm
+from running import until
 from tvm import te
 
+from toolkit import children
 from toolkit.errors import LiveError
 from toolkit.live.measure.device import Device
 from toolkit.live.measure.engines import open_engine
@@ -118,6 +123,22 @@ def test_a_build_far_beyond_the_usual_is_given_up(
     with open_engine(target, protocol, builders=1) as engine:
         assert states() == [TrialState.OK] * 2
         assert states() == [TrialState.OK] * 2
+
+
+def test_a_build_that_is_given_up_leaves_no_compiler_behind(tmp_path: Path) -> None:
+    script = tmp_path / "starts.py"
+    script.write_text(
+        "import subprocess, sys, time\n"
+        "pid = subprocess.Popen(['sleep', '100']).pid\n"
+        f"open({str(tmp_path / 'pid')!r}, 'w').write(str(pid))\n"
+        "print('{\"ready\": true}', flush=True)\n"
+        "time.sleep(100)\n"
+    )
+    command = children.python(str(script))
+    with Device("llvm", Protocol(build_timeout_s=1), command=command) as device:
+        assert device.build(Program("x", "", [], 0)).state is TrialState.BUILD_TIMEOUT
+    compiler = psutil.Process(int((tmp_path / "pid").read_text()))
+    assert until(lambda: not compiler.is_running() or compiler.status() == psutil.STATUS_ZOMBIE)
 
 
 def test_a_process_that_cannot_start_is_a_named_error() -> None:

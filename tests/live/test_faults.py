@@ -8,6 +8,8 @@ import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import psutil
@@ -18,6 +20,7 @@ from tvm.script import tirx as T
 
 from tests.live.conftest import PROTOCOL
 from toolkit.errors import LiveError
+from toolkit.live.measure import apart
 from toolkit.live.measure.apart import ApartEngine
 from toolkit.live.measure.device import Device
 from toolkit.live.measure.engines import LocalEngine, open_engine
@@ -266,6 +269,23 @@ def test_what_names_no_device_is_a_named_error(target: str) -> None:
         open_engine(target, PROTOCOL, device="a board")
     with pytest.raises(LiveError, match="no tracker answers"):
         open_engine(target, PROTOCOL, device="rpc 127.0.0.1:1 none")
+
+
+def test_an_interrupt_does_not_wait_for_a_device_that_is_away(
+    target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, looked = ApartEngine(target, PROTOCOL, builders=1), threading.Event()
+    away = SimpleNamespace(free=lambda: looked.set() or 0)
+    monkeypatch.setattr(engine, "remote", away)
+    done, asked = MeasureResult(TrialState.OK), list[Any]()
+    monkeypatch.setattr(engine._builders[0], "export", lambda *_: done)
+    monkeypatch.setattr(engine.runners[0], "run_artifact", lambda *a, **_: asked.append(a) or done)
+    with contextlib.ExitStack() as stack:
+        stack.push(engine)
+        batch = apart._Batch(engine, [faulty("right")], lambda: None)
+        assert looked.wait(10)
+        batch.stop()
+    assert not asked
 
 
 def test_a_process_that_is_killed_from_outside_measures_again_and_knows_the_reference(

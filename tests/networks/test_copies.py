@@ -192,3 +192,24 @@ def test_networks_of_shuffles(tmp_path: Path, target: str, name: str) -> None:
     names = {"".join(filter(str.isalpha, one.name_hint)) for one in graph.module.functions}
     assert names == {"main", "convd", "transpose", *functions}
     assert difference_from_onnxruntime(graph, path) < 1e-6
+
+
+def test_parts_of_one_are_joined_between_what_fuses(tmp_path: Path, target: str) -> None:
+    # The pairs of a rotary embedding, as PyTorch's stack exports them.
+    from onnx import helper
+
+    steps: list[tuple[str, list[str], str, dict[str, Any]]] = [
+        ("Slice", ["x", "zero", "six", "two", "two"], "even", {}),
+        ("Slice", ["x", "one", "six", "two", "two"], "odd", {}),
+        ("Neg", ["odd"], "negative", {}),
+        ("Unsqueeze", ["negative", "three"], "left", {}),
+        ("Unsqueeze", ["even", "three"], "right", {}),
+        ("Concat", ["left", "right"], "pairs", {"axis": 3}),
+        ("Reshape", ["pairs", "flat"], "turned", {}),
+        ("Mul", ["turned", "sine"], "y", {}),
+    ]
+    nodes = [helper.make_node(kind, given, [to], **more) for kind, given, to, more in steps]
+    arrays = {key: ARRAYS[key] for key in ("zero", "one", "two", "three", "six")}
+    arrays |= {"flat": np.int64([1, 5, 6]), "sine": (5, 6)}
+    path = save_model(tmp_path / "m.onnx", nodes, arrays, [1, 5, 6], [1, 5, 6])
+    assert difference_from_onnxruntime(network_of(str(path), target), path) < 1e-6

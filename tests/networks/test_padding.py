@@ -49,6 +49,26 @@ CASES: dict[str, tuple[list[Step], list[int]]] = {
         attention(("Where", ["kept", "scores", "low"], {"to": "masked"})), [1, ROWS, WIDTH]),
     "attention to nothing": (
         attention(("Add", ["scores", "nothing"], {"to": "masked"})), [1, ROWS, WIDTH]),
+    "attention to rows that came by attention": (
+        [
+            *attention(("Where", ["before", "scores", "never"], {"to": "masked"}))[:-3],
+            ("MatMul", ["p", "q"], {"to": "once"}),
+            ("MatMul", ["p", "once"], {"to": "mixed"}),
+            *attention()[-2:],
+        ],
+        [1, ROWS, WIDTH],
+    ),
+    "attention to rows of one length": (
+        [
+            ("ReduceL2", ["rows0"], {"axes": [2], "to": "length"}),
+            ("Div", ["rows0", "length"], {"to": "even"}),
+            ("Transpose", ["even"], {"perm": [0, 2, 1], "to": "t"}),
+            ("MatMul", ["a", "t"], {"to": "scores"}),
+            ("Softmax", ["scores"], {"axis": -1, "to": "p"}),
+            ("MatMul", ["p", "even"], {}),
+        ],
+        [1, ROWS, WIDTH],
+    ),
     "weights along the other rows": (
         [
             ("Transpose", ["a"], {"perm": [0, 2, 1], "to": "t"}),
@@ -94,13 +114,18 @@ CASES: dict[str, tuple[list[Step], list[int]]] = {
         ],
         [1, ROWS, WIDTH],
     ),
+    "after itself": ([("Concat", ["a", "a"], {"axis": 1})], [1, 2 * ROWS, WIDTH]),
     "beside itself": ([("Concat", ["a", "pos"], {"axis": 2})], [1, ROWS, 2 * WIDTH]),
     "one row after another": ([("Reshape", ["a", "long"], {})], [1, ROWS * WIDTH]),
 }  # fmt: skip
-CUT = ("rows mixed by weights", "weights along the other rows", "one row after another")
+CUT = (
+    "rows mixed by weights", "weights along the other rows", "one row after another",
+    "attention to rows of one length",
+)  # fmt: skip
 """The rows that count are cut out in the function of a product."""
 
 ARRAYS: dict[str, Any] = {
+    "before": np.tri(ROWS) > 0, "never": np.array(-np.inf, "float32"),
     "first": (1, 1, WIDTH), "pos": (1, ROWS, WIDTH), "bias": (WIDTH,), "mix": (ROWS, ROWS),
     **{f"w{number}": (WIDTH, WIDTH) for number in range(3)},
     "heads": HEADS, "flat": FLAT, "long": np.int64([1, ROWS * WIDTH]), "later": LATER,
@@ -149,6 +174,17 @@ def test_it_is_computed_the_same(tmp_path: Path, target: str, name: str) -> None
     extents = extents_of_products(graph)
     assert PADDED in extents and (ROWS in extents) == (name in CUT)
     assert difference_from_onnxruntime(graph, path) < 1e-6
+
+
+def test_rows_and_their_mean_are_both_returned(tmp_path: Path, target: str) -> None:
+    import onnx
+
+    path = model_of(tmp_path / "m.onnx", *CASES["mean of rows"])
+    model = onnx.load(str(path))
+    rows = onnx.helper.make_tensor_value_info("a3", onnx.TensorProto.FLOAT, [1, ROWS, WIDTH])
+    model.graph.output.insert(0, rows)
+    onnx.save(model, str(path))
+    assert difference_from_onnxruntime(network_of(str(path), target), path) < 1e-6
 
 
 def test_a_number_of_rows_that_tiles_divide_stays(tmp_path: Path, target: str) -> None:

@@ -144,6 +144,9 @@ def main() -> None:
     """Run the command line."""
     for name, value in CALM.items():
         os.environ.setdefault(name, value)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started this, as by >&-
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # What a terminal cannot show is no reason to stop.

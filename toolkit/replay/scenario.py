@@ -150,7 +150,7 @@ def load_scenario(name_or_file: str | Path) -> Scenario:
             known = [p.stem for p in folder.glob("*.toml")]
             raise RecipeError(
                 f"no scenario is called {str(name_or_file)!r}",
-                cure=did_you_mean(str(name_or_file), known) + " A file's name ends in .toml",
+                cure="a file's name ends in .toml; " + did_you_mean(str(name_or_file), known),
             )
     return parse_scenario({"name": path.stem, **read_toml(path)}, where=path)
 

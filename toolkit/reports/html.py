@@ -62,7 +62,7 @@ def write_page(page: str, out: Path | str) -> Path:
     target = Path(out)
     target.parent.mkdir(parents=True, exist_ok=True)
     sweep(target.parent)
-    write_atomically(target, page.encode())
+    write_atomically(target, page.encode(errors="backslashreplace"))
     return target
 
 

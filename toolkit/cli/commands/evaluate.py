@@ -44,6 +44,8 @@ def evaluate(
     from toolkit.training import evaluate_model, load_throughput
     from toolkit.training.tasks.transfer import evaluate_transfer
 
+    if transfer_from not in ("task", "machine"):
+        raise typer.BadParameter(f"{transfer_from!r} is neither task nor machine")
     data = common.opened_dataset(dataset)
     own = None if machine is None else _tasks_of(data, machine)
     result: Metrics
@@ -52,8 +54,6 @@ def evaluate(
     else:
         loaded = load_throughput(model)
         records = common.whole_numbers(transfer, "numbers such as 0,16,64")
-        if transfer_from not in ("task", "machine"):
-            raise typer.BadParameter(f"{transfer_from!r} is neither task nor machine")
         of: Any = transfer_from
         result = evaluate_transfer(
             loaded, data, records=records, of=of, task_ids=own, progress=common.BarProgress()

@@ -57,6 +57,7 @@ class StoreExtractor:
     def __init__(self, command: Sequence[str], timeout_s: float) -> None:
         self._command, self._timeout_s = command, timeout_s
         self._process: subprocess.Popen[bytes] | None = None
+        self._killed = False
         self.header: dict[str, Any] = {}
         self.crashes = 0
         self.tvm_version: str | None = None
@@ -77,10 +78,17 @@ class StoreExtractor:
         raise NotImplementedError
 
     def ask(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Ask the process, started where there is none; ``None`` where it dies or hangs."""
-        if not self.running:
-            self._start()
-        return self._exchange(message)
+        """Ask the process, started where there is none; ``None`` where it dies or hangs.
+
+        Once more where it was killed from outside: that is no record's fault.
+        """
+        for _ in range(2):
+            if not self.running:
+                self._start()
+            reply = self._exchange(message)
+            if reply is not None or not self._killed:
+                break
+        return reply
 
     def _start(self) -> None:
         ready = None
@@ -112,6 +120,7 @@ class StoreExtractor:
         """Send one line of JSON and wait for one; ``None`` ends the process."""
         assert self._process is not None
         stdin, stdout = self._process.stdin, self._process.stdout
+        self._killed = False
         assert stdin is not None and stdout is not None
         try:
             stdin.write(orjson.dumps(message) + b"\n")
@@ -122,8 +131,15 @@ class StoreExtractor:
                     raise TimeoutError
             return dict(orjson.loads(stdout.readline()))
         except (OSError, ValueError, TypeError):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=1)  # one that ended may need a moment to be gone
+            self._killed = children.killed_from_outside(self._process)
             self.close()
             return None
+        except BaseException:
+            # Interrupted: the answer would be taken for that to the next message.
+            self.close()
+            raise
 
     def columns(self) -> tuple[str, ...]:
         """Names of a row's columns."""

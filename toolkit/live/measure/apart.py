@@ -238,6 +238,8 @@ class _Batch:
             except queue.Empty:
                 continue
             fault = self._connect(runner)
+            if self._stopped.is_set():
+                return  # nobody waits for it: to ask for a device may take minutes
             if fault is not None:
                 self._to_run.put(job)
                 self._leave(runner, fault)

@@ -30,9 +30,6 @@ CHECK_TIMEOUT_S = 30.0
 # With patience: so many builds are known before it counts, and a build may always take so long.
 BUILDS_KNOWN, LEAST_PATIENCE_S = 8, 3.0
 
-# Somebody else ended the process (or memory ran out): a program that crashes raises other ones.
-FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-
 
 class Device:
     """One measuring process on this machine (``serve.py``); a context manager.
@@ -220,7 +217,8 @@ class Device:
 
     def _kill(self) -> None:
         if self._process is not None:
-            self._process.kill()
+            # With the compiler that it may have started, which would go on beside all others.
+            children.kill(self._process)
             self.restarts += 1
         self.stop()
 
@@ -294,10 +292,10 @@ class Device:
     def _died(self, started: float, build_s: float | None = None) -> MeasureResult:
         """End a process that gave no answer; without ``build_s`` to its build."""
         assert self._process is not None
-        code = self._process.poll()
+        code, killed = self._process.poll(), children.killed_from_outside(self._process)
         elapsed = time.perf_counter() - started
         self._kill()
-        self._killed = code is not None and -code in FROM_OUTSIDE
+        self._killed = killed
         state, late = TrialState.RUNTIME, TrialState.RUN_TIMEOUT
         if build_s is None:
             state, late, build_s = TrialState.COMPILE, TrialState.BUILD_TIMEOUT, elapsed

@@ -256,7 +256,8 @@ def copying_function(
 ) -> Any:
     """A function of inputs of these shapes that copies them into an output of another."""
     with IRBuilder() as builder, build.prim_func(is_private=True, s_tir=True):
-        build.func_attr({"tirx.noalias": True})
+        # Opaque: of parts of one element TVM would fuse what is next to it, and fails at that.
+        build.func_attr({"tirx.noalias": True, "op_pattern": 8})
         parts = [
             build.arg(f"part{place}", build.buffer(list(each), dtype))
             for place, each in enumerate(shapes)

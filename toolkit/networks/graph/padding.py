@@ -40,6 +40,12 @@ LEAST_PRODUCTS = 3
 
 REDUCTIONS = {f"relax.{name}" for name in ("mean", "sum", "max", "min", "variance")}
 
+SIGNS = {
+    **dict.fromkeys(("relax.exp", "relax.sigmoid"), 2),
+    **dict.fromkeys(("relax.abs", "relax.nn.relu", "relax.nn.softmax", "relax.variance"), 1),
+}
+"""What ``least_sign`` is of, whatever they are given."""
+
 CUTS = {"relax.split", "relax.strided_slice"}
 
 UNUSED = -np.inf
@@ -142,7 +148,9 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
             return None
         axis = int(call.attrs.axis) % len(shape)
         if shape[axis] != self._rows:
-            if any(map(is_padded, old, new)):
+            if any(known_extents(one)[axis] == self._rows for one in old):
+                new = self._plain(old, new)  # what is added would lie between them
+            elif any(map(is_padded, old, new)):
                 new = list(map(self._grown, old, new))
             return relax.op.concat(new, axis)
         new = self._plain(old, new)
@@ -200,7 +208,20 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
                 return None  # by zeros
             if isinstance(old, relax.Var) and str(old.ty.dtype) != "float32":
                 return None
-        return relax.Call(call.op, list(map(self._grown, call.args, args)), call.attrs)
+        given = list(map(self._grown, call.args, args))
+        if name == "relax.divide" and is_padded(call.args[1], args[1]):
+            given[1] = self._without_zeros(call.args[1], given[1])
+        return relax.Call(call.op, given, call.attrs)
+
+    def _without_zeros(self, old: Any, new: Any) -> Any:
+        """A divisor whose unused rows are 1 if they may be 0: a weight of zero hides no NaN."""
+        if least_sign(new, self.lookup_binding) == 2:
+            return new
+        shape = known_extents(old)
+        counts = np.ones([one if one == self._rows else 1 for one in shape], "bool")
+        more = [(0, self._padded - self._rows if one == self._rows else 0) for one in shape]
+        one = relax.const(1, str(new.ty.dtype))
+        return self.builder_.emit(relax.op.where(relax.const(np.pad(counts, more)), new, one))
 
     def _softmax(self, call: Any, args: list[Any], axis: int) -> Any:
         shape = [1] * call.ty.ndim
@@ -219,8 +240,35 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
             return new
         more = [(0, self._padded - self._rows if one == self._rows else 0) for one in shape]
         if isinstance(new, tvm.ir.expr.GenericConst):
-            return relax.const(np.pad(new.value.numpy(), more))
+            array = new.value.numpy()
+            # A row of a mask that lets nothing through would be NaN: the last one stands for it.
+            return relax.const(np.pad(array, more, "edge" if array.dtype == bool else "constant"))
         return self.builder_.emit(relax.op.nn.pad(new, [width for each in more for width in each]))
+
+
+def least_sign(tensor: Any, value_of: Callable[[Any], Any], depth: int = 6) -> int:
+    """2: every element is above zero; 1: none is below; 0: so many operators do not tell."""
+    value = behind(tensor, value_of)
+    number = value.value if isinstance(value, tvm.tirx.FloatImm) else None
+    if isinstance(value, tvm.ir.expr.GenericConst):
+        number = value.value.numpy()
+    if number is not None:
+        return int(np.all(np.greater(number, 0))) + int(np.all(np.greater_equal(number, 0)))
+    name = named(value)
+    if name in SIGNS:
+        return SIGNS[name]
+    if not name or not depth:
+        return 0
+    signs = [least_sign(one, value_of, depth - 1) for one in value.args[:2]]
+    if name == "relax.add":
+        return max(signs) if min(signs) else 0
+    if name in ("relax.multiply", "relax.divide"):
+        return max(min(signs), int(value.args[0].same_as(value.args[1])))
+    if name in ("relax.maximum", "relax.clip"):
+        return max(signs)
+    if name == "relax.sqrt":
+        return max(signs[0], 1)
+    return signs[0] if name in {TRANSPOSE, *RESHAPES, *REDUCTIONS} else 0
 
 
 def is_padded(old: Any, new: Any) -> bool:

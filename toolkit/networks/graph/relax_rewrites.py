@@ -209,10 +209,14 @@ def slices(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def _rewrite(module: tvm.IRModule, pattern: Any, replace: Any) -> tvm.IRModule:
+    def replaced(call: Any, found: Any) -> Any:
+        # A second name of a result matches what its first one stands for.
+        return replace(call, found) if isinstance(call, relax.Call) else call
+
     made = tvm.IRModule(module.functions, attrs=module.attrs)
     for name, function in module.functions.items():
         if isinstance(function, relax.Function):
-            made[name] = rewrite_call(pattern, replace, function)
+            made[name] = rewrite_call(pattern, replaced, function)
     return tidied(made)
 
 
