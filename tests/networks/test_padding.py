@@ -94,6 +94,18 @@ CASES: dict[str, tuple[list[Step], list[int]]] = {
         ],
         [1, ROWS, WIDTH],
     ),
+    "norm with powers": (
+        [
+            ("ReduceMean", ["a"], {"axes": [2], "to": "mean"}),
+            ("Sub", ["a", "mean"], {"to": "centred"}),
+            ("Pow", ["centred", "two"], {"to": "square"}),
+            ("ReduceMean", ["square"], {"axes": [2], "to": "variance"}),
+            ("Add", ["variance", "little"], {"to": "above"}),
+            ("Sqrt", ["above"], {"to": "root"}),
+            ("Div", ["centred", "root"], {}),
+        ],
+        [1, ROWS, WIDTH],
+    ),
     "a quotient by rows": ([("Div", ["a", "each"], {})], [1, ROWS, WIDTH]),
     "rows mixed by weights": ([("MatMul", ["mix", "a"], {})], [1, ROWS, WIDTH]),
     "rows summed": (
@@ -131,7 +143,7 @@ ARRAYS: dict[str, Any] = {
     "heads": HEADS, "flat": FLAT, "long": np.int64([1, ROWS * WIDTH]), "later": LATER,
     "nothing": np.full((ROWS, ROWS), np.finfo("float32").min, "float32"),
     "kept": LATER == 0, "low": np.array(-1e4, "float32"), "zero": np.array(0),
-    "little": np.array(1e-5, "float32"),
+    "little": np.array(1e-5, "float32"), "two": np.array(2, "float32"),
     "from": np.int64([1]), "end": np.int64([ROWS]), "rows": np.int64([1]),
     "parts": np.int64([3, ROWS - 3]), "each": np.linspace(1, 2, ROWS, dtype="float32")[:, None],
 }  # fmt: skip
@@ -174,6 +186,12 @@ def test_it_is_computed_the_same(tmp_path: Path, target: str, name: str) -> None
     extents = extents_of_products(graph)
     assert PADDED in extents and (ROWS in extents) == (name in CUT)
     assert difference_from_onnxruntime(graph, path) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["norm", "norm with powers"])
+def test_a_divisor_that_cannot_be_zero_stays(tmp_path: Path, target: str, name: str) -> None:
+    graph = network_of(str(model_of(tmp_path / "m.onnx", *CASES[name])), target)
+    assert "where" not in graph.module.script()
 
 
 def test_rows_and_their_mean_are_both_returned(tmp_path: Path, target: str) -> None:
