@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -125,23 +126,34 @@ def save_model(
     return path
 
 
-def difference_from_onnxruntime(graph: Graph, model: Path) -> float:
+def difference_from_onnxruntime(graph: Graph, model: Path, target: str | None = None) -> float:
     """By how much the outputs of a graph differ from its model file's, as a share of their range.
 
-    Both run in this process: what ``compile`` does beside is tested with it.
+    Both run in this process: what ``compile`` does beside is tested with it. For a ``target`` the
+    graph is built, untuned, as ``compile`` does.
     """
     import onnxruntime
     import tvm
     from tvm import relax
 
+    from toolkit.networks.codegen.library import build_library
+    from toolkit.networks.codegen.objects import ObjectFiles
+
     session = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
     rng = np.random.default_rng(7)
     given = {one.name: rng.normal(0, 1, one.shape).astype("f4") for one in session.get_inputs()}
     wanted = session.run(None, given)
-    machine = relax.VirtualMachine(tvm.compile(graph.module, target="llvm"), tvm.cpu())
+    if target is None:
+        built = tvm.compile(graph.module, target="llvm")
+    else:
+        with TemporaryDirectory() as folder, ObjectFiles(target) as objects:
+            build_library(graph.module, target, Path(folder) / "network.so", objects)
+            built = tvm.runtime.load_module(str(Path(folder) / "network.so"))
+    machine = relax.VirtualMachine(built, tvm.cpu())
     returned = machine["main"](*map(tvm.runtime.tensor, given.values()))
     found = [returned] if hasattr(returned, "numpy") else list(returned)
-    return max(
+    shares = [
         float(np.max(np.abs(one.numpy() - exact)) / np.ptp(exact))
         for one, exact in zip(found, wanted, strict=True)
-    )
+    ]
+    return float(np.max(shares))  # not a number where one is
