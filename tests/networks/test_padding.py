@@ -39,6 +39,20 @@ def attention(*masked: Step) -> list[Step]:
     ]
 
 
+def norm_by(kind: str, other: str) -> tuple[list[Step], list[int]]:
+    """A norm of ``a`` over its columns, and its shape: ``kind`` of two inputs makes the squares."""
+    steps: list[Step] = [
+        ("ReduceMean", ["a"], {"axes": [2], "to": "mean"}),
+        ("Sub", ["a", "mean"], {"to": "centred"}),
+        (kind, ["centred", other], {"to": "square"}),
+        ("ReduceMean", ["square"], {"axes": [2], "to": "variance"}),
+        ("Add", ["variance", "little"], {"to": "above"}),
+        ("Sqrt", ["above"], {"to": "root"}),
+        ("Div", ["centred", "root"], {}),
+    ]
+    return steps, [1, ROWS, WIDTH]
+
+
 # What is done to ``a`` of shape (1, ROWS, WIDTH), and the shape of the result.
 CASES: dict[str, tuple[list[Step], list[int]]] = {
     "nothing": ([("Relu", ["a"], {})], [1, ROWS, WIDTH]),
@@ -82,30 +96,8 @@ CASES: dict[str, tuple[list[Step], list[int]]] = {
     "the other rows": ([("Slice", ["a", "from", "end", "rows"], {})], [1, ROWS - 1, WIDTH]),
     "mean of rows": ([("ReduceMean", ["a"], {"axes": [1], "keepdims": 0})], [1, WIDTH]),
     "softmax of rows": ([("Softmax", ["a"], {"axis": 1})], [1, ROWS, WIDTH]),
-    "norm": (
-        [
-            ("ReduceMean", ["a"], {"axes": [2], "to": "mean"}),
-            ("Sub", ["a", "mean"], {"to": "centred"}),
-            ("Mul", ["centred", "centred"], {"to": "square"}),
-            ("ReduceMean", ["square"], {"axes": [2], "to": "variance"}),
-            ("Add", ["variance", "little"], {"to": "above"}),
-            ("Sqrt", ["above"], {"to": "root"}),
-            ("Div", ["centred", "root"], {}),
-        ],
-        [1, ROWS, WIDTH],
-    ),
-    "norm with powers": (
-        [
-            ("ReduceMean", ["a"], {"axes": [2], "to": "mean"}),
-            ("Sub", ["a", "mean"], {"to": "centred"}),
-            ("Pow", ["centred", "two"], {"to": "square"}),
-            ("ReduceMean", ["square"], {"axes": [2], "to": "variance"}),
-            ("Add", ["variance", "little"], {"to": "above"}),
-            ("Sqrt", ["above"], {"to": "root"}),
-            ("Div", ["centred", "root"], {}),
-        ],
-        [1, ROWS, WIDTH],
-    ),
+    "norm": norm_by("Mul", "centred"),
+    "norm with powers": norm_by("Pow", "two"),
     "a quotient by rows": ([("Div", ["a", "each"], {})], [1, ROWS, WIDTH]),
     "rows mixed by weights": ([("MatMul", ["mix", "a"], {})], [1, ROWS, WIDTH]),
     "rows summed": (
