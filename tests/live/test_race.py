@@ -281,9 +281,9 @@ PRODUCT = """
 from tvm import te
 
 def product():
-    a, x = te.placeholder((128, 128), name="a"), te.placeholder((128,), name="x")
-    k = te.reduce_axis((0, 128), name="k")
-    return [a, x, te.compute((128,), lambda i: te.sum(a[i, k] * x[k], axis=k), name="y")]
+    a, x = te.placeholder((32, 32), name="a"), te.placeholder((32,), name="x")
+    k = te.reduce_axis((0, 32), name="k")
+    return [a, x, te.compute((32,), lambda i: te.sum(a[i, k] * x[k], axis=k), name="y")]
 
 WORKLOADS = {"product": product}
 """
@@ -326,6 +326,20 @@ def confirmed_here(out: Path, blocks: int) -> tuple[int, str]:
     code, said, err = here(*race_command(out), "--blocks", blocks, cwd=out)
     assert code in (0, 4), err
     return code, said
+
+
+def test_what_stock_had_the_time_to_build_is_built_again(
+    raced: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits_s = []
+
+    def finals(*_: object, protocol: Protocol, **__: object) -> None:
+        limits_s.append(protocol.build_timeout_s)
+        raise LiveError("seen")
+
+    monkeypatch.setattr("toolkit.live.race.race.confirm_finals", finals)
+    code, _, err = here(*race_command(raced), "--blocks", 2, cwd=raced)
+    assert code == 1 and "seen" in err and limits_s == [240.0]
 
 
 def test_a_race_runs_its_legs_once_and_confirms_the_finals(raced: Path) -> None:
@@ -398,7 +412,7 @@ def test_the_best_of_tvms_tuner_are_read_again(
 
 
 def test_legs_of_another_workload_by_the_same_name_are_not_taken(raced: Path) -> None:
-    (raced / "product.py").write_text(PRODUCT.replace("128", "64"))
+    (raced / "product.py").write_text(PRODUCT.replace("32", "64"))
     code, _, err = here(*race_command(raced), "--blocks", "0", cwd=raced)
     assert code == 1 and "another workload was called product" in " ".join(err.split())
 

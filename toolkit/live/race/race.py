@@ -12,7 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,9 @@ from toolkit.training.trained.models import load_trained
 from toolkit.workspace import folder_name
 
 SETTINGS_FILE = "race_settings.json"
+
+STOCK_BUILD_TIMEOUT_S = 30.0
+"""TVM's builder gives up after so long where nothing else is asked for."""
 
 
 @dataclass(frozen=True)
@@ -218,6 +221,9 @@ def run_race(
                 step.advance()
     legs: list[dict[str, Any]] = []
     confirmed: list[dict[str, Any]] = []
+    # What stock's builder had the time to build is to be built again.
+    limit_s = settings.stock_build_timeout_s or STOCK_BUILD_TIMEOUT_S
+    patient = replace(protocol, build_timeout_s=max(protocol.build_timeout_s, limit_s))
     with progress.step("confirm", float(len(tasks) * settings.seeds)) as step:
         for task, seed in product(tasks, seeds):
             folder = folder_of(task, seed)
@@ -239,7 +245,7 @@ def run_race(
                     folder,
                     program_of=task.program_of,
                     target=target,
-                    protocol=protocol,
+                    protocol=patient,
                     blocks=settings.blocks,
                     step=step,
                     open_device=open_device,
