@@ -68,6 +68,7 @@ def write_block(
         with replacing(path) as temporary:
             pl.DataFrame(data).write_parquet(temporary)
     except OSError:
+        # With or without what can make them here: whoever has not reads them from this file alone.
         if hasattr(extractor, "stored_only"):
             raise
 
