@@ -15,7 +15,7 @@ import xgboost
 from made_autotvm import SHAPES, write_autotvm
 
 from toolkit.datasets import Dataset, ingest, open_dataset
-from toolkit.errors import ModelError, RecipeError
+from toolkit.errors import DatasetError, ModelError, RecipeError
 from toolkit.records import Candidate, Direction, Sketch, Task
 from toolkit.replay.record.space import RecordedSpace
 from toolkit.search.base import DirectionScorer
@@ -23,9 +23,10 @@ from toolkit.training import evaluate_model, load_mutation, train_mutation
 from toolkit.training.evaluate.mutation_metrics import TaskGains, summarize_gains
 from toolkit.training.evaluate.noise import occasion_noise
 from toolkit.training.members import gain_models
-from toolkit.training.members.gain_models import DIRECTION_COLUMNS, direction_rows
+from toolkit.training.members.gain_models import DIRECTION_COLUMNS, MixedGains, direction_rows
 from toolkit.training.recipes.recipe import MutationOptions, Recipe
 from toolkit.training.table.mutation_labels import Choices
+from toolkit.training.tasks import mutation
 from toolkit.training.trained.store import seal
 
 
@@ -310,3 +311,48 @@ def test_probabilities_are_judged_by_how_often_they_come_true() -> None:
     assert errors[0.5] == min(errors.values())
     assert errors[0.1][0] > 0.1
     assert errors[2.0][0] > 0.1
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_models_for_other_spaces_are_left_out(
+    made_dataset: Dataset, quick: Recipe, tmp_path: Path, whole: bool
+) -> None:
+    """A model of gains learns little where a direction has few recorded neighbours."""
+    dataset = made_dataset
+    if not whole:
+        write_autotvm(tmp_path / "log.json")
+        lines = (tmp_path / "log.json").read_bytes().splitlines(keepends=True)
+        (tmp_path / "log.json").write_bytes(b"".join(lines[::2]))
+        ingest([tmp_path / "log.json"], tmp_path / "half")
+        dataset = open_dataset(tmp_path / "half")
+    assert all(dataset.enumerated().values()) is whole
+    mixed = recipe_for(quick, "mixed", rounds=5)
+    plain, gains = mixed.models
+    models = (
+        plain.model_copy(update={"spaces": "incomplete"}),
+        plain.model_copy(update={"target": "speed"}),
+        gains.model_copy(update={"spaces": "enumerated"}),
+    )
+    recipe = mixed.model_copy(update={"models": models})
+    train_mutation(dataset, recipe, tmp_path / "model", threads=1)
+    kept = load_mutation(tmp_path / "model")
+    assert kept.recipe.models == (models[1:] if whole else models[:2])
+    assert isinstance(kept.members["all"].ensemble, MixedGains) is whole
+    again = evaluate_model(tmp_path / "model", dataset)
+    assert again["gain_share"] == pytest.approx(kept.manifest["metrics"]["gain_share"])
+
+
+def test_a_log_that_leaves_no_choice_of_direction_is_told_before_anything_is_fitted(
+    quick: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_autotvm(tmp_path / "log.json", [(64, 64, size) for size in (14, 28, 56, 112)])
+    fixed = (b'["tile_ic","sp",[-1,4]]', b'["tile_oc","sp",[-1,8]]', b'["unroll_kw","ot",false]')
+    lines = (tmp_path / "log.json").read_bytes().splitlines(keepends=True)
+    one_knob = [line for line in lines if all(part in line for part in fixed)]
+    (tmp_path / "log.json").write_bytes(b"".join(one_knob))
+    ingest([tmp_path / "log.json"], tmp_path / "dataset")
+    monkeypatch.setattr(mutation, "fit_gains", None)
+    few = quick.data.model_copy(update={"min_records": 2, "judged_records": 2})
+    recipe = recipe_for(quick, "expected").model_copy(update={"data": few})
+    with pytest.raises(DatasetError, match="has two recorded directions"):
+        train_mutation(open_dataset(tmp_path / "dataset"), recipe, threads=1)

@@ -33,6 +33,13 @@ def test_gains_are_learned_beside_throughput_alone(name: str, kept: int) -> None
         check_recipe(recipe.model_copy(update={"models": models}), recipe.kind)
 
 
+def test_spaces_are_told_apart_for_directions_alone() -> None:
+    recipe = load_recipe("throughput")
+    model = recipe.models[0].model_copy(update={"spaces": "enumerated"})
+    with pytest.raises(RecipeError, match="'spaces' says nothing of a throughput model"):
+        check_recipe(recipe.model_copy(update={"models": (model,)}), "throughput")
+
+
 @pytest.mark.parametrize("kind", ["throughput", "mutation", "validity"])
 @pytest.mark.parametrize("trained", ["throughput", "mutation", "validity"])
 def test_a_recipe_of_another_kind_trains_nothing(

@@ -11,7 +11,7 @@ from made_autotvm import SHAPES, write_autotvm
 
 from toolkit.cli.demo import _quick_recipe
 from toolkit.datasets import Dataset, ingest, open_dataset
-from toolkit.errors import LeakError, ModelError
+from toolkit.errors import DatasetError, LeakError, ModelError
 from toolkit.training import evaluate_model, load_throughput, train_throughput
 from toolkit.training.members.crossfit import cross_fit, pick_member
 from toolkit.training.recipes.recipe import Recipe, load_recipe
@@ -37,6 +37,16 @@ def test_it_predicts_tasks_that_it_never_saw(
     assert again["n_leaked_tasks"] == 0
     assert again["n_train_tasks"] == result["n_train_tasks"] == len(SHAPES)
     assert again["noise_ceiling"] == result["noise_ceiling"]
+
+
+def test_a_log_without_a_success_judges_nothing(
+    made_dataset: Dataset, quick: Recipe, tmp_path: Path
+) -> None:
+    train_throughput(made_dataset, quick, tmp_path / "model", threads=1)
+    write_autotvm(tmp_path / "log.json", [(16, 32, 14)], failing=1.0)
+    ingest([tmp_path / "log.json"], tmp_path / "failed")
+    with pytest.raises(DatasetError, match="every member saw 0 of 1, the others have too few"):
+        evaluate_model(tmp_path / "model", open_dataset(tmp_path / "failed"))
 
 
 def test_no_member_that_judges_a_task_saw_it(

@@ -62,6 +62,10 @@ FEW_ROWS_FITS = 3
 """Fits that ``seeds = "auto"`` averages where there are few rows."""
 
 
+MOSTLY = 0.5
+"""Share of candidates whose task was enumerated from which on ``spaces`` takes all as such."""
+
+
 class ModelOptions(Settings):
     """One member of the ensemble."""
 
@@ -101,6 +105,11 @@ class ModelOptions(Settings):
     weight: float = Field(1.0, gt=0, le=1e6)
     min_tasks: int = Field(
         0, ge=0, description="left out where fewer tasks are trained on, unless all are"
+    )
+    spaces: Literal["any", "enumerated", "incomplete"] = Field(
+        "any",
+        description="of mutation models: enumerated is left out where less than half of the "
+        "candidates are of tasks whose whole space was recorded, incomplete where more are",
     )
     emphasis: float = Field(
         0.0, ge=0, le=100, description="weight of a row is relative throughput to this power"
@@ -166,6 +175,16 @@ class Recipe(Settings):
     def models_for(self, tasks: int) -> tuple[ModelOptions, ...]:
         """Models that are fitted to so many tasks."""
         return tuple(m for m in self.models if m.min_tasks <= tasks) or self.models
+
+    def for_spaces(self, enumerated: float) -> Recipe:
+        """Return the recipe without the models that are for other spaces.
+
+        ``enumerated`` is the share of candidates whose task was recorded as a whole. Where no model
+        would be left, all stay.
+        """
+        other = "incomplete" if enumerated >= MOSTLY else "enumerated"
+        models = tuple(model for model in self.models if model.spaces != other)
+        return self.model_copy(update={"models": models or self.models})
 
     def fits_of(self, model: ModelOptions, rows: int) -> int:
         """How many fits of one of the models to so many rows are averaged.

@@ -15,7 +15,7 @@ from toolkit.errors import DatasetError
 from toolkit.locks import one_writer
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
-from toolkit.training.arrays import Ints
+from toolkit.training.arrays import Bools, Ints
 from toolkit.training.evaluate.bootstrap import Interval
 from toolkit.training.evaluate.gain_judge import Labelled, judge_gains
 from toolkit.training.evaluate.mutation_metrics import GainMetrics
@@ -24,7 +24,7 @@ from toolkit.training.members.crossfit import Judges, members_by_task
 from toolkit.training.members.gain_models import DIRECTION_COLUMNS, fit_gains
 from toolkit.training.recipes.recipe import Recipe
 from toolkit.training.table.gather import gather_parts
-from toolkit.training.table.mutation_labels import label_group
+from toolkit.training.table.mutation_labels import choices, label_group
 from toolkit.training.table.table import build_table
 from toolkit.training.tasks.trainer import Kind, ModelResult, TaskIds, train
 from toolkit.training.trained.loading import TrainedModel
@@ -90,7 +90,19 @@ class _Mutation(Kind[MutationResult]):
             tie = float(np.clip(2 * np.sqrt(2) * spread, 0.002, 0.1))
         complete = frozenset(task_id for task_id, done in dataset.enumerated().items() if done)
         table = build_table(parts)
+        whole = np.array([task_id in complete for task_id in table.task_ids])
+        enumerated = float(whole[table.task[table.good]].mean()) if table.good.any() else 0.0
+        recipe = recipe.for_spaces(enumerated)
         return Labelled(dataset, recipe, table, extractors, groups, tie, shifts, complete)
+
+    def usable(self, data: Labelled) -> Bools:
+        """Candidates that ran; that nothing can be judged is said before anything is fitted."""
+        level = data.recipe.mutation.level
+        for _, label in data.groups:
+            gain = choices(label.group.sketch, label.gains, level).gain
+            if (np.isfinite(gain).sum(axis=1) > 1).any():
+                return super().usable(data)
+        raise _without_choice()
 
     def fitter(self, data: Labelled) -> Callable[[Ints, int], Any]:
         table, groups, recipe, tie = data.table, data.groups, data.recipe, data.tie
@@ -109,11 +121,15 @@ class _Mutation(Kind[MutationResult]):
         member_of = members_by_task(data.table, judges)
         found, temperatures = judge_gains(data, member_of, known)
         if model is None and not found["n_test_tasks"]:
-            raise DatasetError(
-                "no candidate of a task that can be judged has two recorded directions",
-                cure="collect logs with mutations: toolkit collect --help",
-            )
+            raise _without_choice()
         return MutationResult(**found), {"temperatures": temperatures}
+
+
+def _without_choice() -> DatasetError:
+    return DatasetError(
+        "no candidate of a task that can be judged has two recorded directions",
+        cure="collect logs with mutations: toolkit collect --help",
+    )
 
 
 MUTATION = _Mutation()

@@ -14,6 +14,7 @@ import orjson
 
 from toolkit.cluster import Cluster
 from toolkit.datasets import Dataset
+from toolkit.errors import DatasetError
 from toolkit.progress import Progress
 from toolkit.records import content_id
 from toolkit.results import Result
@@ -63,9 +64,10 @@ class Kind(Generic[R]):
         found = gather(dataset, recipe.extractor, task_ids, most=most, progress=progress)
         return Gathered(dataset, recipe, *found)
 
-    def usable(self, data: Gathered) -> Bools:
+    def usable(self, data: Any) -> Bools:
         """Rows that it may be fitted to."""
-        return data.table.good
+        good: Bools = data.table.good
+        return good
 
     def fitter(self, data: Any) -> Callable[[Ints, int], Any] | None:
         """What makes a member of rows, with so many threads; ``None``: an ``Ensemble``."""
@@ -128,7 +130,7 @@ def train(
         cores=core_counts(data.tasks().values()),
     )
     if out is not None and kept is not None:
-        more = kind.more_columns(recipe)
+        more = kind.more_columns(data.recipe)
         manifest = manifest_of(name, data, fitted, result.to_json(), more)
         save_model(Path(out), manifest | told, fitted.members)
         kept.remove()
@@ -157,9 +159,18 @@ def evaluate(
     data = replace(data, table=data.table.aligned(model.columns))
     judges = model.judges(data.table, dataset.tasks())
     result, _ = kind.judge(data, judges, model)
+    tasks = len(data.table.task_ids)
+    leaked = tasks - len(judges)
+    if not result.tasks:
+        raise DatasetError(
+            f"no task can be judged: every member saw {leaked} of {tasks}, the others have too few "
+            "candidates that ran",
+            where=dataset.path,
+            cure="judge on logs that the model never saw, or ingest more",
+        )
     return replace(
         result,
         kind=model.kind,
-        n_leaked_tasks=len(data.table.task_ids) - len(judges),
+        n_leaked_tasks=leaked,
         seconds=time.perf_counter() - started,
     )
