@@ -33,6 +33,17 @@ def test_gains_are_learned_beside_throughput_alone(name: str, kept: int) -> None
         check_recipe(recipe.model_copy(update={"models": models}), recipe.kind)
 
 
+@pytest.mark.parametrize(
+    ("enumerated", "objectives"),
+    [(0.49, ["squared", "neighbours"]), (0.5, [*["squared"] * 5, "neighbours", "gains"])],
+)
+def test_gains_are_learned_where_most_candidates_have_all_their_neighbours(
+    enumerated: float, objectives: list[str]
+) -> None:
+    models = load_recipe("mutation").for_spaces(enumerated).models
+    assert [model.objective for model in models] == objectives
+
+
 def test_spaces_are_told_apart_for_directions_alone() -> None:
     recipe = load_recipe("throughput")
     model = recipe.models[0].model_copy(update={"spaces": "enumerated"})

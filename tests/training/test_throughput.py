@@ -153,4 +153,5 @@ def test_a_folder_that_holds_something_else_is_not_overwritten(
 def test_the_demo_makes_one_fit_where_their_number_is_automatic() -> None:
     assert [m.seeds for m in load_recipe("throughput").models] == ["auto"] * 3 + [1, 1]
     assert [m.seeds for m in _quick_recipe("throughput").models] == [1] * 5
-    assert _quick_recipe("mutation").models == load_recipe("mutation").models
+    assert [m.seeds for m in load_recipe("mutation").models] == [1, *["auto"] * 3, 1, 1, 3, 3]
+    assert [m.seeds for m in _quick_recipe("mutation").models] == [1] * 6 + [3, 3]
