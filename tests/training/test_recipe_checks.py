@@ -34,20 +34,20 @@ def test_gains_are_learned_beside_throughput_alone(name: str, kept: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("enumerated", "objectives"),
+    ("recorded", "objectives"),
     [(0.49, ["squared", "neighbours"]), (0.5, [*["squared"] * 5, "neighbours", "gains"])],
 )
-def test_gains_are_learned_where_most_candidates_have_all_their_neighbours(
-    enumerated: float, objectives: list[str]
+def test_gains_are_learned_where_most_neighbours_are_recorded(
+    recorded: float, objectives: list[str]
 ) -> None:
-    models = load_recipe("mutation").for_spaces(enumerated).models
+    models = load_recipe("mutation").for_neighbours(recorded).models
     assert [model.objective for model in models] == objectives
 
 
-def test_spaces_are_told_apart_for_directions_alone() -> None:
+def test_neighbourhoods_are_told_apart_for_directions_alone() -> None:
     recipe = load_recipe("throughput")
-    model = recipe.models[0].model_copy(update={"spaces": "enumerated"})
-    with pytest.raises(RecipeError, match="'spaces' says nothing of a throughput model"):
+    model = recipe.models[0].model_copy(update={"neighbourhood": "dense"})
+    with pytest.raises(RecipeError, match="'neighbourhood' says nothing of a throughput model"):
         check_recipe(recipe.model_copy(update={"models": (model,)}), "throughput")
 
 

@@ -33,9 +33,9 @@ def check_recipe(recipe: Recipe, kind: str) -> None:
             "objective = 'gains' stands beside models of throughput in a mutation recipe",
             cure="take method = 'expected' and a model with another objective, or 'direct' alone",
         )
-    if kind != "mutation" and any(options.spaces != "any" for options in recipe.models):
+    if kind != "mutation" and any(options.neighbourhood != "any" for options in recipe.models):
         raise RecipeError(
-            f"'spaces' says nothing of a {kind} model", cure="leave it out, or spaces = 'any'"
+            f"'neighbourhood' says nothing of a {kind} model", cure="leave it out, or say 'any'"
         )
     for options in recipe.models:
         check_parameters(options.library, options.params)

@@ -62,8 +62,8 @@ FEW_ROWS_FITS = 3
 """Fits that ``seeds = "auto"`` averages where there are few rows."""
 
 
-MOSTLY = 0.5
-"""Share of candidates whose task was enumerated from which on ``spaces`` takes all as such."""
+DENSE = 0.5
+"""Share of directions with a recorded neighbour from which on a ``neighbourhood`` is dense."""
 
 
 class ModelOptions(Settings):
@@ -106,10 +106,10 @@ class ModelOptions(Settings):
     min_tasks: int = Field(
         0, ge=0, description="left out where fewer tasks are trained on, unless all are"
     )
-    spaces: Literal["any", "enumerated", "incomplete"] = Field(
+    neighbourhood: Literal["any", "dense", "sparse"] = Field(
         "any",
-        description="of mutation models: enumerated is left out where less than half of the "
-        "candidates are of tasks whose whole space was recorded, incomplete where more are",
+        description="of mutation models: dense is left out where less than half of the candidates' "
+        "directions have a recorded neighbour, sparse where more have one",
     )
     emphasis: float = Field(
         0.0, ge=0, le=100, description="weight of a row is relative throughput to this power"
@@ -176,14 +176,14 @@ class Recipe(Settings):
         """Models that are fitted to so many tasks."""
         return tuple(m for m in self.models if m.min_tasks <= tasks) or self.models
 
-    def for_spaces(self, enumerated: float) -> Recipe:
-        """Return the recipe without the models that are for other spaces.
+    def for_neighbours(self, recorded: float) -> Recipe:
+        """Return the recipe without the models that are for other neighbourhoods.
 
-        ``enumerated`` is the share of candidates whose task was recorded as a whole. Where no model
-        would be left, all stay.
+        ``recorded`` is the share of directions that have a recorded neighbour. Where no model would
+        be left, all stay.
         """
-        other = "incomplete" if enumerated >= MOSTLY else "enumerated"
-        models = tuple(model for model in self.models if model.spaces != other)
+        other = "sparse" if recorded >= DENSE else "dense"
+        models = tuple(model for model in self.models if model.neighbourhood != other)
         return self.model_copy(update={"models": models or self.models})
 
     def fits_of(self, model: ModelOptions, rows: int) -> int:

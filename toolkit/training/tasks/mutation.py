@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ from toolkit.training.members.crossfit import Judges, members_by_task
 from toolkit.training.members.gain_models import DIRECTION_COLUMNS, fit_gains
 from toolkit.training.recipes.recipe import Recipe
 from toolkit.training.table.gather import gather_parts
-from toolkit.training.table.mutation_labels import choices, label_group
+from toolkit.training.table.mutation_labels import LabelledGroup, choices, label_group
+from toolkit.training.table.neighbours import ANY
 from toolkit.training.table.table import build_table
 from toolkit.training.tasks.trainer import Kind, ModelResult, TaskIds, train
 from toolkit.training.trained.loading import TrainedModel
@@ -90,9 +91,7 @@ class _Mutation(Kind[MutationResult]):
             tie = float(np.clip(2 * np.sqrt(2) * spread, 0.002, 0.1))
         complete = frozenset(task_id for task_id, done in dataset.enumerated().items() if done)
         table = build_table(parts)
-        whole = np.array([task_id in complete for task_id in table.task_ids])
-        enumerated = float(whole[table.task[table.good]].mean()) if table.good.any() else 0.0
-        recipe = recipe.for_spaces(enumerated)
+        recipe = recipe.for_neighbours(_recorded_share([label for _, label in groups]))
         return Labelled(dataset, recipe, table, extractors, groups, tie, shifts, complete)
 
     def usable(self, data: Labelled) -> Bools:
@@ -123,6 +122,13 @@ class _Mutation(Kind[MutationResult]):
         if model is None and not found["n_test_tasks"]:
             raise _without_choice()
         return MutationResult(**found), {"temperatures": temperatures}
+
+
+def _recorded_share(labels: Sequence[LabelledGroup]) -> float:
+    """Share of the directions of candidates that ran in which a neighbour was recorded."""
+    counts = [label.gains.count[ANY][np.isfinite(label.latency_s)] for label in labels]
+    recorded, directions = sum(int((n > 0).sum()) for n in counts), sum(map(np.size, counts))
+    return recorded / max(directions, 1)
 
 
 def _without_choice() -> DatasetError:
