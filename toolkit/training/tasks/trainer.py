@@ -163,8 +163,8 @@ def evaluate(
     leaked = tasks - len(judges)
     if not result.tasks:
         raise DatasetError(
-            f"no task can be judged: every member saw {leaked} of {tasks}, the others have too few "
-            "candidates that ran",
+            f"no task can be judged: every member saw {leaked} of {tasks}, the others hold too few "
+            "candidates to judge by",
             where=dataset.path,
             cure="judge on logs that the model never saw, or ingest more",
         )
