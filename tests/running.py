@@ -87,7 +87,7 @@ def here(*arguments: Any, cwd: Path) -> tuple[int, str, str]:
     return done.exit_code, done.stdout, done.stderr
 
 
-def until(true: Callable[[], Any], seconds: float = 20.0) -> bool:
+def until(true: Callable[[], Any], seconds: float = 60.0) -> bool:
     """Wait until something is true, or give up."""
     deadline = time.monotonic() + seconds
     while not true():

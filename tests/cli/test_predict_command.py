@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import loglines
 import polars as pl
 import pytest
 from made_autotvm import write_autotvm
@@ -49,6 +50,19 @@ def test_scores_come_out_of_what_was_trained(workplace: Path) -> None:
     assert shown.exit_code == 0, shown.output
     assert "(trained on)" in shown.output
     assert "6 of 6 tasks were trained on" in " ".join(shown.stderr.split())
+
+
+def test_operators_that_no_training_task_is_like_are_told(workplace: Path) -> None:
+    json_of("train", "throughput", "--recipe", "quick.toml")
+    lines = [
+        loglines.autotvm(index=n, tiles=(n + 1, 1, 1), costs=[1e-5 * (n + 1)]) for n in range(9)
+    ]
+    loglines.write(workplace / "dense.json", *lines)
+    warned = "1 of 1 tasks are of a family that no training task is of (matmul)"
+    for log, told in (("dense.json", True), ("new.json", False)):
+        shown = CliRunner().invoke(app, ["predict", log])
+        assert shown.exit_code == 0, shown.output
+        assert (warned in " ".join(shown.stderr.split())) is told
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import loglines
+import orjson
 import pytest
 from made_autotvm import SHAPES
 from made_commands import QUICK, json_of, made_workplace
@@ -14,6 +15,7 @@ from running import Running, until
 from typer.testing import CliRunner
 
 from toolkit.cli.main import app
+from toolkit.show import percent
 from toolkit.training import load_recipe, recipe_names
 
 
@@ -53,6 +55,23 @@ def test_a_mutation_model_is_trained_and_judged_alike(workplace: Path) -> None:
     assert judged["gain_share"] == pytest.approx(trained["gain_share"])
     printed = CliRunner().invoke(app, ["evaluate", "tuning/models/mutation"])
     assert "gain share" in printed.output
+
+
+def test_a_training_says_which_models_the_log_calls_for(workplace: Path) -> None:
+    lines = ('library = "lightgbm"', "rounds = 5", 'neighbourhood = "{}"')
+    models = ["\n".join(("[[models]]", *lines)).format(kind) for kind in ("dense", "sparse")]
+    recipe = QUICK.replace('"throughput"', '"mutation"').partition("[[models]]")[0]
+    (workplace / "both.toml").write_text("\n".join((recipe, *models)))
+    said = CliRunner().invoke(app, ["train", "mutation", "--recipe", "both.toml"])
+    assert said.exit_code == 0, said.output
+    told = " ".join(said.output.split())
+    manifest = orjson.loads((workplace / "tuning/models/mutation/manifest.json").read_bytes())
+    share = manifest["metrics"]["recorded_share"]
+    (model,) = manifest["recipe"]["models"]
+    assert 0.5 <= share <= 1 and model["neighbourhood"] == "dense"
+    shown = " ".join(percent(share).split())  # a thin space stands before the sign
+    assert f"{shown} of directions have a recorded neighbour" in told
+    assert "models for a dense neighbourhood" in told
 
 
 def test_every_bundled_recipe_fits_its_model() -> None:

@@ -45,7 +45,7 @@ class Farm:
             raise
 
     def add_server(self) -> None:
-        """Start one more server."""
+        """Start one more server, while nobody holds another."""
         alive = sum(process.poll() is None for process in self.servers)
         tracker = ("--tracker", f"127.0.0.1:{self.port}", "--key", KEY)
         # A port of its own: a server binds one with SO_REUSEADDR before it listens, so that two
@@ -80,7 +80,7 @@ class Farm:
         self.close()
 
     def _start(self, servers: int, module: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a process; return when the tracker answers and knows so many servers."""
+        """Start a process; return when the tracker answers and so many servers are free."""
         for _ in range(TRIES):
             with self._log.open("ab") as said:
                 process = subprocess.Popen(
@@ -112,8 +112,10 @@ class Farm:
             with contextlib.suppress(OSError):
                 # TVM's own client would wait for 5 s when nobody answers yet.
                 socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
-                tracker = rpc.connect_tracker("127.0.0.1", self.port)
-                if len(tracker.summary()["server_info"]) >= servers:
+                known = rpc.connect_tracker("127.0.0.1", self.port).summary()
+                # A server is known before it takes a client: it says so in a message of its own.
+                free = known["queue_info"].get(KEY, {}).get("free", 0)
+                if free >= servers:
                     return True
             time.sleep(0.2)
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import orjson
 import pytest
 from running import here
+from tvm import rpc
 
 from tests.live.conftest import PROTOCOL
 from tests.live.farm import KEY, Farm
@@ -43,6 +45,20 @@ def test_a_device_tells_what_this_machine_would(farm: Farm, target: str) -> None
     assert differences(machine_fingerprint(target), there) == []
     gone = Remote("127.0.0.1", farm.port, "no-such-key")
     assert gone.fingerprint(target) is None
+
+
+def test_a_device_is_waited_for_that_another_client_just_leaves(
+    farm: Farm, target: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = Remote.parse(farm.device)
+    held = [rpc.connect_tracker(device.host, device.port).request(device.key)]
+    with monkeypatch.context() as patched:
+        patched.setattr(remote, "FREE_S", 0.3)
+        assert device.fingerprint(target) is None
+    leaving = threading.Timer(1.0, held.clear)
+    leaving.start()
+    assert device.fingerprint(target) is not None
+    leaving.join()
 
 
 def test_a_search_there_knows_the_device_and_validates_its_winner_there(

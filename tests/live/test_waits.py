@@ -82,8 +82,8 @@ def test_a_pipe_that_nobody_writes_into_is_no_log(tmp_path: Path) -> None:
 def test_a_program_that_hangs_while_its_outputs_are_checked_is_given_up(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(devices, "CHECK_TIMEOUT_S", 1.0)
-    protocol = Protocol(repeat=1, min_repeat_ms=1, run_timeout_s=1.0)
+    monkeypatch.setattr(devices, "CHECK_TIMEOUT_S", 3.0)
+    protocol = Protocol(repeat=1, min_repeat_ms=1, run_timeout_s=3.0)
     with Device(target, protocol) as device:
         assert device.set_reference(faulty("right")).state is TrialState.OK
         assert device.check(faulty("hang")).state is TrialState.RUN_TIMEOUT
@@ -99,7 +99,7 @@ def test_a_workload_that_hangs_is_said_not_to_be_checked(
         tasks_of([str(tmp_path / "hang.py")], target),
         tmp_path / "out",
         target=target,
-        protocol=Protocol(repeat=1, min_repeat_ms=1, run_timeout_s=1.0),
+        protocol=Protocol(repeat=1, min_repeat_ms=1, run_timeout_s=3.0),
         settings=TuneSettings(trials=1, strategy="random"),
         guides=TrainedModels(),
     )

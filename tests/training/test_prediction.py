@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import loglines
 import numpy as np
 import orjson
 import polars as pl
@@ -64,6 +65,26 @@ def test_a_log_of_a_new_task_is_ranked(model: ThroughputModel, new_log: Path) ->
     assert record["candidate_id"][0] == rows["candidate_id"][0]
     # A good prediction: the first pick is much faster than a typical candidate.
     assert rows["latency_s"][0] < rows["latency_s"].median()
+
+
+def test_a_family_of_operators_that_the_model_never_saw_is_told(
+    model: ThroughputModel, new_log: Path, tmp_path: Path
+) -> None:
+    lines = [
+        loglines.autotvm(index=n, tiles=(n + 1, 1, 1), costs=[1e-5 * (n + 1)]) for n in range(60)
+    ]
+    loglines.write(tmp_path / "dense.json", *lines)
+    told = []
+    for log in (tmp_path / "dense.json", new_log):
+        with opened(log) as dataset:
+            [task] = predict(model, dataset).tasks
+        told.append((task["family"], task["relatives"]))
+    assert told == [("matmul", 0), ("conv", len(SHAPES))]
+    for entry in model.manifest["tasks"].values():
+        del entry["family"]  # as models from before have none
+    with opened(new_log) as dataset:
+        [task] = predict(model, dataset).tasks
+    assert task["relatives"] is None
 
 
 def test_training_tasks_are_flagged_and_scored_by_a_member_that_left_them_out(

@@ -68,9 +68,9 @@ DatasetDir = Annotated[
         help="Dataset folder, or its URL (default: tuning/dataset).",
     ),
 ]
-Seed = Annotated[int, Option(min=0, max=SEED_MAX, help="Of everything that is drawn.")]
-Interval = Annotated[float, Option(min=0.1, help="Seconds between two looks, with --follow.")]
-Force = Annotated[bool, Option("--force", help="Write over files that exist.")]
+Seed = Annotated[int, Option(min=0, max=SEED_MAX, help="Seed of all random draws.")]
+Interval = Annotated[float, Option(min=0.1, help="With --follow: seconds between checks.")]
+Force = Annotated[bool, Option("--force", help="Overwrite existing files.")]
 Rows = Annotated[Path | None, Option("--out", help="File for all rows: .parquet, .csv or .json.")]
 Tasks = Annotated[list[str] | None, Option(help="Task id, or its beginning; repeatable.")]
 Machines = Annotated[list[str] | None, Option(help="Only what this machine measured; repeatable.")]
@@ -85,11 +85,11 @@ Models = Annotated[
 # Of the commands that measure.
 Target = Annotated[
     str | None,
-    Option(help="TVM target (default: LLVM for this very processor, with its features)."),
+    Option(help="TVM target (default: LLVM for this processor, with its features)."),
 ]
 Cores = Annotated[
     str | None,
-    Option(help="Pin measuring to these processors, as in 1 or 2,3 (default: not pinned)."),
+    Option(help="Pin measurements to processors, as in 1 or 2,3 (default: not pinned)."),
 ]
 Threads = Annotated[
     int | None,
@@ -109,8 +109,8 @@ ClusterPlace = Annotated[
     Option(
         "--cluster",
         metavar="ADDRESS",
-        help="Workers of this Dask scheduler (tcp://HOST:8786), or local:4 for four of this "
-        "machine, in place of processes.",
+        help="Use Dask workers instead of processes: a scheduler's (tcp://HOST:8786), or four on "
+        "this machine (local:4).",
     ),
 ]
 
@@ -118,8 +118,8 @@ Peak = Annotated[
     list[str] | None,
     Option(
         metavar="[MACHINE=]GFLOPS",
-        help="GFLOP/s that a machine can do at most: each task's share is given. Several machines "
-        "are named, as in 'i7-3770=200'; repeatable.",
+        help="Peak GFLOP/s of a machine, to show each task's share of it. Name each of several "
+        "machines, as in 'i7-3770=200'; repeatable.",
     ),
 ]
 

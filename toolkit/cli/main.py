@@ -24,12 +24,12 @@ from toolkit.cli.exit_codes import EXIT_ERROR, EXIT_INTERRUPTED
 SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
     "Logs and datasets": {
         "ingest": ("ingest.ingest", "Read tuning logs into the dataset."),
-        "merge": ("ingest.merge", "Put datasets together, as if one ingest had read all logs."),
-        "describe": ("describe.describe", "Say what the dataset holds, and what it tells."),
+        "merge": ("ingest.merge", "Merge datasets, as if one ingest had read all logs."),
+        "describe": ("describe.describe", "Show what the dataset holds, and what it tells."),
         "check": ("ingest.check", "Compare every file of the dataset with its checksum."),
         "export": ("export.export", "Write records as logs that TVM or Kernel Tuner read."),
         "query": ("export.query", "Run SQL on the dataset."),
-        "features": ("features.features", "Compute features, or bring in those of others."),
+        "features": ("features.features", "Compute features, or import features made elsewhere."),
     },
     "Models": {
         "train": ("train", "Train a model on the dataset's tasks."),
@@ -40,17 +40,17 @@ SECTIONS: dict[str, dict[str, tuple[str, str]]] = {
         "simulate": ("simulate.simulate", "Replay strategies against recorded measurements."),
     },
     "On the device": {
-        "lookup": ("tune.lookup", "Say what a dataset has already of workloads or a network."),
+        "lookup": ("tune.lookup", "Show what a dataset already holds for workloads or a network."),
         "collect": ("live.collect", "Measure new tuning logs on this machine."),
         "tune": ("tune.tune", "Tune workloads or a network into a database."),
         "validate": ("live.validate", "Refine the fastest recorded programs, prove the winner."),
-        "audit": ("live.audit", "Read a database's winners again: which still hold?"),
+        "audit": ("live.audit", "Measure a database's winners again: which still hold?"),
         "compile": ("compile.compile", "Compile a network with a tuned database."),
         "race": ("race.race", "Race stock MetaSchedule against strategies of the toolkit."),
     },
     "Results": {
-        "report": ("report.report", "Put everything that was found into one HTML file."),
-        "demo": ("demo.demo", "Run the whole circle on the bundled logs."),
+        "report": ("report.report", "Put all results into one HTML file."),
+        "demo": ("demo.demo", "Run the whole workflow on the bundled logs."),
     },
 }
 COMMANDS = {name: told for section in SECTIONS.values() for name, told in section.items()}

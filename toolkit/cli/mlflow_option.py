@@ -17,7 +17,7 @@ MlflowPlace = Annotated[
         "--mlflow",
         metavar="PLACE",
         help="Log the run with MLflow into this folder or tracking URI (sqlite:///runs.db, "
-        "http://host:5000); env: what MLFLOW_TRACKING_URI says.",
+        "http://host:5000); env: from MLFLOW_TRACKING_URI.",
     ),
 ]
 

@@ -19,7 +19,7 @@ Shapes = Annotated[
     list[str] | None,
     Option(
         "--shape",
-        help="Shape of an input that a model file leaves open: NAME=1,3,224,224; repeatable.",
+        help="Shape of a dynamic input of a model file: NAME=1,3,224,224; repeatable.",
     ),
 ]
 Layout = Annotated[str, Option(help="Layout of a network's convolutions: auto, NCHW or NHWC.")]
@@ -28,8 +28,8 @@ Tolerance = Annotated[
     Option(
         min=0.0,
         max=0.1,
-        help="Error of a network's outputs, as a share of their range, that other algorithms may "
-        "bring: 1e-5 and 1e-4 allow Winograd's convolutions of two sizes.",
+        help="Error that other algorithms may add to a network's outputs, as a share of their "
+        "range: 1e-5 allows one size of Winograd convolutions, 1e-4 two.",
     ),
 ]
 

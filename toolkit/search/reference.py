@@ -13,8 +13,9 @@ from toolkit.search.strategy import StrategyOptions
 
 INTRODUCTION = """# Strategies
 
-A strategy proposes candidates and is told their measurements. The same code searches a record
-(`toolkit simulate`) and a device (`toolkit validate`). Options are given in a scenario:
+A strategy proposes candidates and receives their measurements. The same code runs on recorded
+measurements (`toolkit simulate`) and on a device (`toolkit validate`). Options are given in a
+scenario:
 
 ```toml
 [[strategy]]
@@ -24,7 +25,7 @@ batch_size = 16
 options = { epsilon = 0.1, model = { loss = "squared" } }
 ```
 
-The column *needs* says what a strategy cannot do without: a finite space, a throughput model of
+The column *needs* says what a strategy requires: a finite space, a throughput model of
 other tasks (`toolkit train throughput`), or a mutation model (`toolkit train mutation`).
 
 Your own strategy is one class and one line in the entry point group `tvm_tuning_toolkit.strategy`
@@ -35,8 +36,8 @@ searched next.
 
 SCHEDULERS_INTRODUCTION = """# Task schedulers
 
-They choose which task of a network gets the next round of measurements. Every task gets a first
-one.
+A scheduler chooses which task of a network gets the next round of measurements. Every task gets a
+first round.
 """
 
 

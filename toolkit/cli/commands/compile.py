@@ -34,8 +34,8 @@ def compile(
     against: Annotated[
         list[str] | None,
         Option(
-            help="Compare with: onnxruntime, openvino, torch (for .pt2), or a folder of another "
-            "compiled network; repeatable (default: the runtimes that are installed)."
+            help="Compare with: onnxruntime, openvino, torch (for .pt2), or the folder of another "
+            "compiled network; repeatable (default: the installed runtimes)."
         ),
     ] = None,
     choose: Annotated[
@@ -43,12 +43,12 @@ def compile(
         Option(
             "--choose-seconds",
             min=0.0,
-            help="For reading the best programs of each function inside the network; 0: what read "
-            "lowest alone is taken.",
+            help="Seconds to measure each function's best programs inside the network; 0: take "
+            "the best outside it.",
         ),
     ] = 60.0,
     budget: Annotated[
-        float, Option("--seconds", min=0.0, help="For the comparison; 0: outputs are checked only.")
+        float, Option("--seconds", min=0.0, help="Seconds to compare; 0: only check the outputs.")
     ] = 60.0,
     seed: common.Seed = 0,
     folder: Annotated[
@@ -56,11 +56,12 @@ def compile(
     ] = None,
     json: common.Json = False,
 ) -> None:
-    """Compile a network with a tuned database: a library, checked and timed, and run.py beside it.
+    """Compile a network with a tuned database into a checked, timed library with a run.py.
 
-    Says how many functions use a tuned record; for the others models choose a program, which nobody
-    measured. Compares outputs with ONNX Runtime's (a .pt2 file's with PyTorch's, others with the
-    unscheduled network's), and reads the whole network beside other runtimes.
+    Says how many functions use a tuned record. For the other functions, models choose a program
+    that was never measured. Compares the outputs with ONNX Runtime's; those of a .pt2 file with
+    PyTorch's, those of other files with the unscheduled network's. Measures the whole network
+    beside other runtimes.
 
     Example: toolkit compile model.onnx --database tuning/tuned
     """

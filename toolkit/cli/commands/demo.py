@@ -15,16 +15,12 @@ from toolkit.cli.tables import bracketed, note, out, print_table, say
 
 
 def demo(
-    folder: Annotated[Path, Option("--out", help="Workspace that is made for it.")] = Path(
-        "toolkit-demo"
-    ),
-    live: Annotated[
-        bool, Option(help="Measure on this machine as well (about two minutes).")
-    ] = True,
+    folder: Annotated[Path, Option("--out", help="Workspace to create.")] = Path("toolkit-demo"),
+    live: Annotated[bool, Option(help="Also measure on this machine (about two minutes).")] = True,
     seed: Seed = 0,
     json: Json = False,
 ) -> None:
-    """Run the whole circle on the bundled logs: ingest, train, simulate, confirm live, report.
+    """Run the whole workflow on the bundled logs: ingest, train, simulate, confirm live, report.
 
     Example: toolkit demo --out toolkit-demo
     """

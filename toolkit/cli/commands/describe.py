@@ -29,18 +29,18 @@ def describe(
         bool,
         Option(
             "--correct-speed",
-            help="First divide each run's latencies by its slowdown: how much slower it read the "
-            "candidates that it shares with other runs.",
+            help="First divide each run's latencies by its slowdown, measured on candidates shared "
+            "with other runs.",
         ),
     ] = False,
     peak: Peak = None,
     json: Json = False,
 ) -> None:
-    """Say what the dataset holds, and answer what people ask of a log first.
+    """Show what the dataset holds, and answer the first questions about a log.
 
-    How far each task is from converged, what failures cost, how noisy repeats are, which decision
-    matters most, which tasks dominate, and what each tuner reached when. Every figure is defined
-    in docs/reference/analysis.md.
+    Tells how far each task is from convergence, what failures cost, how noisy repeats are, which
+    decision matters most, which tasks dominate, and when each tuner reached what. Every figure is
+    defined in docs/reference/analysis.md.
 
     Example: toolkit describe --json
     """

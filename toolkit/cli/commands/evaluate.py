@@ -25,19 +25,17 @@ def evaluate(
         str | None,
         Option(
             metavar="NUMBERS",
-            help="Judge a throughput model before and after adapting it with so many records of "
-            "each judged task, as in 0,16,64.",
+            help="Judge a throughput model before and after adapting it with this many records per "
+            "judged task, as in 0,16,64.",
         ),
     ] = None,
     transfer_from: Annotated[
-        str, Option(help="Whose records: task (the judged one), or machine (its others).")
+        str, Option(help="Records of: task (the judged one), machine (its other tasks).")
     ] = "task",
-    machine: Annotated[
-        str | None, Option(help="Judge only tasks of the machine of this name.")
-    ] = None,
+    machine: Annotated[str | None, Option(help="Judge only tasks of this machine.")] = None,
     as_json: common.Json = False,
 ) -> None:
-    """Judge a trained model on a dataset, each task by a member that never saw it.
+    """Judge a trained model on a dataset; each task is predicted by a member that never saw it.
 
     Example: toolkit evaluate tuning/models/throughput --dataset other/dataset --transfer 0,16,64
     """

@@ -24,7 +24,7 @@ FILES_SHOWN = 10
 
 
 def export(
-    to: Annotated[Path, typer.Argument(help="File, or folder for databases and T4, to write.")],
+    to: Annotated[Path, typer.Argument(help="File to write; a folder for databases and T4.")],
     format: Annotated[
         str | None,
         Option(
@@ -32,18 +32,14 @@ def export(
         ),
     ] = None,
     dataset: common.DatasetDir = None,
-    task: Annotated[
-        list[str] | None, Option(help="Task id (or its beginning); repeat for more.")
-    ] = None,
+    task: Annotated[list[str] | None, Option(help="Task id, or its beginning; repeatable.")] = None,
     best: Annotated[bool, Option("--best", help="Only the best record of a task.")] = False,
-    top: Annotated[
-        int | None, Option(min=1, help="Only so many best candidates of a task.")
-    ] = None,
+    top: Annotated[int | None, Option(min=1, help="Only the N best candidates of a task.")] = None,
     where: Annotated[str | None, Option(help="SQL condition on the columns of records.")] = None,
     machine: common.Machines = None,
     target: Annotated[
         list[str] | None,
-        Option(help="Only what is for this target, as written, or of its kind; repeatable."),
+        Option(help="Only records for this target (as written) or target kind; repeatable."),
     ] = None,
     mixed: Annotated[
         bool, Option("--mixed", help="Write records of several machines or targets into one log.")
@@ -53,8 +49,8 @@ def export(
 ) -> None:
     """Write records as logs that TVM or Kernel Tuner read.
 
-    AutoTVM 0.2 (for ApplyHistoryBest), Ansor v0.6, a MetaSchedule database, T4, or a Kernel
-    Tuner cache for its simulation mode.
+    The formats are AutoTVM 0.2 (for ApplyHistoryBest), Ansor v0.6, a MetaSchedule database, T4,
+    and a Kernel Tuner cache for its simulation mode.
 
     Example: toolkit export best.json --format ansor --best
     """
@@ -94,15 +90,15 @@ def query(
     dataset: common.DatasetDir = None,
     to: common.Rows = None,
     full: Annotated[
-        bool, Option("--full", help="Print a row's values one a line, none cut.")
+        bool, Option("--full", help="Print each value in full, on its own line.")
     ] = False,
     force: common.Force = False,
     json: common.Json = False,
 ) -> None:
     """Run SQL on the dataset.
 
-    Its tables are records, candidates, tasks, sketches, sources, labels and rejected; their
-    columns are in docs/reference/schema.md.
+    The tables are records, candidates, tasks, sketches, sources, labels and rejected. Their
+    columns are described in docs/reference/schema.md.
 
     Example: toolkit query "SELECT state, COUNT(*) AS n FROM records GROUP BY state"
     """

@@ -40,12 +40,12 @@ def features(
         Option("--from", help="Parquet or .npz of features made elsewhere, keyed by id."),
     ] = None,
     name: Annotated[
-        str | None, Option(help="Name of what --from brings in: recipes say stored:NAME.")
+        str | None, Option(help="Name of the --from features; recipes use stored:NAME.")
     ] = None,
     cluster: ClusterPlace = None,
     as_json: Json = False,
 ) -> None:
-    """Compute features and keep them in the dataset, or bring in those that others made.
+    """Compute features and store them in the dataset, or import features made elsewhere.
 
     Example: toolkit features --extractor primitives
     """

@@ -50,9 +50,9 @@ def ingest(
 ) -> None:
     """Read tuning logs into the dataset.
 
-    AutoTVM, Ansor, MetaSchedule, T4 and Kernel Tuner logs are recognised by their content; .gz,
-    .zst, .xz, .zip and .tar are read as they are, folders are walked. Ingesting again adds only
-    what is new.
+    AutoTVM, Ansor, MetaSchedule, T4 and Kernel Tuner logs are recognised by their content.
+    Compressed files and archives (.gz, .zst, .xz, .zip, .tar) are read as they are. Folders are
+    read with their subfolders. Ingesting again adds only what is new.
 
     Example: toolkit ingest logs/ --machine "Ryzen 3700X"
     """
@@ -104,10 +104,10 @@ def merge(
     ] = None,
     json: common.Json = False,
 ) -> None:
-    """Put datasets together, as if one ingest had read all of their logs.
+    """Merge datasets, as if one ingest had read all of their logs.
 
-    A log that several of them have read is taken once; what several logs hold is a duplicate. An
-    ingest goes on with the result where the others stopped.
+    A log that several datasets have read is taken once. A record that several logs hold counts as
+    a duplicate. A later ingest into the result continues where the earlier ones stopped.
 
     Example: toolkit merge shard-1 shard-2 --out tuning/dataset
     """
@@ -180,7 +180,7 @@ def _follow(
 
 
 def check(dataset: common.DatasetDir = None, json: common.Json = False) -> None:
-    """Compare every file of the dataset with the checksum that was kept when it was written.
+    """Compare every file of the dataset with the checksum that was stored when it was written.
 
     Exit code 1 says that a file is damaged or missing.
 

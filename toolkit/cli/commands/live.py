@@ -50,33 +50,33 @@ def collect(
         Option(
             min=0,
             max=100_000,
-            help="So many random workloads as well, operators of all kinds in turn, by --seed.",
+            help="Add this many random workloads, of all operator kinds in turn, by --seed.",
         ),
     ] = 0,
     target: common.Target = None,
     trials: Annotated[
-        int, Option(min=0, max=100_000, help="Distinct random programs a workload.")
+        int, Option(min=0, max=100_000, help="Unique random programs per workload.")
     ] = 64,
     mutate: Annotated[
-        int, Option(min=0, max=100_000, help="Mutate so many of them in every direction as well.")
+        int, Option(min=0, max=100_000, help="Also mutate this many of them in every direction.")
     ] = 0,
     refine: Annotated[
         list[int] | None,
         Option(
             min=1,
             max=100_000,
-            help="Afterwards mutate so many of the fastest so far in every direction; repeat it "
-            "for further generations.",
+            help="Then mutate this many of the fastest so far in every direction; repeatable, for "
+            "further generations.",
         ),
     ] = None,
     enumerate_up_to: Annotated[
         int,
         Option(
-            min=0, max=1_000_000, help="Measure spaces of at most this size completely instead."
+            min=0, max=1_000_000, help="Measure all programs of spaces up to this size instead."
         ),
     ] = 0,
     occasions: Annotated[
-        int, Option(min=1, max=10_000, help="Measure each program so often, in separate passes.")
+        int, Option(min=1, max=10_000, help="Times to measure each program, in separate passes.")
     ] = 1,
     shape: Shapes = None,
     layout: Layout = "auto",
@@ -92,8 +92,8 @@ def collect(
 ) -> None:
     """Measure new tuning logs on this machine, as MetaSchedule databases.
 
-    Of a network each function is a workload with a database of its own. Interrupted, the same
-    command goes on where it stopped.
+    Each function of a network is a workload with its own database. After an interruption, the
+    same command continues where it stopped.
 
     Example: toolkit collect --workload matmul:128,128,128 --trials 200 --mutate 20
     """
@@ -131,20 +131,20 @@ def validate(
     dataset: common.DatasetDir = None,
     task: common.Tasks = None,
     top: Annotated[
-        int, Option(min=1, max=10_000, help="Recorded candidates to rebuild a task.")
+        int, Option(min=1, max=10_000, help="Recorded programs per task to rebuild.")
     ] = 5,
     target: common.Target = None,
-    seconds: Annotated[float, Option(min=5.0, help="Time for each task.")] = 60.0,
+    seconds: Annotated[float, Option(min=5.0, help="Seconds per task.")] = 60.0,
     strategy: Annotated[
-        str | None, Option(help="Strategy of the refinement (default: what models allow).")
+        str | None, Option(help="Refinement strategy (default: what the models allow).")
     ] = None,
     model: common.Models = None,
-    tasks: Annotated[int, Option(min=1, help="How many tasks, where none is named.")] = 2,
+    tasks: Annotated[int, Option(min=1, help="Number of tasks, if none is named.")] = 2,
     tvm_python: Annotated[
-        Path | None, Option(help="Interpreter whose TVM has Ansor: confirms Ansor tasks with it.")
+        Path | None, Option(help="Interpreter whose TVM has Ansor, to confirm Ansor tasks.")
     ] = None,
     workloads: Annotated[
-        list[Path] | None, Option(help="Python file that registers their workloads; repeatable.")
+        list[Path] | None, Option(help="Python file that registers Ansor workloads; repeatable.")
     ] = None,
     device: common.Device = None,
     cores: common.Cores = None,
@@ -156,8 +156,8 @@ def validate(
 ) -> None:
     """Rebuild the fastest recorded programs, refine them on this device, prove the winner.
 
-    Exit code 3 says: validated, and nothing is better than what was recorded; 4: nothing was
-    decided, because the machine had become much slower.
+    Exit code 3: the validation finished, and nothing is better than the recorded programs. Exit
+    code 4: nothing was decided, because the machine had become much slower.
 
     Example: toolkit validate --seconds 120 --top 10
     """
@@ -220,24 +220,25 @@ def audit(
         typer.Argument(help="Folder of a MetaSchedule database (default: tuning/tuned)."),
     ] = None,
     top: Annotated[
-        int, Option(min=1, max=100, help="Best records to read of a workload, the winner included.")
+        int, Option(min=1, max=100, help="Best records per workload to measure, winner included.")
     ] = 4,
     margin: Annotated[
         float,
         Option(
-            min=0.0, max=1.0, help="A winner is beaten by what is faster by more than this share."
+            min=0.0, max=1.0, help="A record beats the winner if faster by more than this share."
         ),
     ] = 0.05,
     cores: common.Cores = None,
     seed: common.Seed = 0,
     json: common.Json = False,
 ) -> None:
-    """Read a database's winners again, and say which no longer hold on this machine.
+    """Measure a database's winners again, and say which no longer hold on this machine.
 
-    A winner may have been beaten by another record, have become slower than the others have, or
-    fail. The database stays as it is; audit.json beside it has the readings.
+    A winner no longer holds if another record beats it, if it became slower by more than the other
+    winners did, or if it fails. The database is not changed. The measurements are in audit.json in
+    its folder.
 
-    Exit code 3 says: some no longer hold.
+    Exit code 3: some winners no longer hold.
 
     Example: toolkit audit tuning/tuned
     """

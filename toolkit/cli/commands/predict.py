@@ -31,10 +31,10 @@ def predict(
         str | None, Option(help="Validity model that adds each candidate's probability of failure.")
     ] = None,
     task: Tasks = None,
-    machine: Annotated[str | None, Option(help="Name of the machine that the logs are of.")] = None,
+    machine: Annotated[str | None, Option(help="Name of the machine that was measured.")] = None,
     to: Rows = None,
     force: Force = False,
-    top: Annotated[int, Option(min=1, help="Rows shown of each task.")] = 5,
+    top: Annotated[int, Option(min=1, help="Rows to show per task.")] = 5,
     json: Json = False,
 ) -> None:
     """Score the candidates of a dataset, log or database with a trained model.
@@ -123,6 +123,13 @@ def _notes(found: Any, low: float) -> list[str]:
         notes.append(
             f"{len(poor)} tasks have columns for less than {low:.0%} of what the model goes by: "
             "their scores are hardly more than a guess"
+        )
+    strange = [entry for entry in found.tasks if entry["relatives"] == 0]
+    if strange:
+        families = ", ".join(sorted({entry["family"] for entry in strange}))
+        notes.append(
+            f"{len(strange)} of {len(found.tasks)} tasks are of a family that no training task is "
+            f"of ({families}): measure as many of their candidates as without a model"
         )
     if found.unreadable:
         notes.append(f"{len(found.unreadable)} tasks cannot be read by the model's extractor")

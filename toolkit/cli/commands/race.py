@@ -49,17 +49,15 @@ def race(
     target: common.Target = None,
     trials: Annotated[int, Option(min=1, max=1_000_000, help="Trials of every leg.")] = 256,
     seeds: Annotated[int, Option(min=1, max=1000, help="Legs of each arm on each task.")] = 3,
-    seed: Annotated[
-        int, Option(min=0, help="Seed of the first leg; the next legs count on from it.")
-    ] = 0,
+    seed: Annotated[int, Option(min=0, help="Seed of the first leg; each later leg adds 1.")] = 0,
     strategy: Annotated[
         list[str] | None, Option(help="Our arm; repeatable (default: what the models allow).")
     ] = None,
     baseline: Annotated[
         list[str] | None,
         Option(
-            help="TVM's own tuner with one thing changed as a further arm; repeatable: stock-warm "
-            "(our model as its cost model), stock-finalists (its best programs are read again), "
+            help="Further arm: TVM's own tuner with one change; repeatable: stock-warm (our model "
+            "as its cost model), stock-finalists (its best programs are measured again), "
             "stock-small-batches (16 trials)."
         ),
     ] = None,
@@ -67,8 +65,8 @@ def race(
         bool,
         Option(
             "--ablation",
-            help="Race random, evolutionary (the engine alone), etc-sketch, "
-            "mutation-guided and model-ranked (the warm model alone) as well.",
+            help="Also race random, evolutionary (the engine alone), etc-sketch, "
+            "mutation-guided and model-ranked (the warm model alone).",
         ),
     ] = False,
     model: common.Models = None,
@@ -83,18 +81,18 @@ def race(
         int, Option(min=0, max=10_000, help="Fresh readings of each final program; 0: none.")
     ] = 9,
     stock_build_timeout: Annotated[
-        float | None, Option(min=1.0, help="Seconds of TVM's own builder (default: its 30).")
+        float | None, Option(min=1.0, help="Build timeout of stock TVM in s (default: 30).")
     ] = None,
     seconds: Annotated[
         float | None,
         Option(
             min=10.0,
-            help="Race a whole network instead, end to end: wall clock of each arm. Trials, seeds, "
+            help="Race a whole network end to end: wall-clock seconds per arm. Trials, seeds, "
             "strategies and readings are then those of 'toolkit tune'.",
         ),
     ] = None,
     stock_seconds: Annotated[
-        float | None, Option(min=10.0, help="With --seconds: stock's own wall clock.")
+        float | None, Option(min=10.0, help="With --seconds: wall clock of stock.")
     ] = None,
     shape: Shapes = None,
     layout: Layout = "auto",
@@ -102,7 +100,7 @@ def race(
     tvm_python: Annotated[
         Path | None,
         Option(
-            help="Interpreter whose TVM has Ansor: race inside Ansor, its SketchPolicy against "
+            help="Race inside Ansor, by the TVM of this interpreter: SketchPolicy against "
             "evolutionary (the changed loop alone), etc-sketch, mutation-guided and etc-mutation."
         ),
     ] = None,
@@ -113,7 +111,7 @@ def race(
     learn: Annotated[
         list[str] | None,
         Option(
-            help="With --tvm-python: workload whose mutants teach the classifier; repeatable "
+            help="With --tvm-python: workload whose mutants train the classifier; repeatable "
             "(default: C1D:1, C2D:2, GMM:1)."
         ),
     ] = None,
@@ -123,12 +121,13 @@ def race(
 ) -> None:
     """Race stock MetaSchedule against strategies of the toolkit, on this device.
 
-    Same tasks, target, trials and measurement settings, in alternating order. Finished legs are
-    kept: interrupted, the same command goes on. Models must not know the raced workloads.
-    Exit code 4 says: a confirmation was undecided, because the machine had become much slower.
+    All arms have the same tasks, target, trials and measurement settings. Their order alternates.
+    Finished legs are kept: after an interruption the same command continues. Models must not be
+    trained on the raced workloads. Exit code 4: a confirmation was undecided, because the machine
+    had become much slower.
 
-    With --seconds a whole network (--workload model.onnx) is raced instead, end to end. With
-    --tvm-python the race is inside Ansor, by another interpreter's TVM.
+    With --seconds, one whole network is raced end to end (--workload model.onnx). With
+    --tvm-python, the race runs inside Ansor, by another interpreter's TVM.
 
     Example: toolkit race --workload GMM:0 --trials 64 --seeds 1 --strategy evolutionary
     """

@@ -27,9 +27,9 @@ def report(
     out_file: Annotated[
         Path | None, Option("--out", help="HTML file (default: tuning/report.html).")
     ] = None,
-    workspace: Annotated[
-        Path, Option(help="Folder in which everything below is looked for.")
-    ] = Path("tuning"),
+    workspace: Annotated[Path, Option(help="Folder to search for the inputs below.")] = Path(
+        "tuning"
+    ),
     dataset: common.DatasetDir = None,
     model: Annotated[
         list[Path] | None,
@@ -47,28 +47,28 @@ def report(
         Path | None, Option(help="Live verdicts (default: tuning/validation).")
     ] = None,
     compare: Annotated[
-        Path | None, Option(help="Another workspace: what both have is put side by side.")
+        Path | None, Option(help="Another workspace, to show beside this one.")
     ] = None,
     figures: Annotated[
-        Path | None, Option(help="Write every figure into this folder as well, as SVG and PNG.")
+        Path | None, Option(help="Also write every figure into this folder, as SVG and PNG.")
     ] = None,
     title: Annotated[str, Option(help="Name of the report.")] = "Tuning report",
     peak: common.Peak = None,
     follow: Annotated[
-        bool, Option("--follow", help="Write it again when files change, until interrupted.")
+        bool, Option("--follow", help="Rewrite the report on changes, until interrupted.")
     ] = False,
     interval: common.Interval = 2.0,
     json: common.Json = False,
 ) -> None:
-    """Put everything that was found into one HTML file that needs no network.
+    """Put all results into one HTML file that works offline.
 
-    What is not there yet is named in the report with the command that makes it. --json prints
-    the summary that the report is drawn from.
+    The report names what is still missing, with the command that makes it. --json prints the
+    summary behind the report.
 
-    --compare puts another workspace beside this one: what both measured, trained, replayed and
+    --compare shows another workspace beside this one: what both measured, trained, replayed and
     confirmed.
 
-    --follow shows a search while it runs: the page loads itself anew in the browser.
+    --follow shows a search while it runs: the page reloads itself in the browser.
 
     Example: toolkit report --out report.html --figures figures/
     """

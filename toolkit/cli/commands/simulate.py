@@ -30,7 +30,7 @@ def simulate(
         int | None, Option(min=1, max=10_000, help="Seeds, in place of the scenario's.")
     ] = None,
     workers: Annotated[
-        int | None, Option(min=1, max=common.PROCESSES_MAX, help="Processes (default: one a core).")
+        int | None, Option(min=1, max=common.PROCESSES_MAX, help="Processes (default: CPU count).")
     ] = None,
     cluster: common.ClusterPlace = None,
     forecast: Annotated[
@@ -39,8 +39,8 @@ def simulate(
             min=0,
             max=100_000,
             metavar="DRAWS",
-            help="Also forecast what a run on the device will show, in so many draws of what the "
-            "readings leave open (0: none; 200 are a good number).",
+            help="Also forecast what a run on the device will show, from this many posterior draws "
+            "of the latencies (0: none; 200 is a good number).",
         ),
     ] = 0,
     out_dir: Annotated[

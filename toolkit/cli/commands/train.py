@@ -12,6 +12,7 @@ from toolkit.cli import common
 from toolkit.cli.commands.evaluate import SHOWN, print_metrics
 from toolkit.cli.mlflow_option import MlflowPlace, told
 from toolkit.cli.tables import low_to_high, out, say
+from toolkit.show import percent
 from toolkit.workspace import Workspace
 
 Recipe = Annotated[
@@ -29,8 +30,8 @@ Split = Annotated[
     str | None,
     Option(
         metavar="BY",
-        help="What is left out together where the model is judged: task, family (all operators "
-        "of a kind), network or machine (default: as the recipe says).",
+        help="What cross-validation leaves out together: task, family (all operators of a kind), "
+        "network or machine (default: as the recipe says).",
     ),
 ]
 
@@ -46,7 +47,7 @@ def throughput(
         str | None,
         Option(
             metavar="BUDGET",
-            help="Search the recipe's parameters first: 20 trials, or 300s for so many seconds.",
+            help="First search the recipe's parameters: 20 (trials) or 300s (seconds).",
         ),
     ] = None,
     mlflow: MlflowPlace = None,
@@ -117,6 +118,7 @@ def _train(
 ) -> None:
     """Train a model of a kind by its recipe, searched first if asked; print how it was judged."""
     from toolkit import training
+    from toolkit.training.recipes.recipe import DENSE
     from toolkit.training.table.cores import told_cores
 
     chosen = training.load_recipe(recipe or kind)
@@ -151,6 +153,13 @@ def _train(
 
     def show(result: Mapping[str, Any]) -> None:
         SHOWN[kind](result)
+        if any(model.neighbourhood != "any" for model in chosen.models):
+            recorded = result["recorded_share"]
+            which = "dense" if recorded >= DENSE else "sparse"
+            say(
+                f"{percent(recorded)} of directions have a recorded neighbour: "
+                f"the recipe's models for a {which} neighbourhood"
+            )
         for line in told_cores(result["cores"]):
             say(line)
         if found:

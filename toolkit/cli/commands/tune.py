@@ -24,13 +24,13 @@ DropAbove = Annotated[
     float,
     Option(
         min=0.0,
-        help="Programs whose first short reading is so many times the best so far get no full "
-        "one; 0: all are read in full.",
+        help="Skip a program's full measurement if its first short one is over this many times "
+        "the best so far; 0: never.",
     ),
 ]
 Builders = Annotated[
     int | None,
-    Option(min=1, max=common.PROCESSES_MAX, help="Processes that build (default: one a core)."),
+    Option(min=1, max=common.PROCESSES_MAX, help="Build processes (default: one per core)."),
 ]
 
 
@@ -41,11 +41,11 @@ def tune(
         int | None,
         Option(
             min=1,
-            help="Trials in all (default: 256 a task; a network stops when little is gained).",
+            help="Trials in total (default: 256 per task; a network stops at small gains).",
         ),
     ] = None,
     seconds: Annotated[
-        float | None, Option(min=1.0, help="Seconds in all; a network stops when little is gained.")
+        float | None, Option(min=1.0, help="Seconds in total; a network stops at small gains.")
     ] = None,
     strategy: Annotated[
         str | None, Option(help="Search strategy (default: what the models allow).")
@@ -55,9 +55,7 @@ def tune(
     ] = "gradient",
     round_size: Annotated[
         int | None,
-        Option(
-            min=1, max=100_000, help="Trials of a task's turn (default: 64; of a network's, 8)."
-        ),
+        Option(min=1, max=100_000, help="Trials per round of a task (default: 64; network: 8)."),
     ] = None,
     shape: Shapes = None,
     layout: Layout = "auto",
@@ -66,8 +64,8 @@ def tune(
     recorded: Annotated[
         bool,
         Option(
-            help="Measure the best recorded programs of the same computations first, where there "
-            "is a dataset."
+            help="First measure the best recorded programs of the same computations, if there is "
+            "a dataset."
         ),
     ] = True,
     model: common.Models = None,
@@ -75,14 +73,14 @@ def tune(
     cores: common.Cores = None,
     repeat: Annotated[int, Option(min=1, max=10_000, help="Repeats of a reading.")] = 1,
     min_repeat_ms: Annotated[
-        int, Option(min=0, max=5000, help="Least milliseconds of a repeat, as in TVM.")
+        int, Option(min=0, max=5000, help="Minimum time of a repeat in ms, as in TVM.")
     ] = 100,
     cache_flush: Annotated[
         bool | None,
         Option(
             "--cache-flush/--no-cache-flush",
-            help="Read programs with their weights in memory and not in the cache (default: those "
-            "of a network whose weights do not fit one).",
+            help="Measure with weights in memory, not in the cache (default: for networks whose "
+            "weights do not fit in a cache).",
         ),
     ] = None,
     drop_above: DropAbove = 1.3,
@@ -90,8 +88,8 @@ def tune(
         int | None,
         Option(
             min=0,
-            help="So many of a task's best programs are read again, in turns, before one is named; "
-            "0: what read lowest is (default: 12; of a network, 0: compile reads them in it).",
+            help="Best programs of a task to measure again, in turns, before one is chosen; 0: the "
+            "lowest reading wins (default: 12; network: 0, compile measures them in it).",
         ),
     ] = None,
     device: common.Device = None,
@@ -106,8 +104,9 @@ def tune(
 ) -> None:
     """Tune workloads or a network on this machine into a MetaSchedule database.
 
-    TVM compiles with it: meta_schedule.database.JSONDatabase(work_dir=FOLDER). Interrupted, the
-    same command goes on where it stopped; with a larger budget it goes on too.
+    TVM compiles with the database: meta_schedule.database.JSONDatabase(work_dir=FOLDER). After an
+    interruption, the same command continues where it stopped. With a larger budget, it continues
+    a finished search.
 
     Example: toolkit tune --workload matmul:512,512,512 --trials 200
     """
@@ -230,16 +229,14 @@ def lookup(
     tolerance: Tolerance = 0.0,
     dataset: common.DatasetDir = None,
     threads: common.Threads = None,
-    trials: Annotated[
-        int, Option(min=1, help="Trials that a task without a record would be given.")
-    ] = 256,
+    trials: Annotated[int, Option(min=1, help="Trials assumed per task without a record.")] = 256,
     machine: common.Machine = None,
     json: common.Json = False,
 ) -> None:
-    """Say what a dataset has already of workloads or of a network's tasks.
+    """Show what a dataset already holds for workloads or for a network's tasks.
 
-    A task is told by its loops, whatever it is called. Nothing is measured. 'toolkit tune' measures
-    what is found here before it searches.
+    A task is recognised by its loops, not by its name. Nothing is measured. 'toolkit tune' first
+    measures the programs that are found here, then searches.
 
     Example: toolkit lookup --workload matmul:512,512,512
     """

@@ -9,11 +9,11 @@ import re
 from toolkit.datasets.analysis import result
 
 _KEYS = {
-    "Analysis": "of the whole dataset, at the top of `toolkit describe --json`",
-    "TaskAnalysis": "of one task, in each entry of `tasks`",
+    "Analysis": "the top level of `toolkit describe --json`",
+    "TaskAnalysis": "each entry of `tasks`",
     "Convergence": "`tasks[].convergence`",
     "Backtest": "`backtest`",
-    "StateTime": "`failures[]`; the report has the state `ok` as well",
+    "StateTime": "`failures[]`; the report also has the state `ok`",
     "Noise": "`noise` and `tasks[].noise`",
     "Spread": "`noise.within`, `noise.between`",
     "Speeds": "`speeds`",
@@ -29,7 +29,7 @@ def analysis_page() -> str:
     """Markdown: one section a part of the result, with its definition and its fields."""
     text = [
         "# Analysis\n",
-        "What `toolkit describe` and the report say of a log, and how each figure is defined.\n",
+        "The figures of `toolkit describe` and the report, and their definitions.\n",
         inspect.cleandoc(result.__doc__ or "").partition("\n\n")[2] + "\n",
     ]
     for name, where in _KEYS.items():

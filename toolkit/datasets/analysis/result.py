@@ -1,7 +1,7 @@
-"""What is said of a log: one typed result, which ``describe`` and the report share.
+"""The figures of a log: one typed result, which ``describe`` and the report share.
 
-Every figure has one definition: where its field is. ``None`` is unknown, never zero. Gains are
-shares of latency: 0.1 is a tenth less time. Latencies and times are in seconds, lower is better.
+Every figure is defined once, at its field. ``None`` means unknown, never zero. Gains are shares
+of latency: 0.1 is a tenth less time. Latencies and times are in seconds, lower is better.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Bounds = tuple[float | None, float | None]
 
 @dataclass(frozen=True, repr=False)
 class Convergence(Result):
-    """How far a task is from converged, by its leading run.
+    """How far a task is from convergence, judged by its leading run.
 
-    A *run* is what one source recorded of the task, in its order; the leading one has the lowest
-    best, the longest of equals. The *best so far* is that of the candidates' values (median over
-    all good measurements of the candidate).
+    A *run* is one source's records of the task, in order. The leading run has the lowest best;
+    ties go to the longest. A candidate's value is the median over all its good measurements. The
+    *best so far* is the lowest value up to then.
     """
 
     # ``too short``: fewer than 64 evaluations, or nothing good in the first half. ``converged``:
@@ -32,39 +32,40 @@ class Convergence(Result):
     # improving``.
     verdict: Verdict
     source_id: str | None  # The leading run.
-    evaluations: int  # Of the leading run.
-    runs: int  # Of the task.
+    evaluations: int  # Evaluations of the leading run.
+    runs: int  # Runs of the task.
     agreeing_runs: int  # Runs whose best is within 1 % of the task's.
-    last_improvement_at: int | None  # Evaluation (from 1) of the best so far's last improvement.
-    settled_at: int | None  # Evaluation from which on it was within 1 % of the run's final best.
+    last_improvement_at: int | None  # Evaluation (from 1) at which the best so far last improved.
+    # First evaluation with a best so far within 1 % of the run's final best.
+    settled_at: int | None
     since_share: float | None  # Share of the run after ``settled_at``.
-    gain_last_quarter: float | None  # Gain of the best so far over the evaluations' last quarter.
+    gain_last_quarter: float | None  # Gain of the best so far over the run's last quarter.
     gain_last_half: float | None  # The same over the last half.
-    # Gain to expect of as many evaluations again: half of ``gain_last_half``, since doublings
-    # gain less and less (``Backtest`` says how that fares on the dataset); 0 when enumerated.
+    # Gain to expect from doubling the run: half of ``gain_last_half``, since doublings gain less
+    # and less. ``Backtest`` tests this estimate. It is 0 for enumerated tasks.
     expected_gain: float | None
 
 
 @dataclass(frozen=True, repr=False)
 class Backtest(Result):
-    """How right verdicts would have been: every run of 128 and more evaluations, cut in half."""
+    """How often verdicts at half of a run were right, over runs of 128 or more evaluations."""
 
     runs: int  # Runs with a verdict at half their length.
     called_converged: int  # How many were called converged there.
-    gained_after: int  # How many of these gained 1 % or more after all.
+    gained_after: int  # How many of these then gained 1 % or more.
     called_improving: int  # How many were called still improving there.
-    improved_after: int  # How many of these gained 1 % or more.
-    expected_gain: float | None  # Mean over the runs of what was expected at half the length.
-    gain: float | None  # Mean over the runs of what came.
+    improved_after: int  # How many of these then gained 1 % or more.
+    expected_gain: float | None  # Mean over the runs of the gain expected at half their length.
+    gain: float | None  # Mean over the runs of the actual gain.
 
 
 @dataclass(frozen=True, repr=False)
 class StateTime(Result):
     """Measurements of one state and what they cost.
 
-    ``seconds`` sums the records whose time is known (``timed``): recorded elapsed time, else the
-    gap of up to 60 s to the timestamp before in the same source. ``seconds_share`` is of all
-    known seconds; both are ``None`` where no record of the state has a time.
+    ``seconds`` sums the times of the ``timed`` records: the recorded elapsed time, else the gap of
+    up to 60 s to the source's previous timestamp. ``seconds_share`` is its share of all known
+    seconds. Both are ``None`` where no record of the state has a time.
     """
 
     state: str
@@ -79,8 +80,7 @@ class StateTime(Result):
 class Spread(Result):
     """Median and 90th percentile of relative spreads (sample standard deviation over mean).
 
-    ``groups`` is how many groups of two and more readings there were; with none the rest is
-    ``None``.
+    ``groups`` counts groups of two or more readings. If it is 0, the rest is ``None``.
     """
 
     groups: int
@@ -98,10 +98,10 @@ class Noise(Result):
 
 @dataclass(frozen=True, repr=False)
 class Speeds(Result):
-    """Whether runs of a task read the same candidates alike, or their machine had two speeds.
+    """Whether runs of a task agree on shared candidates, or their machine had two speeds.
 
-    Of runs that share eight good candidates with another. A slower one reads them at least 5 %
-    slower than the fastest such run, beyond four standard errors.
+    Only runs that share eight good candidates with others count. A slower run reads them at least
+    5 % slower than the fastest such run, beyond four standard errors.
     """
 
     runs: int
@@ -109,7 +109,7 @@ class Speeds(Result):
     tasks: int
     slower_tasks: int
     slowdown: float | None  # Median over the slower runs: 1.2 is a fifth more time.
-    corrected: bool  # Whether other figures are of latencies divided by their run's slowdown.
+    corrected: bool  # Whether other figures use latencies divided by their run's slowdown.
 
 
 @dataclass(frozen=True, repr=False)
@@ -118,18 +118,17 @@ class KnobEffect(Result):
 
     knob: str
     kind: str
-    # ``None``: the knob's value as a whole. Else the one factor of a tile (0 is outermost) that
-    # explains most, where whole values are too many (fewer than five candidates each): a lower
-    # bound for the knob.
+    # ``None``: the knob's value as a whole. If whole values have fewer than five candidates each:
+    # the factor of a tile (0 is outermost) that explains most, a lower bound for the knob.
     part: int | None
     levels: int  # Distinct values.
     candidates: int  # Good candidates.
     # Omega squared of a one-way analysis of variance (Hays 1963): the share of the variance of
-    # log latency that the decision explains by itself, corrected for chance; 0 at least.
+    # log latency that the decision explains by itself, corrected for chance; at least 0.
     effect: float
     best_level: str  # The value with the lowest mean log latency.
-    # Its gain over the median level. Means are shrunk towards the grand mean by the noise of
-    # each (random effects, method of moments), so that a rare lucky level counts little.
+    # Gain of ``best_level`` over the median level. Means are shrunk towards the grand mean by the
+    # noise of each (random effects, method of moments), so a rare lucky level counts little.
     gain: float
 
 
@@ -137,7 +136,7 @@ class KnobEffect(Result):
 class SketchKnob(Result):
     """One decision over all tasks that share a sketch: medians over the tasks.
 
-    ``workload`` is the name that most of them have; ``top_in`` counts the tasks where no other
+    ``workload`` is the tasks' most common name. ``top_in`` counts the tasks where no other
     decision of the sketch has a larger effect.
     """
 
@@ -153,11 +152,11 @@ class SketchKnob(Result):
 
 @dataclass(frozen=True, repr=False)
 class Reached(Result):
-    """Effort until a run measured a candidate within ``percent`` of the task's best recorded.
+    """Effort until a run measured a candidate within ``percent`` of the task's recorded best.
 
-    The best is that of all tuners. Medians over tasks (a task's own is that over the tuner's runs
-    of it), with 95 % intervals from order statistics; a run that does not get there counts as
-    infinite, and an infinite median is ``None``. ``reached_share`` is of runs.
+    The best is that of all tuners. A task's effort is the median over the tuner's runs. Figures are
+    medians over tasks, with 95 % intervals from order statistics. A run that does not get there
+    counts as infinite; an infinite median is ``None``. ``reached_share`` is a share of runs.
     """
 
     percent: int
@@ -171,9 +170,9 @@ class Reached(Result):
 class Tuner(Result):
     """What one tuner reached, and when.
 
-    ``evaluations`` is the median length of its runs; ``final_ratio`` the median over tasks of
-    its best over the best recorded by any tuner (1 at best), ``final_ratio_worst`` the largest.
-    ``profile`` has pairs (evaluations, share of runs within 1 % of that best by then).
+    ``evaluations`` is the median length of its runs. ``final_ratio`` is the median over tasks of
+    its best divided by the best of all tuners (at least 1). ``final_ratio_worst`` is the largest
+    ratio. ``profile`` has pairs: evaluations, share of runs within 1 % of that best by then.
     ``slowdown`` is the median over its runs (``Speeds``), as recorded.
     """
 
@@ -194,11 +193,11 @@ class Tuner(Result):
 class Tuners(Result):
     """The tuners of a log side by side."""
 
-    # What told them apart: ``label tuner`` (of the sources, see ``--path-rule``) or ``folder N
-    # above the file``.
+    # What distinguishes the tuners: ``label tuner`` (of the sources, see ``--path-rule``) or
+    # ``folder N above the file``.
     by: str
-    # Tasks compared: those that every tuner ran. Where there are none each is judged on those
-    # that it shares with another (``common`` is false).
+    # Tasks compared: those that every tuner ran. If there are none, ``common`` is false, and each
+    # tuner is judged on tasks that it shares with another.
     tasks: int
     common: bool
     tuners: tuple[Tuner, ...]
@@ -206,36 +205,36 @@ class Tuners(Result):
 
 @dataclass(frozen=True, repr=False)
 class TaskAnalysis(Result):
-    """What is said of one task."""
+    """The figures of one task."""
 
     task_id: str
-    best_s: float | None  # Lowest value of a candidate: each the median over good measurements.
-    occasions: int  # The most good measurements that a candidate has.
-    weight: float | None  # How often the dataset's networks run the task, where labels tell.
-    # Share of the sum over tasks of best latency times weight; where no label gives weights all
-    # weigh 1, where some tasks have none these are left out (``None``).
+    best_s: float | None  # Value of the best candidate: the median over its good measurements.
+    occasions: int  # Largest number of good measurements of a candidate.
+    weight: float | None  # How often the dataset's networks run the task, according to labels.
+    # Best latency times weight, as a share of the sum over tasks. If no label gives weights, all
+    # tasks weigh 1. If only some tasks have weights, the others are left out (``None``).
     latency_share: float | None
-    # ``latency_share`` times ``convergence.expected_gain``: what as many evaluations again would
-    # take off the whole sum.
+    # ``latency_share`` times ``convergence.expected_gain``: what doubling the run should save of
+    # the whole sum.
     gain_to_expect: float | None
     seconds: float | None  # Known measuring time.
-    failing_s: float | None  # That of failures.
+    failing_s: float | None  # Known measuring time of failures.
     timed_share: float  # Share of records whose time is known.
     time_share: float | None  # Share of all known measuring time.
     convergence: Convergence
     noise: Noise
-    # Strongest decisions first, at most five: those of the most recorded sketch, and ``sketch``
-    # itself where there are several.
+    # At most five decisions, strongest first: those of the sketch with most candidates, and
+    # ``sketch`` itself where there are several.
     knobs: tuple[KnobEffect, ...]
 
 
 @dataclass(frozen=True, repr=False)
 class Analysis(Result):
-    """What is said of a whole dataset; ``tasks`` by id.
+    """The figures of a whole dataset; ``tasks`` by id.
 
-    ``seconds`` is all known measuring time, ``timed_share`` the share of records it is known of.
-    ``verdicts`` counts tasks. ``tuners`` is ``None`` where no task was run by two of them,
-    ``speeds`` where no two runs share candidates.
+    ``seconds`` is all known measuring time. ``timed_share`` is the share of records with a known
+    time. ``verdicts`` counts tasks. ``tuners`` is ``None`` where no two tuners ran the same task.
+    ``speeds`` is ``None`` where no two runs share candidates.
     """
 
     tasks: dict[str, TaskAnalysis]

@@ -11,6 +11,7 @@ import shutil
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -30,6 +31,9 @@ from toolkit.records import EMULATOR
 
 # A tracker that does not answer for so many seconds is none.
 ANSWER_S = 5.0
+
+FREE_S = 5.0
+"""A server takes a moment from one client to the next; what is held for longer is in use."""
 
 FILE_BYTES = 1 << 16
 """So much is read of a file on a device."""
@@ -114,6 +118,19 @@ class Remote:
         except Exception:
             return 0
 
+    def _comes_free(self) -> bool:
+        """Wait for a device that nobody holds; whether there is one in time."""
+        deadline = time.monotonic() + FREE_S
+        while self.free() == 0:
+            try:
+                self.count()
+            except LiveError:
+                return False  # there is none to wait for
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.1)
+        return True
+
     def open(self, target: str, protocol: Protocol) -> SharedDevice:
         """A measuring process with a device for itself, to build, time and compare one program."""
         settings = {"linker": linker_for(target)}
@@ -137,7 +154,7 @@ class Remote:
         As ``machine_fingerprint``; ``emulator`` is there where the device is emulated by a machine
         of another architecture. Read from files of Linux by a small program that runs there.
         """
-        if not runs_on_cpu(target) or self.free() == 0:
+        if not runs_on_cpu(target) or not self._comes_free():
             return None
         try:
             return fingerprint_of(self._files(target), target)

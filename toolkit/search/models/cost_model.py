@@ -32,7 +32,7 @@ class CostModelOptions(StrategyOptions):
     trees: PositiveInt = 40
     depth: PositiveInt = 3
     learning_rate: PositiveFloat = 0.3
-    gamma: NonNegativeFloat = Field(default=1e-4, description="least gain of a split")
+    gamma: NonNegativeFloat = Field(default=1e-4, description="minimum gain of a split")
     min_child_weight: NonNegativeFloat = 1.0
     reg_lambda: NonNegativeFloat = 1.0
 

@@ -32,10 +32,12 @@ class ResidualOptions(StrategyOptions):
     main_length: PositiveFloat = 2.0
     interaction_length: PositiveFloat = 3.0
     slope: NonNegativeFloat = Field(
-        default=0.6, description="prior deviation of b: how far the scale may be trusted"
+        default=0.6, description="prior deviation of b: uncertainty of the prediction's scale"
     )
-    noise: PositiveFloat = Field(default=0.03, description="deviation of a measurement")
-    clip: PositiveFloat = Field(default=0.3, description="largest residual that is believed")
+    noise: PositiveFloat = Field(default=0.03, description="standard deviation of a measurement")
+    clip: PositiveFloat = Field(
+        default=0.3, description="residuals are clipped at this distance from their median"
+    )
 
 
 def matern(squared: FloatArray) -> FloatArray:

@@ -36,17 +36,17 @@ class GradientOptions(StrategyOptions):
     window: PositiveInt = Field(default=3, description="rounds of the backward difference")
     epsilon: Share = Field(default=0.05, description="share of random choices")
     decay: PositiveFloat = Field(
-        default=1.0, description="power of the rounds by which the optimistic guess falls"
+        default=1.0, description="power of the number of rounds in the optimistic guess"
     )
 
 
 class Gradient(BaseScheduler):
     """The task whose next round is expected to lower the objective most.
 
-    The expected gain of a round is a weighting of the backward difference of the task's own curve
-    and of an optimistic guess: the latency falls by its 1 / rounds share (to the power ``decay``),
-    or to what the best task of the same kind reaches for its floating-point work, whichever is
-    less.
+    The expected gain of a round is a weighted mean of two numbers. The first is the backward
+    difference of the task's own curve. The second is an optimistic guess: the latency falls by a
+    share of 1 / rounds (rounds to the power ``decay``), or to what the best task of the same kind
+    reaches for its floating-point work, whichever latency is lower.
     """
 
     name = "gradient"
@@ -91,13 +91,13 @@ class BanditOptions(StrategyOptions):
     """Options of the bandit."""
 
     discount: float = Field(
-        default=0.7, gt=0, le=1, description="weight of a round against the one after it"
+        default=0.7, gt=0, le=1, description="weight of a round relative to the next one"
     )
     exploration: NonNegativeFloat = Field(default=0.3, description="factor of the confidence bound")
 
 
 class Bandit(BaseScheduler):
-    """Discounted UCB: gains shrink as a task is tuned, so that old rewards count less."""
+    """Discounted UCB: gains shrink as a task is tuned, so old rewards count less."""
 
     name = "bandit"
     source = "Garivier and Moulines 2011, On Upper-Confidence Bound Policies for Switching Bandits"

@@ -37,36 +37,38 @@ class AnnealingOptions(StrategyOptions):
     )
     epsilon: Share = Field(default=0.05, description="share of random candidates")
     chains: PositiveInt = Field(default=128, description="parallel annealing chains")
-    steps: PositiveInt = Field(default=500, description="steps of a chain at most")
-    patience: PositiveInt = Field(default=50, description="steps without a new candidate")
+    steps: PositiveInt = Field(default=500, description="maximum steps of a chain")
+    patience: PositiveInt = Field(
+        default=50, description="annealing stops after this many steps without a new candidate"
+    )
     start_temperature: PositiveFloat = Field(default=1.0, description="cooled linearly to 0")
     diversity_ratio: PositiveInt = Field(
-        default=2, description="the plan is chosen from so many times as many proposals"
+        default=2, description="proposals to choose a plan from, as a multiple of `plan_size`"
     )
     diversity: NonNegativeFloat = Field(
         default=0.02,
-        description="alpha: what a knob value that the plan does not have yet is worth, as a "
-        "share of the range of scores",
+        description="alpha: bonus for each knob value that is not in the plan yet, as a share of "
+        "the range of scores",
     )
     model: CostModelOptions = CostModelOptions()
     acquisition: Literal["mean", "ei", "ucb"] = Field(
         default="mean",
-        description="what chains climb: one model's prediction, or the expected improvement or "
-        "upper confidence bound of a bootstrap ensemble",
+        description="what chains maximise: one model's prediction (`mean`), or the expected "
+        "improvement (`ei`) or upper confidence bound (`ucb`) of a bootstrap ensemble",
     )
     members: int = Field(
         default=5, ge=2, description="models of the ensemble, each on a bootstrap sample"
     )
     exploration: NonNegativeFloat = Field(
-        default=1.0, description="deviations above the mean (upper confidence bound)"
+        default=1.0, description="ucb: standard deviations added to the mean"
     )
 
 
 class Annealing(BaseStrategy):
     """AutoTVM's model-based tuner: annealing over an online model, batches chosen for diversity.
 
-    Before the first ``plan_size`` measurements candidates are random. Chains go on from where they
-    were (``persistent`` in AutoTVM).
+    The first ``plan_size`` candidates are random. Each new annealing continues the chains from
+    their last states (``persistent`` in AutoTVM).
     """
 
     name = "annealing"

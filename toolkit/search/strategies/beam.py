@@ -33,19 +33,19 @@ class BeamOptions(StrategyOptions):
         default=0.7, gt=0, le=1, description="probability of keeping a state while autotuning"
     )
     quantile: Share = Field(
-        default=1.0, description="of predicted completions; 1 is the best of them"
+        default=1.0, description="a state's score is this quantile of its predictions; 1: the best"
     )
     samples: PositiveInt = Field(
-        default=1000, description="candidates looked at where a space cannot be listed"
+        default=1000, description="candidates considered if the space cannot be listed"
     )
     model: CostModelOptions = CostModelOptions()
 
 
 class Beam(BaseStrategy):
-    """A beam over decisions in order, coarse to fine, with random dropout between trainings.
+    """A beam search over decisions, coarse to fine, with random dropout between trainings.
 
-    With a throughput model of other tasks the first round is already guided; without one it is
-    random.
+    A throughput model of other tasks guides the first round. Without such a model, the first round
+    is random.
     """
 
     name = "beam"

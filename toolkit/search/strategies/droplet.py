@@ -31,22 +31,22 @@ class DropletOptions(StrategyOptions):
     """Options of coordinate descent."""
 
     p_value: float = Field(
-        default=0.05, gt=0, le=1, description="a move needs a t-test on the repeats below this"
+        default=0.05, gt=0, le=1, description="largest p-value of a move's t-test on the repeats"
     )
     start: Literal["first", "random"] = Field(
         default="first", description="the lowest value of every knob (as published), or a sample"
     )
     together: PositiveInt = Field(
-        default=2, description="knobs that are changed at once at most, each up or down"
+        default=2, description="maximum knobs to change at once, each up or down"
     )
 
 
 class Droplet(BaseStrategy):
-    """From the best so far measure the neighbours; move when one is significantly better.
+    """Measure the neighbours of the best so far; move when one is significantly better.
 
-    On success the step is one again, otherwise it grows by one. When the step leads out of every
-    knob, neighbours of earlier places that were not measured have their turn; the search ends when
-    none of them wins either. A measurement without repeats is taken at its word.
+    After a success the step is one again; otherwise it grows by one. When the step is longer than
+    every knob, the unmeasured neighbours of earlier places are measured. The search ends when none
+    of them wins either. Without repeats there is no t-test: the lower latency wins.
     """
 
     name = "droplet"
@@ -113,7 +113,7 @@ class ExploreThenDropletOptions(StrategyOptions):
 
     explore: PositiveInt = Field(default=300, description="measurements before droplet begins")
     strategy: str = Field(default="evolutionary", description="the strategy that explores")
-    options: dict[str, Any] = Field(default_factory=dict, description="its options")
+    options: dict[str, Any] = Field(default_factory=dict, description="options of that strategy")
     droplet: DropletOptions = DropletOptions()
 
 

@@ -49,10 +49,10 @@ class EvolutionaryOptions(StrategyOptions):
     iterations: NonNegativeInt = Field(default=4, description="generations in a round")
     mutation: Share = Field(default=0.85, description="probability of mutation")
     sampled: PositiveInt = Field(
-        default=50, description="programs that are sampled anew in every round, at least"
+        default=50, description="minimum number of programs sampled anew in each round"
     )
     measured: Share = Field(
-        default=0.2, description="share of the population from the fastest measured"
+        default=0.2, description="share of the population taken from the fastest measured programs"
     )
     epsilon: Share = Field(default=0.05, description="share of random measurements")
     weights: dict[Rule, NonNegativeFloat] = Field(
@@ -61,36 +61,36 @@ class EvolutionaryOptions(StrategyOptions):
     model: CostModelOptions = CostModelOptions(loss="squared", depth=10, learning_rate=0.2)
     mutations: Literal["weights", "model"] = Field(
         default="weights",
-        description="a rule is drawn by its weight, or a trained model says which direction pays",
+        description="draw a rule by its weight, or let a trained model choose the direction",
     )
     mode: Literal["best", "sampled"] = Field(
         default="best",
-        description="by model: the direction of the highest expected gain (as published), or one "
-        "drawn from the softmax of expected gains",
+        description="by model: take the direction with the highest expected gain (as published), "
+        "or draw one from the softmax of expected gains",
     )
     temperature: float | None = Field(
         default=None,
         gt=0,
-        description="by model: of the softmax, in units of log latency; default: what the model "
-        "was calibrated to, 0.1 where it says none",
+        description="by model: temperature of the softmax, in units of log latency; default: the "
+        "model's calibrated one, or 0.1 if it has none",
     )
     sketches: Literal["uniform", "explore-then-commit", "bandit"] = Field(
         default="uniform", description="how the sketches of sampled programs are drawn"
     )
     warm_up: NonNegativeInt = Field(
         default=3,
-        description="explore-then-commit: rounds as usual, since the cost model is not yet to be "
-        "trusted",
+        description="explore-then-commit: normal rounds at the start, while the cost model is "
+        "unreliable",
     )
     explore: PositiveInt = Field(
-        default=1, description="explore-then-commit: rounds of random sketches after that"
+        default=1, description="explore-then-commit: rounds of random sketches after `warm_up`"
     )
     last: Share = Field(
         default=0.5, description="explore-then-commit: weight of the last round against history"
     )
     other: Share = Field(
         default=0.05,
-        description="explore-then-commit: share of programs of other sketches, afterwards",
+        description="explore-then-commit: share of programs of other sketches after the commit",
     )
     policy: Literal["ucb", "thompson"] = Field(
         default="thompson",
@@ -98,16 +98,16 @@ class EvolutionaryOptions(StrategyOptions):
     )
     exploration: NonNegativeFloat = Field(
         default=0.5,
-        description="bandit: factor of UCB1's square root; of the deviation in Thompson",
+        description="bandit: factor of UCB1's square root, or of Thompson sampling's deviation",
     )
 
 
 class Evolutionary(BaseStrategy):
-    """Sample programs, add the fastest measured, mutate over a model's scores, measure the best.
+    """Sample programs, add the fastest measured, evolve by a model's scores, measure the best.
 
     The sketch of each sampled program is drawn uniformly, as in Ansor. The model is trained on
-    relative throughput, fast programs weighing more. Nothing is scored before the first round, in
-    which programs are therefore random.
+    relative throughput; fast programs have a higher weight. The first round has no model yet, so
+    its programs are random.
     """
 
     name = "evolutionary"
@@ -200,7 +200,7 @@ class Evolutionary(BaseStrategy):
 MUTATION_GUIDED = preset(
     Evolutionary,
     "mutation-guided",
-    "Evolutionary search whose mutations a trained model chooses, one direction a program.",
+    "Evolutionary search with mutations that a trained model chooses, one direction per program.",
     "Han et al. 2025, section 3, algorithm 1",
     flags={"needs_direction_scorer": True},
     mutations="model",
@@ -208,14 +208,14 @@ MUTATION_GUIDED = preset(
 ETC_SKETCH = preset(
     Evolutionary,
     "etc-sketch",
-    "Warm up, explore all sketches once, then commit to the best and go on learning.",
+    "Warm up, explore all sketches once, then commit to the best and keep learning.",
     "Han et al. 2025, section 4, algorithm 2",
     sketches="explore-then-commit",
 )
 ETC_MUTATION = preset(
     Evolutionary,
     "etc-mutation",
-    "Sketches by explore-then-commit, mutations by the trained model.",
+    "Choose sketches by explore-then-commit, and mutations by the trained model.",
     "Han et al. 2025, sections 3 and 4 together",
     flags={"needs_direction_scorer": True},
     mutations="model",
@@ -224,10 +224,10 @@ ETC_MUTATION = preset(
 BANDIT_SKETCH = preset(
     Evolutionary,
     "bandit-sketch",
-    """Sketches drawn by UCB or Thompson sampling, evolutionary search inside them.
+    """Draw sketches by UCB or Thompson sampling, and use evolutionary search inside them.
 
-    The reward of a sketch is the throughput of its measured programs relative to the best so far,
-    so that rewards are recomputed whenever that improves. A sketch without a measurement is drawn
+    The reward of a sketch is the throughput of its measured programs relative to the best so far.
+    All rewards are recomputed when the best improves. A sketch without a measurement is drawn
     before any other.
     """,
     "Auer et al. 2002 (UCB1); Thompson 1933; evolutionary search as in Ansor",

@@ -27,24 +27,23 @@ class GeneticOptions(StrategyOptions):
 
     population: int = Field(default=100, ge=2)
     elites: NonNegativeInt = Field(default=3, description="fastest genes that stay parents")
-    mutation: Share = Field(default=0.1, description="probability of each knob")
+    mutation: Share = Field(default=0.1, description="probability that a knob mutates")
     revisit: bool = Field(
         default=True,
-        description="children may have been measured before and are measured again (TVM 0.11 and "
-        "later); otherwise they are mutated until they are new (TVM 0.10 and older)",
+        description="true: children may repeat earlier ones and are measured again (TVM 0.11 and "
+        "later); false: children are mutated until they are new (TVM 0.10 and older)",
     )
     wrap: bool = Field(
         default=True,
-        description="a batch that goes beyond the generation begins again at its first gene",
+        description="a batch that reaches the generation's end continues with its first genes",
     )
 
 
 class Genetic(BaseStrategy):
     """AutoTVM's genetic tuner: parents drawn by throughput, one-point crossover, mutation.
 
-    AutoTVM measures a gene again when it comes up again, and its last batch of a generation wraps
-    around to the first genes; both cost evaluations. ``revisit = false`` and ``wrap = false`` stop
-    that.
+    AutoTVM measures a gene again when it is bred again. Its last batch of a generation wraps around
+    to the first genes. Both cost evaluations. ``revisit = false`` and ``wrap = false`` avoid them.
     """
 
     name = "genetic"

@@ -36,8 +36,8 @@ class KernelTunerOptions(StrategyOptions):
     )
     strategy_options: dict[str, Any] = Field(
         default_factory=dict,
-        description="its options, checked by Kernel Tuner; `max_fevals` is what one start may "
-        "measure, the whole space by default",
+        description="options of the algorithm, checked by Kernel Tuner; `max_fevals` limits the "
+        "measurements of one start (default: the whole space)",
     )
 
     @field_validator("strategy_options")
@@ -51,13 +51,14 @@ class KernelTunerOptions(StrategyOptions):
 class KernelTuner(BaseStrategy):
     """A strategy of Kernel Tuner, run by Kernel Tuner's own code on a space that can be listed.
 
-    Its search space holds the listed candidates and no others. A parameter is a part of a knob (a
-    tile's outermost factor follows from the others and is none), and the sketch where there are
-    several. Times are given in milliseconds, failures as Kernel Tuner's own.
+    Kernel Tuner's search space holds exactly the listed candidates. Each part of a knob is a
+    parameter. A tile's outermost factor is not a parameter: it follows from the others. If there
+    are several sketches, the sketch is a parameter too. Times are given in milliseconds, failures
+    in Kernel Tuner's own form.
 
-    What was measured is answered from memory when the algorithm asks again. An algorithm that
-    stops is started again with another seed. The strategy ends when a whole start asks for nothing
-    new. Algorithms that evaluate a population at once fill batches; the others ask for one
+    When the algorithm asks for a candidate again, the answer comes from memory. When the algorithm
+    stops, it is started again with another seed. The strategy ends when a whole start asks for
+    nothing new. Algorithms that evaluate a population at once fill batches. The others ask for one
     candidate at a time, whatever the batch size.
     """
 

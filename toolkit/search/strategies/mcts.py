@@ -30,7 +30,7 @@ class MctsOptions(StrategyOptions):
         default=1.0, description="weight of UCB1's bonus; rewards lie between 0 and 1"
     )
     samples: PositiveInt = Field(
-        default=256, description="candidates looked at a batch where a space cannot be listed"
+        default=256, description="candidates considered per batch if the space cannot be listed"
     )
 
 
@@ -51,10 +51,11 @@ class Mcts(BaseStrategy):
     """Pure Monte Carlo tree search (UCT): first the sketch, then its knobs one after the other.
 
     A reward is a measured throughput relative to the best so far; a failure has none. A candidate
-    is measured once: a branch in which nothing is open is left.
+    is measured once, and a branch without unmeasured candidates is skipped.
 
-    A space that cannot be listed shows a part of itself in each batch: samples, and mutants of the
-    fastest measured. Without the mutants no two candidates would share more than a few decisions.
+    If the space cannot be listed, each batch adds a part of it to the tree: samples, and mutants of
+    the fastest measured. Without the mutants, no two candidates would share more than a few
+    decisions.
     """
 
     name = "mcts"

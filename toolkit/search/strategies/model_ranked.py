@@ -17,20 +17,21 @@ class ModelRankedOptions(StrategyOptions):
 
     samples: PositiveInt = Field(
         default=2000,
-        description="candidates that are sampled and ranked where a space cannot be listed",
+        description="candidates to sample and rank if the space cannot be listed",
     )
     steps: NonNegativeInt = Field(
         default=4,
-        description="rounds of hill climbing on the scores from the best sampled ones, where a "
-        "space cannot be listed",
+        description="rounds of hill climbing on the scores, from the best samples, if the space "
+        "cannot be listed",
     )
 
 
 class ModelRanked(BaseStrategy):
-    """In the order that the model would measure in; it learns nothing during the run.
+    """Candidates in a model's order of preference; the model learns nothing during the run.
 
-    A finite space is ranked once. Any other is sampled, the best are improved by one-decision
-    steps that the model likes, and when all are used up it is sampled again.
+    A finite space is ranked once. Any other space is sampled, and the best samples are improved by
+    one-decision steps that the model prefers. When all of these are measured, the space is sampled
+    again.
     """
 
     name = "model-ranked"

@@ -26,27 +26,27 @@ class TransferOptions(StrategyOptions):
     """Options of transfer."""
 
     exploration: NonNegativeFloat = Field(
-        default=0.7, description="standard deviations that are added to the mean (UCB)"
+        default=0.7, description="standard deviations added to the mean (UCB)"
     )
     explore_every: NonNegativeInt = Field(
         default=4,
-        description="every so many-th proposal has a knob value that was never measured; 0: none",
+        description="one proposal in this many has a knob value that was never measured; 0: none",
     )
     neighbour_every: NonNegativeInt = Field(
         default=4,
-        description="every so many-th proposal is one decision away from the best so far; 0: none",
+        description="one proposal in this many is one decision away from the best so far; 0: none",
     )
-    batch: PositiveInt = Field(default=1, description="proposals between two corrections, at first")
+    batch: PositiveInt = Field(default=1, description="initial proposals between two corrections")
     growth: NonNegativeFloat = Field(
-        default=0.1, description="later this share of what was measured, if that is more"
+        default=0.1, description="later this share of the number of measurements, if larger"
     )
     most: PositiveInt = Field(
         default=400,
-        description="measurements that are learnt from, fewer among more than 50,000 candidates; "
-        "then the order stands",
+        description="maximum measurements to learn from (fewer with more than 50,000 candidates); "
+        "after that the order stays fixed",
     )
     samples: PositiveInt = Field(
-        default=1000, description="candidates looked at where a space cannot be listed"
+        default=1000, description="candidates considered if the space cannot be listed"
     )
     residuals: tuple[ResidualOptions, ...] = Field(
         default=(
@@ -55,23 +55,23 @@ class TransferOptions(StrategyOptions):
         ),
         min_length=1,
         strict=False,
-        description="the processes on the prediction's error, which propose in turn",
+        description="the Gaussian processes on the prediction's error; they propose in turn",
     )
     pool: Literal["sampled", "bred"] = Field(
         default="sampled",
-        description="where a space cannot be listed: candidates drawn at random before each "
-        "batch, or bred for the bound from such",
+        description="if the space cannot be listed: `sampled` draws candidates at random before "
+        "each batch, `bred` also evolves them for a high bound",
     )
-    generations: NonNegativeInt = Field(default=2, description="bred: times that a pool is evolved")
+    generations: NonNegativeInt = Field(default=2, description="bred: generations of each pool")
     first: PositiveInt = Field(
         default=4,
-        description="bred: times as many candidates (and, above 1, twice the generations) for the "
-        "first proposals",
+        description="bred: factor on the candidates for the first proposals (above 1, also twice "
+        "the generations)",
     )
     parents: PositiveInt = Field(
-        default=64, description="bred: candidates that have mutants, best first"
+        default=64, description="bred: number of best candidates that are mutated"
     )
-    children: PositiveInt = Field(default=4, description="bred: mutants of each of them")
+    children: PositiveInt = Field(default=4, description="bred: mutants of each parent")
     prior: Literal["throughput", "directions"] = Field(
         default="throughput",
         description="the model of other tasks: predicted throughput, or the potential of predicted "
@@ -79,26 +79,26 @@ class TransferOptions(StrategyOptions):
     )
     levels: NonNegativeFloat = Field(
         default=0.0,
-        description="directions: weight of predicted throughput as further equations (where a "
-        "space cannot be listed, in the mean of both); 0: none",
+        description="directions: weight of predicted throughput, as further equations (in the mean "
+        "of both if the space cannot be listed); 0: none",
     )
 
 
 class Transfer(BaseStrategy):
-    """Upper confidence bound of prediction plus a Gaussian process on the prediction's error.
+    """Upper confidence bound: a prediction plus a Gaussian process on the prediction's error.
 
-    The global model of Chen et al. stays as it is; the local model on its residual is a Gaussian
-    process, which says something sensible after one measurement. Asks for one candidate at a time
-    at first: each measurement corrects the next choice.
+    The global model of Chen et al. stays as it is. The local model on its residual is a Gaussian
+    process, which is already useful after one measurement. At first the strategy asks for one
+    candidate at a time, so that each measurement corrects the next choice.
 
-    No single process and no single rule is right for a task that nobody has seen, and one that is
-    wrong can keep a run in the wrong region for a hundred measurements. So several take turns: a
-    process that believes in quick changes and exact measurements and one that believes in slow
-    changes and noise (a portfolio, as in Hoffman et al. 2011, with equal shares); now and then the
-    best bound among the neighbours of the best so far, as coordinate descent would go; and the best
-    bound among candidates with a knob value that was never measured. A run then takes a small
-    multiple of what the rule that suits its task would have taken. In a space that cannot be
-    listed, the choices of a batch are taken for measured when the next one is chosen.
+    No single process or rule is right for every unseen task. A wrong one can keep a run in the
+    wrong region for a hundred measurements. So several take turns. One process assumes quick
+    changes and exact measurements, another one slow changes and noise (a portfolio with equal
+    shares, as in Hoffman et al. 2011). Some proposals have the best bound among the neighbours of
+    the best so far, as in coordinate descent. Others have the best bound among candidates with a
+    knob value that was never measured. A run then takes a small multiple of the measurements that
+    the best rule for its task would take. In a space that cannot be listed, the choices of a batch
+    count as measured when the next one is chosen.
     """
 
     name = "transfer"
@@ -302,12 +302,13 @@ class Transfer(BaseStrategy):
 TRANSFER_EVOLVED = preset(
     Transfer,
     "transfer-evolved",
-    """Transfer whose pool is bred for its own bound, instead of drawn at random.
+    """Transfer with a pool that is bred for its own bound, not drawn at random.
 
-    In a space that cannot be listed a random sample rarely holds what either model likes best.
-    Before each batch the pool is mutated where the bound (prediction, correction and uncertainty)
-    is highest, a few generations long; part of what is kept has a factor of a tile that was
-    never measured, for the turns that look for something new. In a finite space it is ``transfer``.
+    In a space that cannot be listed, a random sample rarely holds the candidates that either model
+    prefers. Before each batch, the pool is mutated for a few generations where the bound
+    (prediction, correction and uncertainty) is highest. Some of the candidates that are kept have a
+    tile factor that was never measured, for the proposals that need a new knob value. In a finite
+    space the strategy is the same as ``transfer``.
     """,
     "transfer; the evolution is that of Zheng et al. 2020 (Ansor), section 5",
     batch=8,
@@ -317,15 +318,16 @@ TRANSFER_EVOLVED = preset(
 POTENTIAL = preset(
     Transfer,
     "potential",
-    """Transfer on directions alone: the values whose differences fit predicted steps best.
+    """Transfer from directions alone: values whose differences best fit the predicted steps.
 
-    A model of directions says what each single step gains, and no one step is sure. The potential
-    fits all steps of the space at once by least squares; a run measures in its order and corrects
-    it as ``transfer`` corrects predicted throughput. With ``levels`` the predictions of a
-    throughput model are further equations of the same fit.
+    A model of directions predicts the gain of each single step. No single prediction is certain, so
+    the potential fits all steps of the space at once by least squares. A run measures in the order
+    of the potential, and corrects it as ``transfer`` corrects predicted throughput. With
+    ``levels``, the predictions of a throughput model are further equations of the same fit.
 
-    In a space that cannot be listed the values are the prediction whose differences the gains are
-    (a mutation model of the method ``expected``), and the pool is bred as for ``transfer-evolved``.
+    In a space that cannot be listed there is no fit. The values are then the mutation model's own
+    predictions, whose differences are its gains. This needs a mutation model of the method
+    ``expected``. The pool is bred as in ``transfer-evolved``.
     """,
     "Jiang et al. 2011 (HodgeRank); transfer",
     flags={"needs_scorer": False, "needs_direction_scorer": True},

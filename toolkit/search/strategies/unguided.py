@@ -12,7 +12,8 @@ from toolkit.search.strategy import BaseStrategy, Samples
 class RandomSearch(BaseStrategy):
     """Candidates in a uniformly random order, each once.
 
-    A finite space is shuffled once; any other is sampled, and what was proposed is left out.
+    A finite space is shuffled once. Any other space is sampled, without candidates that were
+    already proposed.
     """
 
     name = "random"
@@ -35,8 +36,8 @@ class RandomSearch(BaseStrategy):
 class GridSearch(BaseStrategy):
     """Candidates in the order of their configuration index.
 
-    AutoTVM counts with the first knob fastest. Where a space has no such index, its own order
-    (recorded order) is taken.
+    The first knob changes fastest, as in AutoTVM. A space without such an index keeps its own order
+    (the recorded one).
     """
 
     name = "grid"

@@ -33,8 +33,8 @@ class DataOptions(Settings):
     table_rows: int = Field(
         500_000,
         ge=1000,
-        description="at most about so many candidates are held in memory and judged; of tasks with "
-        "many the fastest and a random sample of the others",
+        description="approximate maximum of candidates held in memory and judged; large tasks "
+        "keep the fastest and a random sample of the others",
     )
 
 
@@ -52,9 +52,11 @@ class SplitOptions(Settings):
     folds: Annotated[int, Field(ge=2)] | Literal["auto"] = Field(
         "auto", description="number of folds; auto: leave one out while that is cheap, else 10"
     )
-    leave_one_out: int = Field(40, ge=0, description="auto leaves one out up to so many workloads")
+    leave_one_out: int = Field(
+        40, ge=0, description="auto leaves one out up to this many workloads"
+    )
     leave_one_out_rows: int = Field(
-        30_000, ge=0, description="auto leaves one out up to so many training rows"
+        30_000, ge=0, description="auto leaves one out up to this many training rows"
     )
 
 
@@ -80,9 +82,9 @@ class ModelOptions(Settings):
     objective: Literal["squared", "pairwise", "lambdarank", "logistic", "neighbours", "gains"] = (
         Field(
             "squared",
-            description="logistic: for validity models, and for them alone; for mutation models "
-            "of the method expected neighbours: differences between candidates one decision "
-            "apart, and gains: those of directions, as the method direct learns them",
+            description="logistic: only for validity models. For mutation models of the method "
+            "expected: neighbours learns differences between candidates one decision apart; "
+            "gains learns the gains of directions, as the method direct does",
         )
     )
     rounds: int = Field(
@@ -91,25 +93,25 @@ class ModelOptions(Settings):
     early_stopping: int = Field(
         0,
         ge=0,
-        description="stop when an eighth of the training tasks, left out for that, gained nothing "
-        "for so many rounds, and fit so many rounds to all of them; 0: never",
+        description="stop after this many rounds without gain on a held-out eighth of the training "
+        "tasks, then fit the best number of rounds to all of them; 0: never",
     )
     params: dict[str, float | int | str | bool] = Field(
         default_factory=dict, description="the library's own parameters"
     )
     seeds: Annotated[int, Field(ge=1, le=1000)] | Literal["auto"] = Field(
         1,
-        description="how many fits, with different seeds, are averaged; auto: three where together "
+        description="number of fits with different seeds to average; auto: three if together "
         "they see no more rows than data.max_rows, else one",
     )
     weight: float = Field(1.0, gt=0, le=1e6)
     min_tasks: int = Field(
-        0, ge=0, description="left out where fewer tasks are trained on, unless all are"
+        0, ge=0, description="left out if fewer tasks are trained on, unless all models would be"
     )
     neighbourhood: Literal["any", "dense", "sparse"] = Field(
         "any",
-        description="of mutation models: dense is left out where less than half of the candidates' "
-        "directions have a recorded neighbour, sparse where more have one",
+        description="for mutation models: dense is left out if less than half of the candidates' "
+        "directions have a recorded neighbour, sparse if more have one",
     )
     emphasis: float = Field(
         0.0, ge=0, le=100, description="weight of a row is relative throughput to this power"
@@ -145,14 +147,14 @@ class SearchOptions(Settings):
     """How ``toolkit train throughput --search`` looks for parameters."""
 
     outer_folds: int = Field(
-        4, ge=2, le=1000, description="parts of tasks that the report is made on"
+        4, ge=2, le=1000, description="folds of tasks for the reported figures"
     )
     inner_folds: int = Field(
-        3, ge=2, le=1000, description="parts of the others that trials are judged on"
+        3, ge=2, le=1000, description="folds of the other tasks for judging trials"
     )
     space: dict[str, Range] = Field(
         default_factory=dict,
-        description="rounds, emphasis, or a parameter of the models' library; empty: its default",
+        description="ranges of rounds, emphasis or the library's parameters; empty: its default",
     )
 
 
@@ -167,7 +169,7 @@ class Recipe(Settings):
     split: SplitOptions = SplitOptions()  # type: ignore[call-arg]
     mutation: MutationOptions = MutationOptions()  # type: ignore[call-arg]
     validity: str | None = Field(
-        None, description="a validity recipe that 'train throughput' follows beside its own"
+        None, description="a validity recipe that 'train throughput' trains as well"
     )
     search: SearchOptions = SearchOptions()  # type: ignore[call-arg]
     models: tuple[ModelOptions, ...] = Field(min_length=1, strict=False)

@@ -55,7 +55,8 @@ class MutationResult(ModelResult, GainMetrics):
     """How a mutation model was judged: figures of its level on top, the others' in ``levels``.
 
     The ceilings are those of ``gain_ceilings``, ``None`` where they are unknown; ``tie`` is the
-    difference up to which gains are equal, ``judged_records`` what a task needed to be judged.
+    difference up to which gains are equal, ``judged_records`` what a task needed to be judged,
+    ``recorded_share`` the share of directions that have a recorded neighbour.
     """
 
     gain_share_ceiling: float | None
@@ -67,6 +68,7 @@ class MutationResult(ModelResult, GainMetrics):
     level: str
     tie: float
     judged_records: int
+    recorded_share: float
     levels: Mapping[str, GainMetrics]
 
 
@@ -91,7 +93,7 @@ class _Mutation(Kind[MutationResult]):
             tie = float(np.clip(2 * np.sqrt(2) * spread, 0.002, 0.1))
         complete = frozenset(task_id for task_id, done in dataset.enumerated().items() if done)
         table = build_table(parts)
-        recipe = recipe.for_neighbours(_recorded_share([label for _, label in groups]))
+        recipe = recipe.for_neighbours(_recorded_share(groups))
         return Labelled(dataset, recipe, table, extractors, groups, tie, shifts, complete)
 
     def usable(self, data: Labelled) -> Bools:
@@ -121,12 +123,13 @@ class _Mutation(Kind[MutationResult]):
         found, temperatures = judge_gains(data, member_of, known)
         if model is None and not found["n_test_tasks"]:
             raise _without_choice()
-        return MutationResult(**found), {"temperatures": temperatures}
+        share = _recorded_share(data.groups)
+        return MutationResult(**found, recorded_share=share), {"temperatures": temperatures}
 
 
-def _recorded_share(labels: Sequence[LabelledGroup]) -> float:
+def _recorded_share(groups: Sequence[tuple[int, LabelledGroup]]) -> float:
     """Share of the directions of candidates that ran in which a neighbour was recorded."""
-    counts = [label.gains.count[ANY][np.isfinite(label.latency_s)] for label in labels]
+    counts = [label.gains.count[ANY][np.isfinite(label.latency_s)] for _, label in groups]
     recorded, directions = sum(int((n > 0).sum()) for n in counts), sum(map(np.size, counts))
     return recorded / max(directions, 1)
 

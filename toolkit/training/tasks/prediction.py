@@ -13,12 +13,13 @@ from toolkit.datasets import Dataset, task_name
 from toolkit.errors import ModelError
 from toolkit.features import cached_blocks
 from toolkit.features.base import FeatureBlock
+from toolkit.features.task.operation import FAMILIES
 from toolkit.progress import SILENT, Progress
 from toolkit.records import Task
 from toolkit.training.arrays import Floats
 from toolkit.training.members.shortlist import mean_opinion, preference
 from toolkit.training.table.cores import core_warnings
-from toolkit.training.table.table import align
+from toolkit.training.table.table import FAMILY, align
 from toolkit.training.tasks.throughput import ThroughputModel
 from toolkit.training.tasks.validity import ValidityModel
 from toolkit.training.trained.loading import TrainedModel
@@ -44,8 +45,9 @@ class Predictions:
     tasks
         One entry a task: its name, numbers, whether the model was trained on it or its workload
         (``trained_on``), the member that predicted (``member``), whether that member saw the task
-        (``leaked``), and ``coverage``, the share of the model's feature importance that the
-        task's candidates have columns for.
+        (``leaked``), ``coverage``, the share of the model's feature importance that the task's
+        candidates have columns for, ``family``, the kind of operator it is, and ``relatives``, how
+        many tasks of that family the member was trained on (both ``None`` where nothing tells).
     unreadable
         Tasks whose candidates the model's extractor cannot read.
     warnings
@@ -134,6 +136,7 @@ class _Scored:
         self._parts: list[pl.DataFrame] = []
         self._opinions: list[Floats] = []
         self._covered = 0.0
+        self._families = np.zeros(len(FAMILIES), dtype=np.int64)
 
     def add(self, rows: pl.DataFrame, block: FeatureBlock) -> None:
         """Score the candidates of one sketch."""
@@ -147,6 +150,10 @@ class _Scored:
         }
         if self._validity is not None:
             columns["failure_probability"] = _failure(self._validity, self._task, block)
+        if FAMILY in block.columns:
+            told = block.values[:, block.columns.index(FAMILY)]
+            codes = told[np.isfinite(told)].astype(np.int64)
+            self._families += np.bincount(codes, minlength=len(FAMILIES))
         known = np.isfinite(block.values).any(axis=0)
         own = np.array([self._weights.get(name, 0.0) for name in block.columns])
         self._covered += float(own[known].sum()) * len(rows)
@@ -166,6 +173,7 @@ class _Scored:
         order = np.argsort(-preference(opinions, self._member.ensemble.weights), kind="stable")
         frame = pl.concat(self._parts)[order].with_row_index("rank", offset=1)
         front = ["task_id", "candidate_id", "sketch_id", "rank"]
+        family = self._family()
         return frame.select(*front, pl.exclude(front)), {
             "task_id": self._task.task_id,
             "name": task_name(self._task),
@@ -174,7 +182,20 @@ class _Scored:
             "member": self._member.name,
             "leaked": self._leaked,
             "coverage": self._covered / frame.height,
+            "family": family,
+            "relatives": None if family is None else self._relatives(family),
         }
+
+    def _family(self) -> str | None:
+        """The family of operators that most candidates are of; ``None`` where none is told."""
+        most = FAMILIES[int(self._families.argmax())]
+        return most if self._families.any() and most != "other" else None
+
+    def _relatives(self, family: str) -> int | None:
+        """Training tasks of a family; ``None`` in models from before they were written down."""
+        trained = self._model.manifest["tasks"]
+        told = [trained[task_id].get("family") for task_id in self._member.training_task_ids]
+        return None if None in told else told.count(family)
 
 
 def _column_weights(model: TrainedModel) -> dict[str, float]:

@@ -126,6 +126,7 @@ def manifest_of(
     names = [*table.columns, *more_columns]
     order = np.argsort(-importance, kind="stable")
     kept = ("format", "workload", "arguments", "target", "extents")
+    family = dict(zip(table.task_ids, table.families(), strict=True))
     return {
         "kind": kind,
         "versions": versions(),
@@ -141,7 +142,11 @@ def manifest_of(
         "cores": core_counts(tasks.values()),
         # A task and its twins are known by this.
         "tasks": {
-            task_id: {**{n: getattr(task, n) for n in kept}, "identity": workload_key(task)}
+            task_id: {
+                **{n: getattr(task, n) for n in kept},
+                "identity": workload_key(task),
+                "family": family[task_id],
+            }
             for task_id, task in tasks.items()
         },
     }
