@@ -22,19 +22,23 @@ class CostModelOptions(StrategyOptions):
     AutoTVM adds trees until its recall stands still for 20 rounds; here their number is fixed.
     """
 
-    library: Literal["xgboost", "lightgbm"] = "xgboost"
+    library: Literal["xgboost", "lightgbm"] = Field(
+        default="xgboost", description="library that fits the trees"
+    )
     loss: Literal["rank", "squared"] = Field(
         default="rank", description="pairwise rank loss, or squared error of relative throughput"
     )
     pairs: PositiveInt = Field(
         default=8, description="pairs drawn for each measurement in XGBoost's rank loss"
     )
-    trees: PositiveInt = 40
-    depth: PositiveInt = 3
-    learning_rate: PositiveFloat = 0.3
+    trees: PositiveInt = Field(default=40, description="number of boosted trees")
+    depth: PositiveInt = Field(default=3, description="maximum depth of a tree")
+    learning_rate: PositiveFloat = Field(default=0.3, description="shrinkage of each tree")
     gamma: NonNegativeFloat = Field(default=1e-4, description="minimum gain of a split")
-    min_child_weight: NonNegativeFloat = 1.0
-    reg_lambda: NonNegativeFloat = 1.0
+    min_child_weight: NonNegativeFloat = Field(
+        default=1.0, description="minimum sum of weights in a leaf, as in XGBoost"
+    )
+    reg_lambda: NonNegativeFloat = Field(default=1.0, description="L2 penalty of leaf values")
 
 
 class History:

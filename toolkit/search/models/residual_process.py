@@ -29,8 +29,12 @@ class ResidualOptions(StrategyOptions):
     interaction: NonNegativeFloat = Field(
         default=0.15, description="prior deviation of interactions"
     )
-    main_length: PositiveFloat = 2.0
-    interaction_length: PositiveFloat = 3.0
+    main_length: PositiveFloat = Field(
+        default=2.0, description="length scale of main effects, in log2 of a knob's value"
+    )
+    interaction_length: PositiveFloat = Field(
+        default=3.0, description="length scale of interactions, likewise"
+    )
     slope: NonNegativeFloat = Field(
         default=0.6, description="prior deviation of b: uncertainty of the prediction's scale"
     )

@@ -35,7 +35,9 @@ class DropletFaithfulOptions(StrategyOptions):
     version: Literal["2023", "tvm"] = Field(
         "2023", description="the published experiments' code, or TVM 0.13 to 0.16"
     )
-    p_value: float = Field(default=0.05, gt=0, le=1)
+    p_value: float = Field(
+        default=0.05, gt=0, le=1, description="largest p-value of a move's t-test on the repeats"
+    )
 
 
 class DropletFaithful(BaseStrategy):

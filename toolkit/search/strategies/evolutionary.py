@@ -45,7 +45,7 @@ class EvolutionaryOptions(StrategyOptions):
     """Options of evolutionary search; the defaults are Ansor's."""
 
     round_size: PositiveInt = Field(default=64, description="measurements of a round")
-    population: int = Field(default=2048, ge=2)
+    population: int = Field(default=2048, ge=2, description="programs of a generation")
     iterations: NonNegativeInt = Field(default=4, description="generations in a round")
     mutation: Share = Field(default=0.85, description="probability of mutation")
     sampled: PositiveInt = Field(

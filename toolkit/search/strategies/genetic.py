@@ -25,7 +25,7 @@ _latency_s: Callable[[Trial], float | None] = attrgetter("latency_s")
 class GeneticOptions(StrategyOptions):
     """Options of the genetic tuner; the defaults are AutoTVM's."""
 
-    population: int = Field(default=100, ge=2)
+    population: int = Field(default=100, ge=2, description="configurations of a generation")
     elites: NonNegativeInt = Field(default=3, description="fastest genes that stay parents")
     mutation: Share = Field(default=0.1, description="probability that a knob mutates")
     revisit: bool = Field(
