@@ -50,6 +50,12 @@ def autotvm(
     }
 
 
+def dense(count: int) -> list[dict[str, Any]]:
+    """Records of one dense layer, as many as ``count``, each slower than the one before."""
+    tiles = range(1, count + 1)
+    return [autotvm(index=n - 1, tiles=(n, 1, 1), costs=[1e-5 * n]) for n in tiles]
+
+
 def autotvm_old(
     index: int = 3, tile: tuple[int, ...] = (2, 4, 8), error: int = 0, template: str = ""
 ) -> dict[str, Any]:

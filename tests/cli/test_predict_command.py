@@ -54,10 +54,7 @@ def test_scores_come_out_of_what_was_trained(workplace: Path) -> None:
 
 def test_operators_that_no_training_task_is_like_are_told(workplace: Path) -> None:
     json_of("train", "throughput", "--recipe", "quick.toml")
-    lines = [
-        loglines.autotvm(index=n, tiles=(n + 1, 1, 1), costs=[1e-5 * (n + 1)]) for n in range(9)
-    ]
-    loglines.write(workplace / "dense.json", *lines)
+    loglines.write(workplace / "dense.json", *loglines.dense(9))
     warned = "1 of 1 tasks are of a family that no training task is of (matmul)"
     for log, told in (("dense.json", True), ("new.json", False)):
         shown = CliRunner().invoke(app, ["predict", log])

@@ -81,10 +81,7 @@ def test_every_bundled_recipe_fits_its_model() -> None:
 
 
 def test_a_family_of_operators_is_left_out_together(workplace: Path) -> None:
-    lines = [
-        loglines.autotvm(index=n, tiles=(n + 1, 1, 1), costs=[1e-5 * (n + 1)]) for n in range(60)
-    ]
-    loglines.write(workplace / "dense.json", *lines)
+    loglines.write(workplace / "dense.json", *loglines.dense(60))
     command = ["train", "throughput", "--recipe", "quick.toml", "--split", "family"]
     alone = CliRunner().invoke(app, command)
     assert alone.exit_code == 1 and "--split task" in " ".join(alone.stderr.split())

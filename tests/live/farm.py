@@ -114,8 +114,7 @@ class Farm:
                 socket.create_connection(("127.0.0.1", self.port), timeout=5).close()
                 known = rpc.connect_tracker("127.0.0.1", self.port).summary()
                 # A server is known before it takes a client: it says so in a message of its own.
-                free = known["queue_info"].get(KEY, {}).get("free", 0)
-                if free >= servers:
+                if known["queue_info"].get(KEY, {}).get("free", 0) >= servers:
                     return True
             time.sleep(0.2)
         return False

@@ -70,10 +70,7 @@ def test_a_log_of_a_new_task_is_ranked(model: ThroughputModel, new_log: Path) ->
 def test_a_family_of_operators_that_the_model_never_saw_is_told(
     model: ThroughputModel, new_log: Path, tmp_path: Path
 ) -> None:
-    lines = [
-        loglines.autotvm(index=n, tiles=(n + 1, 1, 1), costs=[1e-5 * (n + 1)]) for n in range(60)
-    ]
-    loglines.write(tmp_path / "dense.json", *lines)
+    loglines.write(tmp_path / "dense.json", *loglines.dense(60))
     told = []
     for log in (tmp_path / "dense.json", new_log):
         with opened(log) as dataset:

@@ -118,7 +118,7 @@ def _train(
 ) -> None:
     """Train a model of a kind by its recipe, searched first if asked; print how it was judged."""
     from toolkit import training
-    from toolkit.training.recipes.recipe import DENSE
+    from toolkit.training.recipes.recipe import neighbourhood_of
     from toolkit.training.table.cores import told_cores
 
     chosen = training.load_recipe(recipe or kind)
@@ -155,10 +155,9 @@ def _train(
         SHOWN[kind](result)
         if any(model.neighbourhood != "any" for model in chosen.models):
             recorded = result["recorded_share"]
-            which = "dense" if recorded >= DENSE else "sparse"
             say(
                 f"{percent(recorded)} of directions have a recorded neighbour: "
-                f"the recipe's models for a {which} neighbourhood"
+                f"the recipe's models for a {neighbourhood_of(recorded)} neighbourhood"
             )
         for line in told_cores(result["cores"]):
             say(line)

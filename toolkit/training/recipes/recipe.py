@@ -184,8 +184,8 @@ class Recipe(Settings):
         ``recorded`` is the share of directions that have a recorded neighbour. Where no model would
         be left, all stay.
         """
-        other = "sparse" if recorded >= DENSE else "dense"
-        models = tuple(model for model in self.models if model.neighbourhood != other)
+        kept = ("any", neighbourhood_of(recorded))
+        models = tuple(model for model in self.models if model.neighbourhood in kept)
         return self.model_copy(update={"models": models or self.models})
 
     def fits_of(self, model: ModelOptions, rows: int) -> int:
@@ -197,6 +197,11 @@ class Recipe(Settings):
         if model.seeds != "auto":
             return model.seeds
         return FEW_ROWS_FITS if FEW_ROWS_FITS * rows <= self.data.max_rows else 1
+
+
+def neighbourhood_of(recorded: float) -> Literal["dense", "sparse"]:
+    """Name a neighbourhood by the share of directions that have a recorded neighbour, 0 to 1."""
+    return "dense" if recorded >= DENSE else "sparse"
 
 
 def recipe_names() -> list[str]:
