@@ -1,4 +1,4 @@
-"""The workloads of the Ansor log beside this file, for a TVM that has ``auto_scheduler``.
+"""The workloads of the Ansor logs in this folder, for a TVM that has ``auto_scheduler``.
 
 Give it to ``toolkit features --extractor ansor-per-store --workloads``.
 """

@@ -162,6 +162,6 @@ def test_formats_are_compared_within_a_machine_by_the_best_task_of_each() -> Non
     assert (found.machine, found.first, found.second) == ("a", "ansor", "autotvm")
     assert (found.computations, found.faster, found.ratio) == (2, 1, pytest.approx(1.25))
     assert told_comparison(found) == (
-        "On a, for llvm, of 2 computations in both, the best of ansor is faster than that of "
-        "autotvm in 1; it takes 1.250 times as long in the median."
+        "On a, for llvm, ansor is faster than autotvm in 1 of 2 computations that both have (best "
+        "task of each); the latency of ansor is 1.250 times as high in the median."
     )

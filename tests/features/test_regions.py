@@ -10,19 +10,21 @@ import orjson
 import pytest
 
 from toolkit.features.base import CandidateGroup
+from toolkit.features.loops.bodies import Bodies
+from toolkit.features.loops.executions import INLINED, Executions, Placed
 from toolkit.features.loops.nest import Loop, Region
 from toolkit.features.loops.parallel import (
-    INLINED,
     Limits,
-    Placed,
     parallel_columns,
     region_columns,
     root_regions,
     share_columns,
+    work_columns,
 )
 from toolkit.features.loops.tiling import Tiling
 from toolkit.features.loops.trace_nest import trace_nest
 from toolkit.features.task.operation import Operation
+from toolkit.logs.formats.metaschedule.bodies import BlockBody, IndexTerm, Read
 
 ONE = np.ones(1)
 
@@ -42,7 +44,7 @@ def limits(parallel: float, vector: float = 64.0, *runs: float) -> Limits:
 
 
 def extents(*blocks: Placed, limit: Limits) -> list[tuple[float, float]]:
-    regions, _, _ = root_regions(blocks, limit, 1, 0)
+    regions, _, _ = root_regions(Executions(blocks, 1), limit, 0)
     return [(float(r.extent[0]), float(r.steps[0])) for r in regions]
 
 
@@ -80,10 +82,58 @@ def test_what_is_computed_inside_loops_that_are_not_its_own_is_computed_again() 
     assert total(1) == 16 * 256 + 256  # for each of the 16 columns anew
 
 
+def test_an_overlap_is_computed_again_where_its_readers_say_so() -> None:
+    # Four tiles of four outputs; a window of 3 reads two elements of the next tile as well.
+    axis = (IndexTerm(0), IndexTerm(1))
+    window = BlockBody(2, 0, 0, (Read("pad", (axis,)),), (0,))
+    sums = Placed("sums", 48 * ONE, [*loops(4), *loops(4, 3, reduces=1)], tiled=True, body=window)
+
+    def steps(depth: float) -> float:
+        pad = block("pad", 18, depth=depth, body=BlockBody(0, 0, 1, (), (0,)))
+        executions = Executions([pad, sums], 1)
+        assert executions.evaluations().tolist() == executions.steps.tolist()
+        return float(executions.steps[0, 0])
+
+    assert steps(-1) == 18
+    assert steps(0) == 4 * (4 + 2)
+    assert steps(1) == 4 * 4 * (1 + 2)
+    assert steps(2) == 4 * 4 * 3
+
+
+def test_an_inlined_body_runs_wherever_it_is_read() -> None:
+    same = (IndexTerm(0),), (IndexTerm(1),)
+    exp = block("exp", 8, 16, depth=INLINED, body=BlockBody(1, 1, 0, (), (0, 1)))
+    sums = block("sum", 8, 16, reduces=1, body=BlockBody(1, 0, 0, (Read("exp", same),), (0,)))
+    reads = Read("sum", same[:1]), Read("exp", same)
+    norm = block("norm", 8, 16, body=BlockBody(1, 0, 0, reads, (0, 1)))
+    executions = Executions([exp, sums, norm], 1)
+    assert executions.evaluations()[:, 0].tolist() == [256, 128, 128]
+    bodies = Bodies({one.name: one.body for one in (exp, sums, norm) if one.body is not None})
+    work = bodies.work(executions, dict.fromkeys(("exp", "sum", "norm"), 128))
+    assert work is not None
+    assert {name: column.tolist() for name, column in work_columns(work).items()} == {
+        "arithmetic_over_least": [512 / 384],
+        "branches_per_step": [0.0],
+        "calls_over_least": [2.0],
+        "calls_per_step": [1.0],
+        "waits_per_step": [0.5],  # the sums of the rows, each with its additions one by one
+    }
+    assert Bodies({}).work(executions, {}) is None
+
+
+def test_additions_to_several_sums_in_turn_wait_less() -> None:
+    rows = block("sum", 8, 64, 4, reduces=0)
+    rows.loops[1].reduces = True  # 64 times over four sums that lie side by side
+    executions = Executions([rows], 1)
+    assert executions.sums[0].tolist() == [4]
+    assert executions.waits().tolist() == [8 * 64 * 4 / 4]
+    assert Executions([block("exp", 8, 64)], 1).waits().tolist() == [0]
+
+
 def test_a_chain_is_what_adds_up_in_its_innermost_loop() -> None:
     row, tiled = block("max", 6, 10, reduces=1, depth=0), block("exp", 6, 10)
     tiled.loops[0].reduces = True  # an outer one: the innermost does not wait
-    (region,) = root_regions([row, tiled], limits(2), 1, 1)[0]
+    (region,) = root_regions(Executions([row, tiled], 1), limits(2), 1)[0]
     assert (region.steps.tolist(), region.chained.tolist()) == ([120], [60])
     serial = Region(ONE, 40 * ONE, 30 * ONE)
     found = region_columns([Region(5 * ONE, 120 * ONE, 60 * ONE), serial], 2.0, None)
@@ -154,7 +204,10 @@ def test_serial_nests_cost_as_many_times_more_as_there_are_cores() -> None:
 
 
 def of_tvm(statement: Any, times: int = 1) -> dict[str, int]:
-    """Iterations of each block below a statement; that which sets a sum to nought left out."""
+    """Iterations of each block below a statement, without those that set a sum to nought.
+
+    And without the copies of weights, which are made when a network is loaded.
+    """
     found: dict[str, int] = {}
     if hasattr(statement, "seq"):
         for part in statement.seq:
@@ -162,7 +215,8 @@ def of_tvm(statement: Any, times: int = 1) -> dict[str, int]:
     elif hasattr(statement, "block"):
         name = str(statement.block.name_hint)
         inner = of_tvm(statement.block.body, times)
-        found.update(inner or ({} if name.endswith("_init") else {name: times}))
+        packs = "meta_schedule.layout_rewrite_preproc" in statement.block.annotations
+        found.update(inner or ({} if name.endswith("_init") or packs else {name: times}))
     elif hasattr(statement, "body"):
         found.update(of_tvm(statement.body, times * int(getattr(statement, "extent", 1))))
     return found
@@ -192,16 +246,22 @@ def chained_in_tvm(statement: Any, loop: Any = None, times: int = 1) -> int:
 @pytest.mark.live
 @pytest.mark.parametrize("cores", [1, 2])
 @pytest.mark.parametrize(
-    ("name", "exact"),
+    "name",
     [
-        ("softmax_mn:24,40", True),
-        ("norm_bmn:64,6,10", True),
-        ("matmul_relu:32,32,48", True),
-        ("conv2d_nhwc_bn_relu:1,14,14,16,32,3,1,1", False),
-        ("conv1d_nlc:1,64,16,32,3,1,1", False),
+        "softmax_mn:24,40",
+        "norm_bmn:64,6,10",
+        "matmul_relu:32,32,48",
+        "conv2d_nhwc_bn_relu:1,14,14,16,32,3,1,1",
+        "conv2d_nhwc:1,14,14,32,32,3,2,1,1,4",
+        "conv1d_nlc:1,64,16,32,3,1,1",
+        "depthwise_bias_relu6:1,14,14,32,3,1,1",
+        "transpose_batch_matmul:1,64,4,32",
+        "max_pool2d:1,20,20,16,3,2,1",
+        "dense_bias_gelu:32,64,48",
+        "layer_norm:16,96",
     ],
 )
-def test_tvm_fuses_the_same_loops(name: str, exact: bool, cores: int) -> None:
+def test_tvm_makes_the_same_loops(name: str, cores: int) -> None:
     from toolkit.live.space.design import DesignSpace
     from toolkit.live.space.space import MetaScheduleSpace
     from toolkit.live.workloads.named import parse_workload
@@ -220,12 +280,12 @@ def test_tvm_fuses_the_same_loops(name: str, exact: bool, cores: int) -> None:
                 continue
             body = design.schedule.mod["main"].body.block.body
             parts = list(body.seq) if hasattr(body, "seq") else [body]
+            parts = [part for part in parts if of_tvm(part)]
             # kind 1 is a parallel loop
             extents = [int(part.extent) if int(part.kind) == 1 else 1 for part in parts]
             there = [region for region in nest.regions if region.steps[row] != 0]
             assert [region.extent[row] for region in there] == extents
-            if exact:
-                steps = [sum(of_tvm(part).values()) for part in parts]
-                assert [region.steps[row] for region in there] == steps
-                chained = [chained_in_tvm(part) for part in parts]
-                assert [region.chained[row] for region in there] == chained
+            steps = [sum(of_tvm(part).values()) for part in parts]
+            assert [region.steps[row] for region in there] == steps
+            chained = [chained_in_tvm(part) for part in parts]
+            assert [region.chained[row] for region in there] == chained

@@ -103,10 +103,10 @@ def test_a_recipe_trains_on_them_and_predict_reads_them(dataset: Dataset, tmp_pa
 @pytest.mark.parametrize(
     ("columns", "told"),
     [
-        ({"id": ["x"], "a": [1.0]}, "has no key"),
-        ({"candidate_id": ["x"], "a": [1.0]}, "none of its 1 rows"),
+        ({"id": ["x"], "a": [1.0]}, "has no key column"),
+        ({"candidate_id": ["x"], "a": [1.0]}, "none of the 1 rows"),
         ({"candidate_id": ["x"], "a": ["word"]}, "holds String, not numbers"),
-        ({"record_id": ["x"]}, "no column but"),
+        ({"record_id": ["x"]}, "no feature column, only"),
     ],
 )
 def test_what_cannot_be_used_is_named(
@@ -126,7 +126,7 @@ def test_files_that_are_no_tables_are_named(dataset: Dataset, tmp_path: Path) ->
     np.savez(tmp_path / "made.npz", candidate_id=np.array(["x", None], dtype=object))
     with pytest.raises(DatasetError, match="without pickled objects"):
         import_features(dataset, tmp_path / "made.npz", "made")
-    with pytest.raises(DatasetError, match="no name for features"):
+    with pytest.raises(DatasetError, match="no valid name for features"):
         import_features(dataset, tmp_path / "made.npz", "../made")
 
 

@@ -27,12 +27,12 @@ __all__ = ["EXTRACTORS", "best_extractor_for", "cached_blocks", "extract", "extr
 
 
 def extractor_named(name: str) -> Extractor:
-    """Return an extractor by its name; ``stored:<name>`` are features that others made.
+    """Return an extractor by its name; ``stored:<name>`` reads imported features.
 
     Raises
     ------
     UnknownNameError
-        When none is called so.
+        When no extractor has this name.
     """
     if name.startswith(PREFIX):
         return StoredExtractor(name.removeprefix(PREFIX))

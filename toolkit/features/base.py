@@ -1,4 +1,4 @@
-"""The extractor's role: candidates of one task and sketch → a numeric matrix."""
+"""The extractor interface: candidates of one task and sketch → a numeric matrix."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Floats = NDArray[np.float64]
 class CandidateGroup:
     """Candidates that share a task and a sketch.
 
-    ``decisions`` has one row a candidate, one column a knob part (``Sketch.knobs``); ``schedules``
-    are the canonical ones where at hand (``per-store`` needs them).
+    ``decisions`` has one row per candidate, one column per knob part (``Sketch.knobs``);
+    ``schedules`` are the canonical schedules, if available (``per-store`` needs them).
     """
 
     task: Task
@@ -40,7 +40,7 @@ class FeatureBlock:
 
     @classmethod
     def of(cls, columns: Mapping[str, Floats | float], rows: int) -> FeatureBlock:
-        """Stack named columns in order of their names; infinite values are absent."""
+        """Stack named columns in order of their names; infinite values become NaN."""
         names = tuple(sorted(columns))
         values = np.empty((rows, len(names)), dtype=np.float32)
         with np.errstate(over="ignore"):
@@ -55,7 +55,7 @@ class Extractor(Protocol):
     """Turns groups into named columns; a pure function of the group.
 
     ``version`` goes up when a column changes its meaning. Columns may differ between groups:
-    whoever stacks groups takes the union and fills with NaN.
+    code that stacks groups takes the union and fills with NaN.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""Features of a dataset, computed once: one Parquet file a task and extractor version.
+"""Features of a dataset, computed once: one Parquet file per task, sketch and extractor version.
 
 The files lie in the dataset under ``features/<extractor>-v<version>/``. A file is used again only
-if it was made for the same candidates in the same order; else it is made anew. Nothing measured
-enters them.
+if it was made for the same candidates in the same order; otherwise it is made anew. Features do not
+depend on measurements.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def cached_blocks(
 ) -> Iterator[tuple[CandidateGroup, pl.DataFrame, FeatureBlock]]:
     """Give each group of a dataset with its rows and features, from the cache where it holds them.
 
-    Groups that the extractor does not support are left out. So are those without a file where
-    the features cannot be computed here (``stored_only``); candidates that such a file does not
-    know, because they came later, have no features.
+    Groups that the extractor does not support are left out. If the extractor cannot compute here
+    (``stored_only``), groups without a file are left out too, and candidates that were added after
+    the file have no features.
     """
     stored_only = _stored_only(extractor)
     sweep(_folder(dataset, extractor))
@@ -56,9 +56,9 @@ def write_block(
     rows: pl.DataFrame,
     block: FeatureBlock,
 ) -> None:
-    """Keep a group's features; on a full or read-only disk they are made anew the next time.
+    """Store a group's features; if the disk is full or read-only, they are made anew next time.
 
-    Raises ``OSError`` there for an extractor whose features are kept or lost (``stored_only``).
+    Raises ``OSError`` in that case for an extractor with ``stored_only``: features could get lost.
     """
     path = _path(dataset, extractor, group)
     data = [rows[_KEY]]
@@ -68,13 +68,13 @@ def write_block(
         with replacing(path) as temporary:
             pl.DataFrame(data).write_parquet(temporary)
     except OSError:
-        # With or without what can make them here: whoever has not reads them from this file alone.
+        # Even if they can be computed here: elsewhere they may only come from this file.
         if hasattr(extractor, "stored_only"):
             raise
 
 
 def drop_block(dataset: Dataset, extractor: Extractor, group: CandidateGroup) -> None:
-    """Remove what is kept of a group."""
+    """Remove a group's stored features."""
     _path(dataset, extractor, group).unlink(missing_ok=True)
 
 
@@ -86,7 +86,7 @@ def extract(
     cluster: Cluster | None = None,
     progress: Progress = SILENT,
 ) -> dict[str, Any]:
-    """Fill the cache (on a cluster, if given); returns counts of what there is, and columns."""
+    """Fill the cache (on a cluster, if given); returns counts and columns."""
     columns: set[str] = set()
     tasks: set[str] = set()
     groups = candidates = 0
@@ -116,7 +116,7 @@ def extract(
 def _made_there(
     dataset: Dataset, extractor: Extractor, task_ids: Iterable[str], cluster: Cluster
 ) -> Iterator[CandidateGroup]:
-    """Keep the features of groups that have no file; give each group when it is done."""
+    """Compute and store features of groups without a file; give each group when it is done."""
     rows_of: dict[int, pl.DataFrame] = {}
 
     def missing() -> Iterator[CandidateGroup]:
@@ -136,7 +136,7 @@ def _extract(extractor: Extractor, group: CandidateGroup) -> FeatureBlock:
 
 
 def _stored_only(extractor: Extractor) -> bool:
-    """Whether its features cannot be computed here."""
+    """Whether the extractor's features cannot be computed here."""
     return bool(getattr(extractor, "stored_only", False))
 
 
@@ -151,7 +151,7 @@ def _path(dataset: Dataset, extractor: Extractor, group: CandidateGroup) -> Path
 
 
 def _read(path: Path, rows: pl.DataFrame, *, partly: bool) -> FeatureBlock | None:
-    """A file's features; ``partly``: NaN for the candidates that it does not know."""
+    """Return a file's features; ``partly``: NaN for candidates that are not in it."""
     try:
         frame = pl.read_parquet(path)
     except (OSError, pl.exceptions.PolarsError):

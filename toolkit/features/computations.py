@@ -1,4 +1,4 @@
-"""What a task computes, told by the features of one of its recorded candidates."""
+"""What a task computes, from the features of one of its recorded candidates."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from toolkit.results import Result
 class Computation(Result):
     """A task's largest operator, in terms that mean the same in every format.
 
-    ``extents`` are by role (``features.task.operation``), those of 1 left out. ``flops`` is a
-    number of operations: a multiplication and an addition are two. ``element_bytes`` are those of
-    an input's element, 4 where the log does not say it.
+    ``extents`` are by role (``features.task.operation``), without those of 1. ``flops`` is a number
+    of operations: a multiplication and an addition are two. ``element_bytes`` is the size of an
+    input's element, 4 if the log does not give it.
     """
 
     family: str
@@ -51,12 +51,12 @@ def with_computations(
     tasks: Sequence[Mapping[str, Any]],
     peaks: Mapping[str | None, float] | None = None,
 ) -> list[dict[str, Any]]:
-    """Rows of tasks with what each ``computes`` and its best candidate's ``gflop_per_s``.
+    """Return rows of tasks with ``computes`` and the best candidate's ``gflop_per_s`` added.
 
-    ``tasks`` are rows with ``task_id``, ``machine`` and ``best_s``. ``peaks`` are GFLOP/s that a
-    machine can do at most, by its name (``None``: the only one's); ``of_peak`` is ``gflop_per_s``
-    over that. What is not known is ``None``. Raises ``ToolkitError`` for a peak of a machine that
-    is not there, or of one of several without its name.
+    ``tasks`` are rows with ``task_id``, ``machine`` and ``best_s``. ``peaks`` are peak GFLOP/s by
+    machine (``None``: the only machine); ``of_peak`` is ``gflop_per_s`` over the peak. Unknown
+    values are ``None``. Raises ``ToolkitError`` for a peak of an unknown machine, or for a peak
+    without a name if there are several machines.
     """
     peaks = peaks or {}
     _check_peaks(peaks, {task["machine"] for task in tasks})
@@ -76,19 +76,19 @@ def _check_peaks(peaks: Mapping[str | None, float], machines: set[str | None]) -
     names = sorted(name for name in machines if name)
     if None in peaks and len(machines) > 1:
         raise ToolkitError(
-            f"--peak is of one machine, and the dataset holds {len(machines)}",
-            cure=f"name it: --peak '{names[0]}={peaks[None]:g}'",
+            f"--peak names no machine, and the dataset holds {len(machines)}",
+            cure=f"name the machine: --peak '{names[0]}={peaks[None]:g}'",
         )
     unknown = [name for name in peaks if name is not None and name not in machines]
     if machines and unknown:
         raise ToolkitError(
-            f"--peak names {unknown[0]!r}, which measured nothing of this dataset",
-            cure=f"its machines: {', '.join(names) or 'one without a name'}",
+            f"--peak names {unknown[0]!r}, which is no machine of this dataset",
+            cure=f"the dataset's machines: {', '.join(names) or 'one without a name'}",
         )
 
 
 def in_several_formats(tasks: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Tasks of different formats that compute the same, side by side, the fastest first.
+    """Return tasks of different formats with the same computation together, the fastest first.
 
     ``tasks`` are as ``with_computations`` gives them; each has its ``format``.
     """
@@ -106,9 +106,9 @@ def in_several_formats(tasks: Iterable[Mapping[str, Any]]) -> list[Mapping[str, 
 
 @dataclass(frozen=True, repr=False)
 class FormatsCompared(Result):
-    """Two formats on the computations that one machine ran in both, the best task of each.
+    """Two formats compared on the computations that both hold, by the best task of each.
 
-    Both for the same kind of target: a machine may have a processor and a GPU.
+    For one machine and one kind of target: a machine may have a processor and a GPU.
     ``ratio`` is the median of ``first``'s best latency over ``second``'s; ``faster`` counts the
     computations in which ``first`` has the lower one.
     """
@@ -148,16 +148,16 @@ def told_comparison(compared: Mapping[str, Any]) -> str:
     """Say which format was faster, on how many computations."""
     where = f"On {compared['machine']}, f" if compared["machine"] else "F"
     return (
-        f"{where}or {compared['target_kind']}, of "
-        f"{show.plural(compared['computations'], 'computation')} in both, the best of "
-        f"{compared['first']} is faster than that of {compared['second']} in "
-        f"{compared['faster']:,}; it takes {show.ratio(compared['ratio'])} times as long in the "
-        "median."
+        f"{where}or {compared['target_kind']}, {compared['first']} is faster than "
+        f"{compared['second']} in {compared['faster']:,} of "
+        f"{show.plural(compared['computations'], 'computation')} that both have (best task of "
+        f"each); the latency of {compared['first']} is {show.ratio(compared['ratio'])} times as "
+        "high in the median."
     )
 
 
 def computations(dataset: Dataset) -> dict[str, Computation]:
-    """What each task computes, by its id; tasks whose features do not tell are left out."""
+    """Return what each task computes, by its id; tasks whose features do not say it are absent."""
     tasks, sketches = dataset.tasks(), dataset.sketches()
     columns = ["sketch_id", "decisions", "schedule"]
     rows = (
@@ -182,7 +182,7 @@ def computations(dataset: Dataset) -> dict[str, Computation]:
             continue
         extents = {role: int(columns_of[f"op_{role}"]) for role in ROLES}
         told = {role: extent for role, extent in extents.items() if extent > 1}
-        # Without extents it is of a kind or layout that features do not know.
+        # Without extents, its kind or layout is one that features do not know.
         if told:
             family, stride = FAMILIES[int(columns_of["op_family"])], int(columns_of["op_stride"])
             size = columns_of.get("op_element_bytes", 4.0)

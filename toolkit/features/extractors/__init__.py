@@ -1,4 +1,4 @@
-"""One extractor of features a module.
+"""Feature extractors, one per module.
 
-Imports every other room of ``features``.
+Imports every other folder of ``features``.
 """

@@ -3,9 +3,9 @@
 TVM (``auto_scheduler/feature.cc``, up to 0.19) extracts 164 columns of every buffer store; they are
 folded as ``per-store`` does for MetaSchedule: ``as_max_<i>``, ``as_main_<i>`` and ``as_stores``.
 
-That TVM has an interpreter of its own. It can only lower programs whose workloads it can rebuild: a
-Python file registers them. Tasks that it cannot rebuild are left out. Without an interpreter the
-features are those that the dataset holds already (``stored_only``).
+That TVM runs in another Python interpreter. It can only lower programs whose workloads it can
+rebuild: a Python file registers them. Tasks that it cannot rebuild are left out. Without an
+interpreter only the features that the dataset already holds are used (``stored_only``).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from toolkit.features.extractors.per_store import WORKER, StoreExtractor
 from toolkit.logs.formats.ansor.format import ansor_line
 from toolkit.records import Task
 
-# What a record says of its measurement, which the features do not depend on.
+# A made-up measurement for records: the features do not depend on it.
 _ROW = {"run_times_s": [1.0], "error_number": 0, "state": "ok", "elapsed_s": 1.0, "timestamp": 0.0}
 
 
 class AnsorStoreExtractor(StoreExtractor):
     """Ansor's per-store features, from a worker process of another interpreter.
 
-    ``python`` is the interpreter that has the older TVM; ``None`` takes what the dataset holds.
+    ``python`` is the interpreter with the older TVM; ``None`` uses only what the dataset holds.
     ``workloads`` are Python files that register them (``auto_scheduler.register_workload``). An
     answer (a batch) that takes longer than ``timeout_s`` seconds counts as a crash.
     """
@@ -50,7 +50,7 @@ class AnsorStoreExtractor(StoreExtractor):
         self._known: dict[str, str | None] = {}
         for path in map(Path, workloads):
             if not path.is_file():
-                raise DatasetError("there is no such file of workloads", where=path)
+                raise DatasetError("the file of workloads does not exist", where=path)
         self.header = {"workloads": [str(Path(path).resolve()) for path in workloads]}
 
     def __enter__(self) -> AnsorStoreExtractor:
@@ -72,7 +72,7 @@ class AnsorStoreExtractor(StoreExtractor):
             return True
         key = str(orjson.loads(task.blob)[0])
         if key not in self._known:
-            reply = self.ask({"workload": key}) or {"error": "TVM died of it"}
+            reply = self.ask({"workload": key}) or {"error": "TVM crashed on it"}
             self._known[key] = None if reply.get("known") else str(reply.get("error", "unknown"))
         return self._known[key] is None
 
@@ -90,9 +90,9 @@ class AnsorStoreExtractor(StoreExtractor):
         return self.rows_of([ansor_line(row, group.task).decode() for row in rows])
 
     def refusal(self, why: str) -> DatasetError:
-        """Say that the interpreter has no TVM that serves."""
+        """Return the error for an interpreter without a usable TVM."""
         return DatasetError(
-            f"has no TVM with Ansor that can be used: {why}",
+            f"the interpreter has no usable TVM with Ansor: {why}",
             where=self._python,
-            cure="it must import tvm.auto_scheduler (TVM 0.8 to 0.19) and the workloads",
+            cure="it must be able to import tvm.auto_scheduler (TVM 0.8 to 0.19) and the workloads",
         )

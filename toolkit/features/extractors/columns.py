@@ -17,7 +17,7 @@ class ColumnsExtractor:
         raise NotImplementedError
 
     def extract(self, group: CandidateGroup) -> FeatureBlock:
-        """Compute all columns of a group; what follows from an unknown extent is absent."""
+        """Compute all columns of a group; values that depend on an unknown extent are NaN."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             return FeatureBlock.of(self.columns(group), len(group))
 
@@ -25,7 +25,7 @@ class ColumnsExtractor:
 def common_columns(group: CandidateGroup, tiling: Tiling) -> dict[str, Floats]:
     """Columns of the operation, the machine and the tiles, and sums over all knobs of a kind.
 
-    The latter let a model say something of templates and sketches that it never saw.
+    The sums let a model predict for templates and sketches that it never saw.
     """
     rows = len(group)
     told = {**tiling.operation.columns(), **hardware_columns(group.task)}

@@ -1,8 +1,8 @@
-"""What a mutation direction is, in columns: its rule, its loop, its value now, where it can go.
+"""Columns of a mutation direction: its rule, its loop, its current value, where it can go.
 
-They stand beside the candidate's own features in the training of mutation models. A knob is told by
-what it does (rule, loop role, levels), not by its name, so that knobs of other templates and
-sketches are alike where they do alike.
+Mutation models see them in addition to the candidate's own features. A knob is described by what it
+does (rule, loop role, levels), not by its name, so that knobs of different templates and sketches
+that do the same look the same.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ KINDS = (
 MAX_LEVELS = 5
 
 LARGEST_EXTENT = 1 << 40
-"""Extents beyond are not factorised."""
+"""Larger extents are not factorised."""
 
 
 def direction_columns(knob: Knob, parts: Floats, role: str | None) -> dict[str, Floats]:
-    """Columns of one knob, one value a candidate; ``parts`` is ``(n, width)``."""
+    """Columns of one knob, one value per candidate; ``parts`` is ``(n, width)``."""
     rows = len(parts)
     result = {
         "dir_rule": np.full(rows, float(KINDS.index(knob.kind))),
@@ -72,7 +72,7 @@ def knob_roles(group: CandidateGroup) -> dict[str, str]:
 
 
 def count_splits(extent: int, parts: int) -> int:
-    """Number of ordered factorisations of an extent; 0 where it is none, or too large to tell."""
+    """Number of ordered factorisations of an extent; 0 if it is below 1 or too large."""
     if not 1 <= extent <= LARGEST_EXTENT:
         return 0
     powers = Counter(primes(extent)).values()

@@ -2,7 +2,7 @@
 
 The templates of TVM's ``topi`` call their split knobs after axes. The names are translated to
 loop roles (``operation.py``), so that a tile of output channels is the same column in every
-template; what has no role keeps a column under its own name.
+template; a knob without a role keeps a column under its own name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MATMUL_UNROLLED = 16
 
 
 def knob_role(operation: Operation, name: str, template: str = "") -> str | None:
-    """Loop role of a split knob, ``None`` where the name tells none."""
+    """Loop role of a split knob, ``None`` where the name gives none."""
     if "large_batch" in template:
         return _LARGE_BATCH_ROLES.get(name)
     if operation.family in ("matmul", "batch_matmul"):
@@ -79,7 +79,7 @@ class KnobsExtractor(ColumnsExtractor):
         depth = tiling.factors.get("ci", ())
         if task.workload.startswith("batch_matmul.x86") and len(depth) > 1:
             # A short loop over the depth is unrolled, and sums may stay in registers; a longer one
-            # remains, and adds to memory each time.
+            # remains a loop, and adds to memory each time.
             remains = np.isfinite(depth[0]) & (depth[0] > _MATMUL_UNROLLED)
             columns["unroll_body"] = np.where(remains, 1.0, depth[0])
         columns.update(common_columns(group, tiling))
@@ -127,7 +127,7 @@ def _processor_columns(tiling: Tiling, known: dict[str, Floats], cores: float) -
 
     TVM 0.8 ``topi/x86``: convolutions fuse batch, channel blocks and (blocks of) rows and go
     through a row's columns inside; matrix products fuse all blocks. A role that the template does
-    not tile is one loop: of rows and images a parallel one.
+    not tile is one loop; for rows and images it is parallel.
     """
     matrix = tiling.operation.family in ("matmul", "batch_matmul")
     roles = ("n", "w", "co") if matrix else ("n", "co", "h")

@@ -1,4 +1,4 @@
-"""Extractor ``parameters``: what a log of named parameters says, and no loops behind it.
+"""Extractor ``parameters``: features of logs with named parameters, without loops.
 
 Kernel Tuner, Triton and Helion tune kernels that are written by hand: a log tells the values that
 were chosen and what the kernel was called with, not what it computes. A model learns from it what
@@ -20,16 +20,16 @@ from toolkit.logs.formats import FORMATS, format_named
 from toolkit.records import Task
 
 ARGUMENTS = 16
-"""So many numbers of a call are told apart."""
+"""Maximum number of a call's numbers that become columns."""
 
 _EXTENTS = ("block", "tile")
-"""Parameters whose names hold such a word are multiplied: threads of a block, outputs of one."""
+"""Parameters whose names hold such a word are multiplied: threads or outputs of a block."""
 
 _WHOLE = re.compile(r"\b\d{1,15}\b")
 
 
 class ParametersExtractor(ColumnsExtractor):
-    """Named parameters → columns: numbers as they are, a column a word of what has words."""
+    """Named parameters → columns: numbers as they are, one column per word for words."""
 
     name = "parameters"
     version = 1
@@ -39,7 +39,7 @@ class ParametersExtractor(ColumnsExtractor):
         return task.format in FORMATS.names() and format_named(task.format).extractor == self.name
 
     def columns(self, group: CandidateGroup) -> dict[str, Floats]:
-        """Values, products of those that bound a block, and the numbers of the call."""
+        """Return values, products of block and tile sizes, and the numbers of the call."""
         rows = len(group)
         told = hardware_columns(group.task)
         for place, number in zip(range(ARGUMENTS), _numbers(group.task.arguments), strict=False):
@@ -62,7 +62,7 @@ class ParametersExtractor(ColumnsExtractor):
 
 
 def _numbers(arguments: Any) -> Iterator[float]:
-    """The numbers of a value of JSON, in their order; those of ``"[4096, 512]"`` too."""
+    """Give the numbers of a JSON value in order, also those in strings (``"[4096, 512]"``)."""
     if isinstance(arguments, (int, float)) and not isinstance(arguments, bool):
         yield float(arguments)
     elif isinstance(arguments, str):

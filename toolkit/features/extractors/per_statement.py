@@ -19,7 +19,7 @@ MOST_STATEMENTS = 8
 
 
 class PerStatementExtractor(PerStoreExtractor):
-    """TVM's per-store features, one set of columns a store; as ``per-store`` in all else."""
+    """TVM's per-store features, one set of columns per store; otherwise as ``per-store``."""
 
     name = "per-statement"
 

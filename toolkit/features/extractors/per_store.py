@@ -7,8 +7,8 @@ of its busiest store (the one with the most arithmetic), and the number of store
 
 TVM runs in a process of its own (``store_worker.py``): a candidate that crashes it has an empty
 row, the process is started again, and the rest goes on. Only databases that the installed TVM can
-load are supported (TVM 0.27: not those of 0.18 or 0.23), and only candidates whose schedules are at
-hand.
+load are supported (TVM 0.27: not those of 0.18 or 0.23), and only candidates with recorded
+schedules.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from toolkit.records import Task
 STORE_COLUMNS = 164
 
 ARITHMETIC = 16
-"""The first so many columns count arithmetic by kind, log-scaled (group 1 of TVM's features)."""
+"""Number of first columns, which count arithmetic by kind, log-scaled (TVM's group 1)."""
 
 WORKER = Path(__file__).with_name("store_worker.py")
 
 
 class StoreExtractor:
-    """What the extractors share that ask a TVM for its stores' features.
+    """Base of the extractors that get the stores' features from a TVM in another process.
 
-    ``batch`` records are asked for at a time; where one kills the process, or takes longer than
-    ``timeout_s`` seconds, each of them gets a second try by itself, and those that fail again are
-    counted in ``crashes``. A process that dies at once is started ``starts`` times; ``header`` is
-    what it is told first.
+    ``batch`` records are sent at a time. If one kills the process, or takes longer than
+    ``timeout_s`` seconds, each of them gets a second try by itself; those that fail again are
+    counted in ``crashes``. A process that dies at once is started up to ``starts`` times;
+    ``header`` is the first message to it.
     """
 
     name = ""
@@ -64,7 +64,7 @@ class StoreExtractor:
 
     @property
     def running(self) -> bool:
-        """Whether there is a process."""
+        """Whether the process is running."""
         return self._process is not None and self._process.poll() is None
 
     def close(self) -> None:
@@ -74,13 +74,13 @@ class StoreExtractor:
             self._process = None
 
     def refusal(self, why: str) -> DatasetError:
-        """Error of a process that does not get ready."""
+        """Return the error for a process that does not get ready."""
         raise NotImplementedError
 
     def ask(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Ask the process, started where there is none; ``None`` where it dies or hangs.
+        """Ask the process (started if there is none); ``None`` if it dies or hangs.
 
-        Once more where it was killed from outside: that is no record's fault.
+        A process that was killed from outside is asked once more: that is no record's fault.
         """
         for _ in range(2):
             if not self.running:
@@ -104,7 +104,7 @@ class StoreExtractor:
                 )
             except OSError as error:
                 raise DatasetError(
-                    f"cannot be run: {error.strerror}",
+                    f"the interpreter cannot be run: {error.strerror}",
                     where=self._command[0],
                     cure="--tvm-python takes the path of a Python interpreter",
                 ) from None
@@ -117,7 +117,7 @@ class StoreExtractor:
         self.tvm_version = str(ready.get("tvm"))
 
     def _exchange(self, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Send one line of JSON and wait for one; ``None`` ends the process."""
+        """Send one line of JSON and return the answer; if none comes, end the process."""
         assert self._process is not None
         stdin, stdout = self._process.stdin, self._process.stdout
         self._killed = False
@@ -137,7 +137,7 @@ class StoreExtractor:
             self.close()
             return None
         except BaseException:
-            # Interrupted: the answer would be taken for that to the next message.
+            # Interrupted: a late answer would be taken as the answer to the next message.
             self.close()
             raise
 
@@ -147,13 +147,13 @@ class StoreExtractor:
         return tuple(f"{self.prefix}_{word}" for word in (*words, "stores"))
 
     def row(self, stores: Floats) -> NDArray[np.float32]:
-        """Make a candidate's row of its ``(stores, 164)`` matrix."""
+        """Make a candidate's row from its ``(stores, 164)`` matrix."""
         busiest = int(stores[:, :ARITHMETIC].sum(axis=1).argmax())
         parts = [stores.max(axis=0), stores[busiest], [float(len(stores))]]
         return np.concatenate(parts).astype(np.float32)
 
     def schedules_of(self, group: CandidateGroup) -> Sequence[str]:
-        """Schedules of a group; raise ``DatasetError`` where it comes without."""
+        """Return the schedules of a group; raise ``DatasetError`` if it has none."""
         if group.schedules is None:
             raise DatasetError(
                 f"{self.name} features need the candidates' schedules",
@@ -169,7 +169,7 @@ class StoreExtractor:
             batch = records[start : start + self.batch]
             found = self._stores(batch)
             if found is None:
-                # One of them kills the process: each by itself costs only that one.
+                # One of them kills the process: asked one by one, only that one is lost.
                 single = [self._stores([r]) for r in batch] if len(batch) > 1 else [None]
                 self.crashes += sum(stores is None for stores in single)
                 found = [np.zeros((0, 1)) if stores is None else stores[0] for stores in single]
@@ -190,7 +190,7 @@ class StoreExtractor:
 class PerStoreExtractor(StoreExtractor):
     """TVM's per-store features, one candidate at a time.
 
-    ``command`` runs a worker; another interpreter may be named. A candidate that takes longer than
+    ``command`` runs the worker, also in another interpreter. A candidate that takes longer than
     ``timeout_s`` seconds counts as a crash.
     """
 
@@ -202,7 +202,7 @@ class PerStoreExtractor(StoreExtractor):
         super().__init__(command or children.python(str(WORKER)), timeout_s)
 
     def supports(self, task: Task) -> bool:
-        """MetaSchedule tasks whose workload is written as TVM 0.23 and later do."""
+        """MetaSchedule tasks whose workload has the format of TVM 0.23 and later."""
         if task.format != "metaschedule" or not task.blob:
             return False
         try:
@@ -213,7 +213,7 @@ class PerStoreExtractor(StoreExtractor):
     def extract(self, group: CandidateGroup) -> FeatureBlock:
         """Extract every candidate of a group.
 
-        Raises ``DatasetError`` when it comes without schedules, or TVM does not load its workload.
+        Raises ``DatasetError`` when it has no schedules, or TVM cannot load its workload.
         """
         schedules, task = self.schedules_of(group), group.task
         require_tvm()
@@ -221,17 +221,17 @@ class PerStoreExtractor(StoreExtractor):
         before, self.header = self.header, header
         # TVM takes a second to load: one process serves all tasks.
         if before != header and self.running and not (self.ask(header) or {}).get("known"):
-            self.close()  # Started again, it says why.
+            self.close()  # Started again, it reports the reason.
         return self.rows_of(schedules)
 
     def __del__(self) -> None:
-        # Whoever asks for features of some groups does not know that a process is behind them.
+        # Callers do not know that a process computes the features, and do not close it.
         with contextlib.suppress(Exception):
             self.close()
 
     def refusal(self, why: str) -> DatasetError:
-        """Say that TVM does not load the workload."""
+        """Return the error for a workload that TVM cannot load."""
         return DatasetError(
-            f"TVM does not load this workload: {why}",
+            f"TVM cannot load this workload: {why}",
             cure="use the extractor 'primitives', which needs no TVM",
         )

@@ -1,4 +1,4 @@
-"""Extractor ``primitives``: what Ansor steps and MetaSchedule traces say of the loop nest.
+"""Extractor ``primitives``: features of the loop nest, from Ansor steps and MetaSchedule traces.
 
 Both are replayed without TVM (``ansor_nest.py``, ``trace_nest.py``); the tiles of the stage that
 does the work get loop roles (``roles.py``) and with them footprints, reuse and grain
@@ -14,7 +14,12 @@ from toolkit.features.extractors.columns import ColumnsExtractor, common_columns
 from toolkit.features.gpu.gpu import gpu_columns
 from toolkit.features.loops.ansor_nest import ansor_nest
 from toolkit.features.loops.nest import Nest
-from toolkit.features.loops.parallel import parallel_columns, region_columns, share_columns
+from toolkit.features.loops.parallel import (
+    parallel_columns,
+    region_columns,
+    share_columns,
+    work_columns,
+)
 from toolkit.features.loops.roles import assign_roles
 from toolkit.features.loops.tiling import Tiling
 from toolkit.features.loops.trace_nest import trace_nest
@@ -26,7 +31,7 @@ class PrimitivesExtractor(ColumnsExtractor):
     """Ansor steps and MetaSchedule traces → columns."""
 
     name = "primitives"
-    version = 10
+    version = 11
 
     def supports(self, task: Task) -> bool:
         """Ansor and MetaSchedule tasks."""
@@ -45,6 +50,8 @@ class PrimitivesExtractor(ColumnsExtractor):
             cores = cores_of(task)
             columns.update(parallel_columns(nest.parallel, cores, columns["flops"]))
             columns.update(region_columns(nest.regions, cores, nest.least))
+            if nest.work is not None:
+                columns.update(work_columns(nest.work))
             loops = [(roles[knob], extent) for knob, extent in nest.fused if knob in roles]
             if loops:
                 columns.update(share_columns(tiling, loops, nest.parallel, cores))

@@ -2,7 +2,7 @@
 
 Every loop of the tiled nest has a *context*: elements of an operand that it and the loops inside
 touch, their reuse (iterations over elements), and the product of the loops outside. A relation
-tells one entry where another stays under a threshold (Chen et al. 2018, "Learning to Optimize
+gives one entry where another stays under a threshold (Chen et al. 2018, "Learning to Optimize
 Tensor Programs", section 4)::
 
     R_t[i, j] = max over loops k with Z[k, j] < beta_t of Z[k, i]
@@ -53,7 +53,7 @@ class RelationsExtractor(ColumnsExtractor):
     """Loop nests of AutoTVM, Ansor and MetaSchedule → sampled relations of their contexts.
 
     Four curves for each of three operands, 20 values each, all logarithms to base 2. An operand
-    that the operation does not read is absent, and so is what an unknown loop extent decides.
+    that the operation does not read is absent, and so are values that depend on an unknown extent.
     """
 
     name = "relations"
@@ -86,7 +86,7 @@ def tiling_of(group: CandidateGroup) -> Tiling:
     task = group.task
     if task.format == "autotvm":
         tiling, _ = knob_tiling(group)
-        # The templates go through channels last on a processor, where these are the vector.
+        # On a processor, templates loop over channels last: these are vectorised.
         order = ROLES if tiling.gpu else ("n", "h", "w", "co", *REDUCTION)
         known = {role: tiling.factors[role] for role in order if role in tiling.factors}
         return replace(tiling, factors=known, packed=None)
@@ -146,10 +146,10 @@ def contexts(tiling: Tiling) -> tuple[Floats, Floats, Floats]:
 def sample(by: Floats, of: Floats, pick: Callable[..., Any]) -> Floats:
     """Largest or smallest entry among the loops whose other entry is at most 2^t.
 
-    ``by`` and ``of`` are ``(loops, rows)``, NaN where a loop's entry is unknown. ``by`` grows one
-    way through the nest, so that a loop above the threshold tells that the unknown ones beyond are
+    ``by`` and ``of`` are ``(loops, rows)``, NaN where a loop's entry is unknown. ``by`` is
+    monotonic through the nest: if a loop is above the threshold, the unknown ones beyond it are
     too. ``pick`` is ``numpy.max`` or ``numpy.min``. Returns logarithms to base 2,
-    ``(SAMPLES, rows)``; NaN where no loop is, or an unknown one may be.
+    ``(SAMPLES, rows)``; NaN where no loop is below the threshold, or an unknown one may be.
     """
     neutral = -np.inf if pick is np.max else np.inf
     lost = np.isnan(by).any(axis=0)

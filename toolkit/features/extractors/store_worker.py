@@ -1,7 +1,7 @@
 """The process that runs a TVM for the extractors ``per-store`` and ``ansor-per-store``.
 
-A script for any Python from 3.7 on that has a TVM, and nothing of this toolkit: it is run by its
-path. Lines of JSON on standard input and output; the first says what it serves:
+A script for any Python from 3.7 on that has a TVM. It uses nothing of this toolkit and is run by
+its path. It reads and writes lines of JSON on standard input and output. The first is the header:
 
 - ``{"workloads": [files]}``: Ansor's records, with Python files that register workloads (a TVM with
   ``auto_scheduler``, 0.8 to 0.19).
@@ -13,11 +13,11 @@ Then come requests:
 
 - ``{"workload": key}``: can Ansor's workload be rebuilt? Answered by ``{"known": true}``.
 - ``{"workload": line, "target": target, "arguments": arguments}``: from here on the records are of
-  this workload. Answered alike.
+  this workload. Answered in the same way.
 - ``{"records": [texts]}``: answered by ``{"counts": [stores], "dtype": type, "values": base64}``, a
-  row a store, record after record. A record that TVM cannot lower has none.
+  row per store, record after record. A record that TVM cannot lower has none.
 
-What cannot be answered is answered by ``{"error": why}``.
+A request that fails is answered by ``{"error": why}``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STUB = "Stands in their place."
 
 
 def ansor(header: dict[str, Any]) -> tuple[Any, Any]:
-    """Return what extracts stores of lines of Ansor's logs, and what rebuilds a workload."""
+    """Return what extracts the stores of Ansor's log lines, and what rebuilds a workload."""
     import numpy as np
     from tvm.auto_scheduler import feature, measure_record, workload_registry
 
@@ -47,7 +47,7 @@ def ansor(header: dict[str, Any]) -> tuple[Any, Any]:
         runpy.run_path(path)
     columns = len(feature.get_per_store_feature_names())
     if columns != COLUMNS:
-        raise ValueError(f"it extracts {columns} columns, {COLUMNS} are known")
+        raise ValueError(f"this TVM extracts {columns} columns, not {COLUMNS}")
 
     def stores(lines: list[str]) -> list[Any]:
         found: list[Any] = [None] * len(lines)
@@ -69,8 +69,8 @@ def ansor(header: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def meta_schedule(header: dict[str, Any]) -> tuple[Any, Any]:
-    """Return what extracts stores of traces of one workload."""
-    # A context imports some 500 intrinsics, which takes ten seconds; few schedules use one.
+    """Return a function that extracts the stores of one workload's traces, and ``None``."""
+    # TuneContext imports some 500 intrinsics in ten seconds; few schedules use one.
     if INTRINSICS not in sys.modules:
         sys.modules[INTRINSICS] = types.ModuleType(INTRINSICS, STUB)
     import tvm
@@ -99,7 +99,7 @@ def meta_schedule(header: dict[str, Any]) -> tuple[Any, Any]:
 def _load_intrinsics() -> None:
     """Register TVM's tensor intrinsics, without the call stacks that make it slow.
 
-    TVM takes a stack for each, to see whether it stands in a class; none of these does.
+    TVM inspects the stack for each, to see whether it is defined in a class; none of these is.
     """
     del sys.modules[INTRINSICS]
     original = inspect.stack
@@ -123,7 +123,7 @@ def main() -> None:
     header = json.loads(sys.stdin.readline())
     try:
         stores, rebuild = ansor(header) if "workloads" in header else meta_schedule(header)
-    except Exception as error:  # whatever is wrong with that interpreter is told, in one line
+    except Exception as error:  # any fault of that interpreter is reported, in one line
         reply({"ready": False, "error": f"{type(error).__name__}: {error}"[-300:]})
         return
     reply({"ready": True, "tvm": sys.modules["tvm"].__version__})

@@ -1,7 +1,7 @@
-"""Feature tables made by others, kept beside a dataset and used by recipes as ``stored:<name>``.
+"""Imported feature tables, kept with a dataset and used by recipes as ``stored:<name>``.
 
-A table is Parquet, or ``.npz`` without pickled objects, with one row a record or candidate: a key
-and one numeric column a feature. An ``.npz`` may hold one array a column, or ``features``
+A table is Parquet, or ``.npz`` without pickled objects, with one row per record or candidate: a key
+and one numeric column per feature. An ``.npz`` may hold one array per column, or ``features``
 ``(n, d)`` with their names in ``columns``.
 """
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 PREFIX = "stored:"
 KEYS = ("candidate_id", "record_id")
 UNREADABLE = OSError, EOFError, RuntimeError, TypeError, ValueError, zipfile.BadZipFile, zlib.error
-"""What numpy raises for a file that is no ``.npz``, or a damaged one."""
+"""Errors of numpy for a file that is no ``.npz``, or a damaged one."""
 
 
 class StoredExtractor:
-    """Features that a dataset holds and nobody can compute here."""
+    """Features that a dataset holds and that cannot be computed here."""
 
     version = 1
     stored_only = True
@@ -41,14 +41,14 @@ class StoredExtractor:
         self.name = PREFIX + name
 
     def supports(self, task: Task) -> bool:
-        """Any task: which of them have features, the dataset's files say."""
+        """Any task; the dataset's files say which ones have features."""
         return True
 
     def extract(self, group: CandidateGroup) -> FeatureBlock:
-        """Refuse: raise ``DatasetError``, with what brings such features in."""
+        """Raise ``DatasetError``, which says how to import such features."""
         raise DatasetError(
             f"the features {self.name!r} cannot be computed here",
-            cure="bring them in with: toolkit features --from FILE --name "
+            cure="import them with: toolkit features --from FILE --name "
             + self.name.removeprefix(PREFIX),
         )
 
@@ -60,14 +60,14 @@ def import_features(
 
     Several rows of one candidate (its repeated records) are averaged. What was stored under the
     name before is replaced. ``unknown`` counts rows whose key the dataset does not hold,
-    ``without`` the candidates of touched tasks for which the table has no row.
+    ``without`` the candidates without a row, in groups (task and sketch) that have some.
 
     Raises ``DatasetError`` for a name, file, key or column that cannot be used, or a table that
     names no candidate.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
         raise DatasetError(
-            f"{name!r} is no name for features", cure="letters, digits, '_', '.' and '-'"
+            f"{name!r} is no valid name for features", cure="use letters, digits, '_', '.', '-'"
         )
     table, key, columns = _table(path)
     if key == "record_id":
@@ -79,7 +79,7 @@ def import_features(
     if joined.is_empty():
         source = "records" if key == "record_id" else "candidates"
         raise DatasetError(
-            f"none of its {table.height:,} rows names a {key} of the dataset",
+            f"none of the {table.height:,} rows has a {key} of the dataset",
             where=path,
             cure=f'list them with: toolkit query "SELECT {key} FROM {source}"',
         )
@@ -116,7 +116,7 @@ def import_features(
 
 
 def _table(path: Path) -> tuple[pl.DataFrame, str, list[str]]:
-    """Read a table, and say which key and which numeric columns it has."""
+    """Read a table; return it with its key and its numeric columns."""
     try:
         frame = _from_npz(path) if path.suffix == ".npz" else pl.read_parquet(path)
     except FileNotFoundError:
@@ -130,7 +130,7 @@ def _table(path: Path) -> tuple[pl.DataFrame, str, list[str]]:
     key = next((key for key in KEYS if key in frame.columns), None)
     if key is None:
         raise DatasetError(
-            f"has no key: its columns are {', '.join(frame.columns[:6])} ...",
+            f"has no key column; its columns are {', '.join(frame.columns[:6])} ...",
             where=path,
             cure="add a column " + " or ".join(KEYS) + " ('toolkit query' lists them)",
         )
@@ -143,7 +143,7 @@ def _table(path: Path) -> tuple[pl.DataFrame, str, list[str]]:
                 cure="leave it out, or turn it into numbers",
             )
     if not types:
-        raise DatasetError(f"has no column but {key!r}", where=path)
+        raise DatasetError(f"has no feature column, only {key!r}", where=path)
     return frame.with_columns(pl.col(key).cast(pl.String())), key, list(types)
 
 
@@ -151,12 +151,12 @@ def _from_npz(path: Path) -> pl.DataFrame:
     with path.open("rb") as file:
         arrays = np.load(file, allow_pickle=False)
         if isinstance(arrays, np.ndarray):
-            raise ValueError("it holds one array without a name")
+            raise ValueError("the file holds one array without a name")
         found = {name: arrays[name] for name in arrays.files}
     matrix, names = found.pop("features", None), found.pop("columns", None)
     if matrix is not None:
         if matrix.ndim != 2 or (names is not None and names.shape != matrix.shape[1:]):
-            raise ValueError("'features' is no matrix with one column for each of 'columns'")
+            raise ValueError("'features' must be a matrix with one column for each of 'columns'")
         given = range(matrix.shape[1]) if names is None else names.tolist()
         found.update({str(name): matrix[:, i] for i, name in enumerate(given)})
     return pl.DataFrame(found)

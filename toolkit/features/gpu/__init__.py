@@ -1,4 +1,4 @@
-"""What a GPU makes of a loop nest.
+"""GPU features of a loop nest.
 
 Imports ``features.loops`` and ``features.task``.
 """

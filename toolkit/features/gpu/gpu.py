@@ -1,10 +1,10 @@
 """Columns of the thread hierarchy: warps, occupancy, waves, memory runs, staging, clocks.
 
-Clocks say how long resources would be busy: rough bounds that the tiles alone imply, of one
-multiprocessor, over what the task needs at the least, so that tasks of different sizes can be
-compared. They are no prediction: caches, instruction mix and overlap are left out. What they do is
-multiply quantities that a tree can only cut one at a time: the rounds of staging, say, and the
-waves of blocks that each wait for them.
+Clocks are rough bounds on how long the resources of one multiprocessor are busy. They follow from
+the tiles alone, and are divided by the least that the task needs, so that tasks of different sizes
+can be compared. They are no prediction: caches, instruction mix and overlap are left out. They
+multiply quantities that a tree can only split one at a time, for example the rounds of staging and
+the waves of blocks that wait for them.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def gpu_columns(
     c["grid_threads"] = blocks * threads
     c["points_per_thread"] = c["op_points"] / (blocks * threads)
     c["cross_threads"] = np.broadcast_to(nest.across, tiling.rows).astype(np.float64)
-    # What starves a reduction (one thread that adds everything up) and a convolution with too few
-    # blocks is the same: the longest thread takes longer than the whole device would.
+    # A reduction in one thread and a convolution with too few blocks have the same problem: the
+    # longest thread takes longer than the whole device would.
     work = c["op_points"] * c["op_depth"]
     c["serial_steps"] = work / (blocks * threads) if nest.serial is None else nest.serial
     ideal = np.maximum(work / (multiprocessors(task) * LANES), 1.0)
@@ -146,7 +146,7 @@ def _waves(c: dict[str, Floats], processors: float) -> None:
 
 
 def _traffic(tiling: Tiling, c: dict[str, Floats]) -> None:
-    """Bytes that all blocks stage over all rounds, beside the work and what must be read."""
+    """Bytes that all blocks stage over all rounds, per work and over the least traffic."""
     stage = tiling.inside(*tiling.cuts()["stage"])
     c["stage_depth"] = product((stage[role] for role in REDUCTION), tiling.rows)
     c["stage_rounds"] = c["op_depth"] / np.maximum(c["stage_depth"], 1.0)
@@ -157,7 +157,7 @@ def _traffic(tiling: Tiling, c: dict[str, Floats]) -> None:
 
 
 def _runs(tiling: Tiling, c: dict[str, Floats]) -> None:
-    """What the 32 threads of a warp do side by side, and how long their memory runs are.
+    """Loops that the 32 threads of a warp span, and the lengths of their memory runs.
 
     Threads are numbered with the last spatial loop fastest. A warp that spans few values of a loop
     reads that operand by broadcast; a thread's own tile is the stride between its neighbours.
@@ -183,11 +183,10 @@ def _runs(tiling: Tiling, c: dict[str, Floats]) -> None:
 
 
 def _loads(tiling: Tiling, c: dict[str, Floats]) -> None:
-    """What a thread reads of shared memory for a multiply-add, over all virtual threads.
+    """Shared-memory loads of a thread per multiply-add, over all virtual threads.
 
-    ``step_`` when only one step of the reduction is held in registers, ``round_`` when nothing is
-    read twice between two rounds of staging (an unrolled window of a convolution), both with bank
-    conflicts.
+    ``step_``: registers hold only one step of the reduction. ``round_``: nothing is read twice
+    between two rounds of staging (an unrolled window of a convolution). Both with bank conflicts.
     """
     operation, one = tiling.operation, np.ones(tiling.rows)
     # Virtual threads lie apart: each reads an input of its own unless they differ in channels.
@@ -210,10 +209,10 @@ def _loads(tiling: Tiling, c: dict[str, Floats]) -> None:
 
 
 def _clocks(c: dict[str, Floats], processors: float) -> None:
-    """Clocks of the rounds that blocks wait for one after the other, and of what is busiest.
+    """Clocks of rounds that blocks wait for one after the other, and of the busiest resource.
 
-    ``clocks_most`` and ``clocks_sum`` join both; busy are arithmetic and copies, shared memory, and
-    cache.
+    ``clocks_most`` is the larger of both, ``clocks_sum`` their sum. Resources are arithmetic and
+    copies, shared memory, and cache.
     """
     work = c["op_points"] * c["op_depth"]
     needed = c["op_data_bytes"] + c["op_weight_bytes"] + c["op_out_bytes"]
@@ -227,7 +226,7 @@ def _clocks(c: dict[str, Floats], processors: float) -> None:
     cache = own * rounds * c["staged_bytes"] * sectors / CACHE_BYTES
     busy = np.maximum.reduce([c["compute_clocks"] + copies, shared, cache]) / least
     one_after_another = np.ceil(own / np.minimum(c["resident_blocks"], own))
-    # The last round's results are stored: as long as one round more.
+    # Storing the last round's results takes as long as one more round.
     c["clocks_latency"] = one_after_another * (rounds + 1.0) * LATENCY / least
     c["clocks_most"] = np.maximum(busy, c["clocks_latency"])
     c["clocks_sum"] = busy + c["clocks_latency"]

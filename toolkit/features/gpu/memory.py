@@ -1,4 +1,4 @@
-"""What the first warp of a block does to memory: bank conflicts and transactions, lane by lane.
+"""Memory accesses of a block's first warp: bank conflicts and transactions, lane by lane.
 
 The 32 lanes are placed in the block's tile (last spatial loop fastest), the addresses that they
 touch follow from the operand's layout, and distinct banks and 32-byte sectors are counted.
@@ -89,7 +89,7 @@ def memory_columns(tiling: Tiling) -> dict[str, Floats]:
 
 
 def _whole(values: Floats) -> Ints:
-    """Finite positive integers, ``(n, 1)``: what is unknown counts as 1."""
+    """Finite positive integers, ``(n, 1)``; unknown values count as 1."""
     known = np.where(np.isfinite(values), values, 1.0)
     return np.clip(known, 1, 2**31).astype(np.int64)[:, None]
 

@@ -1,8 +1,8 @@
 """Ansor's transform steps, replayed on loops whose extents are vectors over candidates.
 
-The compute graph is not in the log, so a stage's loops are unknown until a step names them; what
-is split, fused, followed or bound from then on is known (TVM ``auto_scheduler/transform_step.cc``).
-Iterators are numbered as in the sketch: loops that a decision fuses are still apart there.
+The compute graph is not in the log, so a stage's loops are unknown until a step names them. Splits,
+fusions and bindings after that are known (TVM ``auto_scheduler/transform_step.cc``). Iterators are
+numbered as in the sketch, where loops that a decision fuses are still separate.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class _Replay(Replay):
         return self.nest
 
     def stage(self, index: int, *iterators: int) -> _Stage:
-        """A stage that has at least the loops that a step names."""
+        """Return a stage, with at least the loops that a step names."""
         while len(self.stages) <= index:
             self.stages.append(_Stage())
             self.every.append(self.stages[-1])
@@ -73,8 +73,8 @@ class _Replay(Replay):
         own, (name, parts) = self.stage(stage, at), self.decide()
         own.splits.append(Axis(name, parts))
         if own.kind == "cache_read" and len(own.splits) == 1:
-            # The step's extent is that of the tiles which it was first applied to: mutations of
-            # those leave it as it was. What is staged follows from the tiles instead.
+            # The step's extent belongs to the first program's tiles; mutations of the tiles do not
+            # change it. So the staged size is computed from the tiles.
             self.fetch.append((own, parts[-1]))
         self.levels[number] = [Loop(part, source=name) for part in parts]
         own.loops[at : at + 1] = self.levels[number]
@@ -172,7 +172,7 @@ class _Replay(Replay):
             nest.vthreads.append(product(bound["vthread"], self.rows))
 
     def _regions(self, main: _Stage | None) -> None:
-        """List the stages with a parallel loop of their own; that around the main one is told."""
+        """List the stages with a parallel loop, and set the loop around the main stage."""
         around = main
         for _ in range(_DEEPEST):  # two stages of a damaged log may be attached to each other
             around = around.into if around is not None and around.into is not None else around
@@ -187,11 +187,11 @@ class _Replay(Replay):
                 self.nest.parallel, self.nest.fused = stage.parallel, stage.fused
 
     def _reduce_across(self, main: _Stage) -> None:
-        """See whether threads add up together: one split loop is theirs, another the blocks'.
+        """Detect a reduction across threads: a split loop is bound to threads, another to blocks.
 
         TVM ``sketch_policy_rules.cc``, ``RuleCrossThreadReduction`` and ``InitThreadBind``: the
-        fused reduction is split for the threads, the fused outputs, which no step sizes, are the
-        blocks.
+        fused reduction is split for the threads; the fused outputs, whose size is in no step, are
+        the blocks.
         """
         block, thread, vthread = main.bound.values()
         if main.into is not None or len(main.splits) != 1 or vthread or not (block and thread):

@@ -1,6 +1,6 @@
-"""A schedule's loop nest as both step languages tell it: what ``primitives`` computes from.
+"""A schedule's loop nest, from Ansor steps or a MetaSchedule trace: the input of ``primitives``.
 
-What a log does not tell of an extent is NaN.
+Extents that a log does not give are NaN.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from toolkit.features.base import CandidateGroup, Floats
 
 @dataclass(eq=False)
 class Loop:
-    """A loop of a block or stage: its extent, one value a candidate, and whether it adds up.
+    """A loop of a block or stage: its extent, one value per candidate, and whether it reduces.
 
-    ``place`` is the iterator of the block that it walks; consumers and producers are taken to
-    number theirs alike, which holds from the front for all that reduces its last axes. ``source``
-    names the knob that splits it, ``block`` its block.
+    ``place`` is the number of the block's iterator that it runs over. Consumers and producers are
+    assumed to number theirs in the same order, which holds from the front if reductions come last.
+    ``source`` names the knob that splits it, ``block`` its block.
     """
 
     extent: Floats
@@ -34,7 +34,7 @@ class Loop:
 class Axis:
     """One split loop of the main stage: the knob that splits it, its levels outermost first.
 
-    ``reduces`` where it is known to be added up; else the number of its levels tells.
+    ``reduces`` is true for a known reduction; otherwise the number of its levels decides.
     """
 
     knob: str
@@ -43,7 +43,7 @@ class Axis:
 
     @property
     def extent(self) -> float:
-        """Product of its levels (their median, should padding differ); 1 where none tells it."""
+        """Product of its levels (their median, if padding differs); 1 where it is unknown."""
         products = math.prod(self.levels[1:], start=self.levels[0])
         if len(products) and (products == products[0]).all():
             return float(products[0])
@@ -56,9 +56,9 @@ class Region:
     """A loop nest at the root of a CPU program: one start of the thread pool, or a serial part.
 
     ``extent`` is that of its parallel loop, 1 where one thread runs it; ``steps`` are the
-    iterations of all its blocks, 0 for candidates that have no such nest. ``chained`` are those of
-    blocks whose innermost loop adds up: one addition waits for the one before, and no vector does
-    several (``None``: not known).
+    iterations of all its blocks, 0 for candidates that have no such nest. ``chained`` are the
+    iterations of blocks whose innermost loop reduces: each addition waits for the previous one, and
+    no vector does several (``None``: not known).
     """
 
     extent: Floats
@@ -66,13 +66,32 @@ class Region:
     chained: Floats | None = None
 
 
+@dataclass(frozen=True)
+class ProgramWork:
+    """Work of all iterations of a CPU program's blocks, one value per candidate.
+
+    ``steps`` are the iterations, ``arithmetic`` their instructions, ``calls`` their calls of
+    functions such as ``exp``, ``branches`` their conditions on the place (a padding's border).
+    ``waits`` are the additions that wait for the previous one: with several sums in turn, one of
+    so many. ``least_*`` are the figures of a program in which no block is computed twice.
+    """
+
+    steps: Floats
+    arithmetic: Floats
+    calls: Floats
+    branches: Floats
+    waits: Floats
+    least_arithmetic: float
+    least_calls: float
+
+
 @dataclass
 class Nest:
-    """What the steps or the trace of one sketch say, one value a candidate everywhere."""
+    """Content of the steps or the trace of one sketch; arrays have one value per candidate."""
 
     rows: int
-    # Split loops of the stage that does the work, in the order of its iterators; that stage's or
-    # the workload's name hints at what it computes.
+    # Split loops of the stage that does the work, in the order of its iterators; ``label``, that
+    # stage's or the workload's name, hints at the computation.
     axes: list[Axis] = field(default_factory=list)
     label: str = ""
     # GPU: extents bound to the grid, of each kernel; threads that reduce together; iterations of
@@ -91,6 +110,7 @@ class Nest:
     regions: list[Region] = field(default_factory=list)
     # Iterations of the program where no block is inlined and nothing is computed twice.
     least: float | None = None
+    work: ProgramWork | None = None
     # Largest step of automatic unrolling; vector lengths of the copies of input and weights.
     unroll: Floats | None = None
     fetch: list[Floats] = field(default_factory=list)
@@ -102,7 +122,7 @@ class Nest:
 
 
 class Replay:
-    """A group's schedule while it is replayed: its nest, and the knobs that are left."""
+    """State of a group's schedule during replay: its nest, and the remaining knobs."""
 
     def __init__(self, group: CandidateGroup) -> None:
         self.group, self.rows = group, len(group)
@@ -111,7 +131,7 @@ class Replay:
         self._knobs = iter(group.sketch.knobs)
 
     def decide(self) -> tuple[str, list[Floats]]:
-        """Name of the next knob, and its parts; a factor that the log does not tell (0) is NaN."""
+        """Return the next knob's name and its parts; a factor unknown to the log (0) is NaN."""
         knob = next(self._knobs)
         place = slice(knob.offset, knob.offset + knob.width)
         parts = self.group.decisions[:, place].astype(np.float64)
@@ -132,7 +152,7 @@ def running_product(levels: Sequence[Floats], count: Floats, rows: int) -> Float
 
 
 def bounded_product(levels: Sequence[Floats], limit: Floats, rows: int) -> Floats:
-    """Product of leading levels as long as it stays within a limit (TVM's rule of fusing).
+    """Product of leading levels while it stays within a limit (TVM's rule of fusing).
 
     TVM ``src/meta_schedule/postproc/rewrite_parallel_vectorize_unroll.cc``: loops are fused one
     by one while the product does not exceed the annotated maximal extent.

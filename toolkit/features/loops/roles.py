@@ -1,7 +1,7 @@
-"""Which loop of a tiled stage is which: roles from the order and the extents of its axes.
+"""Roles of a tiled stage's loops, from the order and the extents of its axes.
 
-Neither a log's steps nor its traces name axes. Their order does not change under scheduling, and
-operators come in few orders (TVM ``topi``): matrix products (rows, columns | depth), convolutions
+Neither Ansor's steps nor MetaSchedule's traces name axes. Scheduling does not change their order,
+and operators have few orders (TVM ``topi``): matrix products (rows, columns | depth), convolutions
 in channels-first or channels-last layout, packed ones with a channel block.
 """
 
@@ -89,7 +89,7 @@ def assign_roles(
     """Find the operation, the tile factors by role, and the role of each knob that splits one.
 
     Multi-level tiling gives spatial loops more levels than reductions (``SSRSRS``: 4 and 2;
-    ``SSSRRSRS``: 5 and 3); where all have as many, all are spatial that are not known to reduce.
+    ``SSSRRSRS``: 5 and 3). If all have the same number, those not known to reduce are spatial.
     Factors of axes that share a role are multiplied.
     """
     deepest = max((len(axis.levels) for axis in nest.axes), default=0)
@@ -108,8 +108,8 @@ def assign_roles(
         _element_bytes(task),
     )
     if task.format == "ansor" and operation.family == "elementwise" and nest.unroll is not None:
-        # Ansor gives a limit of unrolling to stages that reduce, and to them alone (TVM
-        # ``sketch_policy_rules.cc``, ``InitUnroll``), also where no step names what is added up.
+        # Ansor sets a limit of unrolling only for stages that reduce (TVM
+        # ``sketch_policy_rules.cc``, ``InitUnroll``), even if no step names the reduction.
         operation = replace(operation, family="reduction")
     stride = _stride(task, operation)
     operation = replace(operation, stride=(stride, stride))
@@ -123,10 +123,10 @@ def assign_roles(
 
 
 def _untiled(task: Task) -> Operation:
-    """Return the operation of a workload whose sketch tiles no loop: its largest block's.
+    """Return the operation of a workload whose sketch tiles no loop: that of its largest block.
 
-    Products and convolutions are always tiled: what adds up here, a window aside, is a reduction of
-    its last axes (softmax, norms, means).
+    Products and convolutions are always tiled. So a reduction here, except pooling, is over the
+    last axes (softmax, norms, means).
     """
     block = max(workload_blocks(task), key=lambda block: block.volume)
     pairs = list(zip(block.extents, block.reductions, strict=True))
@@ -148,10 +148,10 @@ def _element_bytes(task: Task) -> float:
 
 
 def _stride(task: Task, operation: Operation) -> int:
-    """Stride of a convolution: what the arguments' image extents are beside the output's.
+    """Return a convolution's stride, from the image extents of its arguments and its output.
 
-    Arguments hold the input's height and width one after the other (a shape, or plain numbers);
-    the first such pair that some stride from 1 to 4 explains, padding aside, tells it.
+    Arguments hold the input's height and width one after the other (a shape, or plain numbers). The
+    first such pair that a stride from 1 to 4 explains, up to padding, gives the stride; else 1.
     """
     h, w = operation.extent("h"), operation.extent("w")
     kernel = operation.extent("kh")

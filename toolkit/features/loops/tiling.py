@@ -1,8 +1,8 @@
-"""Multi-level tiles by loop role, and what follows from them: footprints, reuse, grain.
+"""Multi-level tiles by loop role, and their features: footprints, reuse, grain.
 
-A ``Tiling`` is format-free: AutoTVM knobs, Ansor splits and MetaSchedule traces all fill one. Its
-*cuts* are places in the loop nest, from the innermost tile outwards; what lies inside a cut is a
-tile of the operation, and its footprint, work and reuse are features:
+A ``Tiling`` does not depend on the format: AutoTVM knobs, Ansor splits and MetaSchedule traces all
+give one. Its *cuts* are places in the loop nest, from the innermost tile outwards; what lies inside
+a cut is a tile of the operation, and its footprint, work and reuse are features:
 
 ========== ===================================== =======================================
 cut        CPU (``SSRSRS`` or template)          GPU (``SSSRRSRS`` or template)
@@ -34,10 +34,10 @@ VECTOR_BITS = (128, 256, 512)
 class Tiling:
     """Tile factors of one group of candidates, by role, outermost level first.
 
-    ``factors[role][level]`` has one value a candidate, NaN where it is not known; a role of one
-    level is not tiled. ``vector`` is the role along whose innermost factor the lanes of a vector
-    lie: the output's channels, or the depth where partial sums are kept side by side. ``packed`` is
-    the block of channels in which the input lies, where that is no tile of the depth (depthwise).
+    ``factors[role][level]`` has one value per candidate, NaN where it is not known; a role of one
+    level is not tiled. ``vector`` is the role that is vectorised along its innermost factor: the
+    output's channels, or the depth where partial sums are kept side by side. ``packed`` is the
+    input's block of channels, if that is no tile of the depth (depthwise).
     """
 
     operation: Operation
@@ -54,7 +54,7 @@ class Tiling:
 
     @property
     def thread_level(self) -> int | None:
-        """Level of the threads on a GPU: behind the blocks and, where there are, vthreads."""
+        """Level of the threads on a GPU: after the blocks and the vthreads, if any."""
         levels = self.levels(SPATIAL)
         return None if levels < 3 else 2 if levels > 3 else 1
 
@@ -75,7 +75,7 @@ class Tiling:
         s, r = max(self.levels(SPATIAL), 1), max(self.levels(REDUCTION), 1)
         outer = min(1, s - 1)
         if self.gpu:
-            # block, vthread, thread, inner...: a thread's tile begins behind the thread level
+            # block, vthread, thread, inner...: a thread's tile begins after the thread level
             mid, stage = (min(3, s - 1), r - 1), (outer, min(1, r - 1))
         else:
             mid, stage = (max(s - 2, outer), r - 1), (max(s - 2, outer), 0)
@@ -151,7 +151,7 @@ class Tiling:
         }
 
     def _vector_tile(self, reg: Mapping[str, Floats]) -> tuple[Floats, Floats]:
-        """Innermost tile along the vector, and the number of such rows of lanes in it."""
+        """Return the innermost tile's size along the vector, and its size in the other roles."""
         aside = product((reg[role] for role in self.spatial if role != self.vector), self.rows)
         depth = self.factors.get(self.vector) if self.vector in REDUCTION else None
         return depth[-1] if depth else reg[self.vector], aside
@@ -174,7 +174,7 @@ class Tiling:
             weights = co if self.vector in REDUCTION else vectors
             result[f"loads_per_fma_{bits}"] = (weights + points) / (weights * points)
         ci = self.inside(*self.cuts()["core"])["ci"] if self.packed is None else self.packed
-        # Packed layouts: unequal blocks are gathered (depthwise), points lie this far apart.
+        # Packed layouts: unequal blocks are gathered (depthwise); points are this far apart.
         result["ci_over_co_reg"] = ci / co
         result["point_stride_bytes"] = ci * size * self.operation.stride[1]
         # One block of channels of the whole image: each block of outputs that reads another part
@@ -182,7 +182,7 @@ class Tiling:
         image = {role: float(self.operation.extent(role)) for role in ("h", "w", "kh", "kw")}
         plane = ci * size * self.operation.elements(image)[0]
         result["plane_bytes"] = plane
-        # Nothing comes back to the plane of a depthwise block that is one block of outputs.
+        # A depthwise plane with one block of outputs is not read again.
         depthwise = self.operation.family == "depthwise"
         readers = ci / co if depthwise else float(self.operation.extent("co")) / co
         result["shared_plane_bytes"] = np.where(readers > 1, plane, 0.0)
@@ -190,7 +190,7 @@ class Tiling:
 
 
 def complete(levels: list[Floats], extent: float | None) -> list[Floats]:
-    """Fill an unknown outermost factor (0) from the extent: rounded up, NaN without one."""
+    """Fill an unknown outermost factor (0) from the extent: rounded up, NaN if it is unknown."""
     inner = product(levels[1:], len(levels[0]))
     with np.errstate(divide="ignore", invalid="ignore"):
         derived = np.ceil((np.nan if extent is None else extent) / inner)

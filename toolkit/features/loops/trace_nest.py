@@ -16,8 +16,11 @@ import numpy as np
 import orjson
 
 from toolkit.features.base import CandidateGroup, Floats
+from toolkit.features.loops.bodies import Bodies
+from toolkit.features.loops.executions import INLINED, ROOT, Executions, Placed
 from toolkit.features.loops.nest import Axis, Loop, Nest, Replay, bounded_product, product
-from toolkit.features.loops.parallel import INLINED, ROOT, Limits, Placed, root_regions
+from toolkit.features.loops.parallel import Limits, root_regions
+from toolkit.logs.formats.metaschedule.bodies import read_bodies
 from toolkit.logs.formats.metaschedule.workload import WorkloadBlock, read_workload
 from toolkit.logs.rows.base import BadLine
 from toolkit.records import Task
@@ -32,6 +35,9 @@ def _blocks(line: str) -> tuple[WorkloadBlock, ...]:
         return read_workload(line.encode()).blocks
     except BadLine:
         return ()
+
+
+_bodies = lru_cache(maxsize=256)(read_bodies)
 
 
 def workload_blocks(task: Task) -> tuple[WorkloadBlock, ...]:
@@ -56,6 +62,7 @@ class _Replay(Replay):
         self.factors: dict[str, int] = {}
         self.limits: dict[str, Floats] = {}
         self.bound: list[tuple[str, Loop]] = []
+        self.bodies = Bodies(_bodies(group.task.blob.encode()) if group.task.blob else {})
 
     def _original(self, block: WorkloadBlock) -> list[Loop]:
         """Loops of a block as the workload has them."""
@@ -116,7 +123,7 @@ class _Replay(Replay):
     def _on_getconsumers(
         self, inputs: list[str], attrs: list[str], outputs: list[str], way: int = 1
     ) -> None:
-        """Name the blocks that come next, or before, in the program and were not inlined."""
+        """Name the next (or previous) blocks of the program that were not inlined."""
         name = self._block(inputs[0])
         if name in self.program:
             others = self.program[self.program.index(name) :: way][1:]
@@ -163,6 +170,7 @@ class _Replay(Replay):
         old = [self._loop(item) for item in inputs]
         extent = product((loop.extent for loop in old), self.rows)
         reduces = any(loop.reduces for loop in old)
+        self.bodies.fuse(old)
         self._replace(old, [replace(old[0], extent=extent, reduces=reduces)], outputs)
 
     def _on_reorder(self, inputs: list[str], attrs: list[str], outputs: list[str]) -> None:
@@ -173,7 +181,7 @@ class _Replay(Replay):
             self.nests[loops[0].block] = loops
 
     def _on_rfactor(self, inputs: list[str], attrs: list[str], outputs: list[str]) -> None:
-        """Add up in two steps: a block before keeps one sum for each iteration of a loop."""
+        """Reduce in two steps: a new block before keeps one sum for each iteration of a loop."""
         loop = self._loop(inputs[0])
         name, loops = loop.block, self.nests.get(loop.block, [])
         if loop not in loops:
@@ -186,6 +194,7 @@ class _Replay(Replay):
         self.nests[name] = [own for own in loops if own is loop or not own.reduces]
         if name in self.program:
             self.program.insert(self.program.index(name), first)
+        self.bodies.split_sum(name, first, loop.place)
 
     def _on_bind(self, inputs: list[str], attrs: list[str], outputs: list[str]) -> None:
         self.bound.append((attrs[0], self._loop(inputs[0])))
@@ -202,6 +211,7 @@ class _Replay(Replay):
             loops = [loop for loop in self._original(self.known[name]) if not loop.reduces]
             self.nests[copy] = [replace(loop, block=copy) for loop in loops]
             self.program.insert(self.program.index(name) + 1, copy)
+            self.bodies.copy(name, copy)
 
     def _on_annotate(self, inputs: list[str], attrs: list[str], outputs: list[str]) -> None:
         key, value = attrs[0], inputs[1]
@@ -233,7 +243,7 @@ class _Replay(Replay):
         self._kernels()
 
     def _regions(self, main: str) -> None:
-        """Place all blocks, and see which loops run in parallel."""
+        """Place all blocks, and find the loops that run in parallel."""
         blocks = []
         for name in self.program:
             loops = self.nests.get(name, [])
@@ -241,7 +251,8 @@ class _Replay(Replay):
             depth, into = self.moved.get(name, (ROOT, None))
             depth = INLINED if name in self.inlined else depth
             tiled, factor = name in self.tiled, self.factors.get(name)
-            blocks.append(Placed(name, volume, loops, depth, into, tiled, factor))
+            body = self.bodies.get(name)
+            blocks.append(Placed(name, volume, loops, depth, into, tiled, factor, body))
         volumes = {name: block.volume for name, block in self.known.items()}
         if main not in self.program:
             main = max(self.program, key=lambda name: volumes.get(name, 0))
@@ -250,13 +261,15 @@ class _Replay(Replay):
             self.limits.get(_VECTOR_LIMIT, np.ones(self.rows)),
             frozenset(_volumes(self.group.task.arguments)),
         )
+        executions = Executions(blocks, self.rows)
         self.nest.regions, self.nest.parallel, self.nest.fused = root_regions(
-            blocks, limits, self.rows, self.program.index(main)
+            executions, limits, self.program.index(main)
         )
+        self.nest.work = self.bodies.work(executions, volumes)
         self.nest.least = float(sum(volumes.values())) or None
 
     def _kernels(self) -> None:
-        """List the kernels: a binding to the grid opens the next one; vthreads come first."""
+        """List the kernels, those with vthreads first; a second grid binding starts a new one."""
         nest = self.nest
         kernels: list[dict[str, Floats]] = []
         home: dict[str, int] = {}
@@ -271,8 +284,8 @@ class _Replay(Replay):
                 nest.across = np.fmax(nest.across, extent)
             kernels[-1][word] = extent
         if kernels and self.known:
-            # A block is in the kernel that bound its loops last, else in the first; kernels follow
-            # one another.
+            # A block is in the kernel that bound its loops last, else in the first; kernels run
+            # one after the other.
             nest.serial = np.zeros(self.rows)
             for name, block in self.known.items():
                 if name not in self.inlined:

@@ -1,4 +1,4 @@
 """What a task computes, and on what hardware.
 
-Imports the ground of ``features``.
+Imports the modules directly in ``features``.
 """

@@ -8,7 +8,7 @@ from toolkit.features.task.operation import Operation, dtype_bytes
 from toolkit.records import Task
 
 _ELSE_LAID_OUT = ("conv3d", "deformable", "hwcn", "hwnc", "without_weight_transform")
-"""Parts of the names of convolutions whose tensors hold other axes, or in another order."""
+"""Parts of convolutions' names whose tensors have other axes, or another order of axes."""
 
 
 def autotvm_operation(task: Task) -> Operation:
@@ -37,7 +37,7 @@ def autotvm_operation(task: Task) -> Operation:
 def _convolution(
     name: str, rest: list[Any], data: list[int], weight: list[int], size: float
 ) -> Operation:
-    """Read what follows the tensors: stride, padding, dilation, layouts."""
+    """Read a convolution: tensors, and in ``rest`` stride, padding, dilation, layouts."""
     stride = _pair(rest[0]) if rest else (1, 1)
     padding = rest[1] if len(rest) > 1 else 0
     dilation = _pair(rest[2]) if len(rest) > 2 else (1, 1)
@@ -88,7 +88,7 @@ def _output(size: int, kernel: int, stride: int, dilation: int, padding: Any, ax
 
 
 def _padded(padding: Any, axis: int) -> int:
-    """What is added along one axis, on both sides together."""
+    """Total padding along one axis, both sides together."""
     if isinstance(padding, str):
         return 0
     if isinstance(padding, int):

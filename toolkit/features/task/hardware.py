@@ -1,4 +1,4 @@
-"""What the target and the hardware parameters say of the machine, as feature columns."""
+"""Feature columns of the machine, from the target and the hardware parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _GPU_KINDS = ("cuda", "rocm", "opencl", "vulkan", "metal", "webgpu", "nvptx")
 _OPTION = re.compile(r"-{1,2}([A-Za-z0-9_-]+)(?:=| (?!-))([^ ]+)")
 _SHARED = ("max_shared_memory_per_block", "shared_memory_per_block")
 
-# Widest vector registers by -mcpu; names, or how they begin, are those of LLVM 22.
+# Values of -mcpu, or their prefixes, by the widest vector register; names are those of LLVM 22.
 _AVX512 = (
     "skylake-avx512", "skx", "cascadelake", "cooperlake", "cannonlake", "icelake", "tigerlake",
     "rocketlake", "sapphirerapids", "emeraldrapids", "graniterapids", "diamondrapids", "novalake",
@@ -32,7 +32,7 @@ def is_gpu(task: Task) -> bool:
 
 
 def target_options(task: Task) -> dict[str, Any]:
-    """Options of the target as written, and the recorded hardware parameters over them."""
+    """Return the target's options; recorded hardware parameters override them."""
     options: dict[str, Any] = {}
     if not task.target.lstrip().startswith("{"):
         options = {key.replace("-", "_"): value for key, value in _OPTION.findall(task.target)}
@@ -40,7 +40,7 @@ def target_options(task: Task) -> dict[str, Any]:
 
 
 def vector_bytes(task: Task) -> float:
-    """Bytes of a vector register: recorded, else by the named processor, else by its kind."""
+    """Return a vector register's bytes: of a known processor, else recorded, else a guess."""
     options = target_options(task)
     recorded = _option(task, "vector_unit_bytes")
     cpu = str(options.get("mcpu", "")).replace("_", "-")
@@ -53,7 +53,7 @@ def vector_bytes(task: Task) -> float:
         return 16.0
     if recorded > 0:
         return recorded
-    # LLVM's generic x86-64 has 128-bit vectors; who names a processor has wider ones.
+    # LLVM's generic x86-64 has 128-bit vectors; named processors usually have wider ones.
     return 32.0 if cpu or attributes else 16.0
 
 
@@ -63,7 +63,7 @@ def cores_of(task: Task) -> float:
 
 
 def hardware_columns(task: Task) -> dict[str, float]:
-    """Feature columns of the machine; NaN where nothing says."""
+    """Feature columns of the machine; NaN where unknown."""
     return {
         "hw_gpu": float(is_gpu(task)),
         "hw_cores": cores_of(task),
@@ -91,7 +91,7 @@ _WORD = re.compile(r"[a-z0-9]+")
 def multiprocessors(task: Task) -> float:
     """Multiprocessors of the GPU: by the machine's or the target's name, else its architecture.
 
-    80 where nothing tells: a column that only compares candidates of one task needs some value.
+    80 where it is unknown: a column that only compares candidates of one task needs some value.
     """
     named = f"{task.machine or ''} {target_options(task).get('model', '')}".lower()
     words = _WORD.findall(named.replace("gtx", " ").replace("rtx", " ").replace("tesla", " "))
@@ -104,13 +104,13 @@ def multiprocessors(task: Task) -> float:
 
 
 def shared_limit(task: Task) -> float:
-    """Bytes of shared memory that one block may use; 48 KiB where nothing tells."""
+    """Bytes of shared memory that one block may use; 48 KiB where it is unknown."""
     told = _option(task, *_SHARED)
     return told if math.isfinite(told) else 49152.0
 
 
 def _option(task: Task, *names: str) -> float:
-    """The first of some options that is given, where it is a positive number; else NaN."""
+    """Return the first given option of ``names`` if it is a positive number; else NaN."""
     options = target_options(task)
     try:
         number = float(next(options[name] for name in names if name in options))

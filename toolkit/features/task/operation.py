@@ -5,8 +5,8 @@ Convolutions and matrix products share one space of loop roles::
     out[n, co, h, w] += data[n, ci, h * stride + kh, w * stride + kw] * weight[co, ci, kh, kw]
 
 A matrix product is a 1x1 convolution: its rows are ``w``, its columns ``co``, its depth ``ci``; a
-batch is ``n``. Depthwise convolutions and pooling have ``ci`` 1 and read one channel for each they
-write. So an Ansor log of a matrix product can help a MetaSchedule task that is a convolution.
+batch is ``n``. Depthwise convolutions and pooling have ``ci`` 1 and read one channel for each that
+they write. So an Ansor log of a matrix product can help a MetaSchedule task that is a convolution.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Operation:
     def elements(self, tile: Mapping[str, Floats | float]) -> tuple[Any, Any, Any]:
         """Elements of input, weights and output that a tile of the loops touches.
 
-        ``tile`` gives the size of each role inside the tile: a value a candidate, or one for all.
+        ``tile`` gives the size of each role inside the tile, one value or one per candidate.
         """
         n, co, h, w, ci, kh, kw = (tile.get(role, 1.0) for role in ROLES)
         rows = (h - 1) * self.stride[0] + (kh - 1) * self.dilation[0] + 1
@@ -69,7 +69,7 @@ class Operation:
 
     @property
     def flops(self) -> float:
-        """Floating-point operations: two a point where weights are multiplied, else one."""
+        """Floating-point operations: two per point where weights are multiplied, else one."""
         points = float(np.prod([float(self.extent(role)) for role in ROLES]))
         return points * (1.0 if self.family in UNWEIGHTED else 2.0)
 

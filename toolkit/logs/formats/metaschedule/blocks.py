@@ -1,9 +1,9 @@
-"""MetaSchedule records read many at a time.
+"""Read many MetaSchedule records at a time.
 
 A line is ``[workload,[[instructions,decisions],run times,target,arguments]]``. Most of its bytes
-recur: the instructions up to ``EnterPostproc``, those behind it, target and arguments. Each of
-these pieces is parsed and made canonical once; only decisions and run times go through the JSON
-parser every time. Whatever does not fit is left to the reader of single lines.
+recur: the instructions up to ``EnterPostproc``, those after it, target and arguments. Each of these
+pieces is parsed and made canonical once. Only decisions and run times are parsed for every line.
+All lines with another layout are left to the reader of single lines.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _KEPT_PIECES = 20_000
 
 
 class _Instructions(NamedTuple):
-    """All instructions of a trace: canonical text, and hashes of it begun for each task."""
+    """All instructions of a trace: canonical text, and for each task a hash object fed with it."""
 
     canonical: bytes
     hashes: dict[str, Any]
 
 
 class _Head(NamedTuple):
-    """Instructions up to ``EnterPostproc``, with what stood behind them so far."""
+    """Instructions up to ``EnterPostproc``, with the known instructions after them."""
 
     skeleton: Skeleton
     canonical: bytes
@@ -49,7 +49,7 @@ class _Head(NamedTuple):
 
 
 class _Record(NamedTuple):
-    """One line, taken apart."""
+    """One line, split into its parts."""
 
     place: int
     task: Task
@@ -61,7 +61,7 @@ class _Record(NamedTuple):
 
 
 class MetaScheduleBlocks:
-    """Reads the lines of a block that it understands, and leaves the rest."""
+    """Reads the lines of a block that have the usual layout, and leaves the others."""
 
     def __init__(self, reader: MetaScheduleReader) -> None:
         self._reader = reader
@@ -69,14 +69,14 @@ class MetaScheduleBlocks:
         self._tasks: dict[bytes, dict[bytes, tuple[Task, str | None]]] = {}
 
     def read(self, lines: Sequence[bytes], number: int, rows: Rows) -> list[int]:
-        """Read lines, the first is line ``number + 1``; return the places left over."""
+        """Read lines (the first is line ``number + 1``); return the indices of lines not read."""
         left: list[int] = []
         groups: dict[int, tuple[Skeleton, list[_Record]]] = {}
         last = b"\n"
         head: _Head | None = None
         for place, line in enumerate(lines):
             begin = line.find(_START)
-            # The mark belongs to what recurs: without it the skeleton goes on.
+            # The mark must follow: without it the instructions before it would continue.
             if head is None or not line.startswith(last + _MARK, begin):
                 last = line[begin : line.find(_MARK)] if begin > 0 else b""
                 head = self._head(last)
@@ -109,7 +109,7 @@ class MetaScheduleBlocks:
     def _record(
         self, place: int, line: bytes, begin: int, mark: int, head: _Head
     ) -> _Record | None:
-        """Take a line apart whose first instructions are known."""
+        """Split a line whose first instructions are known."""
         target = line.rfind(_TARGET)
         cut = line.rfind(_DECISIONS, mark, target)
         if cut < 0:
@@ -153,7 +153,7 @@ class MetaScheduleBlocks:
     def _add(
         self, skeleton: Skeleton, records: list[_Record], number: int, rows: Rows
     ) -> list[int]:
-        """Add records of one sketch; return the places of those whose costs are odd."""
+        """Add records of one sketch; return the indices of lines with invalid costs."""
         outcomes, good = Outcomes.of_costs([record.costs for record in records])
         left = [record.place for record, fine in zip(records, good, strict=True) if not fine]
         records = [record for record, fine in zip(records, good, strict=True) if fine]
@@ -190,7 +190,7 @@ class MetaScheduleBlocks:
 
 
 def _parsed(text: bytes) -> Any:
-    """Instructions, which hold no objects as a rule; raise ``BadLine``."""
+    """Parse instructions, which usually hold no objects; raise ``BadLine``."""
     parsed = orjson.loads(text)
     refuse_deep(text)
     refuse_repeated(text)

@@ -1,6 +1,6 @@
 """MetaSchedule's databases as two formats: records, and the workloads beside them.
 
-Which files belong together, what they say, and how a database is written.
+Finds the files that belong together, reads and writes databases.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _RECORD = re.compile(rb"\[\s*\d+\s*,\s*\[\s*\[\s*\[")
 
 
 class MetaScheduleWorkloads(LineFormat):
-    """The workloads of a database: its lines are kept with the tasks, and are no records."""
+    """The workloads of a database: lines that are kept with the tasks, not records."""
 
     name = "metaschedule-workload"
 
@@ -37,14 +37,14 @@ class MetaScheduleWorkloads(LineFormat):
         return isinstance(entry, list)
 
     def recognises(self, line: bytes, entry: Any) -> bool:
-        """Whether it begins with a hash; the line may be cut off."""
+        """Whether the line begins with a hash; it may be cut off."""
         return _WORKLOAD.match(line) is not None
 
     def reader(self, machine: str | None, beside: Any = None) -> MetaScheduleWorkloads:
         return self
 
     def interpret(self, entry: Any, index: int, line: bytes) -> Reading:
-        """Refuse the line: with what is wrong with it, or as one that is no record."""
+        """Raise ``BadLine`` with the line's damage, or because it is a workload."""
         read_workload(line)
         raise BadLine(WORKLOAD)
 
@@ -61,22 +61,23 @@ class MetaSchedule(LineFormat):
         return isinstance(entry, list)
 
     def recognises(self, line: bytes, entry: Any) -> bool:
-        """Whether it begins like a record; the line may be cut off."""
+        """Whether the line begins like a record; it may be cut off."""
         return _RECORD.match(line) is not None
 
     def reader(self, machine: str | None, beside: Any = None) -> MetaScheduleReader:
         return MetaScheduleReader(beside or Database(), machine)
 
     def together(self, reader: MetaScheduleReader) -> MetaScheduleBlocks | None:
-        """Pieces that recur are parsed once; not where a sidecar describes each record.
+        """Return a reader that parses recurring pieces once.
 
-        Nor where the workloads' file is lost: the trace then tells the task.
+        ``None`` if a sidecar describes each record, or if the workload file is missing (the trace
+        then identifies the task).
         """
         known = reader.database
         return None if known.trials or not known.workloads else MetaScheduleBlocks(reader)
 
     def space_sizes(self, reader: MetaScheduleReader) -> Mapping[str, int]:
-        """What the collector stated, by task id."""
+        """Sizes that the collector stated, by task id."""
         sizes = reader.database.space_sizes
         return {task: sizes[w] for task, w in reader.workloads.items() if w in sizes}
 
@@ -84,12 +85,12 @@ class MetaSchedule(LineFormat):
         return read_database(place, workload_file(place, companions))
 
     def reopened(self, description: Any) -> Database:
-        """Read them anew from their paths."""
+        """Read a database's files again from their paths."""
         records, workloads = description
         return read_database(Place(Path(records)), workloads and Place(Path(workloads)))
 
     def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:
-        """A database, with the collector's sidecar where it has something to say."""
+        """Write a database, with the collector's sidecars if they hold information."""
         workloads: dict[str, int] = {}
         about: dict[int, dict[str, Any]] = {}
         records: list[bytes] = []
@@ -103,7 +104,7 @@ class MetaSchedule(LineFormat):
             if task.blob is None:
                 raise LogError(
                     f"the workload of task {task.task_id} is lost: TVM could not read the database",
-                    cure="ingest the records with their workload file, or export other tasks",
+                    cure="ingest the records with their workload file, or select other tasks",
                 )
             index = workloads.setdefault(task.blob, len(workloads))
             size = selection.space_sizes.get(task.task_id)
@@ -121,7 +122,7 @@ class MetaSchedule(LineFormat):
             out / "database_workload.json": "".join(f"{w}\n" for w in workloads).encode(),
             out / "database_tuning_record.json": b"".join(records),
         }
-        # What an earlier export left there is written over: it would describe these records.
+        # Sidecars of an earlier export are overwritten: they would describe these records.
         if timed or (out / "database_trials.jsonl").exists():
             written[out / "database_trials.jsonl"] = b"".join(trials)
         machine = machines.pop() if len(machines) == 1 else None
@@ -138,7 +139,7 @@ class MetaSchedule(LineFormat):
 
 
 def metaschedule_line(row: Row, task: Task, workload: int) -> bytes:
-    """A line of a MetaSchedule database's tuning records."""
+    """Make a line of a MetaSchedule database's tuning records."""
     target: Any = task.target
     if target.startswith("{"):
         target = orjson.Fragment(target)
@@ -148,10 +149,10 @@ def metaschedule_line(row: Row, task: Task, workload: int) -> bytes:
 
 
 def workload_file(records: Place, known: Iterable[Place] = ()) -> Place | None:
-    """Find the workload file of a records file: in its folder, by name, or the only one there."""
+    """Find the workload file of a record file in its folder: by name, or the only one there."""
     beside = [place for place in known if place.folder == records.folder]
     if not beside:
-        # The records may have been named alone: look beside them.
+        # Perhaps only the records were given: look beside them.
         beside = [place for place in records.siblings() if _holds_workloads(place)]
     partner = records.stem.replace("tuning_record", "workload")
     found = [place for place in beside if place.stem == partner][:1] or beside
@@ -170,7 +171,7 @@ def _holds_workloads(place: Place) -> bool:
 
 
 def read_database(records: Place, workloads: Place | None) -> Database:
-    """Read what stands beside a database's records."""
+    """Read the files beside a database's records."""
     stem = records.stem
     prefix = stem.removesuffix("tuning_record") if stem.endswith("tuning_record") else "database_"
     trials = _sidecar(records, f"{prefix}trials.jsonl")
@@ -203,7 +204,7 @@ def _sidecar(records: Place, name: str) -> Place | None:
 
 
 def _read(how: Callable[[bytes], Any], line: bytes) -> Any:
-    """What a line says; ``None`` where it is damaged: its place counts."""
+    """Return a line's content, or ``None`` if it is damaged (the indices of lines must stay)."""
     try:
         return how(line)
     except (BadLine, orjson.JSONDecodeError):

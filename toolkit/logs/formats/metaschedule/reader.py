@@ -2,14 +2,14 @@
 
 A database is two files. A line of ``database_tuning_record.json`` is
 ``[workload index, [[instructions, decisions], run times, target, arguments]]``; line *i* of
-``database_workload.json`` is workload *i*. A failed record has one run time that stands for the
-failure (``[1e10]``, ``[1e9]`` or the integer ``10000000000``); there is no error number.
+``database_workload.json`` is workload *i*. A failed record has one run time that means failure
+(``[1e10]``, ``[1e9]`` or the integer ``10000000000``); there is no error number.
 
-Where the file of workloads is lost, a workload is told by its index, the names of its blocks as the
-trace has them, and its arguments.
+If the workload file is missing, a workload is identified by its index, its arguments, and the names
+of its blocks in the trace.
 
-Beside them ``toolkit collect`` writes ``database_trials.jsonl`` (one line a record: elapsed
-time, timestamp, state) and ``collection.json`` (machine, protocol, names of the tasks).
+``toolkit collect`` also writes ``database_trials.jsonl`` (one line per record: elapsed time,
+timestamp, state) and ``collection.json`` (machine, protocol, names of the tasks).
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from toolkit.logs.rows.format import Beside
 from toolkit.logs.rows.identity import Interner, make_task
 from toolkit.records import Task, TrialState, canonical_json
 
-LOST = "the file of its workloads is missing: they are told by their blocks' names and arguments"
+LOST = "the workload file is missing: workloads are identified by block names and arguments"
 _FAILURES = {state.value: state for state in TrialState if state is not TrialState.OK}
 
 
 @dataclass(frozen=True)
 class Database(Beside):
-    """What stands beside the records of a database.
+    """Content of the files beside the records of a database.
 
     Attributes
     ----------
     workloads
-        By index; ``None`` where the line is damaged.
+        By index; ``None`` if the line is damaged.
     trials
         Objects of ``database_trials.jsonl`` in record order (may be shorter than the log).
     names
         Task names by workload index, from ``collection.json``; ``space_sizes`` likewise.
     labels
-        The fingerprint of the machine, from there too (``MACHINE_FINGERPRINT``).
+        The machine's fingerprint, also from ``collection.json`` (``MACHINE_FINGERPRINT``).
     records, file
-        Where the records lie, and the file of their workloads.
+        The file of the records, and the file of their workloads.
     """
 
     workloads: Sequence[LoggedWorkload | None] = ()
@@ -66,9 +66,10 @@ class Database(Beside):
 
     @property
     def portable(self) -> bool:
-        """Not where a sidecar describes the records by their place in the source.
+        """False if a sidecar describes the records, or the database is in an archive.
 
-        That follows from all blocks before; and what lies in an archive cannot be opened anew.
+        A sidecar's line is found by the record's index, which depends on all earlier blocks. And
+        another process cannot open the files of an archive.
         """
         return not self.trials and (self.records is None or self.records.member is None)
 
@@ -78,7 +79,7 @@ class Database(Beside):
 
     @property
     def context(self) -> str:
-        """The file of workloads, and whether a sidecar describes the records."""
+        """The workload file, and whether a sidecar describes the records."""
         return f"{self.file} {bool(self.trials)}"
 
     def description(self) -> Any:
@@ -97,7 +98,7 @@ class MetaScheduleReader:
         self._skeletons = Interner()
 
     def read(self, line: bytes, index: int) -> Reading:
-        """Read one line; ``index`` is the record's place, by which the sidecar describes it."""
+        """Read one line; ``index`` is the record's index, also in the sidecar."""
         try:
             entry = orjson.loads(line)
         except orjson.JSONDecodeError as error:
@@ -112,7 +113,7 @@ class MetaScheduleReader:
             and isinstance(entry[1], list)
             and len(entry[1]) == 4
         ):
-            raise BadLine("a tuning record is [workload, [trace, run times, target, arguments]]")
+            raise BadLine("the line is not [workload, [trace, run times, target, arguments]]")
         which, (trace, costs, target, arguments) = entry
         if not isinstance(trace, list) or len(trace) != 2:
             raise BadLine("the trace is not [instructions, decisions]")
@@ -148,9 +149,9 @@ class MetaScheduleReader:
     def task(
         self, which: int, target: Any, arguments: Any, blocks: Sequence[str] = ()
     ) -> tuple[Task, str | None]:
-        """The task of a record, and its TVM version; raise ``BadLine``.
+        """Return the task of a record, and its TVM version; raise ``BadLine``.
 
-        ``blocks`` are the names that tell a workload whose file is lost.
+        ``blocks`` are the block names that identify a workload if its file is missing.
         """
         workloads = self.database.workloads
         workload = workloads[which] if 0 <= which < len(workloads) else None
@@ -184,7 +185,7 @@ class MetaScheduleReader:
 
 
 def block_names(instructions: Sequence[Any]) -> tuple[str, ...]:
-    """Names of the workload's blocks, as the chosen part of a trace has them, in order of names."""
+    """Return the sorted names of the blocks in the chosen part of a trace, without the root."""
     names = {
         str(attributes[0])
         for kind, _, attributes, _ in chosen(list(instructions))

@@ -1,14 +1,14 @@
-"""MetaSchedule traces → skeleton, knobs and decisions.
+"""Read MetaSchedule traces into skeleton, knobs and decisions.
 
 A trace is ``[[instruction, ...], [[instruction index, decision], ...]]``, an instruction
-``[kind, inputs, attributes, outputs]`` (TVM ``src/tir/schedule/trace.cc``, ``AsJSON``). What
-stands behind ``EnterPostproc`` was added by postprocessors, not chosen.
+``[kind, inputs, attributes, outputs]`` (TVM ``src/tir/schedule/trace.cc``, ``AsJSON``). The
+instructions after ``EnterPostproc`` were added by postprocessors, not chosen.
 
-Decisions: ``SamplePerfectTile`` (and its kin) a list of factors, outermost first;
-``SampleCategorical`` an index into the instruction's choices (kept here as the chosen value);
-``SampleComputeLocation`` a loop index (-1 root, -2 inlined). The limits in ``Annotate``
-instructions for parallel and vectorised loops are decisions as well: the parallel mutator
-changes them.
+Decisions: ``SamplePerfectTile`` (and similar) has a list of factors, outermost first;
+``SampleCategorical`` has an index into the instruction's choices (kept here as the chosen value);
+``SampleComputeLocation`` has a loop index (-1 root, -2 inlined). The limits in ``Annotate``
+instructions for parallel and vectorised loops are decisions, too: the parallel mutator changes
+them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _ANNOTATIONS: dict[str, tuple[str, KnobKind]] = {
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """Where a knob's value comes from: a decision of an instruction, or an annotated limit."""
+    """Source of a knob's value: a decision of an instruction, or an annotated limit."""
 
     instruction: int
     kind: KnobKind
@@ -46,7 +46,7 @@ class _Slot:
 
 
 class Skeleton:
-    """An instruction list read once: its sketch, and how to read decisions into its vector."""
+    """The sketch of an instruction list, and how to put decisions into its vector."""
 
     def __init__(self, sketch: Sketch, slots: tuple[_Slot, ...]) -> None:
         self.sketch = sketch
@@ -59,13 +59,13 @@ class Skeleton:
         return tuple(slot.instruction for slot in self._slots)
 
     def decide(self, decisions: Any) -> tuple[int, ...]:
-        """Lay a trace's decisions out as the sketch's knobs say; raise ``BadLine``."""
+        """Return a trace's decisions in the layout of the sketch's knobs; raise ``BadLine``."""
         if not isinstance(decisions, list):
             raise BadLine("the decisions are not a list")
         for pair in decisions:
             if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) is not int:
                 raise BadLine("a decision is not [instruction, value]")
-        if [pair[0] for pair in decisions] != self._decided:  # in another order, or not these
+        if [pair[0] for pair in decisions] != self._decided:  # another order or other instructions
             given = {pair[0]: pair for pair in decisions}
             for instruction in self._decided:
                 if instruction not in given:
@@ -83,7 +83,7 @@ class Skeleton:
             value = next(values)[1]
             if slot.kind == "tile":
                 if not isinstance(value, list) or len(value) != slot.width:
-                    raise BadLine(f"the tile of instruction {slot.instruction} has not its factors")
+                    raise BadLine(f"instruction {slot.instruction} needs {slot.width} factors")
                 flat += value
             elif slot.codes is None:
                 flat.append(value)
@@ -102,7 +102,7 @@ class Skeleton:
 
 
 def check_instructions(instructions: Any) -> None:
-    """Raise ``BadLine`` where instructions do not have their layout."""
+    """Raise ``BadLine`` if instructions do not have the right layout."""
     if not isinstance(instructions, list):
         raise BadLine("the instructions are not a list")
     for instruction in instructions:
@@ -116,7 +116,7 @@ def check_instructions(instructions: Any) -> None:
 
 
 def chosen(instructions: list[Any]) -> list[Any]:
-    """The instructions up to ``EnterPostproc``."""
+    """Return the instructions before ``EnterPostproc``."""
     for place, instruction in enumerate(instructions):
         if instruction[0] == "EnterPostproc":
             return instructions[:place]
@@ -133,7 +133,7 @@ def read_skeleton(instructions: Any) -> Skeleton:
 
 
 class _SkeletonReader:
-    """Follows names through a trace, so that knobs are called after blocks and loops."""
+    """Follows blocks and loops through a trace, to name knobs after them."""
 
     def __init__(self) -> None:
         self._skeleton: list[Any] = []
@@ -146,7 +146,7 @@ class _SkeletonReader:
     def take(
         self, index: int, kind: str, inputs: list[Any], attrs: list[Any], outputs: list[Any]
     ) -> None:
-        # TVM 0.27 renamed blocks; the choice that is made is the same.
+        # TVM 0.27 renamed blocks; the decisions are the same.
         kind = kind.replace("SBlock", "Block")
         told = inputs, attrs
         if kind.startswith("Sample"):
@@ -176,7 +176,7 @@ class _SkeletonReader:
             self._random.update({str(out): len(self._slots) for out in outputs})
             codes = tuple(map(word_code, choices))
             self._decide("categorical", _Slot(index, "categorical", 1, tuple(choices), codes))
-            # The probabilities steer the sampling, they do not change what can be chosen.
+            # The probabilities affect the sampling, not the possible choices.
             return inputs, [choices]
         if kind == "SampleComputeLocation":
             block = self._blocks.get(first, first)
@@ -188,7 +188,7 @@ class _SkeletonReader:
         return inputs, attrs
 
     def _annotate(self, index: int, target: Any, value: Any, attrs: list[Any]) -> list[Any]:
-        """Read an annotation; return its inputs without what is a decision."""
+        """Read an annotation; return its inputs without a limit that is a decision."""
         key, name = attrs[0], str(target)
         block = self._blocks.get(name, self._loops.get(name, name))
         if key in _LIMITS and type(value) is int and abs(value) <= INT64_MAX:

@@ -1,0 +1,230 @@
+"""What one iteration of a MetaSchedule workload's block computes and reads, without TVM."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+
+from toolkit.logs.formats.metaschedule.graph import BAD_GRAPH, WorkloadGraph, read_graph
+from toolkit.logs.rows.base import BadLine
+
+_LOADS = {"TensorLoad": "source", "BufferLoad": "buffer"}
+"""Kinds of loads (of TVM 0.27, and of those before), and the field that holds the buffer."""
+
+_OPERANDS = {
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Mod", "FloorDiv", "FloorMod"), ("a", "b")),
+    **dict.fromkeys(("Min", "Max", "EQ", "NE", "LT", "LE", "GT", "GE"), ("a", "b")),
+    **dict.fromkeys(("And", "Or"), ("a", "b")),
+    "Not": ("a",),
+    "Cast": ("value",),
+    "Select": ("condition", "true_value", "false_value"),
+}
+"""Kinds of arithmetic, and the fields of their operands."""
+
+_INSTRUCTIONS = frozenset({
+    "abs", "bitwise_and", "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "fabs", "floor",
+    "likely", "max_value", "min_value", "nearbyint", "reinterpret", "round", "shift_left",
+    "shift_right", "sqrt", "trunc",
+})  # fmt: skip
+"""Calls that are an instruction of a processor; others call a function of a library."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTerm:
+    """How an iterator, by its place in the reading block, walks along an axis of what is read.
+
+    It goes ``stride`` elements further once every ``every`` steps, and ``most`` places at most.
+    """
+
+    place: int
+    stride: float = 1.0
+    every: int = 1
+    most: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A read of another block's result: of each axis, the iterators that walk along it."""
+
+    producer: str
+    axes: tuple[tuple[IndexTerm, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BlockBody:
+    """What one iteration of a block does.
+
+    ``arithmetic`` counts instructions (equal terms once), ``calls`` those of functions such as
+    ``exp``, ``branches`` conditions on the place (the border of a padding). ``writes`` is the
+    place of the iterator along each axis of the result, -1 where it is not one alone.
+    ``permutes`` says that a tensor is read along its axes in another order than the iterators'.
+    """
+
+    arithmetic: int
+    calls: int
+    branches: int
+    reads: tuple[Read, ...]
+    writes: tuple[int, ...]
+    permutes: bool = False
+
+
+def read_bodies(line: bytes) -> dict[str, BlockBody]:
+    """Read the bodies of a workload line's blocks, by name; empty where it cannot be read."""
+    try:
+        return _Bodies(read_graph(line)[1]).bodies()
+    except (BadLine, *BAD_GRAPH):
+        return {}
+
+
+class _Bodies:
+    def __init__(self, graph: WorkloadGraph) -> None:
+        self.graph = graph
+        # Equal expressions have one number.
+        self.terms: dict[int, int] = {}
+        self.numbers: dict[Hashable, int] = {}
+
+    def bodies(self) -> dict[str, BlockBody]:
+        graph, stores, iterators = self.graph, {}, {}
+        for _, function in graph.functions():
+            for name, block in graph.blocks(function):
+                own = graph.items(graph.field(block, "iter_vars"))
+                iterators[name] = {graph.field(one, "var"): place for place, one in enumerate(own)}
+                stores[name] = list(self._stores(graph.field(block, "body")))
+        writers = {graph.field(one, "buffer"): name for name, own in stores.items() for one in own}
+        return {
+            name: self._body(name, own, iterators[name], writers)
+            for name, own in stores.items()
+            if own
+        }
+
+    def _stores(self, statement: int) -> Iterator[int]:
+        """Stores that a block's body holds; none of blocks that are inside it."""
+        waiting, seen = [statement], set()
+        while waiting:
+            at = waiting.pop()
+            if at in seen:
+                continue
+            seen.add(at)
+            kind = self.graph.kind(at)
+            if kind == "BufferStore":
+                yield at
+            elif kind == "SeqStmt":
+                waiting.extend(self.graph.items(self.graph.field(at, "seq")))
+            elif kind in ("LetStmt", "AttrStmt"):
+                waiting.append(self.graph.field(at, "body"))
+
+    def _body(
+        self,
+        name: str,
+        stores: list[int],
+        iterators: Mapping[int, int],
+        writers: Mapping[int, str],
+    ) -> BlockBody:
+        graph = self.graph
+        walks = _Walks(graph, iterators)
+        arithmetic = calls = branches = 0
+        permutes = False
+        reads: dict[Read, None] = {}
+        seen: set[int] = set()
+        waiting = [graph.field(store, "value") for store in stores]
+        while waiting:
+            at = waiting.pop()
+            term = self._term(at)
+            if term in seen:
+                continue
+            seen.add(term)
+            kind = graph.kind(at)
+            if kind in _LOADS:
+                axes = graph.items(graph.field(at, "indices"))
+                order = [place for place in map(walks.alone, axes) if place >= 0]
+                permutes |= order != sorted(order)
+                producer = writers.get(graph.field(at, _LOADS[kind]), name)
+                if producer != name:
+                    reads[Read(producer, tuple(walks.terms(axis) for axis in axes))] = None
+                continue
+            operands = self._operands(at)
+            if kind == "Call":
+                called = graph.called(at).rpartition(".")[2]
+                if called == "if_then_else":
+                    # Its condition is about the place: a border, and no arithmetic on values.
+                    branches += 1
+                    operands = operands[1:]
+                elif called in _INSTRUCTIONS:
+                    arithmetic += 1
+                else:
+                    calls += 1
+            elif kind in _OPERANDS:
+                arithmetic += 1
+            waiting.extend(operands)
+        axes = graph.items(graph.field(stores[0], "indices"))
+        writes = tuple(walks.alone(index) for index in axes)
+        return BlockBody(arithmetic, calls, branches, tuple(reads), writes, permutes)
+
+    def _operands(self, at: int) -> list[int]:
+        """Expressions that an arithmetic one, or a call, is made of; none of any other."""
+        kind = self.graph.kind(at)
+        if kind == "Call":
+            return self.graph.items(self.graph.field(at, "args"))
+        return [self.graph.field(at, name) for name in _OPERANDS.get(kind, ())]
+
+    def _term(self, at: int) -> int:
+        """A number that equal expressions share: a compiler computes them once."""
+        if at not in self.terms:
+            kind = self.graph.kind(at)
+            term: Hashable = at  # a variable, or a fraction
+            if kind == "IntImm":
+                term = kind, self.graph.integer(at)
+            elif kind in _LOADS:
+                indices = self.graph.items(self.graph.field(at, "indices"))
+                buffer = self.graph.field(at, _LOADS[kind])
+                term = kind, buffer, *(self._term(index) for index in indices)
+            elif operands := self._operands(at):
+                called = self.graph.called(at) if kind == "Call" else ""
+                term = kind, called, *(self._term(one) for one in operands)
+            self.terms[at] = self.numbers.setdefault(term, len(self.numbers))
+        return self.terms[at]
+
+
+class _Walks:
+    """How a block's iterators walk along the axes of buffers."""
+
+    def __init__(self, graph: WorkloadGraph, iterators: Mapping[int, int]) -> None:
+        self.graph, self.iterators = graph, iterators
+        self.known: dict[int, dict[int, tuple[float, int]]] = {}
+
+    def terms(self, index: int) -> tuple[IndexTerm, ...]:
+        """The iterators in an index of a buffer."""
+        found = self._steps(index)
+        return tuple(IndexTerm(place, *found[place]) for place in sorted(found))
+
+    def alone(self, index: int) -> int:
+        """The place of the one iterator that an index is; -1 where it is anything else."""
+        found = self._steps(index)
+        return next(iter(found)) if list(found.values()) == [(1.0, 1)] else -1
+
+    def _steps(self, at: int) -> dict[int, tuple[float, int]]:
+        """Stride of each iterator in an expression, and once every how many steps."""
+        if at in self.iterators:
+            return {self.iterators[at]: (1.0, 1)}
+        if at in self.known:
+            return self.known[at]
+        kind = self.graph.kind(at)
+        operands = [self.graph.field(at, name) for name in _OPERANDS.get(kind, ())]
+        found: dict[int, tuple[float, int]] = {}
+        for one in operands:
+            for place, (stride, every) in self._steps(one).items():
+                known = found.get(place, (0.0, every))
+                found[place] = known[0] + stride, min(known[1], every)
+        by = [self.graph.integer(one) for one in operands if self.graph.kind(one) == "IntImm"]
+        if len(by) == 1 and abs(by[0]) > 1 and kind in ("Mul", "FloorDiv"):
+            factor = abs(by[0])
+            for place, (stride, every) in found.items():
+                if kind == "Mul":
+                    found[place] = stride * factor, every
+                elif stride == 1:
+                    found[place] = stride, every * factor
+                else:
+                    found[place] = stride / factor, every
+        self.known[at] = found
+        return found
