@@ -1,6 +1,6 @@
-"""Tuning logs of tensor compilers as an asset: ingest, train, replay, confirm live.
+"""Offline toolkit for tuning logs of tensor compilers: ingest, train, replay, confirm live.
 
-The commands are a thin skin on these functions::
+The commands are thin wrappers around these functions::
 
     import toolkit
 
@@ -16,7 +16,7 @@ from typing import Any
 
 __version__ = "0.1.0"
 
-# Name → module; imported when asked for, so that ``import toolkit`` stays quick.
+# Name → module, imported on first use, so that ``import toolkit`` stays quick.
 _PUBLIC = {
     "ingest": "toolkit.datasets",
     "open_dataset": "toolkit.datasets",

@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all."""
+"""Atomic writes: a file or folder exists as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _TEMPORARY = re.compile(r"\..+\.(\d+)\.tmp", re.DOTALL)
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a name beside ``path`` to write a file or folder to; put it in place at the end.
+    """Yield a temporary path beside ``path``; rename what was written there to ``path`` at the end.
 
-    The name is of this process alone. Where writing fails it is removed, and ``path`` stays as it
-    was. A folder takes no other's place. Neither does anything that of a device or a pipe.
+    Only this process uses the temporary path. If writing fails, it is removed and ``path`` stays
+    unchanged. A folder that holds files is not replaced. Neither is a device or a pipe.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise OSError(errno.EINVAL, "is a device or a pipe: name a file", str(path))
@@ -35,12 +35,12 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file beside its place, then put it there in one step; it is on disk after that."""
+    """Write a temporary file, sync it to disk, then rename it to ``path``."""
     write_together({path: data})
 
 
 def write_together(files: Mapping[Path, bytes]) -> None:
-    """Write files beside their places, then put them there: all, or none where one does not fit."""
+    """Write all files as temporary files, then rename them; if one write fails, rename none."""
     with ExitStack() as stack:
         for path, data in files.items():
             with stack.enter_context(replacing(path)).open("wb") as stream:
@@ -52,7 +52,7 @@ def write_together(files: Mapping[Path, bytes]) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring a folder's entries to disk, where the system can."""
+    """Sync a folder's entries to disk (POSIX systems only)."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -63,7 +63,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed processes left half written in a folder."""
+    """Remove temporary files that killed processes left in a folder."""
     for path in folder.glob(".*.tmp"):
         found = _TEMPORARY.fullmatch(path.name)
         if found and not running(int(found[1])):
@@ -71,7 +71,7 @@ def sweep(folder: Path) -> None:
 
 
 def running(pid: int) -> bool:
-    """Whether a process of this number exists, this one included."""
+    """Whether a process with this id exists (true for this process, too)."""
     try:
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):

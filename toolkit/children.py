@@ -1,8 +1,8 @@
 """Child processes: they import nothing from the current folder and end with their parent.
 
-Every process that the toolkit starts is started here. A folder of logs that was unpacked may hold a
-``numpy.py``; Python would put the current folder first for ``-m`` and ``-c``. And a parent may be
-killed by a signal that it cannot answer, while a child runs a program that never ends.
+The toolkit starts all its processes here, for two reasons. With ``-m`` and ``-c`` Python imports
+from the current folder first, and an unpacked folder of logs may hold a ``numpy.py``. And a parent
+may be killed by a signal that it cannot catch, while its child runs a program that never ends.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Any
 
 import orjson
 
-# Runs in any Python from 3.7 on: a child may be an older TVM's interpreter. Linux sends the signal
-# when the thread ends that started the child (prctl(2), PR_SET_PDEATHSIG = 1), hence '_starter';
-# a parent that ended before that was set is no longer the child's parent.
+# Runs in any Python from 3.7 on: a child may be the interpreter of an older TVM. Linux sends the
+# signal when the thread that started the child ends (prctl(2), PR_SET_PDEATHSIG = 1), hence
+# '_starter'. If the parent ended before prctl was called, the child has another parent by then.
 _BEGIN = """
 import os, sys
 if sys.path[:1] == [""]:
@@ -47,11 +47,11 @@ else:
 
 
 CALM = {"OMP_WAIT_POLICY": "PASSIVE"}
-"""Environment of processes that train, where the user's own says nothing else.
+"""Environment variables of every child, unless the user's environment sets them.
 
 OpenMP threads that wait by spinning make training a hundred times slower as soon as anything else
 runs on the machine (measured: 118 s against 0.4 s for a small model with two threads on two busy
-cores). It has to be said before LightGBM or XGBoost loads its runtime.
+cores). The variable must be set before LightGBM or XGBoost loads its runtime.
 """
 
 
@@ -59,18 +59,18 @@ _FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def python(what: str, *arguments: str, interpreter: str = sys.executable) -> list[str]:
-    """Command that runs a module, or a script by its path ending in ``.py``, as a child."""
+    """Return the command that runs a module or a script (a path ending in ``.py``) as a child."""
     return [interpreter, "-c", _BEGIN, str(os.getpid()), what, *arguments]
 
 
 def start(
     command: Sequence[str], *, environment: Mapping[str, str] = {}, **options: Any
 ) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own; ``options`` are those of ``Popen``.
+    """Start a command in its own session; ``options`` are passed to ``Popen``.
 
-    An interrupt from the keyboard does not reach it: its parent says what becomes of it.
+    A keyboard interrupt does not reach the child: the parent decides when to end it.
     """
-    # For Python processes that it starts in turn, as TVM's builders do.
+    # PYTHONSAFEPATH is for Python processes that the child starts, such as TVM's builders.
     variables = {**CALM, **os.environ, "PYTHONSAFEPATH": "1", **environment}
 
     def begin() -> subprocess.Popen[bytes]:
@@ -80,7 +80,7 @@ def start(
 
 
 def available_processors() -> int:
-    """Processors that this process may use, and so many children beside one another."""
+    """Number of processors that this process may use, so of children that can run in parallel."""
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return os.cpu_count() or 1
@@ -89,9 +89,9 @@ def available_processors() -> int:
 def run_logged(
     command: Sequence[str], log: Path, *, cwd: Path, environment: Mapping[str, str] = {}
 ) -> int:
-    """Run a command until it ends, its output in a file; return its exit status.
+    """Run a command until it ends, with its output in a file; return its exit status.
 
-    Interrupted, it ends the command: nobody would read what that goes on to do.
+    An interrupt ends the command, too.
     """
     with log.open("wb") as written:
         process = start(
@@ -109,25 +109,25 @@ def run_logged(
 
 
 def last_line(log: Path) -> str:
-    """The last line of a command's output, at most 200 characters; empty where there is none."""
+    """Last line of a command's output, at most 200 characters; empty if there is no output."""
     return "".join(log.read_text(errors="replace").strip().splitlines()[-1:])[:200]
 
 
 class Lines:
-    """One JSON object a line to a child's standard input, and from its standard output."""
+    """Exchange JSON objects with a child, one per line, over its standard input and output."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._buffer = b""
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Write a line; raise ``OSError`` when nobody reads."""
+        """Write a line; raise ``OSError`` if the child no longer reads."""
         assert self._process.stdin is not None
         self._process.stdin.write(orjson.dumps(message) + b"\n")
         self._process.stdin.flush()
 
     def receive(self, timeout_s: float) -> dict[str, Any] | None:
-        """Read the next line; ``None`` when the process ended or took longer."""
+        """Read the next line; ``None`` if the process ended or the time is over."""
         stream = self._process.stdout
         assert stream is not None
         deadline = time.perf_counter() + timeout_s
@@ -139,7 +139,7 @@ class Lines:
                     return None
                 chunk = os.read(stream.fileno(), 1 << 16)
                 if not chunk:
-                    # It ended: the system may need a moment to say how (a core dump).
+                    # The child ended: its exit status may come later (a core dump takes time).
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         self._process.wait(timeout=20)
                     return None
@@ -150,20 +150,20 @@ class Lines:
 
 
 def killed_from_outside(process: subprocess.Popen[bytes]) -> bool:
-    """Whether somebody else ended it, or memory ran out; one that crashes raises other signals."""
+    """Whether a user or the system (out of memory) ended it; a crash raises other signals."""
     return -(process.poll() or 0) in _FROM_OUTSIDE
 
 
 def kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and what it started, unless it has ended."""
-    # Once it was waited for, its number may be another's.
+    """Kill a process and the processes that it started, unless it has ended."""
+    # After it has been waited for, its process id may belong to another process.
     if process.poll() is None:
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and what it started, and close its pipes."""
+    """Kill a process and the processes that it started, wait for it, and close its pipes."""
     kill(process)
     process.wait()
     for stream in (process.stdin, process.stdout):
@@ -173,15 +173,15 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def end_group_with_this() -> None:
-    """Have this process's group killed when this process ends, whatever ends it.
+    """Make sure that this process's group is killed when this process ends, for any reason.
 
-    For a child (``start``) in which others start processes: those would finish what they do, a
-    build of minutes or a program that never ends, with nobody to hear of it. A second process
-    waits for the end. Called before there are threads.
+    For a child (``start``) whose libraries start processes: without this they would go on with a
+    build of minutes, or with a program that never ends. A second process waits for the end of this
+    one. Call it before any thread is started.
     """
     if not hasattr(os, "fork") or os.getpgrp() != os.getpid():
-        return  # the group is not its own
-    waits, held = os.pipe()  # no program that is started inherits them
+        return  # this process does not lead its group
+    waits, held = os.pipe()  # started programs do not inherit them
     if os.fork():
         os.close(waits)
         return
@@ -192,5 +192,5 @@ def end_group_with_this() -> None:
 
 @cache
 def _starter(pid: int) -> ThreadPoolExecutor:
-    """The one thread of this process that starts children: it lives as long as the process."""
+    """The one thread of this process that starts children; it lives as long as the process."""
     return ThreadPoolExecutor(1, thread_name_prefix=f"children-of-{pid}")

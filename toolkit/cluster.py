@@ -1,7 +1,7 @@
-"""A cluster behind one call: independent pieces of work on Dask's workers, as they are done.
+"""Independent pieces of work on the workers of a Dask cluster.
 
-Dask (``distributed``, extra ``[cluster]``) hands the pieces out, makes those of a lost worker
-again, and shows all of it on its dashboard.
+Dask (``distributed``, extra ``[cluster]``) hands the pieces out, repeats those of a lost worker,
+and shows the progress on its dashboard.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from toolkit.errors import ToolkitError, first_line
 from toolkit.progress import SILENT, Progress
 
 ANSWER_S = 15.0
-"""Seconds that a scheduler may take to answer, and its first worker to come."""
+"""Seconds to wait for a scheduler's answer, and for its first worker."""
 
 AHEAD = 4
-"""So many pieces a worker are under way or wait at the scheduler."""
+"""Number of pieces per worker that run or wait at the scheduler."""
 
 Shared = TypeVar("Shared")
 Piece = TypeVar("Piece")
@@ -36,14 +36,15 @@ class Cluster:
     Parameters
     ----------
     place
-        ``local:N`` starts a scheduler and N workers on this machine; everything else is the
-        address of a scheduler, such as ``tcp://10.0.0.5:8786``. Its workers have this version of
-        the toolkit and one thread each.
+        ``local:N`` starts a scheduler and N workers on this machine. Anything else is the address
+        of a scheduler, such as ``tcp://10.0.0.5:8786``. Its workers must have this version of the
+        toolkit and one thread each.
 
     Raises
     ------
     ToolkitError
-        When Dask is missing, no scheduler or worker answers, or the workers do not fit.
+        When Dask is missing, no scheduler or worker answers, or the workers have several threads
+        or another version of the toolkit.
     """
 
     def __init__(self, place: str, progress: Progress = SILENT) -> None:
@@ -62,8 +63,8 @@ class Cluster:
             with ExitStack() as stack:
                 at: Any = place
                 if local:
-                    # On a free port: another dashboard may have the usual one. What Dask says of
-                    # a lost worker, it mends by itself.
+                    # ':0' is a free port: another dashboard may use the default one. Dask recovers
+                    # from a lost worker by itself, so its messages are not needed.
                     at = stack.enter_context(
                         distributed.LocalCluster(
                             n_workers=int(local[1]),
@@ -79,13 +80,14 @@ class Cluster:
         except (OSError, TimeoutError, NoAnswer, ValueError) as error:
             said = first_line(error)
         if said is not None:
-            # A client that did not connect closes itself when it is collected, and waits for ever
-            # where that is while another one starts: now, with no error left that holds it.
+            # A client that did not connect closes itself when it is garbage-collected. If that
+            # happens while another client starts, it waits forever. So collect it now, when no
+            # error refers to it any more.
             gc.collect()
             raise ToolkitError(
                 f"no Dask cluster answers at {place!r}: {said}",
-                cure="'dask scheduler' and 'dask worker ADDRESS --nthreads 1' start one; local:4 "
-                "is four processes of this machine",
+                cure="start one with 'dask scheduler' and 'dask worker ADDRESS --nthreads 1', or "
+                "use local:4 for four processes on this machine",
             )
         self._executor = self._client.get_executor(pure=False)
         progress.say(f"Dask's dashboard: {self._client.dashboard_link}")
@@ -97,11 +99,12 @@ class Cluster:
         self._stack.close()
 
     def _check(self) -> None:
-        """Make sure that the workers compute what this process would."""
+        """Raise ``ToolkitError`` unless workers have one thread and this version of the toolkit."""
         threads = self._client.nthreads()
         if any(count > 1 for count in threads.values()):
             raise ToolkitError(
-                "its workers have several threads each", cure="start them with --nthreads 1"
+                "the cluster's workers have several threads each",
+                cure="start the workers with --nthreads 1",
             )
         try:
             versions = set(self._client.run(_version).values())
@@ -109,14 +112,14 @@ class Cluster:
             versions = {"none"}
         if versions != {__version__}:
             raise ToolkitError(
-                f"its workers have the toolkit in version {', '.join(sorted(versions))}, "
-                f"this process in {__version__}",
+                f"the cluster's workers have the toolkit in version {', '.join(sorted(versions))}, "
+                f"this process has version {__version__}",
                 cure="install the same version everywhere",
             )
 
     @property
     def workers(self) -> int:
-        """How many there are now."""
+        """Current number of workers."""
         return len(self._client.nthreads())
 
     def submit(
@@ -126,7 +129,7 @@ class Cluster:
         answer: Future[Answer] = Future()
 
         def take(done: Future[Answer]) -> None:
-            # What Dask cancels, since its scheduler is gone, has no exception to ask for.
+            # A future that Dask cancelled (its scheduler is gone) has no exception.
             error = CancelledError() if done.cancelled() else done.exception()
             if error is None:
                 answer.set_result(done.result())
@@ -139,20 +142,20 @@ class Cluster:
     def results(
         self, make: Callable[[Shared, Piece], Answer], shared: Shared, pieces: Iterable[Piece]
     ) -> Iterator[tuple[Piece, Answer]]:
-        """Call ``make(shared, piece)`` for each piece; yield piece and answer as they are done.
+        """Call ``make(shared, piece)`` for each piece; yield piece and answer when it is done.
 
-        Pieces are begun in the order in which they are given, and taken as they are needed.
-        ``shared`` is sent once to each worker that needs it. What a worker raises is raised here.
+        Pieces start in the given order, and are taken from ``pieces`` only when needed. ``shared``
+        is sent once to each worker that needs it. An error of a worker is raised here.
         """
         from distributed import as_completed
 
-        # A task, and not data that is put there: Dask makes it again when its worker is lost.
+        # A task, not scattered data: Dask repeats it when its worker is lost.
         everywhere = self._client.submit(_same, shared, pure=False)
         numbered, done = enumerate(pieces), as_completed()
         waiting: dict[Any, Piece] = {}
 
         def hand_out() -> None:
-            # Fewer than before, where a worker was lost.
+            # The difference is negative after a worker was lost.
             free = max(0, AHEAD * max(1, self.workers) - len(waiting))
             for place, piece in islice(numbered, free):
                 future = self._client.submit(make, everywhere, piece, pure=False, priority=-place)
@@ -172,19 +175,19 @@ class Cluster:
 
 
 def _told(error: BaseException) -> BaseException:
-    """An error of a worker as it is told here."""
+    """Return the error to raise here for an error of a worker."""
     from distributed import KilledWorker
 
     if isinstance(error, CancelledError):
         return ToolkitError(
             "the cluster's scheduler ended, or cannot be reached any more",
-            cure="what was finished is kept: start it again, and run the command again",
+            cure="finished work is kept: start the scheduler and the same command again",
         )
     if not isinstance(error, KilledWorker):
         return error
     return ToolkitError(
-        f"the workers that did a piece of work ended early, {error.allowed_failures + 1} times",
-        cure="what was finished is kept: give them more memory, and run the command again",
+        f"one piece of work ended its worker {error.allowed_failures + 1} times",
+        cure="finished work is kept: give the workers more memory, and run the command again",
     )
 
 

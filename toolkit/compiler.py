@@ -1,4 +1,4 @@
-"""Whether TVM is there: the live phase and TVM's own features need it, nothing else does."""
+"""Which TVM is installed. Only the live phase and TVM's own features need it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from pathlib import Path
 from toolkit.errors import ToolkitError
 
 SUPPORTED = "0.27"
-"""The version of TVM whose spaces, databases and measuring processes the toolkit knows."""
+"""Version of TVM that the toolkit works with: its spaces, databases and measuring processes."""
 
 _INSTALL = "pip install 'tvm-tuning-toolkit[live]', in an environment of its own"
 
 
 def installed_tvm() -> str | None:
-    """Version of the TVM that an import would find, without importing it; ``None`` for none.
+    """Return the version of the TVM that an import would find (not imported here), or ``None``.
 
-    Of a TVM that was built and not installed it is what its build wrote down, or ``unknown``.
+    For a TVM that was built but not installed, the version is that of its ``_version.py``, or
+    ``unknown``.
     """
     spec = find_spec("tvm")
     if spec is None or spec.origin is None:
@@ -33,11 +34,11 @@ def installed_tvm() -> str | None:
 
 
 def require_tvm() -> None:
-    """Raise ``ToolkitError`` where there is no TVM, or one that does not fit."""
+    """Raise ``ToolkitError`` if TVM is missing or has another version (``unknown`` passes)."""
     found = installed_tvm()
     if found is None:
         raise ToolkitError("this needs TVM, which is not installed", cure=_INSTALL)
     if found != "unknown" and found.split(".")[:2] != SUPPORTED.split("."):
         raise ToolkitError(
-            f"TVM {found} is installed, and the toolkit works with {SUPPORTED}", cure=_INSTALL
+            f"TVM {found} is installed, but the toolkit needs TVM {SUPPORTED}", cure=_INSTALL
         )

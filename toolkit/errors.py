@@ -1,4 +1,4 @@
-"""One tree of errors; each says what was wrong, where, and what would cure it."""
+"""The toolkit's errors: each says what is wrong, where, and how to fix it."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 
 class ToolkitError(Exception):
-    """A user's mistake or an input's fault, told without a traceback.
+    """A mistake of the user or a fault of an input; the commands print it without a traceback.
 
     Parameters
     ----------
     what
         What was wrong, in one sentence.
     where
-        File (and line or field), where there is one.
+        File (and line or field), if there is one.
     cure
-        What would put it right.
+        How to fix it.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class LogError(ToolkitError):
 
 
 class DatasetError(ToolkitError):
-    """A dataset is absent, of another schema version, or lacks what was asked for."""
+    """A dataset is missing or has another schema version, or a request does not fit it."""
 
 
 class RecipeError(ToolkitError):
@@ -66,11 +66,11 @@ class LiveError(ToolkitError):
 
 
 class UnknownNameError(ToolkitError):
-    """A name that no registry knows."""
+    """No plug-in or file of the toolkit has this name."""
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of a library says, on one line of 300 characters at most."""
+    """First line of an error's message (or its type), at most 300 characters."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300]
 
 
@@ -92,7 +92,7 @@ _WORDS = {
 
 
 def plain_words(error: Mapping[str, Any]) -> str:
-    """Say one of pydantic's errors in plain words, with the value where it is short."""
+    """Return one of pydantic's errors in plain words, with the value if it is short."""
     said = error["msg"]
     for theirs, ours in _WORDS.items():
         if said.startswith(theirs):
@@ -103,13 +103,13 @@ def plain_words(error: Mapping[str, Any]) -> str:
 
 
 def nearest(model: type[BaseModel], place: Sequence[int | str]) -> str:
-    """Return a cure that names what could stand in a misspelt place, such as ``a.0.nmae``."""
+    """Return a cure for a misspelt field, such as ``a.0.nmae``: the known names nearest to it."""
     known = {name for each in _at(model, place[:-1]) for name in _names(each)}
     return did_you_mean(str(place[-1]), known)
 
 
 def _at(model: type[BaseModel], path: Sequence[int | str]) -> list[type[BaseModel]]:
-    """Models that a place in another one holds."""
+    """Models at a path inside another model."""
     found = [model]
     for part in path:
         if isinstance(part, str):

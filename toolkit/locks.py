@@ -1,4 +1,4 @@
-"""One writer at a time: a lock that ends with its process, whatever ends that."""
+"""A lock for one writer per folder; it ends with its process, however that ends."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Result = TypeVar("Result")
 
 
 def one_writer(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Make a function that writes into its argument ``out`` the only one that does (``writing``).
+    """Decorate a function that writes into its argument ``out``: lock that folder (``writing``).
 
-    With ``out=None`` nothing is written, and nothing locked.
+    With ``out=None`` nothing is locked.
     """
     parameters = signature(function)
 
@@ -38,10 +38,10 @@ def one_writer(function: Callable[Given, Result]) -> Callable[Given, Result]:
 
 @contextmanager
 def writing(folder: Path, *, wait: bool = False) -> Iterator[None]:
-    """Be the only writer in a folder, which is made; the file ``.lock`` in it says who that is.
+    """Lock a folder for writing; create it if needed. Its file ``.lock`` holds the process id.
 
-    What writers that were killed left half written is removed. With ``wait`` a second writer
-    waits for the first.
+    Temporary files of killed writers are removed. With ``wait`` a second writer waits for the
+    first.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def writing(folder: Path, *, wait: bool = False) -> Iterator[None]:
         sweep(folder)
         yield
     finally:
-        # While it is still held: whoever waits finds that the name is gone, or another file's.
+        # Unlink while the lock is held: a waiting writer then sees that the file is gone or new.
         path.unlink(missing_ok=True)
         stream.close()
         if made:
@@ -67,7 +67,7 @@ def writing(folder: Path, *, wait: bool = False) -> Iterator[None]:
 def _taken(path: Path, wait: bool) -> IO[bytes]:
     try:
         import fcntl
-    except ImportError:  # no advisory locks on this system: one writer is the user's care
+    except ImportError:  # no advisory locks on this system: the user must run one writer at a time
         return path.open("ab")
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)  # a writer that wrote nothing removes it
@@ -81,9 +81,9 @@ def _taken(path: Path, wait: bool) -> IO[bytes]:
             holder = stream.read(20).decode("ascii", errors="replace").strip()
             stream.close()
             raise ToolkitError(
-                f"process {holder or 'of another command'} is writing here",
+                f"process {holder or '(id unknown)'} is writing here",
                 where=path.parent,
-                cure="wait until it is done, or give another --out",
+                cure="wait until it is done, or give another folder with --out",
             ) from None
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(stream.fileno()), path.stat()):
@@ -91,4 +91,4 @@ def _taken(path: Path, wait: bool) -> IO[bytes]:
                 stream.write(str(os.getpid()).encode())
                 stream.flush()
                 return stream
-        stream.close()  # its holder ended in between and took the file with it
+        stream.close()  # the holder ended in between and removed the file

@@ -1,7 +1,7 @@
-"""How long work says how far it is: the library reports steps, the caller draws them.
+"""Progress of long work: the library reports steps, the caller shows them.
 
-A caller's own ``Progress`` is told all that happens: a step is opened, advanced and closed (also by
-an error), and something is said. That is what a log, a dashboard or a tracker needs.
+A caller can pass its own ``Progress``, for a log, a dashboard or a tracker. It is called when a
+step is opened, advanced or closed (also by an error), and for every message.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 Values = Mapping[str, float] | None
-"""Figures of a moment by their names, which end in their unit."""
+"""Current figures by name; a name ends in its unit."""
 
 
 class Step(Protocol):
-    """One piece of long work under way."""
+    """One running piece of long work."""
 
     def advance(self, by: float = 1.0, *, note: str | None = None, values: Values = None) -> None:
-        """Move on by so many units; ``note`` replaces the text behind the bar."""
+        """Advance by ``by`` units; ``note`` replaces the text after the bar."""
         ...
 
 
@@ -30,7 +30,7 @@ class Progress(Protocol):
         ...
 
     def say(self, text: str) -> None:
-        """Say something that stays to be read."""
+        """Show a message that stays visible."""
         ...
 
 
@@ -40,15 +40,15 @@ class _SilentStep:
 
 
 class Silent:
-    """The default: says nothing."""
+    """The default: shows nothing."""
 
     @contextmanager
     def step(self, label: str, total: float | None = None) -> Iterator[Step]:
-        """Open a step that draws nothing."""
+        """Open a step that shows nothing."""
         yield _SilentStep()
 
     def say(self, text: str) -> None:
-        """Say nothing."""
+        """Show nothing."""
 
 
 SILENT: Progress = Silent()

@@ -1,4 +1,4 @@
-"""The vocabulary: what a tuning log says, in immutable objects that every layer shares.
+"""Immutable objects for the content of a tuning log; every layer uses them.
 
 A *task* is one workload on one target (and machine). A *sketch* is a schedule with its
 decisions removed. A *knob* is one decision of a sketch. A *candidate* is a sketch and a value
@@ -28,20 +28,20 @@ KnobKind = Literal[
 
 
 SEED_MAX = 2_000_000_000
-"""Libraries keep seeds in 32 bits, and add to them."""
+"""Largest seed: libraries store seeds in 32 bits, and add to them."""
 
 MACHINE_FINGERPRINT = "machine_fingerprint"
-"""The label of sources, and the key of ``collection.json``, that says which machine measured."""
+"""Label of a source, and key in ``collection.json``, that identifies the measured machine."""
 
 EMULATOR = "emulator"
-"""The label of sources, and the key of a fingerprint, where no real machine measured.
+"""Label of a source, and key in a fingerprint, if an emulator measured.
 
-Its records train no model: what an emulator takes long says nothing of the processor.
+Its records train no model: an emulator's times say nothing about the processor.
 """
 
 
 class TrialState(str, Enum):
-    """What became of a measurement; only ``OK`` has a latency.
+    """Outcome of a measurement; only ``OK`` has a latency.
 
     Codes 0 to 8 are the error numbers that AutoTVM (``measure.py``, ``MeasureErrorNo``) and
     Ansor (``auto_scheduler/measure.py``, ``MeasureErrorNo``) share.
@@ -81,14 +81,14 @@ class Knob:
     kind
         What is decided; also the mutation rule that changes it.
     offset, width
-        The knob's parts are ``decisions[offset:offset + width]``. A tile knob has one part a
-        level, outermost first. The outermost part follows from the loop extent (it is 0 where
-        the log does not say it), so two tile values are the same decision when all parts but
-        the first agree.
+        The knob's parts are ``decisions[offset:offset + width]``. A tile knob has one part per
+        level, outermost first. The outermost part follows from the loop extent (it is 0 if the
+        log does not give the extent), so two tile values are the same decision when all other
+        parts agree.
     choices
-        The values that can be taken, where the log names them (ascending is not implied).
+        The possible values, if the log lists them (not always ascending).
     labels
-        Words behind coded values of a categorical knob, as (code, word) pairs.
+        Words that the codes of a categorical knob stand for, as (code, word) pairs.
     """
 
     name: str
@@ -100,7 +100,7 @@ class Knob:
 
     @property
     def free(self) -> slice:
-        """The parts that are chosen: all of them, but for a tile's outermost factor."""
+        """The parts that are chosen: all parts except a tile's outermost factor."""
         first = self.offset + 1 if self.kind == "tile" and self.width > 1 else self.offset
         return slice(first, self.offset + self.width)
 
@@ -134,8 +134,8 @@ class Task:
     ``arguments`` is the workload's own argument list (AutoTVM task arguments, Ansor workload
     key arguments, MetaSchedule ``args_info``); ``hardware`` holds Ansor's hardware parameters
     or the target's own attributes; ``extents`` are loop extents read from the schedules;
-    ``blob`` is what rebuilding needs beyond that (MetaSchedule: the workload's JSON line).
-    A stand-in says by ``identity`` what it computes (``training.table.table.workload_key``).
+    ``blob`` is what else a rebuild needs (MetaSchedule: the workload's JSON line). ``identity``
+    says what a stand-in computes (``training.table.table.workload_key``).
     """
 
     task_id: str
@@ -152,7 +152,7 @@ class Task:
 
     @classmethod
     def stand_in(cls, task_id: str, entry: Mapping[str, Any]) -> Task:
-        """A task as far as a model's manifest keeps it (``entry``, by field)."""
+        """Return a task with the fields that a model's manifest keeps (``entry``, by field)."""
         return cls(
             task_id=task_id,
             format=entry.get("format", ""),
@@ -167,7 +167,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A sketch and a value for each knob; equal when the decisions are."""
+    """A sketch and a value for each knob; candidates with the same id are equal."""
 
     candidate_id: str
     sketch_id: str
@@ -182,7 +182,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Direction:
-    """A mutation direction: which rule, on which knob, and which way where the rule has one."""
+    """A mutation direction: which rule, on which knob, and which way if the rule has one."""
 
     rule: KnobKind
     knob: str | None = None
@@ -236,7 +236,7 @@ _WORD = 2**64 - 1
 def candidate_id(task_id: str, sketch: Sketch, decisions: Sequence[int]) -> str:
     """Hash task, sketch and the free decisions; recorded and live candidates share this id.
 
-    ``decisions`` is the whole flat vector; a tile's outermost factor does not enter.
+    ``decisions`` is the whole flat vector; a tile's outermost factor is not hashed.
     ``toolkit.logs.rows.columns.candidate_numbers`` does the same for a matrix.
     """
     state = int(content_id(task_id, sketch.sketch_id), 16)
@@ -249,6 +249,6 @@ def candidate_id(task_id: str, sketch: Sketch, decisions: Sequence[int]) -> str:
 
 
 def iter_ways(knob: Knob) -> tuple[Literal["up", "down"], ...]:
-    """Ways a knob can be mutated in: ordered knobs up and down, categorical ones neither."""
+    """Return the ways to mutate a knob: up and down for ordered knobs, none for others."""
     unordered = knob.kind in ("categorical", "compute_location", "thread_binding")
     return () if unordered else ("up", "down")

@@ -1,7 +1,7 @@
-"""Names → plug-ins, imported only when asked for; others add theirs by entry points.
+"""Registries of plug-ins by name; a plug-in is imported on first use.
 
 A plug-in is an attribute ``"module:attr"``. Packages add their own under the entry point group
-``tvm_tuning_toolkit.<role>``; a name that is taken by the toolkit stays the toolkit's.
+``tvm_tuning_toolkit.<role>``; they cannot replace the toolkit's own names.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ class Registry:
         """The toolkit's own names."""
         self._paths = dict(builtin)
         self.added: set[str] = set()
-        """Names that this process added by hand: another process does not know them."""
+        """Names added with ``add``: other processes do not know them."""
         self._scanned = False
 
     def _scan(self) -> None:
         if self._scanned:
             return
         self._scanned = True
-        # Neither this library nor what is installed is looked at for the toolkit's own names.
+        # Imported and scanned only when a name is not the toolkit's own.
         from importlib.metadata import entry_points
 
         for point in entry_points(group=f"tvm_tuning_toolkit.{self.role}"):
@@ -50,7 +50,7 @@ class Registry:
         Raises
         ------
         UnknownNameError
-            When none is called so; with near names.
+            When no plug-in has this name; the error suggests similar names.
         ToolkitError
             When another package's plug-in cannot be imported.
         """
@@ -68,5 +68,5 @@ class Registry:
                 raise
             raise ToolkitError(
                 f"the {self.role} {name!r} ({self._paths[name]}) cannot be imported: {error}",
-                cure="mend or uninstall the package that brings it",
+                cure="repair or uninstall the package that provides it",
             ) from error

@@ -1,4 +1,4 @@
-"""What a verb returns: a frozen, typed object that is also the mapping that ``--json`` prints."""
+"""Results of commands: frozen, typed objects that are also the mappings that ``--json`` prints."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Result(Mapping[str, Any]):
 
 
 def plain(value: Any) -> Any:
-    """Return a value in which results, at whatever depth, are dicts and tuples are lists."""
+    """Return a value with all nested results as dicts and all tuples as lists."""
     if isinstance(value, Result):
         return value.to_json()
     if isinstance(value, Mapping):
@@ -64,7 +64,7 @@ def plain(value: Any) -> Any:
 
 
 def _brief(key: str, value: Any) -> str:
-    """One line for a person: a number with its unit, what is long by its size."""
+    """One short line for display: a number with its unit, a long value as its size."""
     if isinstance(value, (Mapping, list, tuple)) and len(value) > 4:
         return f"{len(value)} {'entries' if isinstance(value, Mapping) else 'rows'}"
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""Numbers for people: three significant digits, units that fit, intervals beside values."""
+"""Numbers for display: three significant digits, fitting units, intervals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FIXED = "\N{NO-BREAK SPACE}"
 
 
 def number(value: float | None, absent: str = "–") -> str:
-    """Three significant digits, whole numbers from 100 on, thousands separated."""
+    """Format a number: three significant digits, whole numbers from 100 on, thousands separated."""
     if value is None or not math.isfinite(value):
         return absent
     if value == int(value) and abs(value) < 1e15:
@@ -27,7 +27,7 @@ def number(value: float | None, absent: str = "–") -> str:
 
 
 def seconds(value: float | None, absent: str = "–") -> str:
-    """Turn seconds into the unit that keeps the number between 1 and 1,000."""
+    """Format seconds in a unit that fits, from ns to h."""
     if value is None or not math.isfinite(value):
         return absent
     if value == 0:
@@ -45,14 +45,14 @@ def seconds(value: float | None, absent: str = "–") -> str:
 
 
 def percent(value: float | None, digits: int = 1, absent: str = "–") -> str:
-    """Turn a share into per cent; 100 % and 0 % are exact, beside them there is a digit more."""
+    """Format a share in per cent; 0 % and 100 % are shown only for exact values."""
     if value is None or not math.isfinite(value):
         return absent
-    value = round(value, 12)  # sums of shares
+    value = round(value, 12)  # sums of shares have rounding errors
     if value in (0, 1):
         return f"{100 * value:.0f}{THIN}%"
     text = f"{100 * value:.{digits}f}"
-    if float(text) in (0, 100):  # a digit more before it is said in words
+    if float(text) in (0, 100):  # try one more digit before '<' or '>'
         text = f"{100 * value:.{max(digits, 1)}f}"
     # Rounding must not claim that everything, or nothing, was reached.
     if float(text) >= 100 and value < 1:
@@ -64,21 +64,21 @@ def percent(value: float | None, digits: int = 1, absent: str = "–") -> str:
 
 
 def gain(value: float | None, absent: str = "–") -> str:
-    """Turn a share that can be negative into per cent, rounded without further ado."""
+    """Format a share that can be negative in per cent, rounded to one decimal."""
     if value is None or not math.isfinite(value):
         return absent
     return f"{100 * value:.1f}{THIN}%".replace("-0.0", "0.0").replace("-", MINUS)
 
 
 def ratio(value: float | None, absent: str = "–") -> str:
-    """Three decimals near 1, three digits far from it."""
+    """Format a ratio: three decimals from 0.1 to 10, else three significant digits."""
     if value is None or not math.isfinite(value):
         return absent
     return f"{value:.3f}" if 0.1 <= value < 10 else number(value)
 
 
 def interval(bounds: Sequence[float | None] | None, form: str = "number") -> str:
-    """Bounds in brackets; ``form`` is the name of a function of this module that writes a value."""
+    """Format bounds in brackets; ``form`` is the name of this module's function for each bound."""
     if bounds is None or all(bound is None for bound in bounds):
         return ""
     low, high = (_FORMS[form](bound, absent="∞") for bound in bounds)
@@ -86,7 +86,7 @@ def interval(bounds: Sequence[float | None] | None, form: str = "number") -> str
 
 
 def bounds(figure: Mapping[str, float | None], form: str = "number") -> str:
-    """Bounds ``low`` and ``high`` of a figure in brackets."""
+    """Format the bounds ``low`` and ``high`` of a figure in brackets."""
     return interval([figure["low"], figure["high"]], form)
 
 
@@ -105,21 +105,21 @@ def plural(count: int, one: str, many: str | None = None) -> str:
 
 
 def cut(text: str, width: int) -> str:
-    """Shorten a text to so many characters; what is left out is marked by an ellipsis."""
+    """Shorten a text to ``width`` characters; it then ends with an ellipsis."""
     return text if len(text) <= width else text[: width - 1].rstrip() + "…"
 
 
 def cut_front(text: str, width: int) -> str:
-    """Shorten a text to the last of its characters."""
+    """Shorten a text to its last ``width`` characters; it then begins with an ellipsis."""
     return text if len(text) <= width else "…" + text[len(text) - width + 1 :].lstrip()
 
 
 def task_label(name: str, chars: int) -> str:
-    """Short label of a task: its workload and the numbers that tell it apart.
+    """Return a short label of a task: its workload and the numbers that identify it.
 
     Words among the arguments (layouts, data types), a template's suffix and a batch of one are
-    left out, and of a hash all but its beginning. A convolution's stride stands behind its
-    workload, where it is not 1. Of what is too long the workload is cut first, then the end.
+    left out. A hash is shortened to its beginning. A convolution's stride follows its workload if
+    it is not 1. If the label is too long, the workload is cut first, then the end.
     """
     workload, _, rest = name.partition("(")
     if ":" in workload:
@@ -134,9 +134,9 @@ def task_label(name: str, chars: int) -> str:
     scalars = [part for part in arguments if "x" not in part]
     if is_hash(workload):
         workload = workload[:8]
-        if len(" ".join([workload, *shapes])) > chars:  # It is the loops that tell something.
+        if len(" ".join([workload, *shapes])) > chars:  # The loops say more than the hash.
             workload, shapes = workload[:4], [part for part in shapes if part != "1"]
-    # The arguments of fused operators are all tensors: a lone number is the length of one.
+    # The arguments of fused operators are all tensors: a single number is the length of one.
     told = "conv" in workload and "+" not in workload and len(scalars) > 1
     strided = f"/{scalars[0]}" if told and scalars[0] != "1" and shapes is not arguments else ""
     text = " ".join([workload + strided, *shapes])
@@ -149,19 +149,19 @@ def task_label(name: str, chars: int) -> str:
 
 
 def is_hash(workload: str) -> bool:
-    """Whether a workload's name is a hash: Ansor's are, where it was not given one."""
+    """Whether a workload's name is a hash, as Ansor gives it to unnamed workloads."""
     return re.fullmatch("[0-9a-f]{32}", workload) is not None
 
 
 def main_operator(workload: str) -> str:
-    """Of the operators that a name joins by ``+`` that for which the others were fused."""
+    """Return the main operator of a fused name, which joins operators by ``+``."""
     parts = workload.split("+")
     main = re.compile("conv|matmul|dense|gemm|pool|softmax")
     return next(filter(main.search, parts), parts[0])
 
 
 def listed(names: Sequence[str]) -> str:
-    """Join names as a sentence does."""
+    """Join names as in a sentence: ``a, b and c``."""
     if len(names) < 2:
         return "".join(names)
     return f"{', '.join(names[:-1])} and {names[-1]}"

@@ -1,4 +1,4 @@
-"""Files that people write: TOML, checked against a model before anything runs."""
+"""TOML files that users write, checked against a pydantic model before anything runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ else:
 
 
 class Settings(BaseModel):
-    """A table of a file: no other names, and of each value the type that it has in TOML."""
+    """A table of a TOML file: unknown names and values of another TOML type are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -26,15 +26,15 @@ SettingsT = TypeVar("SettingsT", bound=BaseModel)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a file; raise ``RecipeError`` where there is none, or it is no TOML."""
+    """Read a TOML file; raise ``RecipeError`` if it is missing or not valid TOML."""
     if not path.is_file():
         raise RecipeError("there is no such file", where=path)
     try:
         content: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise RecipeError(error.strerror or "unreadable", where=path) from None
+        raise RecipeError(error.strerror or "cannot be read", where=path) from None
     except (ValueError, RecursionError) as error:
-        raise RecipeError(f"not TOML: {error}", where=path) from None
+        raise RecipeError(f"not valid TOML: {error}", where=path) from None
     field = _beyond(content)
     if field is not None:
         raise RecipeError(f"{field}: an integer has more than 64 bits", where=path)
@@ -42,7 +42,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def _beyond(value: Any, field: str = "it") -> str | None:
-    """Field with an integer that TOML does not have, though Python reads it."""
+    """Return the field of an integer beyond 64 bits: TOML has none, but Python reads it."""
     if isinstance(value, dict):
         found = (_beyond(inner, name) for name, inner in value.items())
     elif isinstance(value, list):
@@ -60,14 +60,14 @@ def checked(
     where: str | Path | None = None,
     cure: str | None = None,
 ) -> SettingsT:
-    """Make a model of what a file holds; raise ``RecipeError`` naming the first wrong field.
+    """Check a file's content against a model; raise ``RecipeError`` naming the first wrong field.
 
-    ``cure`` is told where a name is not misspelt.
+    ``cure`` is used unless the error is an unknown name.
     """
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        # A name that is misspelt explains one that is absent.
+        # Unknown names first: a misspelt name explains a missing one.
         first = min(error.errors(), key=lambda each: each["type"] != "extra_forbidden")
         field = ".".join(str(part) for part in first["loc"])
         if first["type"] == "extra_forbidden":

@@ -1,4 +1,4 @@
-"""Where each command leaves its work, so that the next one finds it without options."""
+"""The folders that commands write to, where the next command finds them without options."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from toolkit.records import content_id
 
 RUN_FILE = ".mlflow.json"
-"""In a folder of work that MLflow is told of: which run of MLflow it is."""
+"""File in an output folder that identifies its MLflow run."""
 
 NAME_LENGTH = 100
-"""Characters of a name that becomes a folder's; a file system takes 255 bytes."""
+"""Most characters in a folder's name; a file system takes 255 bytes."""
 
 
 class Workspace:
@@ -27,25 +27,25 @@ class Workspace:
         self.report = root / "report.html"
 
     def model(self, kind: str) -> Path:
-        """The model of a kind: ``throughput`` or ``mutation``."""
+        """Folder of a model: ``throughput`` or ``mutation``."""
         return self.root / "models" / kind
 
     def simulation(self, scenario: str) -> Path:
-        """Results of a replay scenario."""
+        """Folder with the results of a replay scenario."""
         return self.root / "simulations" / scenario
 
     def compiled(self, network: str) -> Path:
-        """A compiled network."""
+        """Folder of a compiled network."""
         return self.root / "compiled" / folder_name(network)
 
 
 def is_name(text: str) -> bool:
-    """Whether a text can be a folder's name as it is, and no path."""
+    """Whether a text can be a folder's name unchanged (and is not a path)."""
     return bool(re.fullmatch(r"[\w(][\w .,+=()@:~-]*", text)) and len(text) <= NAME_LENGTH
 
 
 def folder_name(name: str) -> str:
-    """Any name as a folder's."""
+    """Turn any name into a valid name of a folder."""
     plain = re.sub(r"[^A-Za-z0-9_.]+", "-", name).strip("-")
     if plain.strip(".") and len(plain) <= NAME_LENGTH:
         return plain
@@ -53,9 +53,9 @@ def folder_name(name: str) -> str:
 
 
 def bundled(kind: str) -> Path:
-    """Folder of the bundled ``datasets``, ``training`` recipes or ``replay`` scenarios.
+    """Return the folder of the bundled ``datasets``, ``training`` recipes or ``replay`` scenarios.
 
-    In a checkout they lie at the top level; in a wheel under ``toolkit/_bundled``.
+    It is at the top level of a checkout, and under ``toolkit/_bundled`` in a wheel.
     """
     package = Path(__file__).resolve().parent
     installed = package / "_bundled" / kind

@@ -18,7 +18,7 @@ from toolkit.training.trained.models import TrainedModels, load_trained
 from toolkit.training.trained.store import MANIFEST, seal
 from toolkit.workspace import bundled
 
-TOLD = "have seen llvm logs of 1 core; this target has 2"
+TOLD = "were trained on llvm logs of 1 core; this target has 2"
 CURE = "cure: toolkit collect --threads 2"
 TWO = '{"kind": "llvm", "num-cores": 2}'
 
@@ -39,7 +39,7 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert CliRunner().invoke(app, ["ingest", *map(str, logs)]).exit_code == 0
         trained = CliRunner().invoke(app, ["train", "throughput", "--recipe", "quick.toml"])
     assert trained.exit_code == 0, trained.output
-    assert "llvm: logs of 1 core; what more or fewer cost cannot be learned" in " ".join(
+    assert "llvm: logs of 1 core; the effect of other core counts cannot be learned" in " ".join(
         trained.output.split()
     )
     return folder

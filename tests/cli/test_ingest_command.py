@@ -155,7 +155,7 @@ def test_a_file_is_no_dataset(run, log):
     assert (result.exit_code, "there is no dataset" in result.stderr) == (1, True)
     (log.parent / "dataset.json").write_text("[]")
     result = run("describe", "--dataset", ".")
-    assert (result.exit_code, "no JSON object" in result.stderr) == (1, True)
+    assert (result.exit_code, "not a JSON object" in result.stderr) == (1, True)
 
 
 def test_query(run, log):

@@ -154,7 +154,7 @@ def test_small_and_failed_logs_end_in_one_line_or_a_table(tmp_path: Path) -> Non
         said[name] = CliRunner().invoke(app, command, env={"COLUMNS": "200"})
     assert (said["failed"].exit_code, said["two"].exit_code, said["whole"].exit_code) == (1, 1, 0)
     assert "nothing to replay" in said["failed"].stderr
-    assert "the largest has 2 good candidates, 30 are asked for" in said["two"].stderr
+    assert "the largest has 2 good candidates, 30 are needed" in said["two"].stderr
     for name in ("failed", "two"):
         assert len(said[name].stderr.strip().splitlines()) == 1
     assert " [-] " in said["whole"].stdout  # one task, one seed: no interval

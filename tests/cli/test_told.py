@@ -293,7 +293,7 @@ def test_a_closed_standard_output_is_no_fault_of_the_toolkit(workplace: Path) ->
 def test_an_unknown_place_of_transfer_is_refused_without_transfer_too() -> None:
     given = ["evaluate", "none", "--transfer-from", "nope"]
     ended = CliRunner().invoke(app, given, env={"COLUMNS": "200"})
-    assert ended.exit_code == 2 and "neither task nor machine" in ended.output
+    assert ended.exit_code == 2 and "give task or machine" in ended.output
 
 
 def test_a_title_that_is_not_utf8_is_no_reason_to_stop(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_paths_that_climb_out_are_refused(tmp_path, maker):
     members = {"../../evil.log": good, "/abs.log": good, "a/../../b.log": good, "fine.log": good}
     report = ingest(maker(tmp_path / "x.bin", members), tmp_path / "ds")
     assert report.records == 1
-    assert {s.reason for s in report.skipped} == {"its path climbs out of the archive"}
+    assert {s.reason for s in report.skipped} == {"its path leads out of the archive"}
     assert len(report.skipped) == 3
 
 

@@ -305,7 +305,7 @@ def test_records_whose_workload_file_is_lost_are_told_by_their_traces(tmp_path):
     path = loglines.write(tmp_path / "db" / "records.json", *lines)
     report = ingest(path, tmp_path / "ds")
     assert (report.records, report.rejected) == (4, 0)
-    assert "workloads is missing" in report.per_source[0].message
+    assert "the workload file is missing" in report.per_source[0].message
     dataset = open_dataset(tmp_path / "ds")
     tasks = list(dataset.tasks().values())
     assert sorted(task.workload for task in tasks) == ["matmul", "matmul", "softmax"]

@@ -211,7 +211,7 @@ def test_shards_without_a_log_are_a_dataset_when_merged(tmp_path: Path) -> None:
 
 def test_what_cannot_be_merged_is_said(logs: Path, tmp_path: Path) -> None:
     ingest(logs, tmp_path / "one")
-    with pytest.raises(DatasetError, match="merged already"):
+    with pytest.raises(DatasetError, match="one of the datasets to merge"):
         merge([tmp_path / "one"], tmp_path / "one")
     with pytest.raises(DatasetError, match="there is no dataset"):
         merge([tmp_path / "one", tmp_path / "nothing"], tmp_path / "merged")

@@ -162,7 +162,7 @@ def test_a_row_that_no_terminal_holds_is_shown_a_value_a_line(two_machines, monk
     monkeypatch.setattr(out, "_width", 80)
     code, said, _ = here("query", "SELECT * FROM records LIMIT 2", cwd=two_machines)
     (id_,) = query(open_dataset(two_machines / "tuning" / "dataset"), RECORD)["record_id"]
-    assert code == 0 and f"record_id       {id_}" in said and "--full cuts none" in said
+    assert code == 0 and f"record_id       {id_}" in said and "--full prints whole values" in said
     assert max(map(len, said.splitlines())) <= 80
     code, said, _ = here("query", "SELECT line, state FROM records LIMIT 2", cwd=two_machines)
     assert code == 0 and "--full" not in said

@@ -17,7 +17,7 @@ from toolkit.live.measure.device import Device
 A_CORE = 6
 """So many that programs are far slower than in a search that had other tests beside it."""
 
-NOT_THE_MACHINE = "the machine was not the one that the search read on"
+NOT_THE_MACHINE = "the machine was much slower than during the search"
 """What every command says of it."""
 
 

@@ -119,12 +119,13 @@ def test_a_lost_workload_is_unknown_and_a_lost_database_is_said(
 ) -> None:
     (database / WORKLOADS).write_bytes(b"")
     found = audit(database)
-    assert found.unknown == 1 and found.winners[0].why == "the line of its workload is missing"
+    assert found.unknown == 1
+    assert found.winners[0].why == "the line of its workload is missing in database_workload.json"
     with pytest.raises(LiveError, match="no MetaSchedule database"):
         audit(tmp_path / "nothing")
     assert not (tmp_path / "nothing").exists()
     (database / RECORDS).write_bytes(b"")
-    with pytest.raises(LiveError, match="no record that went well"):
+    with pytest.raises(LiveError, match="no successful record"):
         audit(database)
 
 
@@ -193,7 +194,7 @@ def test_fingerprints_follow_records_into_a_dataset_and_out_again(
     ingest([tuned, database], tmp_path / "two")
     both = open_dataset(tmp_path / "two")
     assert len(both.tasks()) == 1
-    with pytest.raises(DatasetError, match=r"several machines of one name: .*another"):
+    with pytest.raises(DatasetError, match=r"several machines with the same name: .*another"):
         export(both, tmp_path / "mixed", "metaschedule")
     assert export(both, tmp_path / "mixed", "metaschedule", mixed=True).records > 12
 

@@ -254,7 +254,7 @@ def test_a_damaged_line_is_a_named_error(
     others = path.read_bytes().splitlines()[1:] if path.is_file() else []
     path.write_bytes(b"".join(one + b"\n" for one in (line, *others)))
     with (
-        pytest.raises(LiveError, match="a line of it is damaged") as raised,
+        pytest.raises(LiveError, match="a line of this file is damaged") as raised,
         DatabaseWriter(path.parent, target) as writer,
     ):
         writer.refuse(0, "a candidate", "refused")

@@ -92,7 +92,7 @@ def test_runs_are_tasks_with_their_kernel_shapes_and_device(tmp_path: Path) -> N
 def test_without_the_second_file_runs_are_still_apart(tmp_path: Path) -> None:
     report = ingest(write(tmp_path / "logs", ROWS), tmp_path / "dataset", machine="mine")
     assert counts(report) == (7, 5, 2)
-    assert "kernels and shapes are not told" in str(report.per_source[0].message)
+    assert "kernels and shapes are unknown" in str(report.per_source[0].message)
     tasks = open_dataset(tmp_path / "dataset").tasks().values()
     assert {(task.workload, task.machine) for task in tasks} == {("run", "mine")}
     assert len(tasks) == 2

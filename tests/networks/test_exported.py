@@ -141,7 +141,7 @@ def test_what_cannot_be_imported_is_named(tmp_path: Path, capfd: pytest.CaptureF
     with pytest.raises(LiveError, match=r"training mode.*model\.eval\(\)"):
         load_model(path)
     (tmp_path / "weights.pt2").write_bytes(b"no program")
-    with pytest.raises(LiveError, match=r"cannot read it.*torch\.export\.save"):
+    with pytest.raises(LiveError, match=r"cannot read the file.*torch\.export\.save"):
         load_model(tmp_path / "weights.pt2")
     assert capfd.readouterr().err == ""
 

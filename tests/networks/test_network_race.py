@@ -72,9 +72,9 @@ def test_both_arms_leave_networks_that_are_compared(
 
 def test_an_arm_that_fails_is_named(model_file: Path, target: str, tmp_path: Path) -> None:
     settings = NetworkRaceSettings(seconds=30.0, stock_seconds=0.5, seed=-1)
-    with pytest.raises(LiveError, match="toolkit ended with code 2"):
+    with pytest.raises(LiveError, match="the arm toolkit ended with code 2"):
         race_network(model_file, tmp_path, target=target, settings=settings)
-    with pytest.raises(LiveError, match="no model file"):
+    with pytest.raises(LiveError, match="is not a model file"):
         race_network(tmp_path / "n.py", tmp_path / "b", target=target, settings=settings)
 
 

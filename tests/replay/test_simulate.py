@@ -191,7 +191,7 @@ class FailsAfter(Counting):
 
 
 def test_a_scenario_that_no_task_fits_says_so() -> None:
-    with pytest.raises(DatasetError, match=r"none of 2 tasks .* 1000 are asked for"):
+    with pytest.raises(DatasetError, match=r"none of 2 tasks .* 1000 are needed"):
         simulate(ToyDataset(2), scenario(tasks={"minimum_candidates": 1000}))
     with pytest.raises(DatasetError, match="no task that the scenario names"):
         simulate(ToyDataset(2), scenario(tasks={"ids": ["elsewhere"]}))

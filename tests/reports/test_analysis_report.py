@@ -36,7 +36,7 @@ def test_the_page_answers(several: dict[str, Any]) -> None:
         "What each tuner reached, and when",
         "tile_oc",
         "Repeats inside a record scatter",
-        "told apart by folder 1 above the file",
+        "tuners are identified by folder 1 above the file",
     ):
         assert words in page
 
@@ -61,8 +61,8 @@ def test_the_headline_says_what_failures_cost_and_names_a_tie(several: dict[str,
     assert failed == pytest.approx(several["dataset"]["failed"] / several["dataset"]["records"])
     assert "of the time" in found["title"]
     assert any("tile_oc decides most" in text for text in found["findings"])
-    # Two tasks make no interval: nobody can be told apart.
-    assert any("cannot be told apart" in text for text in found["findings"])
+    # Two tasks make no interval: no difference between tuners can be shown.
+    assert any("show no difference to" in text for text in found["findings"])
 
 
 def test_tuners_that_are_apart_are_not_called_tied(several: dict[str, Any]) -> None:
@@ -78,9 +78,9 @@ def test_tuners_that_are_apart_are_not_called_tied(several: dict[str, Any]) -> N
         live = {"verdicts": [], "missing": "x"}
         return headline(dataset, [], [], [], live)["findings"][-1]
 
-    assert "told apart" not in said(reached(first, 3, 9), reached(second, 10, None))
-    assert "told apart" in said(reached(first, 3, 10), reached(second, 10, None))
-    assert "told apart" in said(reached(first, 3, None), reached(second, 90, 100))
+    assert "no difference" not in said(reached(first, 3, 9), reached(second, 10, None))
+    assert "no difference" in said(reached(first, 3, 10), reached(second, 10, None))
+    assert "no difference" in said(reached(first, 3, None), reached(second, 90, 100))
 
 
 def test_an_empty_dataset_can_be_reported(tmp_path: Path) -> None:

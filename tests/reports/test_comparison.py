@@ -42,7 +42,7 @@ def test_a_workspace_beside_itself_is_all_ones(tuning: Workspace) -> None:
     assert [row["ratio"] for row in confirmed.values()] == [1.0, 1.0, None, 1.0]
     assert all(group["note"] is None or "two" not in group["note"] for group in found["groups"])
     page = render_html(summary)
-    assert 'id="comparison"' in page and "Beside itself" in page
+    assert 'id="comparison"' in page and "Comparison with itself" in page
     assert 'id="comparison"' not in render_html({**summary, "comparison": None})
 
 
@@ -78,7 +78,7 @@ def test_the_command_compares_two_workspaces(tuning: Workspace, tmp_path: Path) 
     code, said, err = here(*command, cwd=tmp_path)
     assert code == 0, err
     assert "Best measured latency" in said and "here over there" in said
-    assert "Beside " in (tmp_path / "second" / "report.html").read_text()
+    assert "Comparison with " in (tmp_path / "second" / "report.html").read_text()
     code, said, err = here(*command, "--json", cwd=tmp_path)
     assert code == 0, err
     found = orjson.loads(said)["comparison"]

@@ -194,7 +194,7 @@ def test_a_strategy_that_never_gets_there_has_no_median(tuning: Workspace, tmp_p
 @pytest.mark.parametrize(
     ("can_decide", "said"),
     [
-        (True, "share the first place: they cannot be told apart"),
+        (True, "share the first place: no difference between them is proven"),
         (False, "share the first place: no difference between 4 strategies can be proven with 3"),
     ],
 )
@@ -265,13 +265,13 @@ def test_nothing_at_all_is_an_error_with_a_cure(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["dataset", "validation"])
 def test_a_named_folder_must_hold_it(what: str, tmp_path: Path) -> None:
-    with pytest.raises(ToolkitError, match="made by: toolkit"):
+    with pytest.raises(ToolkitError, match="make it with: toolkit"):
         find_inputs(tmp_path, **{what: tmp_path / "absent"})
 
 
 @pytest.mark.parametrize("what", ["models", "simulations"])
 def test_named_folders_must_hold_it(what: str, tmp_path: Path) -> None:
-    with pytest.raises(ToolkitError, match="made by: toolkit"):
+    with pytest.raises(ToolkitError, match="make it with: toolkit"):
         find_inputs(tmp_path, **{what: [tmp_path / "absent"]})
 
 

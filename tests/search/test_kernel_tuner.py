@@ -69,7 +69,7 @@ def test_every_algorithm_proposes_what_is_new_and_depends_on_its_seed_alone(
         runs = [ran(make(algorithm, seed=seed), 20) for seed in (0, 0, 1)]
     except SearchError as error:
         assert "No module named" in error.what  # skopt and pyatf are packages of their own
-        assert "install what it names" in str(error.cure)
+        assert "install the module that is named" in str(error.cure)
         return
     first, again, other = map(ids, runs)
     assert first == again

@@ -106,8 +106,8 @@ def test_its_gradient_is_that_of_its_error() -> None:
 def test_what_it_does_not_know_is_refused() -> None:
     with pytest.raises(RecipeError, match="no parameter 'widht'"):
         check_parameters("hybrid", {"widht": 8})
-    with pytest.raises(RecipeError, match="width is a number above 0"):
+    with pytest.raises(RecipeError, match="width must be above 0"):
         check_parameters("hybrid", {"width": 0})
     for wrong in ({"objective": "pairwise"}, {"early_stopping": 3}):
-        with pytest.raises(RecipeError, match="hybrid knows"):
+        with pytest.raises(RecipeError, match="hybrid needs objective"):
             fit(made(60), **wrong)

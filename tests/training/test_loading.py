@@ -81,7 +81,7 @@ def test_what_cannot_be_loaded_is_named(workspace: Workspace) -> None:
         find_model("mime", "throughput")
     with pytest.raises(ModelError, match=r"no mutation model.*toolkit train mutation"):
         find_model(None, "mutation")
-    with pytest.raises(ModelError, match="two throughput models"):
+    with pytest.raises(ModelError, match="is a second throughput model"):
         load_trained([workspace.model("mine"), workspace.model("throughput")])
     with pytest.raises(ModelError, match="there is no model"):
         load_trained([Path("nowhere")])

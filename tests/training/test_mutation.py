@@ -354,5 +354,5 @@ def test_a_log_that_leaves_no_choice_of_direction_is_told_before_anything_is_fit
     monkeypatch.setattr(mutation, "fit_gains", None)
     few = quick.data.model_copy(update={"min_records": 2, "judged_records": 2})
     recipe = recipe_for(quick, "expected").model_copy(update={"data": few})
-    with pytest.raises(DatasetError, match="has two recorded directions"):
+    with pytest.raises(DatasetError, match="has neighbours in two directions"):
         train_mutation(open_dataset(tmp_path / "dataset"), recipe, threads=1)

@@ -227,13 +227,13 @@ def test_mistakes_have_a_cure(made_dataset: Dataset, quick: Recipe, tmp_path: Pa
         )
     rows = made(40)
     empty = np.full_like(rows.features, np.nan)
-    with pytest.raises(RecipeError, match="no candidate has a statement"):
+    with pytest.raises(RecipeError, match="no candidate has per-statement features"):
         fit(TrainingRows(empty, rows.target, rows.weight, rows.group, columns=COLUMNS))
-    with pytest.raises(RecipeError, match="statements knows"):
+    with pytest.raises(RecipeError, match="statements needs objective"):
         fit(rows, objective="pairwise")
     with pytest.raises(RecipeError, match="no parameter 'max_dept'"):
         check_parameters("statements", {"max_dept": 3})
-    with pytest.raises(RecipeError, match="statements cannot be fitted so"):
+    with pytest.raises(RecipeError, match="statements cannot be fitted with this recipe"):
         check_parameters("statements", {"max_depth": -3})
     # A booster of another library holds no places.
     plain = XGBoostModel.fit(

@@ -206,7 +206,7 @@ def test_mistakes_have_a_cure(
     ridge = quick.models[0].model_copy(
         update={"library": "ridge", "objective": "logistic", "params": {}}
     )
-    with pytest.raises(RecipeError, match="ridge knows"):
+    with pytest.raises(RecipeError, match="ridge needs objective"):
         train_validity(failing, recipe.model_copy(update={"models": (ridge,)}))
     write_autotvm(tmp_path / "good.json")
     ingest([tmp_path / "good.json"], tmp_path / "good")

@@ -1,4 +1,4 @@
-"""What every command shares: options, JSON, progress, and errors as exit codes."""
+"""Parts that all commands share: options, JSON, progress, and errors as exit codes."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from toolkit.datasets import Dataset
 
 LINE_EVERY_S = 30.0
-"""Where no terminal is a long step says no more often how far it is."""
+"""Without a terminal, a long step prints its progress at most this often."""
 
 PROCESSES_MAX = 1024
 THREADS_MAX = 4096
-"""More than any machine has: a command that is asked for more would start, and never speak."""
+"""More than any machine has: a command with a larger number would start, and then hang."""
 
 
 def folder_at(text: str) -> Path:
-    """A folder by its path, or on an object store by its URL."""
+    """Return a folder by its path, or on an object store by its URL."""
     if "://" not in text:
         return Path(text)
     from toolkit.datasets import urls
@@ -82,7 +82,7 @@ Models = Annotated[
         help="Model folder, or its URL; repeatable (default: tuning/models).",
     ),
 ]
-# Of the commands that measure.
+# Options of the commands that measure.
 Target = Annotated[
     str | None,
     Option(help="TVM target (default: LLVM for this processor, with its features)."),
@@ -125,35 +125,35 @@ Peak = Annotated[
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_FULL = "free some space and run the same command again: what was finished is kept"
-_DENIED = "check its permissions, or give another place"
-_FILE = "it is a file where a folder is needed: give another place"
+_FULL = "free some space and run the same command again: finished work is kept"
+_DENIED = "check the permissions, or give another path"
+_FILE = "it is a file where a folder is needed: give another path"
 CURES = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
     errno.EACCES: _DENIED,
     errno.EPERM: _DENIED,
-    errno.EROFS: "give a place that can be written",
+    errno.EROFS: "give a path that can be written",
     errno.EEXIST: _FILE,
     errno.ENOTDIR: _FILE,
-    errno.EISDIR: "it is a folder where a file is needed: give another place",
-    errno.EMFILE: "allow more open files (ulimit -n), or take fewer --workers",
+    errno.EISDIR: "it is a folder where a file is needed: give another path",
+    errno.EMFILE: "allow more open files (ulimit -n), or use fewer --workers",
 }
 
 
 def opened_dataset(folder: Path | None) -> Dataset:
-    """Open the dataset that a command was given, or the workspace's."""
+    """Open the given dataset, or the workspace's."""
     from toolkit.datasets import open_dataset
 
     return open_dataset(folder or Workspace().dataset)
 
 
 def whole_numbers(text: str, told: str) -> list[int]:
-    """Read numbers with commas between them; ``told`` says of what they are a list."""
+    """Read numbers separated by commas; ``told`` says what the list holds, for the error."""
     try:
         return [int(part) for part in text.split(",")]
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no list of {told}") from None
+        raise typer.BadParameter(f"{text!r} is not a list of {told}") from None
 
 
 def print_json(value: Any, *, indent: bool = True) -> None:
@@ -168,7 +168,7 @@ def print_json(value: Any, *, indent: bool = True) -> None:
 
 
 def answer(result: Any, json: bool, show: Callable[[Any], None]) -> None:
-    """Print a result: as JSON, or as ``show`` does for a person."""
+    """Print a result: as JSON, or for a person with ``show``."""
     if json:
         print_json(result)
     else:
@@ -179,16 +179,17 @@ def answer(result: Any, json: bool, show: Callable[[Any], None]) -> None:
 def workers_or_cluster(
     workers: int | None, place: str | None, progress: Progress
 ) -> Iterator[int | Cluster | None]:
-    """Give the number that was asked for, or the cluster at a place.
+    """Yield the number of workers, or the cluster at an address.
 
-    Raises a usage error where both were asked for.
+    Raises a usage error if both are given.
     """
     if place is None:
         yield workers
         return
     if workers is not None:
         raise typer.BadParameter(
-            "a cluster has as many workers as were started", param_hint="--cluster"
+            "leave out --workers and --threads: a cluster has its own number of workers",
+            param_hint="--cluster",
         )
     with Cluster(place, progress) as cluster:
         yield cluster
@@ -205,20 +206,21 @@ def peaks(given: Sequence[str] | None) -> dict[str | None, float]:
             found[name or None] = 0.0
         if not 0 < found[name or None] < math.inf:
             raise ToolkitError(
-                f"--peak {text!r} is no number of GFLOP/s", cure="as in --peak 200 or 'NAME=200'"
+                f"--peak {text!r} is not a positive number of GFLOP/s",
+                cure="give --peak 200, or --peak NAME=200",
             )
     return found
 
 
 def with_exit_codes(function: F) -> F:
-    """Turn named errors into one line on standard error and exit code 1, never a traceback."""
+    """Print known errors as one line on standard error, with exit code 1 and no traceback."""
 
     @wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
         try:
             return function(*args, **kwargs)
         except BrokenPipeError:
-            raise  # whoever read has enough: typer ends quietly
+            raise  # the reader of the pipe has closed it: typer ends quietly
         except Exception as error:
             known = error if isinstance(error, ToolkitError) else _foreign_error(error)
             if known is None:
@@ -226,27 +228,28 @@ def with_exit_codes(function: F) -> F:
             say_error(str(known))
             raise typer.Exit(EXIT_ERROR) from None
         except KeyboardInterrupt:
-            err.print("interrupted: what was finished is kept", highlight=False)
+            err.print("interrupted: finished work is kept", highlight=False)
             raise typer.Exit(EXIT_INTERRUPTED) from None
 
     return run  # type: ignore[return-value]
 
 
 def _foreign_error(error: Exception) -> ToolkitError | None:
-    """Say what went wrong in the system or a library; ``None``: a fault of the toolkit's own.
+    """Return an error of the system or a library with its cure; ``None``: a bug of the toolkit.
 
-    Full and read-only disks, missing permissions, damaged Parquet files, too little memory.
+    It covers full and read-only disks, missing permissions, damaged Parquet files, and lack of
+    memory.
     """
     said = first_line(error)
     if isinstance(error, OSError):
         where = error.filename if isinstance(error.filename, str) else None
         return ToolkitError(error.strerror or said, where=where, cure=CURES.get(error.errno or 0))
     if isinstance(error, MemoryError):
-        return ToolkitError(f"out of memory: {said}", cure="take less data, or close others")
+        return ToolkitError(f"out of memory: {said}", cure="use less data, or close programs")
     if type(error).__module__.partition(".")[0] in ("pyarrow", "polars"):
         return ToolkitError(
             f"a table cannot be read or written: {said}",
-            cure="if a file of the dataset is damaged, ingest the logs anew into another folder",
+            cure="if a file of the dataset is damaged, ingest the logs again into another folder",
         )
     return None
 
@@ -267,7 +270,7 @@ class _BarStep:
 
 
 class _LineStep:
-    """Says where no terminal is how far it is: a line now and then."""
+    """Progress without a terminal: a line from time to time."""
 
     def __init__(self, label: str, total: float | None) -> None:
         self._label, self._total, self._done = label, total, 0.0
@@ -290,7 +293,7 @@ class _LineStep:
 
 
 class BarProgress:
-    """Progress bars on standard error (plain lines where it is no terminal)."""
+    """Progress bars on standard error (plain lines if it is not a terminal)."""
 
     @contextmanager
     def step(self, label: str, total: float | None = None) -> Iterator[Step]:

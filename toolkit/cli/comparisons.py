@@ -1,4 +1,4 @@
-"""What ``toolkit describe`` compares: formats that compute the same, and tuners."""
+"""Prints the comparisons of ``toolkit describe``: formats of one computation, and tuners."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Row = Mapping[str, Any]
 
 
 def show_twins(tasks: Sequence[Row], compared: Sequence[Row]) -> None:
-    """Tasks of different formats that compute the same, side by side."""
+    """Print tasks of different formats that compute the same, side by side."""
     from toolkit.features.computations import in_several_formats, told_comparison, told_computation
 
     twins = in_several_formats(tasks)
@@ -30,7 +30,7 @@ def show_twins(tasks: Sequence[Row], compared: Sequence[Row]) -> None:
             "computes": lambda task: told_computation(task["computes"]),
             "format": itemgetter("format"),
             **(machine if several else {}),
-            # In a narrow terminal its room is the machine's.
+            # A narrow terminal has no room for both: the machine is shown.
             **({} if several and out.width < NARROW else task_id),
             ">best": lambda task: show.seconds(task["best_s"], "none"),
             ">GFLOP/s": lambda task: show.number(task["gflop_per_s"]),
@@ -45,7 +45,7 @@ def show_twins(tasks: Sequence[Row], compared: Sequence[Row]) -> None:
 
 
 def show_tuners(tuners: Row) -> None:
-    """Print how soon each tuner came near the best recorded, and how slow its machine read."""
+    """Print how soon each tuner came near the best recorded, and how slow its machine was."""
     tasks = show.plural(tuners["tasks"], "task")
     which = "that all of them ran" if tuners["common"] else "that two of them ran"
     percents = [reached["percent"] for reached in tuners["tuners"][0]["reached"]]
@@ -57,7 +57,7 @@ def show_tuners(tuners: Row) -> None:
         return lambda row: "–" if row[key] is None else f"{show.ratio(row[key])} ×"
 
     slow = any((row["slowdown"] or 0.0) >= SLOWDOWN_SHOWN for row in tuners["tuners"])
-    # The slowdown explains all other columns: in a narrow terminal two of them make room for it.
+    # The slowdown explains all other columns: in a narrow terminal it replaces two of them.
     crowded = out.width < NARROW and slow
     length: Columns = {">length": lambda row: show.number(row["evaluations"])}
     nearer = {n: percent for n, percent in enumerate(percents) if not crowded or n != 1}
@@ -73,14 +73,14 @@ def show_tuners(tuners: Row) -> None:
             **({">slowdown": times("slowdown")} if slow else {}),
         },
         tuners["tuners"],
-        f"Tuners (told apart by: {tuners['by']}) on {tasks} {which}, medians over tasks",
+        f"Tuners (distinguished by: {tuners['by']}) on {tasks} {which}, medians over tasks",
     )
     say(
-        f"Evaluations to within so many per cent of the best recorded by any tuner; runs that got "
-        f"there and seconds are for {percents[-1]} %; “not”: in fewer than half."
+        "“to N %”: evaluations until within N % of the best recorded by any tuner. “got there” and "
+        f"“seconds” are for {percents[-1]} %. “not”: fewer than half of the runs."
     )
     if slow:
         say(
-            "Slowdown: how much longer it read the same candidates than the fastest run of the "
-            "task, as recorded; such a difference is the machine's, not the tuner's."
+            "Slowdown: recorded latency of the same candidates over that of the task's fastest "
+            "run; such a difference is caused by the machine, not by the tuner."
         )

@@ -1,4 +1,4 @@
-"""The whole circle on the bundled logs: ingest, train, simulate, confirm live, report."""
+"""The whole workflow on the bundled logs: ingest, train, simulate, confirm live, report."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from toolkit.workspace import Workspace, bundled
 if TYPE_CHECKING:
     from toolkit.training.recipes.recipe import Recipe
 
-# Live time is shared by this many tasks; the whole stays below two minutes.
+# This many tasks share the live time; the whole live phase takes less than two minutes.
 LIVE_TASKS = 2
 LIVE_SECONDS = 52.0
 
-# One machine is enough to see the circle; it is the one with enumerated spaces.
+# One machine is enough for a demonstration: the one with enumerated spaces.
 DEMO_LOGS = "xeon-rocketlake-1core"
 DEMO_FOLDS = 3
 
@@ -38,8 +38,8 @@ def run_demo(
 ) -> dict[str, Any]:
     """Run everything into the workspace ``out``; return a summary (JSON-ready).
 
-    What can be done is done: a live phase that fails (no compiler for this processor, say) is
-    told in ``live_error`` and the report is written without it.
+    If the live phase fails (for example without a compiler for this processor), ``live_error`` has
+    the reason, and the report is written without it.
     """
     from toolkit.replay import load_scenario, simulate
     from toolkit.reports import write_report
@@ -112,7 +112,7 @@ def run_demo(
 
 
 def _quick_recipe(kind: str) -> Recipe:
-    """Return the default recipe with fewer folds, and one fit where their number is automatic."""
+    """Return the default recipe with fewer folds, and one fit if their number is automatic."""
     from toolkit.training import load_recipe
 
     recipe = load_recipe(kind)
@@ -125,7 +125,7 @@ def _quick_recipe(kind: str) -> Recipe:
 
 
 def _live_tasks(tasks: list[Task]) -> list[str]:
-    """Two tasks of different kinds: a matrix multiplication and a convolution where there are."""
+    """Return tasks of different kinds: a matrix product and a convolution, if there are any."""
     usable = [task for task in tasks if task.format == "metaschedule" and task.blob]
     chosen: dict[str, str] = {}
     for task in sorted(usable, key=lambda one: (one.workload, one.task_id)):

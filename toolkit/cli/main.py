@@ -1,7 +1,7 @@
-"""The command ``toolkit``: a thin skin; each command parses, calls one function, prints.
+"""The command ``toolkit``: each command parses its options, calls one function, and prints.
 
-A command's module is imported when the command is called, and so are Rich and what reads options:
-``toolkit --help`` needs the names below alone.
+A command's module is imported when the command is called, and so are Rich and the option parsers:
+``toolkit --help`` needs only the names below.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ TRAIN = {name: f"train.{name}" for name in ("throughput", "mutation", "validity"
 
 
 def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """All commands, in the order of the help: name without ``toolkit``, function."""
+    """Yield all commands, in the order of the help: name without ``toolkit``, and function."""
     for name, (place, _) in COMMANDS.items():
         if name != "train":
             yield name, _function(place)
@@ -90,9 +90,9 @@ def _made(name: str, place: str, summary: str) -> Any:
 
 
 class _Toolkit(TyperGroup):
-    """``toolkit`` itself: commands are made when they are called.
+    """The command ``toolkit``, which makes its commands when they are called.
 
-    Its help is printed without Rich, which takes longest to import.
+    Its help is printed without Rich, which takes long to import.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -145,11 +145,11 @@ def main() -> None:
     for name, value in CALM.items():
         os.environ.setdefault(name, value)
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started this, as by >&-
+        if getattr(sys, name) is None:  # the caller closed it, for example with >&-
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # What a terminal cannot show is no reason to stop.
+            # A character that the terminal cannot show must not stop the command.
             stream.reconfigure(errors="backslashreplace")
     code: object = 0
     try:
@@ -159,16 +159,16 @@ def main() -> None:
             code = end.code
         sys.stdout.flush()
     except OSError as error:
-        # Python would try again at its end, and complain in its own way.
+        # Without this, Python would try again at its end and print its own message.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         if not isinstance(error, BrokenPipeError):
             from toolkit.cli.common import say_error
 
-            say_error(f"standard output: {error.strerror}")
+            say_error(f"cannot write to standard output: {error.strerror}")
         code = code or EXIT_ERROR
     if code == EXIT_INTERRUPTED:
         sys.stderr.flush()
-        os._exit(EXIT_INTERRUPTED)  # Python would wait for threads that fit models
+        os._exit(EXIT_INTERRUPTED)  # Python would wait for threads that still fit models
     sys.exit(code)  # type: ignore[arg-type]
 
 

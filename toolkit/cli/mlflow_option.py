@@ -1,4 +1,4 @@
-"""``--mlflow``: what a command's run tells MLflow, or nothing where it was not asked for."""
+"""``--mlflow``: logs a command's run with MLflow, if the option is given."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def told(
     params: Mapping[str, Any],
     progress: Progress,
 ) -> Iterator[tuple[Progress, Callable[[Mapping[str, Any]], None]]]:
-    """Open the MLflow run of a training or a search, if one was asked for.
+    """Open the MLflow run of a training or a search, if ``place`` is given.
 
-    ``what`` is a training's dataset and recipe, and the folder that the work writes. Gives what
-    the work is given as its progress, and what its result is given to.
+    ``what``: for a training the dataset and the recipe, and for both the output folder, last.
+    Yields the progress to pass to the work, and a function that takes its result.
     """
     if place is None:
         yield progress, lambda result: None
         return
-    # MLflow does not tell its makers, unless the user lets it. This is a process of the toolkit's
-    # own: from Python nothing is set, for it is another's.
+    # MLflow sends no telemetry unless the user allows it. Set here only, since this process is the
+    # toolkit's own; in a user's Python process nothing is set.
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
-    # With a server it prints addresses, where the JSON goes.
+    # With a server, MLflow would print addresses to standard output, where the JSON goes.
     os.environ["MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT"] = "true"
     from toolkit.reports import tracked
 

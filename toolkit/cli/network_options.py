@@ -1,4 +1,4 @@
-"""Options of commands that take workloads, or read a network."""
+"""Options of commands that take workloads or a network."""
 
 from __future__ import annotations
 
@@ -35,29 +35,31 @@ Tolerance = Annotated[
 
 
 def parse_shapes(texts: list[str] | None) -> dict[str, list[int]]:
-    """Read ``NAME=1,3,224,224``; raise ``LiveError`` for anything else."""
+    """Read ``NAME=1,3,224,224``; raise ``LiveError`` for other texts."""
     found = {}
     for text in texts or []:
         name, _, extents = text.rpartition("=")
         parts = extents.split(",")
         if not name or not all(part.strip().isdigit() and int(part) for part in parts):
-            raise LiveError(f"{text!r} is no shape", cure="example: --shape data=1,3,224,224")
+            raise LiveError(
+                f"--shape {text!r} is not NAME=EXTENTS", cure="example: --shape data=1,3,224,224"
+            )
         found[name] = [int(part) for part in parts]
     return found
 
 
 def parse_layout(text: str) -> Any:
-    """Check a layout's name; raise ``LiveError`` for another."""
+    """Return the layout by its name; raise ``LiveError`` for other names."""
     known = {"auto": "auto", "nchw": "NCHW", "nhwc": "NHWC"}
     if text.lower() not in known:
-        raise LiveError(f"no layout is called {text!r}", cure="give auto, NCHW or NHWC")
+        raise LiveError(f"there is no --layout {text!r}", cure="give auto, NCHW or NHWC")
     return known[text.lower()]
 
 
 def named_tasks(
     workload: list[str] | None, target: Any, shape: list[str] | None, layout: str, tolerance: float
 ) -> Any:
-    """The tasks of what was named, or of an example; raise ``LiveError`` for what is none."""
+    """Return the tasks of the workloads, or of an example; raise ``LiveError`` if none."""
     from toolkit.networks.tasks import tasks_of
 
     return tasks_of(

@@ -1,7 +1,7 @@
 """Writes the generated reference pages: ``python -m toolkit.cli.reference docs/reference``.
 
-The commands are read from their own functions and option tables, the schemas from
-``toolkit/schema.py`` with the comments that say units and meaning, so that neither can drift.
+The commands come from their own functions and option tables. The schemas come from
+``toolkit/schema.py``, with the comments on units and meaning. So no page can become outdated.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ WORDS = {"Path": "PATH", "int": "N", "float": "NUMBER", "str": "TEXT"}
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One argument or option: its names, what it takes, and what it is for.
+    """One argument or option: its names, its value, and its help.
 
-    ``value`` is a word for what it takes, empty for a switch.
+    ``value`` is a word for its value, empty for a switch.
     """
 
     names: tuple[str, ...]
@@ -43,7 +43,7 @@ class Parameter:
 
     @property
     def is_option(self) -> bool:
-        """Whether it is an option, not an argument."""
+        """Whether it is an option (otherwise an argument)."""
         return self.names[0].startswith("-")
 
 
@@ -59,12 +59,12 @@ class Command:
 
     @property
     def file(self) -> str:
-        """Name of its page."""
+        """Name of the command's page."""
         return self.name.replace(" ", "-") + ".md"
 
 
 def commands() -> list[Command]:
-    """All commands, in the order of the help."""
+    """Return all commands, in the order of the help."""
     return [_command(name, function) for name, function in functions()]
 
 
@@ -91,7 +91,7 @@ def _parameter(key: str, hint: Any, default: Any) -> Parameter:
         (plain,) = get_args(plain)
     if isinstance(info, ArgumentInfo):
         return Parameter((key.upper(),), "", True, repeatable, info.help or "")
-    # In an annotation the first name of an option stands where typer keeps its default.
+    # In an annotation, typer's ``default`` holds the first name of an option.
     given = [info.default, *(info.param_decls or ())]
     names = [name for name in given if isinstance(name, str) and name.startswith("-")]
     option = "--" + key.replace("_", "-")
@@ -127,7 +127,7 @@ def _render(page: str, **values: Any) -> str:
 
 
 def _comments(source: str) -> dict[tuple[str, str], str]:
-    """Return the comments behind a schema's columns, by table and column."""
+    """Return the comments on a schema's columns, by table and column."""
     by_line = {
         token.start[0]: token.string.lstrip("# ").strip()
         for token in tokenize.generate_tokens(io.StringIO(source).readline)
@@ -143,7 +143,7 @@ def _comments(source: str) -> dict[tuple[str, str], str]:
 
 
 def pages() -> dict[str, str]:
-    """Text of every generated page, by its path below ``docs/reference``."""
+    """Return the text of every generated page, by its path below ``docs/reference``."""
     known = commands()
     texts = {
         "analysis.md": analysis_page(),

@@ -1,4 +1,4 @@
-"""How rows and figures are printed: tables from short descriptions, lines, intervals."""
+"""Prints rows and figures: tables from short descriptions, lines, intervals."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rich.text import Text
 from toolkit import show
 
 if (_columns := os.environ.get("COLUMNS", "")).isdigit() and int(_columns) < 40:
-    del os.environ["COLUMNS"]  # In none nothing would be printed.
+    del os.environ["COLUMNS"]  # With so few columns nothing would be printed.
 
-# No text is taken for markup: names come from logs and files.
+# No text is read as markup, since names come from logs and files.
 out = Console(markup=False)
 err = Console(stderr=True, markup=False)
 
@@ -24,9 +24,9 @@ NARROW = 100
 """Width of a terminal below which tables leave out columns and shorten words."""
 
 Columns = Mapping[str, Callable[[Any], Any]]
-"""What a table shows: its headings, and how a row's cell is written.
+"""Columns of a table: each heading, and the function that writes a row's cell.
 
-A heading that begins with ``>`` is one of numbers, which stand to the right.
+A heading that begins with ``>`` belongs to numbers, which are aligned to the right.
 """
 
 
@@ -38,9 +38,9 @@ def print_table(
     shorten: Callable[[str, int], str] = show.cut,
     **style: Any,
 ) -> None:
-    """Print a table on standard output; ``style`` is rich's, such as a title or no box.
+    """Print a table on standard output; ``style`` is passed to rich (a title, no box, ...).
 
-    The column of index ``elastic`` is shortened to what the terminal leaves it, and no other wraps.
+    The column with the index ``elastic`` is shortened to fit the terminal. No other column wraps.
     """
     cells = [[str(write(row)) for write in columns.values()] for row in rows]
     heads = [heading.lstrip(">") for heading in columns]
@@ -77,7 +77,7 @@ def say(text: str, style: str | None = None) -> None:
 
 
 def note(text: str, style: str | None = None) -> None:
-    """Write a line on standard error; a coloured one is left to the terminal to wrap."""
+    """Write a line on standard error; the terminal wraps a coloured one."""
     err.print(text, style=style, highlight=False, soft_wrap=style is not None)
 
 
@@ -88,34 +88,34 @@ def print_warnings(warnings: Iterable[str]) -> None:
 
 
 def counted(key: Any) -> Callable[[Any], str]:
-    """Column of counts, thousands separated."""
+    """Return a column of counts, with thousands separated."""
     return lambda row: f"{row[key]:,}"
 
 
 def decimals(value: Any) -> str:
-    """Three decimals of a number, a text as it is; nothing for what is unknown."""
+    """Return a number with three decimals, a text as it is, and nothing for unknown values."""
     if isinstance(value, float):
         return f"{value:.3f}" if math.isfinite(value) else ""
     return value if isinstance(value, str) else ""
 
 
 def low_to_high(bounds: Sequence[Any] | None, form: str = ".3f") -> str:
-    """An interval as ``low to high``; nothing for an unknown one."""
+    """Return an interval as ``low to high``; nothing for an unknown one."""
     if bounds is None or bounds[0] is None or math.isnan(bounds[0]):
         return ""
     return " to ".join(format(bound, form) for bound in bounds)
 
 
 def bracketed(value: float, bounds: Sequence[float] | None, digits: int = 3) -> str:
-    """A figure with its interval in brackets, where there is one."""
+    """Return a figure with its interval in brackets, if there is one."""
     text = f"{value:.{digits}f}"
     return f"{text} [{', '.join(f'{bound:.{digits}f}' for bound in bounds)}]" if bounds else text
 
 
 def interval_text(row: Mapping[str, Any], key: str) -> str:
-    """A figure of a replay and its interval, as in ``13 [4, 23]``.
+    """Return a figure of a replay and its interval, as in ``13 [4, 23]``.
 
-    ``-`` where it was not reached, ``[-]`` where nothing is known of the interval (a single run).
+    ``-``: not reached. ``[-]``: the interval is unknown (a single run).
     """
     low, high = row[f"{key}_interval"]
     value, left, right = (

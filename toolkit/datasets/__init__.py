@@ -1,4 +1,4 @@
-"""Records ↔ Parquet: ingest, open, describe."""
+"""Datasets: ingest logs into Parquet, open, query, describe, export and merge them."""
 
 from toolkit.datasets.describe import DatasetSummary, describe, task_name
 from toolkit.datasets.export import ExportReport, export

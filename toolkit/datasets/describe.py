@@ -1,4 +1,4 @@
-"""What a dataset holds: sources, tasks, hardware, failures, best latencies."""
+"""Summary of a dataset: sources, tasks, hardware, failures, best latencies."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from toolkit.results import Result
 
 @dataclass(frozen=True, repr=False)
 class DatasetSummary(Result):
-    """A dataset in plain values; what is unknown is null.
+    """Summary of a dataset; unknown values are null.
 
-    ``formats`` counts by format and version, ``states`` records by state, ``machines`` by machine
-    and kind of target; ``sources`` has an entry a file, ``tasks`` one a task, most records first,
-    with the fields of ``TaskAnalysis``. The rest is as in ``Analysis``.
+    ``formats`` counts by format and version, ``states`` counts records by state, ``machines``
+    counts by machine and kind of target. ``sources`` has one entry per file, ``tasks`` one per
+    task, most records first, with the fields of ``TaskAnalysis``. All other fields are as in
+    ``Analysis``.
     """
 
     dataset: str
@@ -51,9 +52,9 @@ class DatasetSummary(Result):
 
 
 def describe(dataset: Dataset, *, correct_speed: bool = False) -> DatasetSummary:
-    """Summarise a dataset, or what some machines measured of it (``Dataset.of_machines``).
+    """Summarise a dataset, or the part that some machines measured (``Dataset.of_machines``).
 
-    ``correct_speed`` is that of ``analyse``.
+    ``correct_speed`` is passed to ``analyse``.
     """
     rows = (
         dataset.records(["task_id", "candidate_id", "sketch_id", "state", "latency_s"])
@@ -124,9 +125,9 @@ def describe(dataset: Dataset, *, correct_speed: bool = False) -> DatasetSummary
 
 
 def best_so_far(dataset: Dataset) -> list[dict[str, Any]]:
-    """Best latency of each task, the task recorded last first.
+    """Return the best latency of each task, most recently recorded tasks first.
 
-    Keys: ``task_id``, ``name``, ``records``, ``best_latency_s`` (null where nothing went well).
+    Keys: ``task_id``, ``name``, ``records``, ``best_latency_s`` (null if every record failed).
     """
     tasks = dataset.tasks()
     rows = (
@@ -142,9 +143,9 @@ def best_so_far(dataset: Dataset) -> list[dict[str, Any]]:
 
 
 def task_name(task: Task) -> str:
-    """Short name for people: the workload and the numbers of its arguments.
+    """Return a short name for display: the workload and the numbers of its arguments.
 
-    Where there are none, those of its loops (an Ansor task may be a hash alone).
+    Without arguments, the extents of its loops (an Ansor task may have only a hash).
     """
     told = _brief(task.arguments) or ",".join(map(str, task.extents))
     return f"{task.workload}({told})"

@@ -1,4 +1,4 @@
-"""The way back: records of a dataset as logs that the programs they come from read."""
+"""Export: records of a dataset as logs that TVM or Kernel Tuner read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from toolkit.results import Result
 class ExportReport(Result):
     """What was written; ``left_out`` counts selected records that the format cannot hold.
 
-    They are of other formats, or repeats where a file has one entry a candidate.
+    These are records of other formats, and repeats if a file has one entry per candidate.
     """
 
     format: str
@@ -55,33 +55,33 @@ def export(
     ----------
     out
         A file for ``autotvm`` (0.2) and ``ansor`` (v0.6); a folder for ``metaschedule`` (a
-        database), ``t4`` and ``kernel-tuner`` (a file a task and sketch).
+        database), ``t4`` and ``kernel-tuner`` (one file per task and sketch).
     format
-        A format that can be written; by default the one that the selected records have. Records of
-        other formats are counted and left out.
+        A format that can be written; by default the format of the selected records. Records that
+        it cannot hold are counted and left out.
     machines
         Only records of these machines.
     targets
         Only records for these targets, as written or by their kind (``llvm``).
     mixed
-        Whether records of several machines, or for several targets, may come into one log of a
-        tuner: who reads it takes the fastest for the best.
+        Whether one log may hold records of several machines, or for several targets. A tuner that
+        reads such a log takes the fastest record as the best.
     force
-        Whether files that exist are written over (see ``check_targets``).
+        Whether existing files are overwritten (see ``check_targets``).
 
     Raises
     ------
     DatasetError
-        When the format, a machine or a target is unknown, machines or targets would be mixed
-        unasked, no selected record can be written in the format, none was named and the records
-        have several, or a file must not or cannot be written.
+        When the format, a machine or a target is unknown; machines or targets would be mixed
+        without ``mixed``; no selected record can be written in the format; no format is given and
+        the records have several; or a file must not or cannot be written.
     """
     known = [name for name in FORMATS.names() if format_named(name).writes != frozenset()]
     if format is not None and format not in known:
         raise DatasetError(
             f"no export format is called {format!r}", cure=did_you_mean(format, known)
         )
-    whole = dataset  # no log that it was read from is written over, whichever machine's it is
+    whole = dataset  # the logs of other machines must not be overwritten either
     if machines:
         dataset = dataset.of_machines(machines)
     if targets:
@@ -91,7 +91,7 @@ def export(
     if format is None and len(found) > 1:
         raise DatasetError(
             f"the selected records are of several formats: {', '.join(found)}",
-            cure="name one, or t4 or kernel-tuner, which hold records of every format",
+            cure="choose one with --format; t4 and kernel-tuner can hold records of every format",
         )
     format = format or str(found[0])
     writes = format_named(format).writes
@@ -99,7 +99,7 @@ def export(
     if fitting.is_empty():
         own = f"{found[0]}, or as t4" if found[0] in known else "t4"
         raise DatasetError(
-            f"no selected record can be written as {format}: they are {', '.join(found)}",
+            f"no selected record can be written as {format}: their formats are {', '.join(found)}",
             cure=f"export them as {own}",
         )
     labels = source_labels(dataset.sources())
@@ -118,7 +118,7 @@ def export(
         raise DatasetError(
             f"cannot be written: {error.strerror or error}",
             where=error.filename or out,
-            cure="make room, or name another place",
+            cure="make room on the disk, or write to another place",
         ) from None
     written = fitting.height
     if not format_named(format).repeats:
@@ -135,7 +135,7 @@ def export(
 def _for_targets(
     dataset: Dataset, targets: Sequence[str], task_ids: Sequence[str] | None
 ) -> list[str]:
-    """Tasks for targets, among those that were asked for; raise ``DatasetError`` without any."""
+    """Return the given tasks (default: all) that are for the targets; refuse unknown targets."""
     tasks = dataset.tasks()
     asked = list(tasks) if task_ids is None else [dataset.task(key).task_id for key in task_ids]
     known = {target for key in asked for target in (tasks[key].target, tasks[key].target_kind)}
@@ -155,22 +155,22 @@ def _refuse_mixed(
     """Raise ``DatasetError`` where records are of several machines or for several targets."""
     tasks = [dataset.tasks()[key] for key in set(rows["task_id"])]
     told = {labels.get(key, {}).get(MACHINE_FINGERPRINT) for key in set(rows["source_id"])}
-    by_source = f'--where "source_id = ..."; the table labels has them as {MACHINE_FINGERPRINT!r}'
+    by_source = f'--where "source_id = ..." (label {MACHINE_FINGERPRINT!r} in the table labels)'
     for what, found, cure in (
         ("of several machines", {task.machine or "unknown" for task in tasks}, "--machine"),
-        ("of several machines of one name", {name for name in told if name}, by_source),
+        ("of several machines with the same name", {name for name in told if name}, by_source),
         ("for several targets", {task.target for task in tasks}, "--target"),
     ):
         if len(found) > 1:
             names = ", ".join(show.cut(name, 120) for name in sorted(found)[:5])
             raise DatasetError(
                 f"the selected records are {what}: {names}",
-                cure=f"choose one with {cure}; --mixed writes all, and no log tells which is which",
+                cure=f"choose one with {cure}, or write all with --mixed (the log mixes them)",
             )
 
 
 class _Rows:
-    """Rows of a frame, one mapping at a time, as often as they are asked for."""
+    """Rows of a frame as mappings; can be iterated several times."""
 
     def __init__(self, frame: pl.DataFrame) -> None:
         self._frame = frame

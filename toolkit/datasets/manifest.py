@@ -1,7 +1,7 @@
-"""``dataset.json``: the one file that says what belongs to a dataset.
+"""``dataset.json``, the manifest: the list of all files that belong to a dataset.
 
-Parts are written under new names first; a commit is the atomic replacement of this file. What
-it does not name does not exist, so a run that is killed leaves the last commit as it was.
+Parts are written under new names first. A commit then replaces the manifest atomically. Files that
+the manifest does not name are ignored, so a killed run leaves the last commit unchanged.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _DEBRIS = re.compile(rf"\.{re.escape(FILE)}\.\d+\.tmp")
 
 
 def is_ours(name: str) -> bool:
-    """Whether a path inside a dataset's folder names a part, or what a killed commit left."""
+    """Whether a path inside a dataset's folder is a part, or a leftover of a killed commit."""
     return bool(_PART.fullmatch(name) or _DEBRIS.fullmatch(name))
 
 
 def refuse_foreign(folder: Path) -> None:
-    """Refuse a folder with files of somebody else: a dataset has its folder for itself.
+    """Raise ``DatasetError`` if a folder holds files that are not a dataset's.
 
-    What a first run leaves that is killed before its first commit is no such file.
+    Leftovers of a first run that was killed before its first commit are allowed.
     """
     if (folder / FILE).exists() or not folder.exists():
         return
@@ -49,15 +49,15 @@ def refuse_foreign(folder: Path) -> None:
         for name in (entry.relative_to(folder).as_posix() for entry in inside):
             if name != LOCK_FILE and not is_ours(name):
                 raise DatasetError(
-                    f"not empty, and no dataset: it holds {name}",
+                    f"the folder is not empty, and no dataset: it holds {name}",
                     where=folder,
-                    cure="name a new folder, or an empty one, with --dataset",
+                    cure="choose a new or empty folder with --dataset",
                 )
 
 
 @dataclass
 class Source:
-    """One ingested file: what it is, and what became of its lines.
+    """One ingested file, with the counts of its lines.
 
     ``lines == records + duplicates + rejected`` at every commit.
     """
@@ -75,11 +75,11 @@ class Source:
     rejected: int = 0
     consumed: int = 0  # (decompressed) bytes that were read and committed
     consumed_sha256: str = ""
-    finished: bool = False  # whether that is all of it
-    unfinished: int = 0  # 1 while the last line, rejected, has no end: it may grow
+    finished: bool = False  # whether the whole file was read
+    unfinished: int = 0  # 1 while the last line was rejected as incomplete: it may grow
     open_end: bool = False  # whether the last line was whole but had no newline
     seen: int = 0  # lines that are neither blank nor comments
-    context: str = ""  # what else its records depend on (machine, labels, companions)
+    context: str = ""  # hash of what else its records depend on (machine, labels, companions)
 
 
 @dataclass
@@ -99,15 +99,15 @@ class Manifest:
 
     schema_version: int = SCHEMA_VERSION
     generation: int = 0
-    digest: int = 0  # sum of all record ids modulo 2**64: whatever their order and paths
+    digest: int = 0  # sum of all record ids modulo 2**64: independent of order and paths
     sources: list[Source] = field(default_factory=list)
     records: list[Part] = field(default_factory=list)
     duplicates: list[Part] = field(default_factory=list)
     rejected: list[Part] = field(default_factory=list)
     tasks: Part | None = None
     sketches: Part | None = None
-    space_sizes: dict[str, int] = field(default_factory=dict)  # by task, where collectors say them
-    settled: bool = True  # false while rows or tasks may belong elsewhere (``Store.close``)
+    space_sizes: dict[str, int] = field(default_factory=dict)  # by task, if the collector gave it
+    settled: bool = True  # false while records may belong to another source (``Store.close``)
 
     def of(self, kind: Kind) -> list[Part]:
         """The parts of a kind."""
@@ -121,8 +121,8 @@ class Manifest:
 
 
 def load(folder: Path) -> Manifest:
-    """Read the manifest of a dataset; raise ``DatasetError`` where there is none, it cannot be
-    true, was edited, or is of another schema version.
+    """Read the manifest of a dataset; raise ``DatasetError`` if it is missing, contradicts itself,
+    was edited, or has another schema version.
     """
     path = folder / FILE
     try:
@@ -137,13 +137,13 @@ def load(folder: Path) -> Manifest:
     except orjson.JSONDecodeError as error:
         raise _damaged(path, str(error)) from None
     if not isinstance(data, dict):
-        raise _damaged(path, "no JSON object")
+        raise _damaged(path, "it is not a JSON object")
     version = data.get("schema_version")
     if version != SCHEMA_VERSION:
         raise DatasetError(
-            f"has schema version {version}, this toolkit reads {SCHEMA_VERSION}",
+            f"has schema version {version}, but this toolkit reads version {SCHEMA_VERSION}",
             where=path,
-            cure="ingest the logs anew into another folder",
+            cure="ingest the logs again into another folder",
         )
     if data.pop("checksum", None) != _checksum(data):
         raise _damaged(path, "it is not as the toolkit wrote it")
@@ -164,17 +164,17 @@ def load(folder: Path) -> Manifest:
 
 
 def _damaged(path: Path, why: str) -> DatasetError:
-    cure = "the manifest is not to be edited; ingest the logs anew into another folder"
+    cure = "this file must not be edited; ingest the logs again into another folder"
     return DatasetError(f"damaged: {why}", where=path, cure=cure)
 
 
 def _contradiction(manifest: Manifest) -> str | None:
-    """What in a manifest cannot be: names that lead elsewhere, files named twice, wrong sums."""
+    """Return what is impossible in a manifest: paths elsewhere, duplicate files, wrong sums."""
     for part in manifest.parts():
         if [type(value) for value in vars(part).values()] != [str, int, list, int, str]:
-            return "a part is not described as it should be"
+            return "the entry of a part has a value of the wrong type"
     if not all(type(s.path) is str and type(s.labels) is dict for s in manifest.sources):
-        return "a source is not described as it should be"
+        return "the entry of a source has a value of the wrong type"
     for kind in KINDS:
         for part in manifest.of(kind):
             if not (_PART.fullmatch(part.file) and part.file.startswith(f"{kind}/")):
@@ -195,7 +195,7 @@ def _contradiction(manifest: Manifest) -> str | None:
 
 
 def save(folder: Path, manifest: Manifest) -> None:
-    """Commit: replace the manifest atomically, after everything it names is on disk."""
+    """Commit: replace the manifest atomically. All files that it names must be on disk."""
     data = {**asdict(manifest), "digest": f"{manifest.digest:016x}"}
     data["checksum"] = _checksum(data)
     try:
@@ -205,14 +205,14 @@ def save(folder: Path, manifest: Manifest) -> None:
 
 
 def cannot_write(path: Path, error: OSError) -> DatasetError:
-    """What to say where a dataset's file cannot be written."""
+    """Return the error for a file of a dataset that cannot be written."""
     return DatasetError(
         f"cannot be written: {error.strerror or error}",
         where=path,
-        cure="what was committed before is kept; make room and ingest again",
+        cure="earlier commits are kept; make room on the disk and ingest again",
     )
 
 
 def _checksum(data: dict[str, Any]) -> str:
-    """SHA-256 of the manifest's content, however it is laid out."""
+    """SHA-256 of the manifest's content, independent of its layout."""
     return hashlib.sha256(orjson.dumps(data, option=orjson.OPT_SORT_KEYS)).hexdigest()

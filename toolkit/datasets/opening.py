@@ -1,4 +1,4 @@
-"""A dataset, or logs that are read into one for as long as they are needed."""
+"""Open a dataset, or ingest logs into a temporary one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from toolkit.progress import SILENT, Progress
 def opened(
     path: Path | str, *, machine: str | None = None, progress: Progress = SILENT
 ) -> Iterator[Dataset]:
-    """Open a dataset's folder or URL, or ingest logs (a file, a database's folder) for a while.
+    """Open a dataset's folder or URL, or ingest logs (file or folder) into a temporary dataset.
 
     Raises
     ------
     LogError
-        When the path does not exist or holds nothing that can be read.
+        When the path does not exist or nothing in it can be read.
     """
     path = folder_at(path)
     if is_remote(path) or (path / manifests.FILE).is_file():

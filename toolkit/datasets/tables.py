@@ -1,4 +1,4 @@
-"""The small tables of a dataset, tasks and sketches ↔ Parquet; decisions as a matrix; batches."""
+"""Tasks and sketches to and from tables; decisions as a matrix; batches."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _knob(entry: dict[str, Any]) -> Knob:
 
 
 def decision_matrix(decisions: pl.Series, width: int) -> NDArray[np.int64]:
-    """Turn a list column into an int64 matrix with one row a candidate."""
+    """Turn a list column into an int64 matrix with one row per candidate."""
     if width == 0:
         return np.zeros((len(decisions), 0), dtype=np.int64)
     flat = decisions.explode().to_numpy()
@@ -68,7 +68,10 @@ def decision_matrix(decisions: pl.Series, width: int) -> NDArray[np.int64]:
 
 
 def batches(items: Iterable[Item], size: Callable[[Item], int], most: int) -> Iterator[list[Item]]:
-    """Cut items into lists, in order: each of sizes that sum up to ``most``, or of one item."""
+    """Split items into lists, in order: the sizes in a list sum to at most ``most``.
+
+    A single item that is larger has a list of its own.
+    """
     batch: list[Item] = []
     total = 0
     for item in items:

@@ -1,4 +1,4 @@
-"""Folders on this machine, or on an object store by their URL (fsspec's pathlib)."""
+"""Folders on this machine, or on an object store by URL (fsspec's ``UPath``)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _INSTALL = "pip install 'tvm-tuning-toolkit[cloud]' (s3://); for gs:// also: pip
 
 
 def folder_at(text: str | Path) -> Path:
-    """A folder by its path, or by a URL such as ``s3://bucket/dataset`` or ``gs://bucket/model``.
+    """Return a folder by its path, or by a URL such as ``s3://bucket/dataset``.
 
-    A URL's folder answers what a ``Path`` answers; what it holds is read when it is asked for.
-    Raises ``ToolkitError`` where what reads such URLs is not installed, or nothing does.
+    The folder of a URL has the interface of ``Path``; files are read on access. Raises
+    ``ToolkitError`` if the library for this kind of URL is not installed or does not exist.
     """
     if isinstance(text, Path) or "://" not in str(text):
         return Path(text)
@@ -32,30 +32,32 @@ def folder_at(text: str | Path) -> Path:
     except ImportError as error:
         raise ToolkitError(f"cannot be read: {error}", where=str(text), cure=_INSTALL) from None
     except ValueError as error:
-        raise ToolkitError(str(error), where=str(text), cure="such as s3://bucket/folder") from None
+        raise ToolkitError(
+            str(error), where=str(text), cure="use a URL such as s3://bucket/folder"
+        ) from None
     return cast("Path", found)
 
 
 def is_remote(folder: Path) -> bool:
-    """Whether a folder is a URL's (``folder_at``)."""
+    """Whether a folder was given as a URL (``folder_at``)."""
     return not isinstance(folder, Path)
 
 
 def local_folder(folder: str | Path) -> Path:
-    """A folder to write a dataset into; raise ``ToolkitError`` where it is elsewhere."""
+    """Return a local folder to write a dataset into; raise ``ToolkitError`` for a URL."""
     found = folder_at(folder)
     if is_remote(found):
         raise ToolkitError(
-            "logs are read into a folder of this machine",
+            "logs can only be ingested into a folder on this machine",
             where=found,
-            cure="ingest into a folder, then: toolkit merge FOLDER --out URL",
+            cure="ingest into a local folder, then: toolkit merge FOLDER --out URL",
         )
     return found
 
 
 @contextmanager
 def store_errors(folder: Path) -> Iterator[None]:
-    """Turn what a store's own library raises (no address, no key) into an ``OSError``."""
+    """Turn errors of an object store's library (no address, no key) into ``OSError``."""
     try:
         yield
     except (OSError, ToolkitError):
@@ -67,7 +69,7 @@ def store_errors(folder: Path) -> Iterator[None]:
 
 
 def scan(paths: Sequence[Path]) -> pl.LazyFrame:
-    """Parquet files of one store as one lazy frame: only the columns that are asked for travel."""
+    """Return Parquet files of one store as one lazy frame: only needed columns are transferred."""
     import pyarrow.dataset
 
     store: Any = paths[0]
@@ -77,7 +79,7 @@ def scan(paths: Sequence[Path]) -> pl.LazyFrame:
 
 @contextmanager
 def local_copy(folder: Path) -> Iterator[Path]:
-    """A folder on this machine, for as long as it is needed: a copy where it is elsewhere."""
+    """Yield a local folder: the folder itself, or a temporary copy of a URL's folder."""
     if not is_remote(folder):
         yield folder
         return
@@ -90,7 +92,7 @@ def local_copy(folder: Path) -> Iterator[Path]:
 
 
 def upload(folder: Path, out: Path, last: str) -> None:
-    """Copy a folder's files to a URL's, and one of them last: who finds that one finds all."""
+    """Copy a folder's files to a URL; the file ``last`` comes last, when all others are there."""
     store: Any = out
     with store_errors(out):
         files = [path for path in sorted(folder.rglob("*")) if path.is_file()]

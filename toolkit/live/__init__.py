@@ -14,7 +14,7 @@ __all__ = ["cost_model", "strategy"]
 
 
 def cost_model(path: str | Path, *, seen: bool = False, machine: str | None = None) -> Any:
-    """Return a trained throughput model as a TVM ``CostModel`` that goes on learning.
+    """Return a trained throughput model as a TVM ``CostModel`` that keeps learning.
 
     For ``ms.tune_tir(..., cost_model=toolkit.live.cost_model("tuning/models/throughput"))``.
 
@@ -23,17 +23,17 @@ def cost_model(path: str | Path, *, seen: bool = False, machine: str | None = No
     path
         Model folder.
     seen
-        Let a task that was trained on be scored by what was learnt from it. By default the member
-        that left it out scores it, so that the run may be judged.
+        Score tasks of the training data with the member that was trained on all tasks. By
+        default the member that left a task out scores it, so that the run is a fair test.
     machine
-        Name of this machine, as in the model's dataset.
+        Name of this machine in the model's dataset.
 
     Raises
     ------
     ModelError
         When there is no throughput model.
     """
-    # TVM is loaded only when a device is meant.
+    # Imported here: importing this module must not load TVM.
     from toolkit.live.tvm.warm_cost_model import WarmCostModel
     from toolkit.training import load_throughput
 
@@ -55,11 +55,11 @@ def strategy(
     Parameters
     ----------
     name, options
-        As in ``toolkit tune``.
+        As for ``toolkit tune``.
     model
-        Model folder or folders; none is loaded unless it is named.
+        Model folder or folders. By default no model is loaded.
     machine
-        Name of this machine, as in the models' dataset.
+        Name of this machine in the models' dataset.
 
     Raises
     ------

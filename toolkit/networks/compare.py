@@ -1,10 +1,11 @@
 """Confirms a whole network: outputs against a reference, latency in blocks of fresh processes.
 
-An arm is a compiled network, or the model file in another runtime. Ratios come from arms that are
-read in turns, each in a process of its own that is suspended while it waits
-(``toolkit.live.measure.turns``). The compiled network stands twice among them: what it differs from
-itself is the floor of every claim. A latency is read alone: in turns the caches hold what the other
-arms left, and a small network takes half as long again.
+An arm is a compiled network, or the model file in another runtime. For the ratios, the arms are
+measured in turns. Each arm has its own process, which is suspended while it waits
+(``toolkit.live.measure.turns``). The compiled network is measured as two arms: the difference
+between them is the smallest difference that counts. For the latencies, each network is measured
+alone: in turns, the caches hold data of the other arms, and a small network takes half as long
+again.
 """
 
 from __future__ import annotations
@@ -31,28 +32,29 @@ from toolkit.progress import Step
 from toolkit.records import TrialState, content_id
 
 RUNTIMES = {"onnxruntime": ".onnx", "openvino": ".onnx", "torch": ".pt2"}
-"""Runtimes, as arms to compare with, and the ending of the model files that each reads."""
+"""Runtimes that can be compared with, and the ending of the model files that each one reads."""
 
 REFERENCES = ("onnxruntime", "torch")
-"""Those of them whose outputs are right."""
+"""Runtimes whose outputs are taken as correct."""
 
 TOLERANCE = 1e-3
-"""Outputs agree when they differ by no more than this share of their range."""
+"""Outputs agree when they differ by at most this share of their range."""
 
 ROUNDING = 2e-5
-"""Of it, what runtimes differ by that compute the same in another order."""
+"""Difference, as a share of the range, between runtimes that compute in another order."""
 
 ALONE_PROCESSES = 5
-"""Fresh processes that run a network alone: one of them may be fast or slow by chance."""
+"""Fresh processes that run a network alone: a single one may be fast or slow by chance."""
 
 ALONE_MS = 600
-"""Each of them runs it for so many milliseconds, and three times at least."""
+"""Milliseconds that each of these processes runs the network, and at least three runs."""
 
 ALONE_SHARE = 0.15
-"""Of the seconds of a comparison, for reading each network alone, before it and again after."""
+"""Share of the seconds of a comparison for measuring each network alone, before it and again after
+it."""
 
 UNSTEADY = 1.1
-"""Processes that read a network alone should differ by less than this factor."""
+"""Latencies of one network in several processes should differ by less than this factor."""
 
 
 def arm(kind: str, path: Path | str, inputs: Sequence[Mapping[str, Any]]) -> Program:
@@ -62,13 +64,13 @@ def arm(kind: str, path: Path | str, inputs: Sequence[Mapping[str, Any]]) -> Pro
 
 
 def installed_runtimes(model: Path | None) -> list[str]:
-    """Those of ``RUNTIMES`` that read a model file and are installed here."""
+    """Return the ``RUNTIMES`` that read this model file and are installed."""
     reading = [name for name, ending in RUNTIMES.items() if model and model.suffix == ending]
     return [name for name in reading if importlib.util.find_spec(name)]
 
 
 def network_protocol(threads: int) -> Protocol:
-    """How whole networks are read: 9 turns a block, 60 ms each; loading may take minutes."""
+    """Return the protocol for whole networks: 9 turns a block, 60 ms each, long timeouts."""
     return Protocol(
         number=1,
         repeat=9,
@@ -80,9 +82,10 @@ def network_protocol(threads: int) -> Protocol:
 
 
 def open_worker(target: str, protocol: Protocol, *, bound: bool = True) -> Device:
-    """Open a process that loads and reads networks.
+    """Open a process that loads and measures networks.
 
-    Threads are ``bound`` to processors, or left to the system as in a user's process.
+    ``bound``: its threads are bound to processors. Otherwise the system places them, as in a
+    user's process.
     """
     settings: dict[str, Any] = {} if bound else {"bound": []}
     command = children.python("toolkit.networks.worker")
@@ -94,30 +97,30 @@ def check_outputs(
 ) -> tuple[float | None, str | None]:
     """Compare a network's outputs with a reference's on one random input.
 
-    Returns by how much they differ at most, as a share of their range, or ``None`` and why nothing
-    could be compared. ``allowed`` is the error that its user allowed; 0: none was named.
+    Returns the largest difference, as a share of the range, and ``None``. If no comparison was
+    possible: ``None`` and the reason. ``allowed`` is the error that the user allowed; 0: none.
 
     Raises
     ------
     LiveError
-        When they differ by more than that, or than ``TOLERANCE``.
+        When the outputs differ by more than ``allowed``, or by more than ``TOLERANCE``.
     """
     tolerance = min(allowed + ROUNDING, TOLERANCE) if allowed else TOLERANCE
     with open_worker(target, protocol) as device:
         known = device.set_reference(reference)
         if known.state is not TrialState.OK:
-            return None, f"what they are compared with does not run: {_why(known)}"
+            return None, f"the reference does not run: {_why(known)}"
         answer = device.check(mine, tolerance=tolerance)
     if answer.state is TrialState.WRONG_ANSWER:
         raise LiveError(
-            f"the compiled network is wrong: {answer.error}",
-            cure="tune it with a smaller --tolerance into another folder"
+            f"the outputs of the compiled network are wrong: {answer.error}",
+            cure="tune it again with a smaller --tolerance and another --out"
             if allowed
-            else "tune it anew into another folder, and report it with the model",
+            else "tune it again with another --out, and report the error with the model file",
         )
     if answer.state is TrialState.OK:
         return answer.difference, None
-    return None, f"the compiled network: {_why(answer)}"
+    return None, f"the compiled network does not run: {_why(answer)}"
 
 
 def _why(result: MeasureResult) -> str:
@@ -133,10 +136,10 @@ def read_networks(
     seed: int,
     step: Step,
 ) -> tuple[Confirmation, dict[str, list[float]]]:
-    """Read a compiled network and others: in turns, and each alone before and after.
+    """Measure a compiled network and others: in turns, and each alone before and after.
 
-    Returns the confirmation, in which a judgement's ratio is the other's latency over the compiled
-    network's (empty without others), and by arm what ``read_alone`` returns.
+    Returns the confirmation (empty without others) and, by arm, the result of ``read_alone``. The
+    ratio of a judgement is the other network's latency over the compiled network's.
     """
     arms = {INCUMBENT: tuned, **others}
     share = ALONE_SHARE * seconds
@@ -145,7 +148,7 @@ def read_networks(
     read = Confirmation()
     if others:
         read = compare(tuned, others, target, protocol, seconds - 2.0 * share, seed, step)
-    # Again: a machine may be slow for half a minute.
+    # Measured again, since a machine may be slow for half a minute.
     for name, medians in read_alone(arms, target, protocol, share, least=0).items():
         alone[name] += medians
     step.advance(share)
@@ -161,9 +164,9 @@ def compare(
     seed: int,
     step: Step,
 ) -> Confirmation:
-    """Read a compiled network beside others until the rules let it end or time is up.
+    """Measure a compiled network and others in turns, until the rules end it or time is up.
 
-    A judgement's ratio is the other's latency over the compiled network's.
+    The ratio of a judgement is the other network's latency over the compiled network's.
     """
     return confirm(
         tuned,
@@ -181,11 +184,11 @@ def compare(
 def read_alone(
     arms: Mapping[str, Program], target: str, protocol: Protocol, seconds: float, *, least: int = 1
 ) -> dict[str, list[float]]:
-    """Read each network alone: the median run of every process, in seconds.
+    """Measure each network alone; return the median run of every process, in seconds.
 
-    A fresh process runs one network over and over, its threads as the system places them. Every arm
-    has ``least`` processes, and more in turn until ``seconds`` have passed, ``ALONE_PROCESSES`` at
-    most. An arm that does not run has none.
+    A fresh process runs one network many times. The system places its threads. Each arm gets at
+    least ``least`` processes. Then the arms get further processes in turn, until ``seconds`` have
+    passed or each has ``ALONE_PROCESSES``. An arm that does not run has no medians.
     """
     every_run = replace(protocol, repeat=2, min_repeat_ms=ALONE_MS)
     found: dict[str, list[float]] = {name: [] for name in arms}
@@ -203,34 +206,35 @@ def read_alone(
 
 
 def alone_s(medians: Sequence[float]) -> float | None:
-    """Latency of a network whose processes read ``medians``: their lower quartile, in seconds.
+    """Return the latency of a network: the lower quartile of ``medians``, in seconds.
 
-    On a virtual machine threads may wait 50 microseconds longer for each other, a loop, for seconds
-    to a minute: small networks then take 1.7 times as long, and a median over processes is one of
-    two speeds, by chance.
+    On a virtual machine, threads may wait 50 microseconds longer for each other in every loop, for
+    seconds to a minute. Small networks then take 1.7 times as long. A median over processes would
+    be one of the two speeds, by chance.
     """
     return sorted(medians)[(len(medians) - 1) // 4] if medians else None
 
 
 def unsteady(medians: Sequence[float]) -> list[str]:
-    """A warning where the medians of a network's processes (seconds) differ by ``UNSTEADY``."""
+    """Return a warning if the medians of a network's processes (seconds) differ by ``UNSTEADY``."""
     if not medians or max(medians) < UNSTEADY * min(medians):
         return []
     low, high = 1e3 * min(medians), 1e3 * max(medians)
     return [
-        f"fresh processes read {low:.3g} to {high:.3g} ms: the machine's speed changes; "
-        "the latency is their lower quartile"
+        f"the latency in fresh processes varies from {low:.3g} to {high:.3g} ms: the speed of the "
+        "machine changes; the lower quartile is reported"
     ]
 
 
 def comparison_row(
     judgement: Judgement, readings: Mapping[str, Sequence[float]], latency_s: float | None = None
 ) -> dict[str, Any]:
-    """One other network beside the compiled one (JSON-ready).
+    """Return a row that compares another network with the compiled one (JSON-ready).
 
-    Its latency is ``latency_s``, or where that is not known the geometric mean over blocks.
-    ``ratio`` is the compiled network's latency over the other's: below 1 it is faster. ``verdict``
-    is "faster" or "slower" where the interval excludes what the network differs from itself.
+    ``latency_s`` is the other network's latency; if unknown, the geometric mean over blocks is
+    taken. ``ratio`` is the compiled network's latency over the other's: below 1, the compiled
+    network is faster. ``verdict`` is "faster" or "slower" if the interval excludes the difference
+    between the compiled network and itself.
     """
     low, high = judgement.interval
     known = 0.0 < low <= high < float("inf")

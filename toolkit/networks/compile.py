@@ -1,4 +1,4 @@
-"""From a prepared network and a database to a library whose outputs and latency are known."""
+"""Compiles a prepared network with a database, checks its outputs, and measures its latency."""
 
 from __future__ import annotations
 
@@ -60,39 +60,40 @@ from toolkit.results import Result
 from toolkit.training.trained.models import TrainedModels
 
 KERNELS_S = 3.0
-"""For reading the time by kernel."""
+"""Seconds for measuring the time of each kernel."""
 
 
 @dataclass(frozen=True, repr=False)
 class CompileResult(Result):
-    """What became of a network.
+    """Result of compiling a network.
 
     Attributes
     ----------
     functions, tuned, untuned
-        How many functions it has, how many use a tuned record, and the names of those that do not.
+        Number of functions, number of those that use a tuned record, and names of the others.
     unmeasured
-        Which of these take a program that models chose and nobody measured.
+        The functions among ``untuned`` that use a program that was chosen but never measured.
     moved
-        Functions that take another program than the one that read lowest alone.
+        Functions that use another program than the one that was fastest when measured alone.
     checked_against, difference
-        What its outputs were compared with (``None``: nothing), and by how much they differ at
-        most, as a share of their range.
+        The reference for the outputs (``None``: not compared), and the largest difference from it,
+        as a share of the range.
     latency_s
-        Of the whole network that runs alone: the median run of a fresh process, lower quartile over
-        processes; ``None``: not read.
+        Latency of the whole network when it runs alone: the median run of a fresh process, lower
+        quartile over processes; ``None``: not measured.
     processes_s
-        What each of these processes read.
+        The median run of each of these processes.
     tasks_latency_s
-        What the tuning promised: its tasks' latencies times how often each runs.
+        The latency that the tuning result predicts: the sum of each task's latency times the number
+        of its calls.
     against
-        A row for each other network: its latency alone, and the ratio of this one's to it with
-        interval, both read in turns.
+        A row for each other network: its latency alone, and the ratio of this network's latency to
+        it, with interval. The ratio is measured in turns.
     kernels
-        Mean seconds a run of each kernel, slowest first, and its floating-point operations
-        (10^9 a second; ``None``: unknown).
+        For each kernel, slowest first: mean seconds a run, and floating-point operations (10^9 a
+        second; ``None``: unknown).
     peak_gflop_per_s
-        What the processor does of multiply-adds in registers with as many threads.
+        Peak of the processor with as many threads: multiply-adds in registers.
     """
 
     out: str
@@ -135,30 +136,32 @@ def compile_network(
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> CompileResult:
-    """Compile a network into ``out``, check its outputs, and time it beside others.
+    """Compile a network into ``out``, check its outputs, and measure it beside others.
 
     Parameters
     ----------
     database
         Folder of a MetaSchedule database; ``None`` compiles without one.
     model, shapes
-        The model file, with the shapes of inputs that it leaves open: outputs are checked by it,
-        and other runtimes are given it.
+        The model file, and the shapes of its dynamic inputs. The file is the reference for the
+        outputs, and the other runtimes run it.
     against
-        Names of ``RUNTIMES`` and folders of other compiled networks; ``None``: what is installed.
+        Names of ``RUNTIMES`` and folders of other compiled networks; ``None``: the installed
+        runtimes.
     guides
         Models that choose a program for each function without a record (``add_first_picks``);
-        ``None``: these stay as TVM has them.
+        ``None``: these functions stay unscheduled.
     choose_seconds
-        For reading the best programs of each function inside the network; 0: what read lowest alone
-        is taken.
+        Seconds for measuring the best programs of each function inside the network; 0: take the
+        program that was fastest alone.
     seconds
-        For the comparison; 0: the library is only checked.
+        Seconds for the comparison; 0: the outputs are checked, and nothing is measured.
 
     Raises
     ------
     LiveError
-        When it cannot be compiled, or its outputs are wrong; a network that was there stays.
+        When the network cannot be compiled, or its outputs are wrong. A network that is already in
+        ``out`` is then kept.
     """
     begun = time.perf_counter()
     threads, inputs = target_threads(target), inputs_of(graph.module)
@@ -176,7 +179,7 @@ def compile_network(
                 graph, selection, coverage.untuned, target, guides, seed=seed, progress=progress
             )
         if choose_seconds > 0:
-            with progress.step("read the programs in the network", float(MOST)) as step:
+            with progress.step("measure the programs in the network", float(MOST)) as step:
                 choose_in_network(graph, selection, target, choose_seconds, objects, step)
         with progress.step(f"compile {graph.name}", 1.0) as step:
             module = scheduled(graph, selection, target)
@@ -190,14 +193,14 @@ def compile_network(
             made = arm("tvm", draft, inputs)
             difference, unchecked = check_outputs(made, program, target, protocol, graph.tolerance)
             step.advance()
-        # A wrong network takes no other's place.
+        # Only a network with correct outputs replaces an older one.
         with replacing(out / LIBRARY) as unfinished:
             shutil.move(draft / LIBRARY, unfinished)
         write_atomically(out / FACTS, orjson.dumps(facts, option=orjson.OPT_INDENT_2))
         write_runner(out)
         read, alone = Confirmation(), dict[str, list[float]]()
         if seconds > 0:
-            with progress.step("read the whole network", seconds) as step:
+            with progress.step("measure the whole network", seconds) as step:
                 read, alone = read_networks(mine, others, target, protocol, seconds, seed, step)
     own = alone.get(INCUMBENT, [])
     count = len(coverage.tuned) + len(coverage.untuned)
@@ -234,7 +237,7 @@ def compile_network(
         seconds=round(time.perf_counter() - begun, 2),
         warnings=warnings,
     )
-    # What the runner needs, and what was found.
+    # Facts that the runner needs, and the results.
     content = {**facts, **result.to_json()}
     write_atomically(out / FACTS, orjson.dumps(content, option=orjson.OPT_INDENT_2))
     return result
@@ -243,24 +246,24 @@ def compile_network(
 def _others(
     against: Sequence[str] | None, model: Path | None, inputs: list[dict[str, Any]], out: Path
 ) -> dict[str, Program]:
-    """What the network is compared with, by name."""
+    """Return the arms that the network is compared with, by name."""
     installed = installed_runtimes(model)
     found = {}
     for name in installed if against is None else against:
         if name in RUNTIMES:
             if model is None or model.suffix != RUNTIMES[name]:
                 kind = "ONNX" if RUNTIMES[name] == ".onnx" else RUNTIMES[name]
-                raise LiveError(f"{name} reads {kind} files", cure="give the network as one")
+                raise LiveError(f"{name} reads only {kind} files", cure="give the network as one")
             if name not in installed:
                 raise LiveError(f"{name} is not installed", cure=f"pip install {name}")
             found[name] = arm(name, model, inputs)
         elif Path(name).resolve() == out.resolve():
-            raise LiveError(f"{name!r} is where this one is written", cure="give another --out")
+            raise LiveError(f"--against {name!r} is the output folder", cure="give another --out")
         elif (Path(name) / LIBRARY).is_file():
             found[name] = arm("tvm", Path(name).resolve(), inputs)
         else:
             raise LiveError(
-                f"{name!r} is nothing to compare with",
+                f"--against {name!r} is neither a runtime nor a compiled network",
                 cure=f"give {', '.join(RUNTIMES)}, or a folder that 'toolkit compile' wrote",
             )
     return found
@@ -274,7 +277,7 @@ def _reference(
     inputs: list[dict[str, Any]],
     objects: ObjectFiles,
 ) -> tuple[str, Program]:
-    """What outputs are compared with: a runtime's, else those of the network as TVM has it."""
+    """Return the reference for the outputs: a runtime, or else the unscheduled network."""
     for name in installed_runtimes(model):
         if name in REFERENCES:
             return name, arm(name, model or "", inputs)
@@ -283,11 +286,11 @@ def _reference(
 
 
 def _kernels(graph: Graph, out: Path, threads: int) -> list[dict[str, Any]]:
-    """What each kernel takes and does a run, slowest first; none where the network does not run."""
+    """Return a row for each kernel, slowest first; none if the network does not run."""
     read = profile([out], threads, KERNELS_S)
     rows = []
     for row in read[0] if read else []:
-        del row["ratio"]  # to itself
+        del row["ratio"]  # its ratio to itself
         flops = flops_of(graph, function_of(row["kernel"]))
         rate = None if flops is None else 1e-9 * flops * row["calls"] / row["seconds"]
         rows.append({**row, "gflop_per_s": rate})
@@ -307,28 +310,28 @@ def _untuned_warnings(
     else:
         names = ", ".join(untuned[:4]) + (" and others" if len(untuned) > 4 else "")
         found = f"{len(untuned)} of {count} functions use no tuned record: {names}"
-    more = f"{len(unmeasured)} of these take a program that nobody measured"
+    more = f"{len(unmeasured)} of these use a program that was not measured"
     return [found, more] if unmeasured else [found]
 
 
 def _promised_s(database: Path | None) -> float | None:
-    """The sum over tasks that a search left beside its database."""
+    """Return the weighted latency that a search wrote into the folder of its database."""
     return None if database is None else _beside(database, RESULT_FILE, "weighted_latency_s")
 
 
 def tuned_target(database: Path) -> str | None:
-    """The target for which a search tuned, as it left it beside its database."""
+    """Return the target that a search wrote into the folder of its database."""
     found = read_collection(database).get("target")
     return found if isinstance(found, str) else None
 
 
 def tuned_tolerance(database: Path) -> float:
-    """The error that a search allowed in its network; 0 where nothing says so."""
+    """Return the error that a search allowed in its network; 0 if it is not recorded."""
     return _beside(database, SETTINGS_FILE, "tolerance") or 0.0
 
 
 def _beside(database: Path, name: str, key: str) -> float | None:
-    """The number of this key in a file beside a database; ``None`` where there is none."""
+    """Return the number under ``key`` in a file of a database's folder; ``None`` if missing."""
     try:
         found = orjson.loads((database / name).read_bytes()).get(key)
     except (OSError, orjson.JSONDecodeError, AttributeError):

@@ -1,4 +1,4 @@
-"""Time by kernel of compiled networks: a process of its own with TVM's instrument."""
+"""Measures the time of each kernel of compiled networks by TVM's instrument, in its own process."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from toolkit.networks.run_network import Network, random_inputs
 from toolkit.networks.worker import bind_threads
 
 WARM, FEWEST_ROUNDS, RUNS = 3, 3, 2
-"""Runs before anything is read; rounds at least; runs a round that are read."""
+"""Runs before the first measurement; minimum number of rounds; measured runs per round."""
 
 TIMEOUT_S = 120.0
 
 
 def profile(folders: Sequence[Path], threads: int, seconds: float) -> list[list[dict[str, Any]]]:
-    """Read several builds of one network in turns; empty: it failed.
+    """Measure several builds of one network in turns; return an empty list on failure.
 
-    Returns, for every folder, a row a kernel, slowest first: its ``seconds`` and ``calls`` a run,
-    and its ``ratio`` to the first folder's, the median over rounds. A round takes a moment, so
-    that what slows the machine for a while leaves the ratio as it is.
+    Returns, for each folder, a row for each kernel, slowest first: its ``seconds`` and ``calls`` a
+    run, and its ``ratio`` to the same kernel of the first folder (median over rounds). A round is
+    short, so the ratio does not change when the machine is slow for a while.
     """
     process = children.start(
         children.python("toolkit.networks.kernels", str(threads), str(seconds), *map(str, folders)),
@@ -49,7 +49,7 @@ def profile(folders: Sequence[Path], threads: int, seconds: float) -> list[list[
 
 
 class _Read:
-    """One build: runs under the instrument and keeps the seconds of every kernel, by round."""
+    """One build: runs under the instrument and keeps the seconds of each kernel, by round."""
 
     def __init__(self, folder: Path) -> None:
         self._network = Network(folder)
@@ -70,24 +70,24 @@ class _Read:
         return 0  # TVM's NO_OP: go on as without an instrument
 
     def run(self) -> dict[str, float]:
-        """Seconds of every kernel in one run."""
+        """Return the seconds of each kernel in one run."""
         self._spent, self.calls = {}, {}
         self._network.run(*self._tensors)
         return self._spent
 
     def read(self) -> None:
-        """Read one round: the weights come into the cache first, as they are in use."""
+        """Measure one round; a first run brings the weights into the cache, as in normal use."""
         self.run()
         runs = [self.run() for _ in range(RUNS)]
         for name in runs[0]:
             if not name.startswith("vm.builtin."):
-                # The lowest compares builds best; the mean is what the network takes.
+                # The minimum compares builds best; the mean is the time in the network.
                 self.rounds.setdefault(name, []).append(min(run[name] for run in runs))
                 self.means.setdefault(name, []).append(sum(run[name] for run in runs) / RUNS)
 
 
 def measure(folders: Sequence[Path], threads: int, seconds: float) -> list[list[dict[str, Any]]]:
-    """Read the builds in turns, in this process (``profile``)."""
+    """Measure the builds in turns, in this process (see ``profile``)."""
     builds = [_Read(folder) for folder in folders]
     bind_threads(places_for(threads))
     for build in builds:
@@ -104,7 +104,7 @@ def measure(folders: Sequence[Path], threads: int, seconds: float) -> list[list[
 
 
 def function_of(kernel: str) -> str:
-    """The function that a kernel was made of: with packed weights it has a name of its own."""
+    """Return the function that a kernel comes from; packed weights add a suffix to its name."""
     return kernel.removesuffix("_prepacked")
 
 

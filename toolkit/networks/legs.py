@@ -1,4 +1,4 @@
-"""The arms of a race on a whole network: what they run, and what they had at several moments."""
+"""The arms of a race on a whole network: their commands, and copies of their databases."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ SHARES = (1 / 15, 2 / 15, 4 / 15, 8 / 15, 1.0)
 """Shares of an arm's time after which its database is copied."""
 
 CHOOSE_S, CHOOSE_SHARE = 60.0, 0.25
-"""Seconds for choosing our programs in the network, as ``toolkit compile`` has them, and at most so
-large a share of the time that was tuned."""
+"""Seconds for choosing our programs in the network, as in ``toolkit compile``, and the largest
+share of the tuning time that this may take."""
 
 LEG_FILE, COMPILED = "leg.json", "compiled"
 
@@ -41,11 +41,12 @@ DATABASE_FILES = ("database_workload.json", "database_tuning_record.json")
 
 @dataclass(frozen=True)
 class NetworkRaceSettings:
-    """What is raced and how.
+    """What is raced, and how.
 
-    ``seconds`` and ``stock_seconds`` are the wall clock of our arm and of stock's, ``read_seconds``
-    that for reading all networks in blocks. ``shapes``, ``layout`` and ``tolerance`` are those of
-    the network, as ``toolkit tune`` takes them; ``tolerance`` is our arm's alone.
+    ``seconds`` and ``stock_seconds`` are the wall clock of our arm and of the stock arm.
+    ``read_seconds`` is the time for measuring all networks in blocks. ``shapes``, ``layout`` and
+    ``tolerance`` are options of the network, as in ``toolkit tune``; ``tolerance`` applies to our
+    arm only.
     """
 
     seconds: float = 900.0
@@ -67,7 +68,7 @@ def run_leg(
     models: Sequence[str],
     step: Step,
 ) -> list[dict[str, Any]]:
-    """Run an arm until its time is over, or it ends; its copies: seconds and folder of each."""
+    """Run an arm until its time is over or it ends; return seconds and folder of its copies."""
     done = folder / LEG_FILE
     if not done.is_file():
         shutil.rmtree(folder, ignore_errors=True)
@@ -90,7 +91,7 @@ def run_leg(
                     ended = _wait(process, begun, share * seconds, step)
                     copy = folder / f"copy-{number}"
                     tuned_s, held = time.perf_counter() - begun, copy_database(database, copy)
-                    if held != known:  # one that holds nothing new is the one before
+                    if held != known:  # a copy without new records is left out
                         copies.append({"tuned_s": tuned_s, "folder": str(copy)})
                         known = held
                     if ended:
@@ -100,7 +101,7 @@ def run_leg(
         if ended and process.returncode:
             said = children.last_line(folder / "leg.log")
             raise LiveError(
-                f"{name} ended with code {process.returncode}: {said}",
+                f"the arm {name} ended with code {process.returncode}: {said}",
                 where=folder / "leg.log",
                 cure="run the same command again: finished arms are kept",
             )
@@ -141,13 +142,13 @@ def _command(
 
 
 def _stock(network: Path, target: str, settings: NetworkRaceSettings, **folders: str) -> list[str]:
-    """Command of stock's process: it tunes into ``database``, or compiles it into ``out``."""
+    """Return the command that tunes stock into ``database``, or compiles it into ``out``."""
     spec = {"network": str(network.resolve()), "shapes": settings.shapes, "target": target}
     return children.python(stock.MODULE, orjson.dumps({**spec, **folders}).decode())
 
 
 def _wait(process: subprocess.Popen[bytes], begun: float, until: float, step: Step) -> bool:
-    """Wait until so many seconds after ``begun``; whether the process ended before."""
+    """Wait until ``until`` seconds after ``begun``; return whether the process ended earlier."""
     while (left := begun + until - time.perf_counter()) > 0:
         at = time.perf_counter()
         try:
@@ -160,13 +161,13 @@ def _wait(process: subprocess.Popen[bytes], begun: float, until: float, step: St
 
 
 def copy_database(database: Path, to: Path) -> int:
-    """Copy a database that is being written, without a line that is not whole yet.
+    """Copy a database that is being written, without an unfinished last line.
 
-    Returns the bytes of its records. One that holds nothing so far is copied, too: stock's network
-    has no schedules then, ours those that models choose.
+    Returns the size of its records in bytes. An empty database is copied, too: the stock network
+    then has no schedules, and ours has those that models choose.
     """
     to.mkdir(parents=True)
-    # Records first: each of them names a workload that is written before it.
+    # Records first: the workload of each record is written before the record.
     for name in reversed(DATABASE_FILES):
         path = database / name
         content = path.read_bytes() if path.is_file() else b""
@@ -183,7 +184,7 @@ def compile_copy(
     settings: NetworkRaceSettings,
     guides: TrainedModels,
 ) -> float:
-    """Compile one of an arm's copies as its user would do it then; seconds that it took."""
+    """Compile one of an arm's copies as its user would; return the seconds that it took."""
     folder = Path(copy["folder"])
     done = folder / "compiled.json"
     if not done.is_file():
@@ -194,7 +195,7 @@ def compile_copy(
             command = _stock(network, target, settings, database=str(folder), out=str(out))
             if children.run_logged(command, log, cwd=folder):
                 said = children.last_line(log)
-                raise LiveError(f"TVM's own pipeline does not compile it: {said}", where=log)
+                raise LiveError(f"TVM's pipeline cannot compile the network: {said}", where=log)
         else:
             selection = read_records(graph, folder, target)
             untuned = coverage_of(graph, scheduled(graph, selection, target)).untuned

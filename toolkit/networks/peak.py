@@ -1,4 +1,4 @@
-"""What a processor can do at most: multiply-adds in registers, as many as it takes at a time."""
+"""Measures the peak of a processor: the most multiply-adds a second, all in registers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from toolkit.live.space.programs import checked_program
 
 STEPS = 50_000
 LANES = 16
-"""Of one vector: 64 bytes; a processor with shorter ones takes two at a time."""
+"""Floats in a vector of 64 bytes; a processor with shorter vectors computes two at a time."""
 CHAINS = (6, 12)
-"""Sums that do not wait for each other; the best of both counts, whatever a processor's latency
-and number of registers are."""
+"""Numbers of independent sums to try. The better one counts, since processors differ in latency
+and in their number of registers."""
 
 _PROGRAM = """
 @T.prim_func(s_tir=True)
@@ -32,7 +32,7 @@ def main(
             for s in range(STEPS):
                 for c in T.unroll(CHAINS):
                     for i in T.vectorized(LANES):
-                        # Constants: a load could alias the sums, which then left the registers.
+                        # Constants: a load could alias the sums and force them out of registers.
                         sums[c, i] = sums[c, i] * T.float32(0.999) + T.float32(0.001)
             for c in T.unroll(CHAINS):
                 for i in T.vectorized(LANES):
@@ -41,9 +41,10 @@ def main(
 
 
 def peak_gflop_per_s(target: str, threads: int) -> float | None:
-    """Float32 operations (10^9 a second) of a processor whose threads do nothing but multiply-adds.
+    """Return a processor's peak in float32 operations (10^9 a second), with ``threads`` threads.
 
-    A multiply-add is two operations. ``None`` where the program does not run.
+    The threads run multiply-adds only; each counts as two operations. Returns ``None`` if the
+    program does not run.
     """
     from tvm.script import tirx as T  # noqa: F401  (the name is that of TVM's script)
 

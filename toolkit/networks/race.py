@@ -1,9 +1,10 @@
 """Races TVM's own tuner against ``toolkit tune`` on a whole network, at equal wall clock.
 
-Each arm is the command that a user would give, in a process that is ended when its time is over.
-Meanwhile its database is copied several times; each copy is compiled as that arm's user would do
-it. At the end all compiled networks are read in turns, in blocks of fresh processes. All that an
-arm does counts: imports, models, checks of outputs, and the compilation of each copy.
+Each arm is the command that a user would run, in a process that is ended when its time is over.
+Meanwhile its database is copied several times. Each copy is compiled as that arm's user would do
+it. At the end all compiled networks are measured in turns, in blocks of fresh processes. An arm's
+time includes everything it does: imports, models, checks of outputs, and the compilation of each
+copy.
 """
 
 from __future__ import annotations
@@ -46,35 +47,35 @@ from toolkit.results import Result, plain
 from toolkit.training.trained.models import load_trained
 
 AS_GOOD = 1.01
-"""A network is as good as stock's when it takes at most so many times as long."""
+"""A network is as good as the stock network when it takes at most this many times as long."""
 
 TURNS_BELOW = 10.0
-"""A network that takes more times as long as the fastest is read once, and in no turns: its turns
-would leave none for the others."""
+"""A network that takes more than this many times as long as the fastest is measured once, and not
+in turns: its turns would leave no time for the others."""
 
 RACE_FILE, SETTINGS_FILE = "race.json", "race_settings.json"
 
 
 @dataclass(frozen=True, repr=False)
 class NetworkRaceResult(Result):
-    """What ``race.json`` holds.
+    """Content of ``race.json``.
 
     Attributes
     ----------
     rows
-        A row a compiled network, in order: arm, seconds after which its database was copied and
-        that the compilation took, latency in seconds (``None``: it does not run), and what our
-        last network's latency is over it, with interval and verdict. A network that takes more than
-        ten times as long as the fastest was read once: no interval.
+        A row for each compiled network, in order: the arm, the seconds after which its database was
+        copied, the seconds of compilation, its latency in seconds (``None``: it does not run), and
+        our last network's latency over it, with interval and verdict. A network that takes more
+        than ten times as long as the fastest was measured once: it has no interval.
     ratio, interval
-        Our last network's latency over stock's last one's.
+        Our last network's latency over that of the last stock network.
     against
-        Our last network beside the runtimes that are installed, as ``CompileResult.against``.
+        Our last network compared with the installed runtimes, as ``CompileResult.against``.
     reached_s
-        When ours was first as good as stock's last: seconds with those of the compilation.
+        Seconds until our network was first as good as the last stock network, compilation included.
     s_at_most
-        ``reached_s`` over stock's whole time. Ours may have been as good earlier: it is looked at a
-        few times only.
+        ``reached_s`` over the stock arm's whole time. This is an upper bound: our network is
+        measured only a few times, and may have been as good earlier.
     """
 
     network: str
@@ -103,22 +104,22 @@ def race_network(
     models: Sequence[Path] = (),
     progress: Progress = SILENT,
 ) -> NetworkRaceResult:
-    """Run both arms, compile what they had at several moments, read all in turns.
+    """Run both arms, compile their copies, and measure all networks in turns.
 
-    A finished arm is kept: interrupted, the same call goes on.
+    Finished arms are kept: after an interruption, the same call continues.
 
     Raises
     ------
     LeakError
         When a model was trained on one of the network's tasks.
     LiveError
-        When ``out`` holds another race, an arm leaves nothing that compiles, or a network of ours
-        computes something else.
+        When ``out`` holds another race, when an arm leaves no network that compiles or runs, or
+        when our network computes something else.
     """
     begun = time.perf_counter()
     if not is_model_file(str(network)):
-        raise LiveError(f"{str(network)!r} is no model file", cure="give an .onnx or .pt2 file")
-    out = out.resolve()  # arms have a folder of their own
+        raise LiveError(f"{str(network)!r} is not a model file", cure="give an .onnx or .pt2 file")
+    out = out.resolve()  # the arms run in other folders
     kept = plain(asdict(settings))
     folders = [str(model.resolve()) for model in models]
     alike = {"network": str(network.resolve()), "target": target, "models": folders}
@@ -128,7 +129,7 @@ def race_network(
     graph, guides = network_of(str(network), target, **asked), load_trained(list(models))
     for task in network_tasks(graph, target):
         refuse_leak(guides, task.module, target, None)
-    # What cannot be raced leaves nothing that another race would stop at.
+    # Settings are stored only for a race that can start: another race would stop at them.
     keep_settings(out / SETTINGS_FILE, {**alike, **raced}, "race")
     found: list[dict[str, Any]] = []
     for name, limit in ((STOCK, settings.stock_seconds), (OURS, settings.seconds)):
@@ -172,7 +173,7 @@ def race_network(
 
 
 def _label(name: str, tuned_s: float, before: Sequence[Mapping[str, Any]]) -> str:
-    """What a network's readings are called; copies of the same second are numbered."""
+    """Return the label of a network's readings; copies of the same second are numbered."""
     label = f"{name} after {tuned_s:.0f} s"
     same = sum(one["label"].startswith(label) for one in before)
     return f"{label} ({same + 1})" if same else label
@@ -188,9 +189,9 @@ def _read(
     warnings: list[str],
     progress: Progress,
 ) -> tuple[dict[str, list[float]], dict[str, dict[str, Any]]]:
-    """Read all networks in turns beside our last one: readings, and rows that compare, by label.
+    """Measure all networks in turns with our last one; return readings and comparisons, by label.
 
-    ``warnings`` may grow.
+    May add to ``warnings``.
     """
     inputs = inputs_of(graph.module)
     arms = {
@@ -210,7 +211,7 @@ def _read(
             _, unchecked = check_outputs(*made, target, protocol, settings.tolerance)
             if unchecked is not None:
                 warnings.append(f"outputs were not compared with those of {name}: {unchecked}")
-    with progress.step("read all networks", settings.read_seconds) as step:
+    with progress.step("measure all networks", settings.read_seconds) as step:
         once = _read_once(arms, target, protocol)
         most_s = TURNS_BELOW * min(once.values(), default=0.0)
         slow = {label: s for label, s in once.items() if s > most_s and label != mine}
@@ -221,7 +222,7 @@ def _read(
     readings = {mine if label == INCUMBENT else label: s for label, s in read.readings.items()}
     readings |= {label: [s] for label, s in slow.items()}
     if mine in once:
-        readings[mine] = readings[mine] or [once[mine]]  # all others are slow: there were no turns
+        readings[mine] = readings[mine] or [once[mine]]  # no turns when all others are slow
         judged |= {
             label: {"ratio": once[mine] / s, "interval": None, "verdict": "faster"}
             for label, s in slow.items()
@@ -230,7 +231,7 @@ def _read(
 
 
 def _read_once(arms: Mapping[str, Program], target: str, protocol: Protocol) -> dict[str, float]:
-    """One reading of each network that runs, in seconds."""
+    """Return one measurement of each network that runs, in seconds."""
     with open_worker(target, replace(protocol, repeat=1)) as device:
         results = {label: device.measure(program) for label, program in arms.items()}
     return {label: min(one.run_times_s) for label, one in results.items() if one.run_times_s}

@@ -1,10 +1,11 @@
-"""Runs the compiled network beside this file.
+"""Runs the compiled network that is in the same folder as this file.
 
-    python run.py                 times it on random inputs
-    python run.py INPUTS.npz      computes: one array an input, by name; writes outputs.npz
+    python run.py                 measures its latency on random inputs
+    python run.py INPUTS.npz      computes outputs; INPUTS.npz holds one array per input, by name;
+                                  writes outputs.npz
 
-From Python: ``from run import Network; outputs = Network()(*arrays)``. It needs apache-tvm and
-numpy, nothing else.
+From Python: ``from run import Network; outputs = Network()(*arrays)``. Only apache-tvm and numpy
+are needed.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 SECONDS = 3.0
-"""For timing it."""
+"""Seconds for measuring the latency."""
 
 WARM = 10
-"""Its first runs are not counted, and as many are, however long they take."""
+"""The first runs, which are not counted. At least as many runs are counted."""
 
 
 class Network:
-    """A compiled network: call it with one array an input, in the order of ``inputs``."""
+    """A compiled network: call it with one array per input, in the order of ``inputs``."""
 
     def __init__(self, folder: Path = HERE) -> None:
         facts = json.loads((folder / "network.json").read_text())
-        # TVM's runtime would start half as many threads as there are processors; it asks once.
+        # By default TVM would start half as many threads as processors. It reads this only once.
         os.environ.setdefault("TVM_NUM_THREADS", str(facts["threads"]))
         import tvm
 
@@ -39,22 +40,22 @@ class Network:
         self.machine = tvm.relax.VirtualMachine(library, tvm.cpu())
 
     def __call__(self, *arrays: Any) -> list[Any]:
-        """Compute the outputs, a list of arrays."""
+        """Compute the outputs; return a list of arrays."""
         return self.outputs(self.run(*(self.tensor(array) for array in arrays)))
 
     def run(self, *tensors: Any) -> Any:
-        """Compute on TVM's own tensors; nothing is copied."""
+        """Compute on TVM's tensors, without copying."""
         return self.machine["main"](*tensors)
 
     @staticmethod
     def outputs(returned: Any) -> list[Any]:
-        """Turn what the network returned into a list of arrays."""
+        """Turn the return value of the network into a list of arrays."""
         many = [returned] if hasattr(returned, "numpy") else list(returned)
         return [tensor.numpy() for tensor in many]
 
 
 def random_inputs(inputs: list[dict[str, Any]], seed: int = 0) -> list[Any]:
-    """One array an input, the same for the same seed: normal numbers, or 0 and 1."""
+    """Return one array per input: normal numbers, or 0 and 1. The same ``seed`` gives the same."""
     import numpy as np
 
     rng = np.random.default_rng(seed)
@@ -68,7 +69,7 @@ def random_inputs(inputs: list[dict[str, Any]], seed: int = 0) -> list[Any]:
 
 
 def main() -> None:
-    """Time it, or compute on the arrays of a file."""
+    """Measure the latency, or compute on the arrays of a file."""
     import numpy as np
 
     network = Network()

@@ -1,10 +1,10 @@
-"""Chooses programs by what they take inside the network, function by function.
+"""Chooses programs by their time inside the network, function by function.
 
-A search reads a program over and over with its weights in the nearest cache; in the network other
-functions have run in between. What is fastest alone may take twice as long there. So the whole
-network is built several times: first with the best program of every function, then with the second
-best of every function, and so on. The builds run in turns, and TVM's instrument says what each
-function takes. Every function then gets the program that took least.
+A search measures a program many times in a row, with its weights in the nearest cache. In the
+network, other functions run in between, and the program that is fastest alone may take twice as
+long. So the whole network is built several times: first with the best program of every function,
+then with the second best, and so on. The builds run in turns, and TVM's instrument measures each
+function. Each function then gets the program that was fastest in the network.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ from toolkit.networks.kernels import function_of, profile
 from toolkit.progress import Step
 
 NEAR = 1.25
-"""Programs that read slower alone than the best by more than this factor are not tried."""
+"""Programs that are slower alone than the best one by more than this factor are not tried."""
 
 MOST = 8
-"""So many programs a function are tried, if there is time."""
+"""Programs that are tried for each function, if there is time."""
 
 BUILD_SHARE = 0.6
-"""Share of the time in which builds are begun; in what is left they are read."""
+"""Share of the time in which builds may start; the rest is for measuring them."""
 
 MEMORY_SHARE = 0.25
-"""Builds lie in memory together, in this share of what is free."""
+"""Share of the free memory that the builds may take together."""
 
 LEAST_GAIN = 0.03
-"""A program takes the place of the best one alone when it is faster by more than this share."""
+"""Share by which a program must be faster in the network than the program that is best alone."""
 
 
 @dataclass
 class RecordChoice:
-    """Records of a network's functions, the fastest alone first, and the position that is taken.
+    """Records of a network's functions, fastest alone first, and the chosen position of each.
 
-    ``failed`` are functions whose every measured program failed. ``unmeasured`` are by function
-    without records its workload, and the trace that it takes all the same (``add_first_picks``).
+    ``failed``: functions of which all measured programs failed. ``unmeasured``: by function without
+    records, its workload and the trace that is used for it (``add_first_picks``).
     """
 
     records: dict[str, list[_Stored]]
@@ -64,7 +64,7 @@ class RecordChoice:
     unmeasured: dict[str, tuple[tvm.IRModule, Trace]] = field(default_factory=dict)
 
     def program_of(self, name: str) -> tuple[tvm.IRModule, Trace] | None:
-        """A function's workload and the chosen record's trace: the next one's if TVM refuses it."""
+        """Return a function's workload and the chosen trace, or the next trace that TVM accepts."""
         left = self.records[name][self.chosen[name] :]
         return next((one.program for one in left if one.program is not None), None)
 
@@ -101,31 +101,31 @@ def read_records(graph: Graph, database: Path, target: str) -> RecordChoice:
 
 
 def _hash_in(line: str) -> str:
-    """Hash of a workload, as its line in a database begins."""
+    """Return the hash of a workload, with which its line in a database begins."""
     return line[: line.find(",")].strip('[ "')
 
 
 class _Stored:
-    """A record of a database whose trace is applied when it is taken."""
+    """A record of a database; its trace is applied on first use."""
 
     def __init__(self, module: tvm.IRModule, trace: Any) -> None:
         self._module, self._trace = module, trace
 
     @cached_property
     def program(self) -> tuple[tvm.IRModule, Trace] | None:
-        """The workload, and the trace as TVM has it; ``None``: TVM refuses it."""
+        """The workload, and the trace as TVM's object; ``None``: TVM refuses it."""
         schedule = replay_trace(self._module, self._trace)
         return None if schedule is None else (self._module, schedule.trace)
 
 
 def scheduled(graph: Graph, selection: RecordChoice, target: str) -> tvm.IRModule:
-    """Schedule a network's functions with the records that are chosen, and the unmeasured ones."""
+    """Schedule a network's functions with the chosen records and the unmeasured programs."""
     chosen, made = ms.database.MemoryDatabase(), tvm_target(target)
     taken = [selection.program_of(name) for name in selection.chosen]
     for task, trace in [*filter(None, taken), *selection.unmeasured.values()]:
         workload = chosen.commit_workload(task)
         arguments = ms.arg_info.ArgInfo.from_prim_func(task["main"])
-        # The only one of its workload: its run time decides nothing.
+        # It is the only record of its workload, so its run time does not matter.
         chosen.commit_tuning_record(
             ms.database.TuningRecord(trace, workload, [1.0], made, arguments)
         )
@@ -141,17 +141,17 @@ def choose_in_network(
     objects: ObjectFiles,
     step: Step,
 ) -> None:
-    """Try the records in the network, as many as there is time for; take the fastest of each.
+    """Try as many records in the network as time allows; choose the fastest for each function.
 
-    All builds come first, and then they are read in turns, a moment each. Where they do not run,
-    or no function has two records, what was chosen before stands.
+    All builds come first. Then the builds are measured in turns, a moment each. If they do not
+    run, or no function has two records, the choice does not change.
     """
     begun, longest = time.perf_counter(), 0.0
     most = max(map(len, selection.records.values()), default=0)
     if most < 2:
         return
     free = psutil.virtual_memory().available
-    # By function: what each tried record took in the network beside the first, by position.
+    # By function and position: a tried record's time in the network over that of the first record.
     ratios: dict[str, dict[int, float]] = {}
     with TemporaryDirectory() as directory:
         builds: list[tuple[dict[str, int], Path]] = []
@@ -178,7 +178,7 @@ def choose_in_network(
             for row in rows:
                 name = function_of(row["kernel"])
                 if name in tried and row["ratio"] is not None:
-                    # A first record that was tried again counts once.
+                    # A first record that is built several times counts once.
                     ratios.setdefault(name, {}).setdefault(tried[name], row["ratio"])
     for name, found in ratios.items():
         best = min(found, key=found.__getitem__)

@@ -1,9 +1,9 @@
-"""TVM's own best practice for a network, in a process of its own: it tunes until it is ended.
+"""TVM's own best practice for a network, in its own process: it tunes until it is ended.
 
-``static_shape_tuning_pipeline`` of TVM 0.27 with packed weights, on the network as the toolkit
-imports it. What its database holds is compiled by the same pipeline without trials.
+It runs ``static_shape_tuning_pipeline`` of TVM 0.27 with packed weights, on the network as the
+toolkit imports it. The same pipeline, without trials, compiles with the database.
 
-One thing is mended: build workers start faster (``toolkit.live.space.intrinsics``).
+One thing is changed: build workers start faster (``toolkit.live.space.intrinsics``).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from toolkit.networks.importing.files import load_model
 MODULE = "toolkit.networks.stock"
 
 ENDLESS = 1_000_000
-"""More trials than there is time for."""
+"""More trials than any time limit allows."""
 
 
 def run(spec: dict[str, Any]) -> None:
-    """Tune ``network`` into ``database``; with ``out`` compile it there instead."""
+    """Tune ``network`` into ``database``; or, if ``out`` is given, compile it there."""
     load_intrinsics(spec["target"])
-    start = LocalBuilder.__init__  # the pipeline takes no builder
+    start = LocalBuilder.__init__  # the pipeline does not accept a builder
     load = functools.partial(load_intrinsics, spec["target"])
     LocalBuilder.__init__ = functools.partialmethod(start, initializer=load)
     module = load_model(Path(spec["network"]), spec["shapes"])

@@ -1,4 +1,4 @@
-"""The tasks of what is to be tuned: a workload is one, a network has several with weights."""
+"""The tasks to tune: a workload is one task, a network has several tasks with weights."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def tasks_of(
 ) -> list[TuneTask]:
     """Resolve workloads, Python files and networks into distinct tasks.
 
-    A text is what ``toolkit collect`` takes, or a model file (``networks.importing.files``). The
-    tasks of a network are those that TVM extracts from its prepared graph, with the number of times
-    that each is called as weight. Equal tasks become one whose weight is the sum. For networks are
-    ``shapes``, of inputs that a file leaves open, the ``layout`` of convolutions, and
-    ``tolerance``, the error that is allowed (``networks.graph.prepare``).
+    A text is a workload of ``toolkit collect`` or a model file (``networks.importing.files``). The
+    tasks of a network are those that TVM extracts from its prepared graph. The weight of a task is
+    the number of its calls. Equal tasks become one, with the sum of their weights. For networks
+    only: ``shapes`` of dynamic inputs, the ``layout`` of convolutions, and ``tolerance``, the
+    allowed error of the outputs (``networks.graph.prepare``).
 
     Raises
     ------
@@ -66,12 +66,12 @@ def network_of(
     layout: Layout = "auto",
     tolerance: float = 0.0,
 ) -> Graph:
-    """Load and prepare one network: a model file, or a Relax module of a file of workloads."""
+    """Load and prepare one network: a model file, or a Relax module of a Python file."""
     for named in _named(text, target, shapes, layout, tolerance):
         if isinstance(named, Graph):
             return named
     raise LiveError(
-        f"{text!r} is no network",
+        f"{text!r} is not a network",
         cure="give an .onnx or .pt2 file, or a Python file whose WORKLOADS holds a Relax module",
     )
 
@@ -83,7 +83,7 @@ def _named(
     layout: Layout,
     tolerance: float,
 ) -> Iterator[Graph | TuneTask]:
-    """The networks and the workloads that a text names."""
+    """Yield the networks and the workloads that a text names."""
     if is_model_file(text):
         yield prepare(load_model(Path(text), shapes), target, Path(text).stem, layout, tolerance)
         return
@@ -97,15 +97,15 @@ def _named(
 def network_tasks(graph: Graph, target: str) -> list[TuneTask]:
     """List the tasks of a prepared network, as the compiler looks them up.
 
-    A reshape is none: the compiler makes a view of it, but only where it is not scheduled.
+    Reshapes are left out: the compiler turns a reshape into a view, but only if it is unscheduled.
     """
     load_intrinsics(target)
     try:
         extracted = ms.relax_integration.extract_tasks(graph.module, tvm_target(target))
-    except Exception as error:  # TVM's errors have no type in common
+    except Exception as error:  # TVM's errors have no common type
         raise LiveError(
             f"TVM extracts no tasks from {graph.name!r}: {str(error).strip()[-200:]}",
-            cure="does it have a 'main'?",
+            cure="it needs a 'main'",
         ) from None
     tasks, cold = [], graph.weight_bytes > CACHE_BYTES
     for task in extracted:
@@ -115,5 +115,5 @@ def network_tasks(graph: Graph, target: str) -> list[TuneTask]:
             name = f"{graph.name}:{task.task_name}"
             tasks.append(TuneTask(name, module, float(task.weight), network=True, cold=cold))
     if not tasks:
-        raise LiveError(f"TVM extracts no tasks from {graph.name!r}", cure="does it have a 'main'?")
+        raise LiveError(f"TVM extracts no tasks from {graph.name!r}", cure="it needs a 'main'")
     return tasks

@@ -1,7 +1,7 @@
-"""Programs for functions without a record: what a search would measure first.
+"""Programs for functions without a record: those that a search would measure first.
 
-As TVM leaves a function it runs in one thread, without vectors, up to a hundred times slower than
-tuned. Networks of programs that a model chose took two to five times as long as tuned ones.
+An unscheduled function runs in one thread, without vectors, up to a hundred times slower than a
+tuned one. Networks of programs that a model chose took two to five times as long as tuned ones.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from toolkit.records import TrialState
 from toolkit.training.trained.models import TrainedModels
 
 PICKS = 8
-"""So many are asked for: TVM may refuse the first ones, or build them too slowly."""
+"""Programs to try for each function: TVM may refuse the first ones, or build them too slowly."""
 
 BUILD_S = 10.0
-"""Seconds that one may take to build: some programs explode when they are unrolled."""
+"""Seconds that a build may take: some programs become huge when they are unrolled."""
 
 
 def add_first_picks(
@@ -48,9 +48,9 @@ def add_first_picks(
 ) -> None:
     """Choose a program for each of these functions of a network, which have no record.
 
-    Of equal functions one is named. One whose measured programs all failed stays as TVM has it: the
-    next one may fail, too. So does one in which TVM refuses all picks, or builds none within
-    ``BUILD_S``. Without models programs are drawn at random.
+    Of several equal functions, ``selection`` names one. A function stays unscheduled if all its
+    measured programs failed (the next one may fail, too), if TVM refuses all picks, or if no pick
+    builds within ``BUILD_S``. Without models, programs are drawn at random.
     """
     functions = set(functions).difference(selection.failed)
     if not functions:
@@ -68,7 +68,7 @@ def add_first_picks(
                 step.advance(note=name)
                 rng = np.random.default_rng([seed, number])
                 picks = _picks(task, target, guides, rng, pool)
-                # The first is built while those of the next functions are chosen.
+                # The first pick is built while picks for the next functions are chosen.
                 chosen.append((name, task, chain([next(picks, None)], picks)))
         for name, task, tried in chosen:
             for design, building in filter(None, tried):
@@ -80,7 +80,7 @@ def add_first_picks(
 def _picks(
     task: TuneTask, target: str, guides: TrainedModels, rng: np.random.Generator, pool: BuildPool
 ) -> Iterator[tuple[Design, Future[MeasureResult]]]:
-    """What a search of one function would measure first; each is built when it is asked for."""
+    """Yield the programs that a search would measure first; each build starts on demand."""
     space = MetaScheduleSpace(
         DesignSpace(task.module, target, seed=int(rng.integers(1, 2**31 - 1)))
     )

@@ -1,8 +1,8 @@
-"""Measures whole networks, in a process of its own (``toolkit.live.measure.serve``).
+"""Measures whole networks, in its own process (``toolkit.live.measure.serve``).
 
 A request's program is JSON: ``kind`` (``tvm``, ``onnxruntime``, ``openvino``, ``torch``), ``path``
-(a folder that ``toolkit compile`` wrote, or a model file), and ``inputs``. Every kind runs with the
-threads that it is told, and all else at its library's defaults for latency.
+(a folder of ``toolkit compile``, or a model file), and ``inputs``. Every kind runs with the given
+number of threads. All other settings are the library's defaults for latency.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from toolkit.networks.run_network import Network, random_inputs
 LEAST_RUNS = 3
 WARM_RUNS = 3
 WARM_SHARE = 1 / 3
-"""Share of a reading's milliseconds, at least one run, that is run before and not counted."""
+"""Share of the milliseconds of a measurement, at least one run, that is run first, not counted."""
 
 Run = Callable[[], list[Any]]
 
 
 def bind_threads(processors: Sequence[int]) -> None:
-    """Give each of TVM's threads a processor of its own, the calling one included.
+    """Bind each of TVM's threads to its own processor, the calling thread included.
 
-    The pool's threads are bound anyway, the calling one is not: woken on a core where one of them
-    spins, it would share that core, and everything takes nearly twice as long.
+    TVM binds the threads of its pool anyway, but not the calling thread. It could wake on a core
+    where a pool thread spins and share that core: everything then takes nearly twice as long.
     """
     if not processors:
         return
     from tvm import get_global_func
 
-    # -2: one core a thread (ThreadGroup::kSpecifyOneCorePerThread of threading_backend.h).
+    # -2: one core per thread (ThreadGroup::kSpecifyOneCorePerThread of threading_backend.h).
     configure = get_global_func("runtime.config_threadpool")
     configure(-2, len(processors), [str(core) for core in processors])
     os.sched_setaffinity(0, processors[:1])
@@ -54,7 +54,7 @@ def open_tvm(path: str, inputs: list[dict[str, Any]], bound: list[int]) -> Run:
 
 
 def open_onnxruntime(path: str, inputs: list[dict[str, Any]], threads: int) -> Run:
-    """Open an ONNX file in ONNX Runtime, all optimisations on."""
+    """Open an ONNX file in ONNX Runtime, with all optimisations."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -109,7 +109,7 @@ RUNTIMES = {"onnxruntime": open_onnxruntime, "openvino": open_openvino, "torch":
 
 
 class NetworkBench:
-    """Opens and reads networks (``toolkit.live.measure.serve``)."""
+    """Opens and measures networks (``toolkit.live.measure.serve``)."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.bound: list[int] = settings.get("bound") or []
@@ -117,7 +117,7 @@ class NetworkBench:
             os.sched_setaffinity(0, self.bound)
 
     def build(self, request: dict[str, Any]) -> Run:
-        """Open what a request's program names, and run it until it is warm."""
+        """Open the program of a request, and run it until it is warm."""
         arm = json.loads(request["program"])
         if arm["kind"] == "tvm":
             run = open_tvm(arm["path"], arm["inputs"], self.bound)
@@ -129,10 +129,10 @@ class NetworkBench:
         return run
 
     def run(self, run: Run, request: dict[str, Any], _: Callable[[], None]) -> dict[str, Any]:
-        """Mean seconds of a run, over as many as take the protocol's milliseconds.
+        """Return the mean seconds of a run, over as many runs as fill the protocol's milliseconds.
 
-        A protocol of more than one repeat gets the seconds of every single run instead. The first
-        runs do not count: the caches may hold what another network left.
+        For a protocol of more than one repeat, return the seconds of every single run instead. The
+        first runs do not count: the caches may hold data of another network.
         """
         protocol = request["protocol"]
         least_s, begun = 1e-3 * protocol["min_repeat_ms"], time.perf_counter()
@@ -148,7 +148,7 @@ class NetworkBench:
         return {"run_times_s": [(marks[-1] - marks[0]) / (len(marks) - 1)]}
 
     def outputs(self, run: Run, _: dict[str, Any]) -> list[Any]:
-        """Run it once; copies of what it returned."""
+        """Run the network once; return copies of its outputs."""
         return [np.array(array) for array in run()]
 
 

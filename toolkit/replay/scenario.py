@@ -1,4 +1,4 @@
-"""What is compared: a scenario in one TOML file, checked before anything runs."""
+"""Scenarios of a replay: one TOML file each, checked before anything runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toolkit.toml_file import Settings, checked, read_toml
 from toolkit.workspace import bundled, is_name
 
 MOST = 1_000_000
-"""Of what is measured at once, or in one run: more would take days before anything is said."""
+"""Largest batch or number of evaluations: more would run for days without a result."""
 
 
 def _known(registry: Registry, name: str) -> str:
@@ -115,13 +115,13 @@ class Scenario(Settings):
     @model_validator(mode="after")
     def _consistent(self) -> Scenario:
         if not is_name(self.name):
-            raise ValueError(f"{self.name!r} is no name for a folder: letters, digits, '-', '_'")
+            raise ValueError(f"{self.name!r} is no name for a folder: use letters, digits, - and _")
         labels = [choice.label for choice in self.strategies]
         if not labels:
             raise ValueError("a scenario needs at least one [[strategy]]")
         double = {label for label in labels if labels.count(label) > 1}
         if double:
-            raise ValueError(f"two strategies are labelled {sorted(double)[0]!r}: give 'label'")
+            raise ValueError(f"two strategies have the label {sorted(double)[0]!r}: set 'label'")
         if "baseline" in self.model_fields_set and self.baseline not in labels:
             near = did_you_mean(self.baseline, labels)
             raise ValueError(f"no strategy is labelled {self.baseline!r} (baseline): {near}")
@@ -140,7 +140,7 @@ class Scenario(Settings):
 def load_scenario(name_or_file: str | Path) -> Scenario:
     """Read a bundled scenario by name, or any by its path.
 
-    Raises ``RecipeError`` when there is none, or where it does not fit: the field, the cure.
+    Raises ``RecipeError`` if there is none, or if a field is wrong (with the field and the cure).
     """
     path = Path(name_or_file)
     if path.suffix != ".toml":
@@ -150,7 +150,7 @@ def load_scenario(name_or_file: str | Path) -> Scenario:
             known = [p.stem for p in folder.glob("*.toml")]
             raise RecipeError(
                 f"no scenario is called {str(name_or_file)!r}",
-                cure="a file's name ends in .toml; " + did_you_mean(str(name_or_file), known),
+                cure="a file's name must end in .toml; " + did_you_mean(str(name_or_file), known),
             )
     return parse_scenario({"name": path.stem, **read_toml(path)}, where=path)
 

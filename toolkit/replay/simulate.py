@@ -41,12 +41,12 @@ from toolkit.training.trained.models import TrainedModels, load_trained
 SUMMARY_VERSION = 1
 CURVE_POINTS = 40
 KINDS = ("throughput", "mutation")
-"""Models that a strategy may need, in the order in which their absence is told."""
+"""Models that a strategy may need, in the order in which missing ones are reported."""
 
 
 @dataclass(frozen=True, repr=False)
 class SimulationSummary(Result):
-    """What a simulation found; ``docs/reference/replay-figures.md`` says every key."""
+    """Result of a simulation; ``docs/reference/replay-figures.md`` defines its figures."""
 
     schema: int
     scenario: dict[str, Any]
@@ -87,24 +87,25 @@ def simulate(
         Folders of trained models (one of each kind), or a ``TrainedModels``. Strategies that need a
         model which is not there are left out, and listed in the summary.
     seeds
-        In place of the scenario's number of seeds.
+        Number of seeds, instead of the scenario's.
     workers
         Processes, or a cluster; any number gives the same bytes.
     out
         Folder for ``runs.parquet``, ``results.parquet`` and ``summary.json``; a simulation that
         was interrupted goes on where it stopped.
     forecast_draws
-        Also forecast what one run on the device will show, in so many posterior draws
+        Also forecast what one run on the device will show, with this many posterior draws
         (``toolkit.replay.forecast``): the summary's ``forecast``.
 
     Raises
     ------
     DatasetError
-        When no task fits the scenario, or a forecast is asked for and no task's noise is known.
+        When no task fits the scenario, every strategy needs a model that is missing, or a forecast
+        is wanted and no task's noise is known.
     RecipeError
-        When the scenario does not fit its model.
+        When a field of the scenario is wrong.
     LeakError
-        When a model was trained on a task that it would be judged on.
+        When a model was trained on a task that is replayed.
     """
     if isinstance(dataset, (str, Path)):
         from toolkit.datasets import open_dataset
@@ -113,7 +114,7 @@ def simulate(
     if not isinstance(scenario, Scenario):
         scenario = load_scenario(scenario)
     if seeds is not None:
-        # Defaults stay unsaid: the default baseline is no wish for one.
+        # Defaults stay unset: the default baseline is not an explicit choice.
         said = scenario.model_dump(by_alias=True, exclude_unset=True)
         scenario = parse_scenario({**said, "seeds": seeds})
     if not isinstance(models, TrainedModels):
@@ -126,20 +127,20 @@ def simulate(
             f"left out: {plural(len(absent), 'task')} that the scenario names (not in the "
             f"dataset, or not fit for the scenario): {', '.join(absent)}"
         )
-    # The name stands in every row of a piece.
+    # The scenario's name is written in every row, so it is part of the key.
     made_from = (scenario.fingerprint(), dataset.fingerprint(), models.fingerprint)
     key = content_id(__version__, scenario.name, *made_from)
-    # What cannot be forecast is said before anything is replayed.
+    # Raises before the replay if nothing can be forecast.
     readings = readings_of(tables) if forecast_draws else {}
     grids, labels = _grids(tables, scenario), scenario.labels
     if can := power(len(tables), scenario.seeds, len(labels), scenario.confidence):
         progress.say(told_power(can))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory())) if out is None else Path(out)
-        # What was made with other settings is never mixed in.
+        # Results of other settings are never mixed in.
         parts = folder / "parts" / key
         parts.mkdir(parents=True, exist_ok=True)
-        # A failure ends the other processes in the middle of their files.
+        # After a failure, other processes leave unfinished files.
         stack.callback(sweep, parts)
         context = ReplayContext(scenario, models, parts)
         works = [
@@ -192,7 +193,7 @@ def simulate(
 
 
 def _clear(folder: Path) -> None:
-    """Remove pieces of these and earlier settings; what others keep in such a folder stays."""
+    """Remove the pieces of this and earlier settings; other files in the folder stay."""
     for each in folder.iterdir():
         if re.fullmatch("[0-9a-f]{16}", each.name):
             shutil.rmtree(each, ignore_errors=True)
@@ -205,7 +206,7 @@ def _usable(scenario: Scenario, models: TrainedModels) -> tuple[list[Any], list[
     kept, left_out = [], []
     if scenario.network is not None:
         for name, given in scenario.network.options.items():
-            # A wrong one is told now, and not when all tasks were replayed.
+            # A wrong option raises now, not after all tasks were replayed.
             parse_options(f"scheduler {name!r}", SCHEDULERS.get(name).Options, given)
     for choice in scenario.strategies:
         plugin = STRATEGIES.get(choice.name)
@@ -219,19 +220,20 @@ def _usable(scenario: Scenario, models: TrainedModels) -> tuple[list[Any], list[
             kept.append(choice)
     if not kept:
         raise DatasetError(
-            "every strategy of the scenario needs a model", cure="run 'toolkit train' first"
+            "every strategy of the scenario needs a trained model that is missing",
+            cure="run 'toolkit train' first",
         )
     return kept, left_out
 
 
 def _choose(tables: Mapping[str, RecordedTable], scenario: Scenario) -> dict[str, RecordedTable]:
-    """Keep the tasks that the scenario asks for; raise ``DatasetError`` where there is none."""
+    """Keep the tasks that fit the scenario; raise ``DatasetError`` if there are none."""
     choice = scenario.tasks
     if not tables:
         which = "that the scenario names " if choice.ids else ""
         raise DatasetError(
             f"no task {which}has a measurement that succeeded: there is nothing to replay",
-            cure="see 'toolkit describe'",
+            cure="see the tasks and their failures with 'toolkit describe'",
         )
     none = f"none of {len(tables)} tasks fits scenario {scenario.name!r}"
     good = {
@@ -241,15 +243,15 @@ def _choose(tables: Mapping[str, RecordedTable], scenario: Scenario) -> dict[str
     }
     if not good:
         raise DatasetError(
-            f"{none}: it replays spaces that were measured completely, and none was",
-            cure="take another scenario, or drop tasks.enumerated_only in a scenario file",
+            f"{none}: it replays only spaces that were measured completely, and there is none",
+            cure="use another scenario, or one without tasks.enumerated_only",
         )
     kept = [task_id for task_id, count in good.items() if count >= choice.minimum_candidates]
     if not kept:
         raise DatasetError(
             f"{none}: the largest has {max(good.values())} good candidates, "
-            f"{choice.minimum_candidates} are asked for",
-            cure="lower tasks.minimum_candidates in a scenario file",
+            f"{choice.minimum_candidates} are needed",
+            cure="use a scenario with a lower tasks.minimum_candidates",
         )
     largest = sorted(kept, key=lambda task_id: (-good[task_id], task_id))[: choice.largest]
     return {task_id: tables[task_id] for task_id in sorted(largest)}

@@ -1,4 +1,4 @@
-"""What weakens a report's findings: said beside them, not in a footnote."""
+"""Caveats: what weakens a report's findings, shown next to them."""
 
 from __future__ import annotations
 
@@ -38,26 +38,26 @@ def find_caveats(
 
 def _dataset_caveats(dataset: Section) -> Iterator[str]:
     if dataset["missing"]:
-        yield "No dataset was given: nothing is said of the record itself."
+        yield "No dataset was given: the report says nothing about the record itself."
         return
     tasks = len(dataset["tasks"])
     if partial := tasks - dataset["enumerated_tasks"]:
         yield (
-            f"{show.plural(partial, 'task was', 'tasks were')} not enumerated: what is best there "
-            "is the best that was recorded, and something faster may exist."
+            f"{show.plural(partial, 'task was', 'tasks were')} not enumerated: the best is only "
+            "the best recorded one, and a faster program may exist."
         )
     if unknown := dataset["unknown_machine_tasks"]:
         yield (
             f"The machine of {show.plural(unknown, 'task')} is not named: tasks of different "
-            "machines may have been taken for one (toolkit ingest --machine or --path-rule)."
+            "machines may be mixed up (name machines with toolkit ingest --machine or --path-rule)."
         )
     if once := tasks - dataset["repeated_tasks"]:
         yield (
-            f"In {show.plural(once, 'task')} no candidate was measured twice: how much of a "
-            "difference there is noise is unknown."
+            f"In {show.plural(once, 'task')} no candidate was measured twice: the noise "
+            "there is unknown."
         )
     if dataset["speeds"] and (slower := told_speeds(dataset["speeds"])):
-        yield f"{slower} Tuners whose runs differ in it do not compare (toolkit describe)."
+        yield f"{slower} Do not compare tuners whose runs differ in speed (toolkit describe)."
 
 
 def _simulation_caveats(simulation: Section) -> Iterator[str]:
@@ -65,7 +65,7 @@ def _simulation_caveats(simulation: Section) -> Iterator[str]:
     if tasks < FEW_TASKS or simulation["seeds"] < FEW_SEEDS:
         yield (
             f"The replay {name!r} has {show.plural(tasks, 'task')} and "
-            f"{show.plural(simulation['seeds'], 'seed')}: its intervals are wide for a reason."
+            f"{show.plural(simulation['seeds'], 'seed')}: with so few, its intervals are wide."
         )
     low = [
         f"{row['strategy']} ({show.percent(row['coverage'], 0)})"
@@ -74,13 +74,13 @@ def _simulation_caveats(simulation: Section) -> Iterator[str]:
     ]
     if low:
         yield (
-            f"In the replay {name!r} part of what was proposed had not been recorded and was not "
-            f"counted ({simulation['missing_rule']}); coverage: {show.listed(low)}."
+            f"In the replay {name!r} some proposals had not been recorded (the rule for them: "
+            f"{simulation['missing_rule']}); coverage: {show.listed(low)}."
         )
     if modelled := simulation["seconds_from"].get("cost_model", 0.0):
         yield (
             f"In the replay {name!r} the seconds of {show.percent(modelled)} of the measurements "
-            "were not recorded and follow from a stated cost model."
+            "were not recorded: they are estimates of the scenario's cost model."
         )
     for missing in simulation["left_out"]:
         yield f"{missing['strategy']} was left out of the replay {name!r}: {missing['reason']}."

@@ -39,7 +39,7 @@ def report_figures(summary: Mapping[str, Any]) -> dict[str, list[Figure]]:
         for i, model in enumerate(summary[kind]):
             part = f"{kind}-{i}"
             found[part] = [figure.of(part) for figure in figures_of(model)]
-    # A key is the name of a file and an id; two replays of one name are told by their paths.
+    # A key is a file name and an id: replays with the same name get a number.
     names = [folder_name(replay["name"]) for replay in summary["simulations"]]
     for i, replay in enumerate(summary["simulations"]):
         name = names[i] if names.count(names[i]) == 1 else f"{names[i]}-{i}"

@@ -1,4 +1,4 @@
-"""Writes the report again whenever what it is made from changes, until it is told to end."""
+"""Writes the report again whenever its inputs change, until it is stopped."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from toolkit.progress import SILENT, Progress
 from toolkit.reports.html import write_page
 
 SHARE = 0.1
-"""At most so much of the time is spent on drawing: a search beside it measures."""
+"""Largest share of the time that drawing takes, since a search may be measuring."""
 
 REFRESH_S = 5.0
-"""A browser loads the page anew no more often."""
+"""Shortest time between two reloads of the page in a browser."""
 
 State = dict[str, tuple[int, int]]
 
@@ -33,14 +33,14 @@ def follow_report(
     rounds: int | None = None,
     progress: Progress = SILENT,
 ) -> Generator[Path, None, None]:
-    """Write the page, wait for files to change, write it again; give its path each time.
+    """Write the page, wait for files to change, write it again; yield its path each time.
 
-    While it is followed the page loads itself anew in a browser. The one that stays at the end does
-    not. Where there is nothing to report yet, that is said, and waited for.
+    Until the end the page reloads itself in a browser; the final page does not. If there is nothing
+    to report yet, it says so and waits.
 
-    ``make`` reads all and draws the page (``render_html``). Files in the folders ``places`` are
-    watched every ``interval_s`` seconds, but no hidden ones, none that are ``apart``, and not
-    ``out``. It ends after so many ``rounds`` of looks (never, by default).
+    ``make`` reads the inputs and draws the page (``render_html``). Files in the folders ``places``
+    are checked every ``interval_s`` seconds, except hidden files, paths in ``apart``, and ``out``.
+    It ends after ``rounds`` checks (never, by default).
     """
     target = Path(out)
     ignored = {path.resolve() for path in (target, *apart)}
@@ -50,7 +50,7 @@ def follow_report(
             try:
                 page = make()
             except (ToolkitError, OSError, PolarsError) as error:
-                # What is read may be half written, not begun, or replaced while it is read.
+                # Inputs may be half written, missing, or replaced while they are read.
                 if first_line(error) != said:
                     said = first_line(error)
                     progress.say(f"waiting: {said}")
@@ -62,7 +62,7 @@ def follow_report(
 
 
 def _with_refresh(page: str, seconds: float) -> str:
-    """Return a page that loads itself anew after so many seconds, where a reader looks at it."""
+    """Return a page that reloads itself after this many seconds, keeping the reader's place."""
     script = (Path(__file__).parent / "page" / "refresh.js").read_text(encoding="utf-8")
     script = script.replace("EVERY_MS", str(round(1000 * seconds)))
     body, end, after = page.rpartition("</body>")
@@ -72,7 +72,7 @@ def _with_refresh(page: str, seconds: float) -> str:
 def _changes(
     places: Sequence[Path], ignored: set[Path], interval_s: float, rounds: int | None
 ) -> Iterator[None]:
-    """Give control at first and after each change, and not before the last answer has its share."""
+    """Yield at first and after each change; wait long enough for drawing to keep to ``SHARE``."""
     known: State | None = None
     wait, look = 0.0, 0
     while rounds is None or look < rounds:
@@ -97,7 +97,7 @@ def _state(places: Sequence[Path], ignored: set[Path]) -> State:
         for folder, folders, names in os.walk(place):
             folders[:] = [name for name in folders if watched(Path(folder, name))]
             for path in filter(watched, (Path(folder, name) for name in names)):
-                with suppress(OSError):  # it was there a moment ago
+                with suppress(OSError):  # deleted meanwhile
                     about = path.stat()
                     found[str(path)] = (about.st_size, about.st_mtime_ns)
     return found

@@ -1,4 +1,4 @@
-"""What a report says first: the findings in sentences, and what weakens them."""
+"""The head of a report: findings in sentences, key figures, and caveats."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def headline(
     simulations: Sequence[Section],
     live: Section,
 ) -> dict[str, Any]:
-    """Say what was found; a finding names its interval, and a tie is called a tie.
+    """Summarise the findings in sentences, with their intervals and ties.
 
     Returns ``title`` (one sentence), ``findings`` (further ones), ``tiles`` (value, what it is,
     detail) and ``caveats``.
     """
-    # The comparison of most strategies says most; a replay of one compares nothing.
+    # The replay with the most strategies first: a replay of one strategy compares nothing.
     simulations = sorted(simulations, key=lambda one: -len(one["strategies"]))
     findings = [
         *(finding for one in simulations for finding in _strategy_findings(one)),
@@ -42,7 +42,7 @@ def headline(
         *_dataset_tiles(dataset),
     ]
     return {
-        "title": findings[0] if findings else "Nothing was found yet.",
+        "title": findings[0] if findings else "There are no findings yet.",
         "findings": findings[1:],
         "tiles": tiles,
         "caveats": find_caveats(dataset, throughput, mutation, simulations, live),
@@ -54,7 +54,7 @@ def _tile(value: str, what: str, detail: str) -> Tile:
 
 
 def _reached(row: Section, unreached: str) -> str:
-    """Median evaluations with their interval; without a median the share that got there."""
+    """Median evaluations with their interval; without a median the share that reached 1 %."""
     if row[EFFORT] is None:
         return unreached.format(f"only {show.percent(row['reached_share'])} of its runs")
     return f"{show.number(row[EFFORT])} {show.interval(row[f'{EFFORT}_interval'])}"
@@ -73,10 +73,10 @@ def _strategy_findings(simulation: Section) -> Iterator[str]:
     where = f"Replayed on {show.plural(len(simulation['tasks']), 'task')}"
     if len(first) > 1:
         names = show.listed([row["strategy"] for row in first])
-        efforts = [f"{row['strategy']} {_reached(row, '({} got there)')}" for row in first]
+        efforts = [f"{row['strategy']} {_reached(row, '({} came within 1 %)')}" for row in first]
         can = simulation["power"]
         undecided = can is not None and not can["can_decide"]
-        why = told_power(can) if undecided else "they cannot be told apart"
+        why = told_power(can) if undecided else "no difference between them is proven"
         yield f"{where}, {names} share the first place: {why}."
         yield f"Their median evaluations to within 1 % of {goal}: {show.listed(efforts)}."
         return
@@ -89,7 +89,7 @@ def _strategy_findings(simulation: Section) -> Iterator[str]:
     baseline = simulation["baseline"]
     other = next((row for row in rows if row["strategy"] == baseline), best)
     if other is not best and other[EFFORT] is None:
-        text += f"; of {baseline} search, {_reached(other, '{}')} got there"
+        text += f"; of {baseline} search, {_reached(other, '{}')} did"
     elif other is not best:
         text += f"; {baseline} search needed {_reached(other, '')}"
     yield f"{where}, {best['strategy']} {text}."
@@ -185,8 +185,8 @@ def _dataset_findings(dataset: Section) -> Iterator[str]:
     yield (
         f"Converged: {counts['converged']:,} of {tasks}; still improving: "
         f"{counts['still improving']:,}; too short to tell: {counts['too short']:,}. As many "
-        f"evaluations again can be expected to take {show.percent(to_gain)} off the summed best "
-        "latency."
+        "evaluations again are expected to lower the summed best latency by "
+        f"{show.percent(to_gain)}."
     )
     if dataset["knobs"]:
         top = max(dataset["knobs"], key=lambda row: (row["top_in"], row["effect"]))
@@ -210,7 +210,7 @@ def _tuner_finding(tuners: Section) -> str:
     bounds = nearest["evaluations_interval"]
     theirs = {other["tuner"]: other["reached"][-1]["evaluations_interval"] for other in others}
     near = [name for name, interval in theirs.items() if _overlap(bounds, interval)]
-    tie = f"; by these intervals {show.listed(near)} cannot be told apart from it" if near else ""
+    tie = f"; these intervals show no difference to {show.listed(near)}" if near else ""
     return (
         f"{where} the recorded runs of {first['tuner']} came within 1 % of the best recorded "
         f"soonest: after a median of {show.number(nearest['evaluations'])} "
@@ -219,7 +219,7 @@ def _tuner_finding(tuners: Section) -> str:
 
 
 def _overlap(bounds: Sequence[float | None] | None, theirs: Sequence[float | None] | None) -> bool:
-    """Whether another's interval begins before this one ends; unknown ones and open ends do."""
+    """Whether another interval begins before this one ends; true if one of them is unknown."""
     if bounds is None or theirs is None:
         return True
     return theirs[0] is not None and (bounds[1] is None or theirs[0] <= bounds[1])

@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else: no network, no folder beside it."""
+"""The report as one HTML file that needs nothing else: no network, no other file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from toolkit.reports.sections.throughput import METRICS
 from toolkit.reports.sections.validity import METRICS as VALIDITY_METRICS
 
 TEMPLATES = ("page", "sections")
-"""Folders of templates: each stands beside the rows and figures that it shows."""
+"""Folders of templates: each template is next to the module of its rows and figures."""
 
 TASKS_LISTED = 200
 SHORT_NAME = 46
@@ -53,12 +53,12 @@ def render_html(summary: Mapping[str, Any], *, progress: Progress = SILENT) -> s
 
 
 def write_html(summary: Mapping[str, Any], out: Path | str, *, progress: Progress = SILENT) -> Path:
-    """Write the page into a file, which is there as a whole or not at all."""
+    """Draw the page and write it to a file, completely or not at all."""
     return write_page(render_html(summary, progress=progress), out)
 
 
 def write_page(page: str, out: Path | str) -> Path:
-    """Write a page that was drawn; a browser sees the one before or this one, never a half."""
+    """Write a drawn page; a browser sees the old page or the new one, never half a page."""
     target = Path(out)
     target.parent.mkdir(parents=True, exist_ok=True)
     sweep(target.parent)

@@ -43,16 +43,16 @@ def report_summary(
     peaks: Mapping[str | None, float] | None = None,
     compare: tuple[str, ReportInputs] | None = None,
 ) -> dict[str, Any]:
-    """Summarise everything that is there (``find_inputs``) in JSON-ready values.
+    """Summarise all inputs (``find_inputs``) in JSON-ready values.
 
     ``generated`` is a date to print; without one equal inputs give equal bytes. ``peaks`` are
-    GFLOP/s that a machine can do at most, by its name (``None`` names the only one). ``compare`` is
+    the peak GFLOP/s of machines, by name (``None`` names the only one). ``compare`` is
     another workspace to compare with: its name and its folders.
 
     Keys: ``headline`` (title, findings, tiles, caveats), ``dataset``, ``throughput``, ``mutation``,
     ``validity``, ``simulations`` (lists, one entry a folder), ``searches`` (a list), ``live``,
-    ``comparison`` (``None`` without ``compare``), ``missing`` (what is not there, and the command
-    that makes it) and ``provenance``.
+    ``comparison`` (``None`` without ``compare``), ``missing`` (the missing parts, and the commands
+    that make them) and ``provenance``.
 
     Raises ``ToolkitError`` when a folder cannot be read.
     """
@@ -100,8 +100,8 @@ def _models(folders: Sequence[Path]) -> dict[str, list[dict[str, Any]]]:
         manifest = read_manifest(folder)
         kind = manifest["kind"]
         if kind not in MODELS:
-            shown = f"a report shows: {', '.join(MODELS)}"
-            raise ModelError(f"is a model of kind {kind!r}", where=folder, cure=shown)
+            shown = f"leave it out; a report shows models of: {', '.join(MODELS)}"
+            raise ModelError(f"unknown model of kind {kind!r}", where=folder, cure=shown)
         found[kind].append(MODELS[kind](folder, manifest))
     return found
 
@@ -112,7 +112,7 @@ def _parts(
     simulations: Sequence[Section],
     live: Section,
 ) -> list[dict[str, Any]]:
-    """Paths, hashes and seeds of everything that entered."""
+    """Paths, hashes and seeds of all inputs."""
     parts: list[tuple[Any, ...]] = []
     if dataset["missing"] is None:
         parts.append(("dataset", dataset["path"], dataset["fingerprint"], None))

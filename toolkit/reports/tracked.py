@@ -1,7 +1,7 @@
-"""What MLflow is told of a training and of a search.
+"""What is logged to MLflow of a training and of a search.
 
-A training is a run; the same training, interrupted and begun again, goes on with it. A search is a
-run, and so is all that its folder is searched for later.
+A training is one run, also when it is interrupted and started again. A search is one run, together
+with later searches in its folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from toolkit.training.recipes.recipe import Recipe
 from toolkit.training.trained.store import MANIFEST, versions
 
 COLLECTION_FILE = "collection.json"
-"""How a search was measured, and on what machine, in its folder."""
+"""File in a search's folder: how it was measured, and on which machine."""
 
 
 def track_training(
@@ -37,10 +37,10 @@ def track_training(
     params: Mapping[str, Any] | None = None,
     progress: Progress = SILENT,
 ) -> AbstractContextManager[MlflowRun]:
-    """Open the run of a training; give its ``progress`` to the training, and its result to it.
+    """Open the MLflow run of a training; give its ``progress`` to the training.
 
-    ``params`` are logged beside the recipe's fields. Raises ``ToolkitError`` when MLflow cannot
-    be used (``mlflow_run``).
+    ``params`` are logged in addition to the recipe's fields. Raises ``ToolkitError`` when MLflow
+    cannot be used (``mlflow_run``).
     """
     folder = Path(out)
     fingerprint = dataset.fingerprint()
@@ -90,7 +90,7 @@ def track_tuning(
     params: Mapping[str, Any] | None = None,
     progress: Progress = SILENT,
 ) -> AbstractContextManager[MlflowRun]:
-    """Open the run of a search; give its ``progress`` to ``tune``, and its result to it.
+    """Open the MLflow run of a search; give its ``progress`` to ``tune``.
 
     Raises ``ToolkitError`` when MLflow cannot be used (``mlflow_run``).
     """

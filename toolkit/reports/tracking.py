@@ -1,7 +1,7 @@
-"""One MLflow run of work under way: a ``Progress`` that sends from a thread of its own.
+"""An MLflow run that follows work: a ``Progress`` that sends figures from its own thread.
 
-Work never waits for MLflow. What MLflow does not take stays here until it does, or until the end,
-when it is said. All that the toolkit writes is written without it.
+The work does not wait for MLflow. Unsent figures are kept and sent later; those that are still
+unsent at the end are reported. The toolkit's own files do not depend on MLflow.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from toolkit.show import plural
 from toolkit.workspace import RUN_FILE
 
 SEND_S = 5.0
-"""Seconds between two sendings: each is some work on a machine that may be measuring."""
+"""Seconds between two sends: each takes some time of a machine that may be measuring."""
 
 AGAIN_S = 60.0
-"""At most so many seconds pass before a store that failed is tried again."""
+"""Longest wait in seconds before a store that failed is tried again."""
 
 LAST_S = 30.0
-"""Seconds that the end waits for what was not sent yet."""
+"""Seconds that ``end`` waits for unsent figures."""
 
 METRICS, PARAMS = 1000, 100
-"""What MLflow takes at a time."""
+"""Largest numbers of metrics and parameters that MLflow takes at a time."""
 
 _FINISHED = "FINISHED"
 
 
 class MlflowRun:
-    """A run of MLflow, which begins with the first step that moves on.
+    """A run of MLflow; it begins when a step advances for the first time.
 
     ``progress`` is given to the work: it passes everything on, and its ``values`` become metrics.
     ``run_id`` is MLflow's, ``None`` until the run has begun there.
@@ -66,7 +66,7 @@ class MlflowRun:
         self._name, self._key, self._tags, self._once = name, key, tags, once
         self._params = {clean(k): short(v) for k, v in flat(params).items()}
         self._said = progress
-        self._points: list[Any] = []  # metrics of MLflow that it does not have yet
+        self._points: list[Any] = []  # metrics that were not sent yet
         self._last_steps: dict[str, int] | None = None
         self._trouble: str | None = None
         self._told = False
@@ -77,7 +77,7 @@ class MlflowRun:
         self._thread: threading.Thread | None = None
 
     def metrics(self, values: Mapping[str, float], step: int = 0) -> None:
-        """Log figures of this moment; those that are not finite are left out."""
+        """Log figures with the current time; figures that are not finite are left out."""
         from mlflow.entities import Metric
 
         now = int(time.time() * 1000)
@@ -103,7 +103,7 @@ class MlflowRun:
         self._summary, self._files = plain(result), [path for path in files if path.is_file()]
 
     def end(self, status: str) -> None:
-        """Send what is left and close the run; say what MLflow did not take."""
+        """Send what is left and close the run; say what could not be sent."""
         if self._thread is None:
             return
         self._status = status
@@ -112,12 +112,12 @@ class MlflowRun:
         self.tell()
         if self._trouble is not None or self._thread.is_alive():
             count = plural(len(self._points), "figure")
-            self._said.say(f"MLflow does not have all of this run: {count} and its end are missing")
+            self._said.say(f"MLflow does not have all of this run: {count} and the end are missing")
         else:
             self._said.say(f"MLflow: run {self.run_id} in {self._store.uri}")
 
     def tell(self) -> None:
-        """Say once that MLflow failed; by the thread that works, as callers expect it."""
+        """Say once that MLflow failed; called from the thread of the work."""
         if self._trouble is not None and not self._told:
             self._told = True
             self._said.say(f"MLflow fails, the work goes on without it: {self._trouble}")
@@ -126,7 +126,7 @@ class MlflowRun:
         wait = 0.0
         while True:
             self._wake.wait(wait)
-            status = self._status  # Where there is one, no figure comes any more.
+            status = self._status  # Once it is set, no more figures come.
             try:
                 check_answer(self._store.uri)
                 self._send()
@@ -151,7 +151,7 @@ class MlflowRun:
                 del self._points[: len(points)]
 
     def _last_step(self, name: str) -> int:
-        """The last step of a metric that a run had before it went on."""
+        """Return the last step of a metric before the run was continued."""
         known = self._last_steps
         if known is None:
             return -1
@@ -162,20 +162,20 @@ class MlflowRun:
         return known[name]
 
     def _begin(self) -> None:
-        """Go on with the folder's run, or begin one; its parameters and tags are logged."""
+        """Continue the folder's run, or begin one; log its parameters and tags."""
         client = self._store.client
         found = self._before()
         tags = {clean(name): short(value) for name, value in self._tags().items()}
         params = dict(self._params)
         if found is None:
-            with suppress(Exception):  # systems where nobody has a name
+            with suppress(Exception):  # systems without user names
                 tags.setdefault("mlflow.user", getpass.getuser())
             tags.setdefault("mlflow.source.name", "toolkit")
             found = client.create_run(self._store.experiment_id, run_name=self._name)
         else:
             client.update_run(found.info.run_id, status="RUNNING")
             self._last_steps = {}
-            # A parameter cannot be changed. What is another now, a larger budget, is a tag.
+            # A parameter cannot be changed: a new value, such as a larger budget, is a tag.
             old = found.data.params
             tags |= {f"now.{k}": v for k, v in params.items() if old.get(k, v) != v}
             params = {name: value for name, value in params.items() if name not in old}
@@ -197,7 +197,7 @@ class MlflowRun:
             log(run_id, params=all_params[part], tags=all_tags[part])
 
     def _before(self) -> Any:
-        """The run that the folder's work belongs to; ``None`` where it is none of this store."""
+        """Return the run of the folder's work; ``None`` if this store has none."""
         try:
             kept = orjson.loads(self._file.read_bytes())
             run_id = str(kept["run_id"])
@@ -229,14 +229,14 @@ class MlflowRun:
                     path.write_bytes(orjson.dumps(self._summary, default=str, option=options))
                     client.log_artifact(self.run_id, str(path))
         finally:
-            # A store without room for artifacts still has the run's end.
+            # The run is ended even if its artifacts cannot be stored.
             client.set_terminated(self.run_id, status)
             if self._once and status == _FINISHED:
                 self._file.unlink(missing_ok=True)
 
 
 class _Listening:
-    """Passes progress on, and what it says of itself to the run."""
+    """Passes progress on, and its ``values`` to the run."""
 
     def __init__(self, run: MlflowRun, inner: Progress) -> None:
         self._run, self._inner = run, inner
@@ -274,14 +274,14 @@ def mlflow_run(
     once: bool = False,
     progress: Progress = SILENT,
 ) -> Iterator[MlflowRun]:
-    """Open a run of work that writes into a folder; work that goes on there goes on with its run.
+    """Open the run of work that writes into a folder; work that is resumed there continues it.
 
-    It ends as ``FINISHED``, by an interrupt as ``KILLED``, by another error as ``FAILED``.
-    ``name`` is what MLflow calls it; ``place`` and ``experiment`` are as for ``open_store``.
-    Unfinished work of the folder is the same where its ``key`` is. With ``once`` another run begins
-    after finished work. ``tags`` is called when the run begins.
+    It ends as ``FINISHED``, after an interrupt as ``KILLED``, after another error as ``FAILED``.
+    ``name`` is its name in MLflow; ``place`` and ``experiment`` are as for ``open_store``. Work in
+    the folder with the same ``key`` continues the run; with ``once``, only if it is unfinished.
+    ``tags`` is called when the run begins.
 
-    Raises ``ToolkitError`` when MLflow cannot be used; nothing was begun.
+    Raises ``ToolkitError`` if MLflow cannot be used, before anything begins.
     """
     store = open_store(place, experiment)
     run = MlflowRun(store, Path(folder), name, key, params or {}, tags, once, progress)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 TEXT = 5000
-"""Characters that MLflow takes of a parameter or a tag."""
+"""Most characters that MLflow takes in a parameter or a tag."""
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Where MLflow keeps runs: a folder, a database or a server, reached by MLflow's client alone.
+"""Where MLflow keeps runs: a folder, a database or a server, used through MLflow's client.
 
-Nothing of the host program is changed: no tracking URI is set, nothing is logged by itself.
+Global settings of MLflow are not changed: no tracking URI is set, nothing is logged automatically.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TrackingStore:
 
 
 def open_store(place: str | Path | None = None, experiment: str | None = None) -> TrackingStore:
-    """Open the experiment of a tracking store; make it where it is not there yet.
+    """Open the experiment of a tracking store; create it if it does not exist.
 
     ``place`` is a folder (it gets an SQLite file and the artifacts), or a tracking URI; by default
     what ``MLFLOW_TRACKING_URI`` says. ``experiment`` is its name; by default what
@@ -47,7 +47,8 @@ def open_store(place: str | Path | None = None, experiment: str | None = None) -
     given = place or os.environ.get("MLFLOW_TRACKING_URI")
     if not given:
         raise ToolkitError(
-            "MLFLOW_TRACKING_URI is not set", cure="set it, or name a folder or a tracking URI"
+            "MLflow has no store: MLFLOW_TRACKING_URI is not set",
+            cure="set it, or give a folder or a tracking URI with --mlflow",
         )
     name = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT
     try:
@@ -64,7 +65,7 @@ def open_store(place: str | Path | None = None, experiment: str | None = None) -
             number = client.create_experiment(name, artifact_location=artifacts)
         elif found.lifecycle_stage != "active":
             raise ToolkitError(
-                f"the experiment {name!r} was deleted",
+                f"the MLflow experiment {name!r} was deleted",
                 where=uri,
                 cure="restore it, or name another in MLFLOW_EXPERIMENT_NAME",
             )
@@ -75,7 +76,7 @@ def open_store(place: str | Path | None = None, experiment: str | None = None) -
 
 @contextmanager
 def _told(uri: str) -> Iterator[None]:
-    """Say what MLflow or a library below it raises, in one line with its cure."""
+    """Raise errors of MLflow and its libraries as one line with a cure."""
     try:
         yield
     except ToolkitError:
@@ -86,7 +87,7 @@ def _told(uri: str) -> Iterator[None]:
         raise ToolkitError(
             f"MLflow cannot be used: {first_line(error)}",
             where=uri,
-            cure="start it (mlflow server), or keep runs in a folder, as in --mlflow runs",
+            cure="start a server (mlflow server), or keep runs in a folder (--mlflow FOLDER)",
         ) from None
 
 
@@ -98,23 +99,25 @@ def _uri(place: str | Path) -> tuple[str, str | None]:
     folder = Path(text).expanduser().resolve()
     if folder.exists() and not folder.is_dir():
         raise ToolkitError(
-            "it is a file where a folder is needed", where=folder, cure=f"sqlite:///{text}"
+            "it is a file where a folder is needed",
+            where=folder,
+            cure=f"if it is an SQLite file, give sqlite:///{text}",
         )
     if any(folder.glob("*/meta.yaml")):
-        # MLflow's older store of plain files: it is MLflow that says whether it still serves it.
+        # MLflow's older store of plain files: MLflow itself says whether it still supports it.
         return folder.as_uri(), None
     folder.mkdir(parents=True, exist_ok=True)
     return f"sqlite:///{folder / 'mlflow.db'}", (folder / "artifacts").as_uri()
 
 
 def check_answer(uri: str) -> None:
-    """Raise ``ConnectionError`` where a store is a server that does not answer."""
+    """Raise ``ConnectionError`` if a store is a server that does not answer."""
     if not uri.startswith(("http://", "https://")):
         return
     import requests
 
     try:
-        # Whatever it answers, it is there: what it refuses is told by MLflow's own call.
+        # Any answer is enough: if the server refuses, MLflow's own call says so.
         requests.get(uri, timeout=ANSWER_S, stream=True).close()
     except requests.exceptions.SSLError:
         pass

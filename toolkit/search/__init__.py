@@ -1,4 +1,4 @@
-"""Search strategies: ask and tell over a space, the same for a record and a device."""
+"""Search strategies with an ask-and-tell interface, for records and devices."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The search roles: Space, Strategy, Oracle. One strategy searches a record and a device alike.
+"""The protocols of a search: Space, Strategy, Oracle. A strategy runs on a record or a device.
 
-A strategy knows a space, never an oracle: it cannot see a latency that it has not paid for.
+A strategy sees the space and never the oracle: it cannot see a latency before it is measured.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class Space(Protocol):
     size: int | None
 
     def candidates(self) -> Sequence[Candidate]:
-        """All candidates of a finite space, in recorded order; raise ``SearchError`` else."""
+        """All candidates of a finite space, in recorded order; otherwise raise ``SearchError``."""
 
     def sample(
         self, rng: np.random.Generator, n: int, sketch_id: str | None = None
     ) -> list[Candidate]:
-        """Draw up to n distinct candidates at random, from one sketch where it is named."""
+        """Draw up to n distinct candidates at random; only of ``sketch_id`` if it is given."""
 
     def neighbours(self, candidate: Candidate, knob: str | None = None) -> list[Candidate]:
         """Candidates that differ in one decision (of that knob, or of any)."""
@@ -44,9 +44,9 @@ class Space(Protocol):
     def mutate(
         self, candidate: Candidate, direction: Direction, rng: np.random.Generator
     ) -> Candidate | None:
-        """Change one decision in that direction; ``None`` when nothing lies there.
+        """Change one decision in that direction; ``None`` when no candidate lies there.
 
-        A direction without a way stands for either of them.
+        A direction without a way means up or down.
         """
 
     def features(self, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
@@ -57,11 +57,12 @@ class Space(Protocol):
 class Composes(Protocol):
     """A space that builds a candidate from decisions: crossover and grids use it.
 
-    The only way out of a record: what was not recorded is a miss of the oracle (honesty rule 2).
+    Nothing else returns candidates outside a record. The oracle counts them as misses (honesty
+    rule 2).
     """
 
     def compose(self, sketch_id: str, decisions: Sequence[int]) -> Candidate | None:
-        """Return the candidate with these decisions; ``None`` where the space has none such.
+        """Return the candidate with these decisions; ``None`` if the space has no such candidate.
 
         ``decisions`` is as long as ``Sketch.width``; the outermost part of a tile is ignored.
         """
@@ -71,15 +72,15 @@ class Composes(Protocol):
 class Indexed(Protocol):
     """A finite space whose candidates are numbered 0 to size - 1 in the order of ``candidates``.
 
-    Strategies then move in arrays; they see decisions and neighbours, never a measurement.
-    ``complete`` says that the whole space is listed: what is not listed is no valid candidate.
+    Strategies can then work on arrays. They see decisions and neighbours, never a measurement.
+    ``complete`` says that the whole space is listed: any other candidate is invalid.
     """
 
     graph: NeighbourGraph
     complete: bool
 
     def index_of(self, candidates: Sequence[Candidate]) -> NDArray[np.int64]:
-        """Number of each candidate, -1 where it is not of this space."""
+        """Number of each candidate, -1 if it is not in this space."""
 
     def grid_order(self) -> NDArray[np.int64]:
         """All numbers in the order of the configuration index, first knob fastest."""
@@ -95,26 +96,26 @@ class Scorer(Protocol):
     training_task_ids: frozenset[str]
 
     def score(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
-        """One score a candidate: predicted log relative throughput."""
+        """One score per candidate: predicted log relative throughput."""
 
 
 @runtime_checkable
 class Learner(Protocol):
-    """A ``Scorer`` that learns while a search goes on, when it is told to."""
+    """A ``Scorer`` that can learn during a search, when ``refresh`` is called."""
 
     def refresh(self) -> bool:
-        """Learn what is new; true where scores are other ones than before."""
+        """Learn from new measurements; return true if the scores have changed."""
 
 
 @runtime_checkable
 class Picker(Protocol):
-    """A ``Scorer`` that says in which order to measure, where that is not the order of its scores.
+    """A ``Scorer`` with an order of measuring that can differ from the order of its scores.
 
-    The best of several picks is what counts: picks that fail together are worth less.
+    Only the best of several picks counts, so picks that tend to fail together are worth less.
     """
 
     def preference(self, space: Space, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
-        """One value a candidate; measured in falling order."""
+        """One value per candidate; the highest is measured first."""
 
 
 @runtime_checkable
@@ -139,12 +140,12 @@ class Strategy(Protocol):
         """Propose up to n candidates, none proposed before; ``[]`` when exhausted."""
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Learn the measurements of what was asked, failures included."""
+        """Take the measurements of the proposed candidates, failures included."""
 
 
 @runtime_checkable
 class Oracle(Protocol):
-    """What a candidate's measurement is: recorded, or made on a device."""
+    """Source of measurements: a record, or a device."""
 
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
-        """Measure candidates in order; one trial each. A miss has no trial (see the oracle)."""
+        """Measure candidates in order; return one trial each, none for an unrecorded candidate."""

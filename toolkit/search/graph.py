@@ -2,8 +2,8 @@
 
 Candidates that agree in everything but one knob form a *group* of that knob. Groups are found by
 hashing each candidate's decisions with the knob left out, and sorting: O(knobs · n log n), with
-no comparison of pairs. Inside a group candidates stand in the order of the knob's value, so that
-"up" and "down" are positions.
+no comparison of pairs. Inside a group candidates are sorted by the knob's value, so that "up"
+and "down" are positions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _mix(values: NDArray[np.uint64], column: int) -> NDArray[np.uint64]:
 
 
 def knob_hash(knob: Knob, decisions: IntArray) -> NDArray[np.uint64]:
-    """Hash the free parts of one knob, one number a candidate; sums identify whole candidates."""
+    """Hash the free parts of one knob, one number per candidate; the sum identifies it."""
     total = np.zeros(len(decisions), dtype=np.uint64)
     for column in range(knob.free.start, knob.free.stop):
         total += _mix(decisions[:, column].astype(np.uint64), column)
@@ -44,25 +44,26 @@ def knob_hash(knob: Knob, decisions: IntArray) -> NDArray[np.uint64]:
 class NeighbourGraph:
     """One-decision neighbours of candidates numbered 0 to n - 1.
 
-    Made of the space's ``sketches``, the number of each candidate's sketch, ``(n,)``, and for each
-    sketch the decisions of its candidates in order, ``(n_sketch, width)``. ``kernel`` says what
+    Built from the space's ``sketches``, the number of each candidate's sketch, ``(n,)``, and the
+    decisions of each sketch's candidates in order, ``(n_sketch, width)``. ``kernel`` says what
     counts as one step (``search.moves.knobs``).
 
     Attributes
     ----------
     knobs
-        Largest number of knobs of a sketch; arrays have that many rows, and a knob that a
-        candidate's sketch does not have is a group of one.
+        Largest number of knobs of a sketch; arrays have that many rows. For a knob that its
+        sketch lacks, a candidate is a group of one.
     members
-        Candidates, group after group. A candidate's group of a knob is what it can become there
-        and itself, by value. With ``any-value`` all that differ in that knob share one group.
+        Candidates, group after group. A candidate's group of a knob holds itself and all that
+        one step of that knob can reach, sorted by value. With ``any-value``, candidates that
+        differ only in that knob share one group.
     start, count, here
         ``(knobs, n)``: where in ``members`` the group begins, how many are in it, and the
         candidate's own place in it.
     rank
         ``(knobs, n)``: place of the candidate's value among those that occur in its sketch.
     values
-        For each sketch and knob those values, ``(distinct, free parts)``, in the order of rank.
+        For each sketch and knob the values that occur, ``(distinct, free parts)``, by rank.
     ordered
         ``(sketches, knobs)``: whether a knob has an up and a down.
     degree
@@ -88,7 +89,7 @@ class NeighbourGraph:
         self.here, self.rank = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
         self.ordered = np.zeros((len(self.sketches), self.knobs), dtype=bool)
         self.values: list[list[IntArray]] = []
-        # Every candidate is a group of its own where its sketch has no such knob.
+        # A candidate whose sketch has no such knob is a group of its own.
         self._segments, self._filled = [np.arange(n)], n
         for s, sketch in enumerate(self.sketches):
             rows = np.flatnonzero(self.sketch_of == s)
@@ -117,7 +118,7 @@ class NeighbourGraph:
         start, count = np.repeat(first, sizes), np.repeat(sizes, sizes)
         here, members = np.arange(len(rows)) - start, order
         if self._kernel != "any-value" and knob.kind == "tile":
-            # Each has a group of its own: those of the common one that it can become.
+            # Each candidate has its own group: members of the common group that it can become.
             owner = np.repeat(np.arange(len(rows)), count)
             other = np.arange(len(owner)) - np.repeat(np.cumsum(count) - count - start, count)
             parts = decisions[order, knob.free]
@@ -133,14 +134,14 @@ class NeighbourGraph:
         self._filled += len(members)
 
     def keep(self, key: Any, make: Callable[[], T]) -> T:
-        """Return what ``make`` derives from the space alone: made once for all runs on it."""
+        """Return ``make()``, computed once for each key and shared by all runs on the space."""
         if key not in self._kept:
             self._kept[key] = make()
         found: T = self._kept[key]
         return found
 
     def knob_number(self, candidate: int, name: str) -> int:
-        """Row of a knob in the candidate's sketch; raise ``KeyError`` when it has none such."""
+        """Row of a knob in the candidate's sketch; raise ``KeyError`` if it has no such knob."""
         for k, knob in enumerate(self.sketches[self.sketch_of[candidate]].knobs):
             if knob.name == name:
                 return k
@@ -193,14 +194,14 @@ class NeighbourGraph:
         Candidates that are alone in their group stay where they are.
         """
         count, here = self.count[knobs, candidates], self.here[knobs, candidates]
-        # Draw among the other count - 1 members: a draw at or past oneself is one further on.
+        # Draw among the other count - 1 members: the candidate's own place is skipped.
         drawn = (rng.random(len(candidates)) * (count - 1)).astype(np.int64)
         drawn += (drawn >= here) & (count > 1)
         moved: IntArray = self.members[self.start[knobs, candidates] + drawn]
         return moved
 
     def random_step(self, rng: np.random.Generator, candidates: IntArray) -> IntArray:
-        """Move each candidate along a random knob in which it has a neighbour at all."""
+        """Move each candidate along a random knob in which it has a neighbour."""
         movable = self.count[:, candidates] > 1
         draws = np.where(movable, rng.random(movable.shape), -1.0)
         return self.step(rng, candidates, draws.argmax(axis=0))
@@ -221,7 +222,7 @@ class NeighbourGraph:
     def step_way(self, rng: np.random.Generator, candidates: IntArray, slots: IntArray) -> IntArray:
         """Move each candidate in a direction: slot 2 k is up in knob k (or any), 2 k + 1 down.
 
-        Unordered knobs have one direction, slot 2 k. Where nothing lies there a candidate stays.
+        Unordered knobs have one direction, slot 2 k. Without a neighbour there, a candidate stays.
         """
         knobs, down = slots // 2, slots % 2 == 1
         count, here = self.count[knobs, candidates], self.here[knobs, candidates]

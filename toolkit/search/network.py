@@ -1,4 +1,4 @@
-"""Tuning the tasks of a network together: a scheduler gives out rounds of one budget."""
+"""Tuning the tasks of a network together: a scheduler divides one budget into rounds."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class NetworkTask:
 class NetworkRun:
     """What a scheduler achieved.
 
-    ``chosen`` is the task of each round. ``evaluations``, ``clock_s`` and ``objective_s`` are after
-    each round: measurements in all, when it ended, and the weighted sum of best latencies
+    ``chosen`` is the task of each round. After each round, ``evaluations`` is the number of all
+    measurements, ``clock_s`` the time, and ``objective_s`` the weighted sum of best latencies
     (infinite until every task has a success).
     """
 
@@ -42,7 +42,7 @@ class NetworkRun:
 
 @dataclass
 class _Round:
-    """A task's turn: how many measurements it may take, and what it asks for first."""
+    """A round of one task: how many measurements it may take, and its first candidates."""
 
     task: int
     size: int
@@ -51,7 +51,7 @@ class _Round:
 
 @dataclass
 class _Rounds:
-    """Says whose turn it is; the next one may be chosen while one is under way."""
+    """Chooses the task of each round; the next one can be chosen during the current round."""
 
     tasks: Sequence[NetworkTask]
     progress: list[TaskProgress]
@@ -64,22 +64,22 @@ class _Rounds:
     _next: _Round | None = None
 
     def take(self) -> _Round:
-        """Begin the round that was chosen ahead, or one that is chosen now."""
+        """Begin the round that was chosen in advance; if there is none, choose one now."""
         begun, self._next = self._next, None
         if begun is None:
             begun = self._round(self.scheduler.choose(self.progress), self.progress, self.spent)
         elif self.evaluations is not None:
-            # The round before may have measured more than it was given: recorded programs.
+            # The previous round may have measured more than its size: recorded programs.
             begun.size = min(begun.size, self.evaluations - self.spent)
             del begun.asked[begun.size :]
         self._now = begun
         return begun
 
     def look_ahead(self) -> None:
-        """Choose the round after the one under way, unless that was done.
+        """Choose the next round during the current one, unless that was done.
 
-        It is chosen as if the one under way were to bring nothing, except that a first round is
-        taken to succeed. A task never follows itself: what it learns decides what it asks for.
+        The current round is assumed to improve nothing, but a task without a success is assumed
+        to get one. A task never follows itself: it asks only after it has learned from its round.
         """
         now, self._now = self._now, None
         if now is None:
@@ -118,14 +118,14 @@ def run_network(
 ) -> NetworkRun:
     """Give rounds to tasks, as the scheduler says, until the budget is spent.
 
-    ``first_round`` is the size of a task's rounds until one succeeds, where it is another; ``stop``
-    is asked after every round and ends the run when it returns true.
+    ``first_round`` is the size of a task's rounds until it has a success (default: ``round_size``).
+    ``stop`` is called after every round; the run ends when it returns true.
 
-    ``meanwhile`` is given what can be done while the next candidates are built (``Engine``): the
-    round of another task is chosen then, without what the one under way will bring.
+    ``meanwhile`` is called with a function to run while candidates are built (``Engine``). That
+    function chooses the next task's round before the results of the current round are known.
 
-    With ``count_strategy_time`` a simulated clock also advances by what the scheduler and the
-    strategies compute; such runs are not reproducible to the byte.
+    With ``count_strategy_time`` a simulated clock also advances by the computing time of the
+    scheduler and the strategies; such runs are not reproducible to the byte.
     """
     clock = clock or WallClock()
     progress = [TaskProgress(task.weight, task.kind, task.flops) for task in tasks]
@@ -163,7 +163,7 @@ def run_network(
             if measured >= now.size:
                 break
             if asked > 100 * now.size:
-                progress[i].exhausted = True  # it proposes nothing that can be measured
+                progress[i].exhausted = True  # none of its proposals can be measured
                 break
             if budget.seconds is not None and clock.now() >= budget.seconds:
                 break

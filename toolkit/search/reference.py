@@ -42,7 +42,7 @@ first round.
 
 
 def strategy_pages() -> dict[str, str]:
-    """Text of the overview and of a page each, by path."""
+    """Return the texts of the overview pages and of one page per strategy, by path."""
     plugins = {name: STRATEGIES.get(name) for name in STRATEGIES.names()}
     lines = ["| strategy | what it does | needs |", "|---|---|---|"]
     for name, plugin in plugins.items():
@@ -78,7 +78,7 @@ def _section(heading: str, plugin: Any) -> str:
 def _rows(
     model: type[BaseModel], prefix: str = "", given: BaseModel | None = None
 ) -> Iterator[str]:
-    """A row an option; parts come with the defaults that their strategy gives them."""
+    """One row per option; nested options have the defaults that their strategy gives them."""
     for key, field in model.model_fields.items():
         name, kind = f"{prefix}{key}", field.annotation
         default = getattr(given, key, field.get_default(call_default_factory=True))

@@ -1,4 +1,4 @@
-"""Drives any strategy over any oracle: budget, clock, best so far.
+"""Runs any strategy on any oracle: budget, clock, best so far.
 
 The runner knows neither what a candidate is nor how it is measured, so that the same loop runs a
 replay and a device.
@@ -30,8 +30,8 @@ MISSES_IN_A_ROW = 10_000
 class Budget:
     """What a run may spend: evaluations, seconds of its clock, or both; ``None`` is no limit.
 
-    A run ends when either is spent. Seconds are looked at between batches: a batch that was begun
-    in time is finished, and its trials carry the times at which they ended.
+    A run ends when either is spent. Seconds are checked between batches: a batch that began in
+    time is finished, and its trials keep the times at which they ended.
     """
 
     evaluations: int | None = None
@@ -40,10 +40,10 @@ class Budget:
     def __post_init__(self) -> None:
         if self.evaluations is not None and self.evaluations < 1:
             raise SearchError(
-                f"a budget of {self.evaluations} evaluations", cure="give at least 1, or none"
+                f"a budget of {self.evaluations} evaluations is too small", cure="give at least 1"
             )
         if self.seconds is not None and self.seconds <= 0:
-            raise SearchError(f"a budget of {self.seconds} s", cure="give more than 0, or none")
+            raise SearchError(f"a budget of {self.seconds} s is too small", cure="give more than 0")
 
 
 class WallClock:
@@ -53,7 +53,7 @@ class WallClock:
         self._start = time.perf_counter()
 
     def resume(self, now: float) -> None:
-        """Go on from a time that an interrupted run had reached."""
+        """Continue from the time that an interrupted run had reached."""
         self._start = time.perf_counter() - now
 
     def now(self) -> float:
@@ -61,7 +61,7 @@ class WallClock:
         return time.perf_counter() - self._start
 
     def charge(self, trials: Sequence[Trial]) -> list[float]:
-        """Every trial of a batch counts as ended when the batch did."""
+        """Return the end of each trial: the end of the batch."""
         return [self.now()] * len(trials)
 
 
@@ -74,7 +74,7 @@ class SimulatedClock:
 
     def __init__(self, workers: int = 1) -> None:
         if workers < 1:
-            raise SearchError(f"{workers} measuring workers", cure="give at least 1")
+            raise SearchError(f"{workers} measuring workers are too few", cure="give at least 1")
         self._now = 0.0
         self._workers = workers
 
@@ -111,9 +111,9 @@ Clock = WallClock | SimulatedClock
 class Run:
     """What a strategy measured, in order, and what it cost.
 
-    ``trials`` and ``clock_s`` have an entry an evaluation, failures included: the trial, and when
-    it ended (seconds). ``batches`` are the sizes of the batches as they were measured.
-    ``proposals`` were asked for, and of ``missed`` of them the oracle knows nothing.
+    ``trials`` and ``clock_s`` have one entry per evaluation, failures included: the trial, and
+    when it ended (seconds). ``batches`` are the sizes of the measured batches. ``proposals`` counts
+    the proposed candidates, ``missed`` those that the oracle could not measure.
     """
 
     trials: list[Trial] = field(default_factory=list)
@@ -157,8 +157,8 @@ def run(
 ) -> Run:
     """Let a strategy spend a budget on an oracle.
 
-    ``batch_size`` candidates are asked for at a time (AutoTVM and MetaSchedule: 64). ``clock`` is a
-    ``SimulatedClock`` for a record, a ``WallClock`` (default) for a device. With
+    The strategy proposes up to ``batch_size`` candidates at a time (AutoTVM and MetaSchedule: 64).
+    ``clock`` is a ``SimulatedClock`` for a record, a ``WallClock`` (default) for a device. With
     ``count_strategy_time`` the strategy's own computing advances a simulated clock; such runs are
     not reproducible to the byte. After every batch ``on_batch`` is called with the run so far and
     the batch's trials, and then ``stop``: the run ends when it returns true.

@@ -52,7 +52,7 @@ def parse_options(
 
 
 class BaseStrategy(ABC):
-    """Ask and tell with the bookkeeping done: a subclass says only what to propose next.
+    """Base of all strategies, with the bookkeeping done: a subclass says what to propose next.
 
     ``options`` are ``Options`` of the class, a mapping that becomes one, or ``None`` for the
     defaults. ``rng`` is the only source of randomness. ``scorer`` and ``direction_scorer`` are
@@ -92,8 +92,8 @@ class BaseStrategy(ABC):
         self.seen: set[str] = set()
         if self.needs_finite and not self.finite:
             raise SearchError(
-                f"{self.name!r} lists all candidates, and this space cannot be listed",
-                cure="take a strategy that samples, such as 'random' or 'evolutionary'",
+                f"strategy {self.name!r} needs a finite space, and this space cannot be listed",
+                cure="use a strategy that samples, such as 'random' or 'evolutionary'",
             )
         if self.needs_scorer:
             self.require(scorer, "throughput")
@@ -103,16 +103,16 @@ class BaseStrategy(ABC):
 
     @classmethod
     def models_for(cls, options: Any) -> set[str]:
-        """Kinds of models that it cannot do without, with these ``Options``."""
+        """Return the kinds of models that the strategy needs with these ``Options``."""
         needs = {"throughput": cls.needs_scorer, "mutation": cls.needs_direction_scorer}
         return {kind for kind, needed in needs.items() if needed}
 
     def require(self, model: T | None, kind: str) -> T:
-        """Return a model that the strategy cannot do without; raise ``SearchError`` for none."""
+        """Return a model that the strategy needs; raise ``SearchError`` if it is ``None``."""
         if model is None:
             raise SearchError(
-                f"{self.name!r} needs a {kind} model trained on other tasks",
-                cure=f"run 'toolkit train {kind}' first, or name one with --model",
+                f"strategy {self.name!r} needs a {kind} model trained on other tasks",
+                cure=f"run 'toolkit train {kind}' first, or name a trained model with --model",
             )
         return model
 
@@ -122,7 +122,7 @@ class BaseStrategy(ABC):
 
     @abstractmethod
     def propose(self, n: int) -> Iterable[Candidate]:
-        """Return up to n candidates; what was proposed before is left out by ``ask``."""
+        """Return up to n candidates; ``ask`` leaves out those that were proposed before."""
 
     def learn(self, trials: Sequence[Trial]) -> None:
         """Take in measurements; nothing by default."""
@@ -143,7 +143,7 @@ class BaseStrategy(ABC):
         return fresh
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Learn the measurements of what was asked, failures included."""
+        """Take the measurements of the proposed candidates, failures included."""
         self.learn(trials)
 
 
@@ -156,9 +156,9 @@ def preset(
     flags: Mapping[str, bool] | None = None,
     **defaults: Any,
 ) -> type[BaseStrategy]:
-    """Make a strategy of another one: its own name, text, source and defaults, no code.
+    """Derive a strategy from another one: own name, text, source and defaults, no code.
 
-    ``flags`` are what it needs where that differs (``needs_scorer`` and the like).
+    ``flags`` set what it needs if that differs (``needs_scorer``, ...).
     """
     fields: dict[str, Any] = {}
     for key, value in defaults.items():
@@ -185,7 +185,7 @@ def take(plan: list[T], n: int) -> list[T]:
 
 
 def shuffled(rng: np.random.Generator, items: Sequence[T]) -> list[T]:
-    """Items in random order: that of a record knows more than a model, and must not help."""
+    """Return items in random order: the order of a record must not help a strategy."""
     return [items[i] for i in rng.permutation(len(items)).tolist()]
 
 
@@ -200,8 +200,8 @@ def sample_unseen(
 ) -> list[Candidate]:
     """Draw up to n distinct candidates outside ``seen``; fewer when the space gives no more.
 
-    Oversamples a little more each time, so that a space that is nearly used up still yields its
-    last candidates in a few attempts.
+    Doubles the sample each time, so that a nearly exhausted space still yields its last
+    candidates in a few attempts.
     """
     found: dict[str, Candidate] = {}
     size = n
@@ -219,12 +219,12 @@ def sample_unseen(
 class Samples:
     """Samples of a space, in an order that does not depend on how many are taken at a time.
 
-    For a space that cannot be listed. A search that goes on with a larger budget asks for what it
-    measured before, and what was measured is answered from the records.
+    For a space that cannot be listed. A search that continues with a larger budget then asks for
+    the same candidates first, and those are answered from the records.
     """
 
     DRAWN = 64
-    """So many are sampled at a time."""
+    """Number of candidates sampled at a time."""
 
     def __init__(self, space: Space, rng: np.random.Generator) -> None:
         self._space, self._rng = space, rng

@@ -1,9 +1,9 @@
-"""Conformance suites: what a plug-in of each role must keep to, whoever wrote it.
+"""Conformance suites: the requirements for a plug-in of each role.
 
 A suite is a class for pytest. Subclass it in a test module, and name the plug-in in the fixture
 ``plugin``. The toolkit's own plug-ins are tested by the same suites. Needs ``pytest``.
 
-Imports every role, and is imported by none.
+Imports every role; no other package imports it.
 """
 
 from toolkit.testing.extractors import ExtractorConformance

@@ -1,4 +1,4 @@
-"""What every feature extractor must keep to."""
+"""Requirements for every feature extractor."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from toolkit.testing.suite import Suite
 
 
 class ExtractorConformance(Suite):
-    """On candidates that the extractor supports: override the fixture ``group``."""
+    """Tests on candidates that the extractor supports: override the fixture ``group``."""
 
     @pytest.fixture
     def group(self) -> CandidateGroup:
         """At least three candidates of one task and sketch."""
-        raise NotImplementedError("give candidates: override the fixture 'group'")
+        raise NotImplementedError("override the fixture 'group': it returns candidates")
 
     def test_it_says_what_it_is(self, plugin: Any) -> None:
         assert isinstance(plugin(), Extractor)
@@ -28,7 +28,7 @@ class ExtractorConformance(Suite):
     def test_it_supports_its_format_and_no_unknown_one(
         self, plugin: Any, group: CandidateGroup
     ) -> None:
-        """``supports`` is asked before ``extract``."""
+        """``supports`` is called before ``extract``."""
         assert plugin().supports(group.task)
         assert not plugin().supports(replace(group.task, format="of nobody", blob=None))
 
@@ -39,7 +39,7 @@ class ExtractorConformance(Suite):
         assert len(set(block.columns)) == len(block.columns) > 0
 
     def test_it_is_a_pure_function(self, plugin: Any, group: CandidateGroup) -> None:
-        """The same candidates have the same features, and stay what they were."""
+        """The same candidates have the same features, and are not changed."""
         before = group.decisions.copy()
         first, second = plugin().extract(group), plugin().extract(group)
         assert np.array_equal(group.decisions, before)

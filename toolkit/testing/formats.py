@@ -1,4 +1,4 @@
-"""What every log format must keep to."""
+"""Requirements for every log format."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from toolkit.testing.suite import Suite
 
 
 class FormatConformance(Suite):
-    """On logs of the format: override the fixture ``log``.
+    """Tests on logs of the format: override the fixture ``log``.
 
     The format must be registered, by an entry point or by ``FORMATS.add``.
     """
 
     @pytest.fixture
     def log(self, tmp_path: Path) -> Path:
-        """A good log (or a folder of what belongs together) with at least three records."""
-        raise NotImplementedError("write a log: override the fixture 'log'")
+        """A good log (or a folder of files that belong together) with at least three records."""
+        raise NotImplementedError("override the fixture 'log': it returns the path of a log")
 
     def _ingested(self, log: Path, folder: Path) -> tuple[IngestReport, Dataset]:
         return ingest(log, folder), open_dataset(folder)

@@ -1,4 +1,4 @@
-"""What every model must keep to."""
+"""Requirements for every model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolkit.training.recipes.recipe import ModelOptions
 
 
 def made_rows(count: int = 400, seed: int = 0) -> TrainingRows:
-    """Four tasks; the first column counts, the second exists for half of the rows."""
+    """Rows of four tasks; the target follows the first column, the second is half NaN."""
     rng = np.random.default_rng(seed)
     features = rng.uniform(0, 4, (count, 3)).astype(np.float32)
     features[::2, 1] = np.nan
@@ -24,11 +24,11 @@ def made_rows(count: int = 400, seed: int = 0) -> TrainingRows:
 
 
 class ModelConformance(Suite):
-    """On rows of four tasks."""
+    """Tests on rows of four tasks."""
 
     @pytest.fixture
     def options(self, plugin: Any) -> ModelOptions:
-        """Options that train in a second; override it where the model has parameters of its own."""
+        """Options that train in a second; override it if the model has its own parameters."""
         return ModelOptions.model_validate({"library": plugin.library, "rounds": 20})
 
     def _fitted(self, plugin: Any, options: ModelOptions) -> Model:
@@ -44,7 +44,7 @@ class ModelConformance(Suite):
         assert isinstance(self._fitted(plugin, options), Model)
 
     def test_it_learns_what_counts(self, plugin: Any, options: ModelOptions) -> None:
-        """Higher is faster; absent quantities are answered with a number."""
+        """Higher is faster; rows with absent values (NaN) get a number too."""
         found = self._fitted(plugin, options).predict(self._asked())
         assert found.dtype == np.float64
         assert found.shape == (200,)

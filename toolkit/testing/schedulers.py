@@ -1,4 +1,4 @@
-"""What every task scheduler must keep to."""
+"""Requirements for every task scheduler."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def network(*factors: float, weights: Sequence[float] | None = None) -> list[Net
 
 
 class SchedulerConformance(Suite):
-    """On networks of two and three tasks."""
+    """Tests on networks of two and three tasks."""
 
     def test_every_task_gets_its_first_round(self, plugin: Any) -> None:
         scheduler = plugin(None, np.random.default_rng(0))

@@ -50,7 +50,7 @@ def _moved(candidate: Candidate, knob: Knob, value: int) -> Candidate:
 
 
 class OpenSpace:
-    """A space that samples and mutates but cannot be listed, as a live one."""
+    """A space that samples and mutates but cannot be listed, like that of a device."""
 
     def __init__(self) -> None:
         self.task = TASK
@@ -117,7 +117,7 @@ class FormulaOracle:
         self.measured: list[str] = []
 
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
-        """One trial each."""
+        """Return one trial per candidate."""
         self.measured += [candidate.candidate_id for candidate in candidates]
         trials = []
         for candidate in candidates:
@@ -134,7 +134,7 @@ SECOND = Sketch("s1", "autotvm", "toy-2", (Knob("tile_x", "tile", 0, 2), *SKETCH
 
 
 class FiniteSpace(OpenSpace):
-    """The same candidates listed and numbered, as a record has them."""
+    """The same candidates, listed and numbered as in a record."""
 
     def __init__(self, sketches: Sequence[Sketch] = (SKETCH,), keep: int | None = None) -> None:
         super().__init__()
@@ -157,11 +157,11 @@ class FiniteSpace(OpenSpace):
         )
 
     def candidates(self) -> Sequence[Candidate]:
-        """All of them."""
+        """All candidates, in the order of their numbers."""
         return self._all
 
     def index_of(self, candidates: Sequence[Candidate]) -> NDArray[np.int64]:
-        """Place of each candidate, -1 where it is none."""
+        """Number of each candidate, -1 if it is not in this space."""
         return np.array([self._number.get(c.candidate_id, -1) for c in candidates], dtype=np.int64)
 
     def grid_order(self) -> NDArray[np.int64]:
@@ -172,7 +172,7 @@ class FiniteSpace(OpenSpace):
     def sample(
         self, rng: np.random.Generator, n: int, sketch_id: str | None = None
     ) -> list[Candidate]:
-        """Draw distinct candidates, of one sketch where it is named."""
+        """Draw distinct candidates; only of ``sketch_id`` if it is given."""
         pool = [c for c in self._all if sketch_id in (None, c.sketch_id)]
         return [pool[i] for i in rng.permutation(len(pool))[:n].tolist()]
 
@@ -197,10 +197,10 @@ class FiniteSpace(OpenSpace):
 
 
 def finite_space(keep: int | None = None) -> FiniteSpace:
-    """All 75 candidates, or only so many of them."""
+    """Return the space of all 75 candidates, or of ``keep`` of them."""
     return FiniteSpace(keep=keep)
 
 
 def two_sketch_space() -> FiniteSpace:
-    """The 75 candidates dealt out to two sketches."""
+    """Return the space of the 75 candidates, divided between two sketches."""
     return FiniteSpace((SKETCH, SECOND))

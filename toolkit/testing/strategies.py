@@ -1,4 +1,4 @@
-"""What every search strategy must keep to."""
+"""Requirements for every search strategy."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def build(plugin: Any, space: Space, seed: int = 0, options: Any = None) -> Stra
 
 
 def _build_or_skip(plugin: Any, space: Space, seed: int = 0) -> Strategy:
-    """Strategies for finite spaces must say so, with a cure; then there is nothing to test."""
+    """Make a strategy; skip if it needs a finite space, which its error must say with a cure."""
     try:
         return build(plugin, space, seed)
     except SearchError as error:
@@ -79,12 +79,12 @@ def _build_or_skip(plugin: Any, space: Space, seed: int = 0) -> Strategy:
 
 
 def _run(strategy: Strategy, evaluations: int, batch_size: int) -> Run:
-    """Spend so many measurements by the formula."""
+    """Run a strategy for a number of measurements by the formula."""
     return run(strategy, FormulaOracle(), Budget(evaluations=evaluations), batch_size=batch_size)
 
 
 class StrategyConformance(Suite):
-    """On a finite space, on one with two sketches, and on one that cannot be listed."""
+    """Tests on a finite space, one with two sketches, and one that cannot be listed."""
 
     @pytest.fixture(params=SPACES)
     def space(self, request: pytest.FixtureRequest) -> Space:
@@ -112,14 +112,14 @@ class StrategyConformance(Suite):
 
     @pytest.mark.parametrize("size", [1, 4, 16])
     def test_the_batch_size_is_honoured(self, plugin: Any, space: Space, size: int) -> None:
-        """Never more; and no fewer, unless the strategy says that it makes batches of its own."""
+        """Never more; and no fewer, unless the strategy sets ``own_batches``."""
         result = _run(_build_or_skip(plugin, space), 3 * size, size)
         assert max(result.batches) <= size
         if not plugin.own_batches:
             assert result.batches == [size, size, size]
 
     def test_nothing_is_proposed_twice(self, plugin: Any, space: Space) -> None:
-        """Unless TVM's original does, which an option switches off."""
+        """Unless TVM's original does so; an option switches that off."""
         strategy = _build_or_skip(plugin, space)
         if strategy.repeats:  # type: ignore[attr-defined]
             off = {"revisit": False, "wrap": False, "population": 64}
@@ -158,7 +158,7 @@ class StrategyConformance(Suite):
             strategy.tell([Trial(c, TrialState.RUNTIME, elapsed_s=1.0) for c in asked])
 
     def test_missing_trials_do_not_stop_it(self, plugin: Any, space: Space) -> None:
-        """Unrecorded proposals have no trial: a strategy is told fewer than it asked for."""
+        """Unrecorded proposals have no trial: a strategy gets fewer trials than it proposed."""
         strategy = _build_or_skip(plugin, space)
         oracle = FormulaOracle()
         for _ in range(6):

@@ -1,4 +1,4 @@
-"""What all conformance suites share."""
+"""Base of all conformance suites."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ class Suite:
     @pytest.fixture
     def plugin(self) -> Any:
         """The plug-in's class."""
-        raise NotImplementedError("name the plug-in: override the fixture 'plugin'")
+        raise NotImplementedError("override the fixture 'plugin': it returns the plug-in's class")

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from toolkit.training.tasks.trainer import ModelResult
     from toolkit.training.tasks.validity import ValidityModel, load_validity, train_validity
 
-# Name → module, as in ``toolkit``; imported when asked for: what trains takes seconds to import,
-# and a search that only loads models does without.
+# Name → module, as in ``toolkit``. A module is imported on first use: the training modules take
+# seconds to import, and a search that only loads models does not need them.
 _PUBLIC = {
     **dict.fromkeys(("Recipe", "load_recipe", "recipe_names"), "recipes.recipe"),
     **dict.fromkeys(("MutationModel", "load_mutation", "train_mutation"), "tasks.mutation"),
@@ -56,7 +56,7 @@ def evaluate_model(
     task_ids: Iterable[str] | None = None,
     progress: Progress = SILENT,
 ) -> ModelResult:
-    """Judge a trained model of any kind on a dataset, by members that never saw the task.
+    """Judge a trained model of any kind on a dataset: each task by a member that never saw it.
 
     Tasks that every member saw are left out and counted as ``n_leaked_tasks``.
     """

@@ -1,4 +1,4 @@
-"""Types of the arrays that are handed around here."""
+"""Array types of ``toolkit.training``."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,4 +7,4 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 Matrix = NDArray[np.float32]
-"""Features: one row a candidate, NaN where a quantity does not exist."""
+"""Features: one row per candidate, NaN where a quantity does not exist."""

@@ -1,4 +1,4 @@
-"""One command a module: it parses, calls one function, prints.
+"""One module per command (or few): it parses options, calls one function, and prints.
 
-Imports everything.
+These modules may import everything.
 """

@@ -16,7 +16,7 @@ from toolkit.show import interval, number, percent, plural, ratio, seconds
 from toolkit.workspace import Workspace
 
 KERNELS = 8
-"""So many of the slowest kernels are printed; all are in ``--json`` and in ``network.json``."""
+"""Number of the slowest kernels to print; ``--json`` and ``network.json`` have all."""
 
 
 def compile(
@@ -115,7 +115,7 @@ def _show(result: Mapping[str, Any]) -> None:
             {
                 "network": itemgetter("against"),
                 ">latency alone": lambda row: seconds(row["latency_s"]),
-                ">this one's over it, in turns": lambda row: ratio(row["ratio"]),
+                ">this one / other, in turns": lambda row: ratio(row["ratio"]),
                 "95 %": lambda row: interval(row.get("interval"), "ratio"),
                 "this one is": lambda row: row.get("verdict", ""),
             },
@@ -135,7 +135,7 @@ def _show(result: Mapping[str, Any]) -> None:
         )
     if result["peak_gflop_per_s"] is not None:
         peak = number(result["peak_gflop_per_s"])
-        say(f"the processor, read beside it: {peak} GFLOP/s of multiply-adds in registers")
+        say(f"measured peak of the processor: {peak} GFLOP/s (multiply-adds in registers)")
     say(f"run it: python {result['out']}/run.py")
 
 

@@ -49,7 +49,7 @@ def _show(result: Mapping[str, Any]) -> None:
 
 
 def _told(verdict: Mapping[str, Any]) -> str:
-    """One live verdict as a sentence."""
+    """Return one live verdict as a sentence."""
     word = verdict["verdict"]
     text = (
         f"live, {verdict['name']}: {word} {'against' if word == 'undecided' else 'than'} "

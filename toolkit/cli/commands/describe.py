@@ -14,7 +14,7 @@ from toolkit.cli.comparisons import show_tuners, show_twins
 from toolkit.cli.tables import NARROW, Columns, counted, out, print_plain, say
 
 WIDE, MIDDLE = 150, 124
-"""Widths of a terminal below which columns of the table of tasks are left out."""
+"""Widths of a terminal below which the table of tasks leaves out columns."""
 KNOBS_SHOWN = 3
 SKETCHES_SHOWN = 5
 
@@ -109,7 +109,7 @@ def _show_tasks(summary: Row, limit: int) -> None:
     listed = ordered[: limit or None]
     columns: Columns = {
         "task": lambda task: task["task_id"][:8],
-        # Names given by 'toolkit collect' hold all numbers already.
+        # Names given by 'toolkit collect' already hold all numbers.
         "workload": lambda task: task["workload" if ":" in task["workload"] else "name"],
         ">records": counted("records"),
         ">failed": lambda task: show.percent(task["failed"] / task["records"], 0),
@@ -146,7 +146,7 @@ def _verdict(task: Row) -> str:
     if task["enumerated"]:
         return "enumerated"
     word: str = task["convergence"]["verdict"]
-    # In a narrow terminal its room is the workload's.
+    # In a narrow terminal the workload needs the room.
     return word.removeprefix("still ") if out.width < NARROW else word
 
 
@@ -167,24 +167,24 @@ def _show_verdicts(summary: Row) -> None:
     )
     test = summary["backtest"]
     if not test["runs"]:
-        say("No run is long enough to tell how right that is.")
+        say("No run is long enough to check these verdicts.")
         return
     say(
-        f"Cut at half, {show.plural(test['runs'], 'run')} would have been called converged "
-        f"{show.plural(test['called_converged'], 'time')}, and {test['gained_after']:,} of these "
-        f"gained 1 % or more after all; of {test['called_improving']:,} called still improving "
-        f"{test['improved_after']:,} did. Expected gain {show.percent(test['expected_gain'])} on "
-        f"average, {show.percent(test['gain'])} came."
+        f"Check at half of {show.plural(test['runs'], 'run')}: {test['called_converged']:,} called "
+        f"converged, and {test['gained_after']:,} of these then gained 1 % or more; "
+        f"{test['called_improving']:,} called still improving, and {test['improved_after']:,} of "
+        f"these then did. Expected gain {show.percent(test['expected_gain'])} on average, actual "
+        f"gain {show.percent(test['gain'])}."
     )
 
 
 def _show_failures(summary: Row) -> None:
     known = summary["timed_share"]
     if summary["measuring_s"] is None:
-        say("\nTime: the log says of no record how long it took.")
+        say("\nTime: no record says how long it took.")
     else:
-        of = "" if known == 1 else f", of {show.percent(known)} of the records"
-        say(f"\nTime: {show.seconds(summary['measuring_s'])} of measuring are known{of}.")
+        of = "" if known == 1 else f" (known for {show.percent(known)} of the records)"
+        say(f"\nTime: {show.seconds(summary['measuring_s'])} of measuring{of}.")
     if not summary["failures"]:
         say("No record failed.")
         return
@@ -222,17 +222,17 @@ def _show_speeds(speeds: Row | None) -> None:
     if not told:
         say(
             f"{show.plural(speeds['runs'], 'run')} of {show.plural(speeds['tasks'], 'task')} share "
-            "candidates, and read them alike within 5 %."
+            "candidates; their latencies agree within 5 %."
         )
     elif speeds["corrected"]:
-        say(f"{told} All figures are of latencies that are divided by this slowdown.")
+        say(f"{told} All figures use latencies that are divided by this slowdown.")
     else:
-        say(f"{told} Runs and tuners of two speeds do not compare: see --correct-speed.")
+        say(f"{told} Runs and tuners of different speeds cannot be compared: see --correct-speed.")
 
 
 def _show_knobs(knobs: Sequence[Row]) -> None:
     if not knobs:
-        say("\nDecisions: no sketch has candidates enough to tell which one matters.")
+        say("\nDecisions: no sketch has enough candidates to say which decision matters.")
         return
     sketches: dict[str, list[Row]] = {}
     for row in knobs:

@@ -1,4 +1,4 @@
-"""``toolkit evaluate``, and how the metrics of a model are shown."""
+"""``toolkit evaluate``, and functions that print a model's metrics."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def evaluate(
     from toolkit.training.tasks.transfer import evaluate_transfer
 
     if transfer_from not in ("task", "machine"):
-        raise typer.BadParameter(f"{transfer_from!r} is neither task nor machine")
+        raise typer.BadParameter(f"--transfer-from {transfer_from!r}: give task or machine")
     data = common.opened_dataset(dataset)
     own = None if machine is None else _tasks_of(data, machine)
     result: Metrics
@@ -77,7 +77,7 @@ def _tasks_of(data: Any, machine: str) -> list[str]:
 def print_metrics(
     title: str, names: Sequence[str], found: Metrics, head: str = "model", **others: Metrics
 ) -> None:
-    """Print a row a metric: its value, its interval, and its value for each of the others."""
+    """Print one row per metric: its value, its interval, and its value for each of the others."""
     print_table(
         {
             "metric": str,
@@ -99,9 +99,10 @@ def _title(result: Metrics) -> str:
 
 
 def show_throughput(result: Metrics) -> None:
-    """Print a short table of metrics beside a constant's and those of one reading.
+    """Print a short table of metrics, compared with a constant and with one measurement.
 
-    The last, told one measurement of each candidate, does not bound a model: it reads noise, too.
+    The last column ranks candidates by one measurement each. It is no upper bound for a model,
+    since the measurement is noisy, too.
     """
     print_metrics(
         _title(result),
@@ -125,7 +126,7 @@ def show_throughput(result: Metrics) -> None:
 
 
 def show_mutation(result: Metrics) -> None:
-    """Print shares of the oracle's gain at each level, beside the baselines."""
+    """Print shares of the oracle's gain at each level, compared with the baselines."""
     levels = {result["level"]: result, **result.get("levels", {})}
     print_table(
         {
@@ -139,8 +140,8 @@ def show_mutation(result: Metrics) -> None:
         [level for level in levels.items() if "gain_share" in level[1]],
         title=_title(result),
     )
-    # The ceilings are those of knobs: noise bounds every model, the draw those that are not told
-    # which values were recorded.
+    # The ceilings are for knobs. Noise limits every model; the blind ceiling limits models that
+    # do not know which values were recorded.
     ceilings = {
         "noise": "gain_share_ceiling",
         "blind": "gain_share_blind_ceiling",
@@ -156,14 +157,14 @@ def show_mutation(result: Metrics) -> None:
 
 
 def show_validity(result: Metrics) -> None:
-    """Print how well failures were foreseen, beside what the base rate alone gives."""
+    """Print how well failures were predicted, compared with the base rate."""
     known = {name: result[f"{name}_base_rate"] for name in ("average_precision", "brier")}
     names = ("auc", "average_precision", "brier", "calibration_error", "avoided", "lost")
     print_metrics(_title(result), names, result, base_rate={"auc": 0.5, **known})
 
 
 def show_transfer(result: Metrics) -> None:
-    """Print metrics by number of records, beside a model of these records alone."""
+    """Print metrics by number of records, compared with a model of these records only."""
     whose = "of each judged task" if result["of"] == "task" else "of the machine's other tasks"
     adapted = result["adapted"]
     alone, gain = (

@@ -1,4 +1,4 @@
-"""``toolkit export`` and ``toolkit query``: data out of a dataset."""
+"""``toolkit export`` and ``toolkit query``: write data of a dataset."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from toolkit.cli.tables import out, print_table, say
 
 ROWS_SHOWN = 50
 ROWS_DOWN = 10
-"""Rows shown a value a line."""
+"""Rows that are shown with one value per line."""
 LEAST = 12
-"""Characters of the terminal a column, below which rows are shown so."""
+"""Characters of the terminal per column below which rows are shown with one value per line."""
 CELL = 80
-"""Characters shown of a value in a table."""
+"""Characters of a value that a table shows."""
 FILES_SHOWN = 10
 
 
@@ -76,7 +76,7 @@ def _show_export(report: Any) -> None:
     out.print(f"{count:,} records of {report['tasks']:,} tasks written as {report['format']}")
     if report["left_out"]:
         why = "of other formats"
-        if report["format"] == "kernel-tuner":  # It holds all formats, and no repeats.
+        if report["format"] == "kernel-tuner":  # It can hold all formats, but no repeats.
             why = "that repeat a candidate"
         out.print(f"{report['left_out']:,} selected records {why} were left out")
     for path in files[:FILES_SHOWN]:
@@ -121,11 +121,11 @@ def query(
     elif full:
         _print_full(frame)
     elif len(frame.columns) * LEAST > out.width:
-        # A table of so many columns would show none of them.
+        # A table with so many columns would show none of them.
         _print_full(frame.head(ROWS_DOWN), out.width)
         if frame.height > ROWS_DOWN:
             say(f"and {frame.height - ROWS_DOWN:,} more rows (--out or --json gives all)")
-        say("a value a line, each cut to the terminal: --full cuts none")
+        say("one value per line, cut to the terminal (--full prints whole values)")
     else:
         cells = {
             name: lambda row, n=n: "" if row[n] is None else _cut(str(row[n]), CELL)
@@ -137,13 +137,13 @@ def query(
 
 
 def _cut(text: str, width: int) -> str:
-    """Shorten a value; of a path the end says most."""
+    """Shorten a value; of a path the end is kept."""
     is_path = "/" in text and " " not in text
     return show.cut_front(text, width) if is_path else show.cut(text, width)
 
 
 def _print_full(frame: Any, most: int | None = None) -> None:
-    """Print rows one value a line, an empty line between rows; lists and structs as JSON.
+    """Print rows with one value per line and an empty line between rows; lists, structs as JSON.
 
     Lines are cut to ``most`` characters, if given.
     """

@@ -1,4 +1,4 @@
-"""``toolkit features``: computed here, by an older TVM, or brought in from elsewhere."""
+"""``toolkit features``: computed here, computed by an older TVM, or imported."""
 
 from __future__ import annotations
 
@@ -70,13 +70,16 @@ def _show(found: Mapping[str, Any]) -> None:
             f"{result['extractor']} v{result['version']}: {result['candidates']} candidates of "
             f"{result['tasks']} tasks, {len(result['columns'])} columns"
         )
-        for key, what in (("unknown", "rows name nothing"), ("without", "candidates have no row")):
+        for key, what in (
+            ("unknown", "rows match no candidate of the dataset"),
+            ("without", "candidates of the dataset have no row"),
+        ):
             if result.get(key):
-                note(f"{result[key]:,} {what} in this dataset", "yellow")
+                note(f"{result[key]:,} {what}", "yellow")
     refused = found["refused_workloads"]
     for workload, why in list(refused.items())[:1]:
         err.print(
-            f"{len(refused)} workloads could not be rebuilt, {workload} for one: {why}",
+            f"{len(refused)} workloads could not be rebuilt, for example {workload}: {why}",
             style="yellow",
             highlight=False,
         )
@@ -110,7 +113,7 @@ def _by_older_tvm(
     if tvm_python is None:
         raise ToolkitError(
             f"{ANSOR_STORE} needs an interpreter that has a TVM with Ansor",
-            cure="name it with --tvm-python, and the workloads with --workloads",
+            cure="give it with --tvm-python, and the workloads with --workloads",
         )
     with AnsorStoreExtractor(tvm_python, workloads) as extractor:
         own = [t.task_id for t in data.tasks().values() if extractor.supports(t)]
@@ -119,7 +122,7 @@ def _by_older_tvm(
             raise ToolkitError(
                 f"no workload of the dataset could be rebuilt: {first}",
                 where=data.path,
-                cure="register them in a Python file: --workloads FILE",
+                cure="register the workloads in a Python file: --workloads FILE",
             )
         result = extract(data, extractor, own, progress=BarProgress())
         about = {"tvm_version": extractor.tvm_version, "crashes": extractor.crashes}

@@ -63,28 +63,30 @@ def ingest(
     part = parse_shard(shard)
     if follow:
         if part is not None or cluster is not None:
-            raise ToolkitError("--follow reads all files here", cure="leave out --shard, --cluster")
+            raise ToolkitError(
+                "--follow reads all files in this process", cure="leave out --shard and --cluster"
+            )
         _follow(logs, folder, {**labels, "workers": workers}, interval, json)
         return
     progress = common.BarProgress()
     with common.workers_or_cluster(workers, cluster, progress) as found:
         report = run(logs, folder, **labels, workers=found, shard=part, progress=progress)
     common.answer(report, json, _show_ingest)
-    # A shard may have nothing but the workloads of databases that others read.
+    # A shard may hold only workloads of databases whose records are in other shards.
     if report.lines and not report.total_records and part is None:
         raise LogError(
             f"none of {plural(report.lines, 'line')} is a record",
-            cure='say why: toolkit query "SELECT reason, count(*) FROM rejected GROUP BY reason"',
+            cure='see why: toolkit query "SELECT reason, count(*) FROM rejected GROUP BY reason"',
         )
 
 
 def parse_shard(text: str | None) -> tuple[int, int] | None:
-    """Read ``I/N``; raise ``ToolkitError`` where it is no shard."""
+    """Read ``I/N``; raise ``ToolkitError`` for other texts."""
     if text is None:
         return None
     found = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip())
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise ToolkitError(f"{text!r} is no shard", cure="give --shard 2/5 for the second of five")
+        raise ToolkitError(f"--shard {text!r} is not I/N", cure="--shard 2/5 is the second of five")
     return int(found[1]), int(found[2])
 
 
@@ -133,7 +135,7 @@ def _show_ingest(report: IngestReport) -> None:
         out.print(f"rejected {count:,}: {reason}", highlight=False, soft_wrap=True)
     for source in report.per_source:
         if source.outcome == "damaged":
-            note(f"{source.path}: {source.message}; what stands before it was kept", "yellow")
+            note(f"{source.path}: {source.message}; the part before the damage was kept", "yellow")
         elif source.outcome == "read" and source.message:
             note(f"{source.path}: {source.message}", "yellow")
     for file in report.skipped[:SKIPPED_SHOWN]:
@@ -157,7 +159,7 @@ def _show_ingest(report: IngestReport) -> None:
 def _follow(
     logs: list[Path], folder: Path, options: dict[str, Any], interval: float, json: bool
 ) -> None:
-    """Print what each look added and the best so far; with --json one object a line."""
+    """Print what each check added and the best so far; with --json, one object per line."""
     from toolkit.datasets import follow, open_dataset
     from toolkit.datasets.describe import best_so_far
 

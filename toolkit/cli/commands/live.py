@@ -31,7 +31,7 @@ def parse_cores(text: str | None) -> tuple[int, ...]:
 
 
 def device(target: str | None, threads: int | None, cores: str | None) -> tuple[Any, int, Any]:
-    """Target, threads and processors by what was asked for and what this machine has."""
+    """Return target, threads and processors, from the options and this machine."""
     from toolkit.live.measure import machine as here
 
     pinned = parse_cores(cores)
@@ -271,10 +271,13 @@ def _show_audit(result: Mapping[str, Any]) -> None:
     )
     say(f"{result['holds']} of {show.plural(len(result['winners']), 'winner')} hold")
     if result["lost"]:
-        say("next: toolkit tune with the same --out and a larger budget reads the best again")
+        say("next: 'toolkit tune' with the same --out and a larger budget measures the best again")
 
 
 def _why(one: Mapping[str, Any]) -> str:
     if one["finding"] == "beaten":
-        return f"line {one['better_line']} takes {bracketed(one['ratio'], one['interval'])} of it"
+        return (
+            f"line {one['better_line']} takes {bracketed(one['ratio'], one['interval'])} "
+            "of the winner's time"
+        )
     return str(one.get("why") or "")

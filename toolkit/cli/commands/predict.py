@@ -107,30 +107,31 @@ def _show(result: Mapping[str, Any]) -> None:
 
 
 def _notes(found: Any, low: float) -> list[str]:
-    """What a reader of the scores must know."""
+    """Return the warnings that a reader of the scores needs."""
     seen = [entry for entry in found.tasks if entry["trained_on"]]
     leaked = sum(entry["leaked"] for entry in seen)
     poor = [entry for entry in found.tasks if entry["coverage"] < low]
     notes = []
     if seen:
-        how = "each is scored by a member that left it out"
+        how = "each is scored by a member that was not trained on it"
         if leaked:
-            how = f"{leaked} of them are scored by a member that saw them"
+            how = f"{leaked} of them are scored by a member that was trained on them"
         notes.append(
-            f"{len(seen)} of {len(found.tasks)} tasks were trained on (or their workloads); {how}"
+            f"the model was trained on {len(seen)} of {len(found.tasks)} tasks, or on their "
+            f"workloads; {how}"
         )
     if poor:
         notes.append(
-            f"{len(poor)} tasks have columns for less than {low:.0%} of what the model goes by: "
-            "their scores are hardly more than a guess"
+            f"{len(poor)} tasks have columns for less than {low:.0%} of the model's feature "
+            "importance: their scores are hardly more than a guess"
         )
     strange = [entry for entry in found.tasks if entry["relatives"] == 0]
     if strange:
         families = ", ".join(sorted({entry["family"] for entry in strange}))
         notes.append(
-            f"{len(strange)} of {len(found.tasks)} tasks are of a family that no training task is "
-            f"of ({families}): measure as many of their candidates as without a model"
+            f"the families of {len(strange)} of {len(found.tasks)} tasks have no training task "
+            f"({families}): measure as many of their candidates as without a model"
         )
     if found.unreadable:
-        notes.append(f"{len(found.unreadable)} tasks cannot be read by the model's extractor")
+        notes.append(f"the model's feature extractor cannot read {len(found.unreadable)} tasks")
     return [*notes, *found.warnings]

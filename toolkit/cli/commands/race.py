@@ -37,11 +37,11 @@ OF_TASKS = (
     *("min_repeat_ms", "drop_above", "builders", "blocks", "stock_build_timeout", "tvm_python"),
     *("workloads", "learn", "machine"),
 )
-"""Parameters that a race of a network has no use for."""
+"""Parameters that do not apply to a race of a network."""
 
 OF_METASCHEDULE = ("shape", "layout", "tolerance", "drop_above", "builders", "machine")
 OF_ANSOR = ("workloads", "learn")
-"""Parameters that a race inside Ansor has no use for, and those that no other has."""
+"""Parameters that do not apply to a race inside Ansor, and parameters that only apply there."""
 
 
 def race(
@@ -149,7 +149,7 @@ def race(
     if seconds is not None or stock_seconds is not None:
         if seconds is None or workload is None or len(workload) != 1:
             raise LiveError(
-                "a race of a network needs one network and --seconds",
+                "a race of a network needs one --workload and --seconds",
                 cure="toolkit race --workload model.onnx --seconds 900",
             )
         _refuse_unused(asked)
@@ -174,16 +174,18 @@ def race(
         threads=count,
         cores=pinned,
         run_timeout_s=run_limit_s(repeat, min_repeat_ms),
-        # Stock does not repeat a reading that was disturbed.
+        # Stock does not repeat a disturbed measurement.
         max_retries=0,
         drop_above=drop_above,
     )
     outside, inside = _given(asked, OF_METASCHEDULE), _given(asked, OF_ANSOR)
     if tvm_python is None and inside:
-        raise LiveError(f"a race outside Ansor has no {_options(inside)}", cure="give --tvm-python")
+        raise LiveError(
+            f"only a race inside Ansor takes {_options(inside)}", cure="give --tvm-python, too"
+        )
     if tvm_python is not None and outside:
         cure = f"leave out {_options(outside)}"
-        raise LiveError("a race inside Ansor has Ansor's own builder and tasks", cure=cure)
+        raise LiveError("a race inside Ansor uses Ansor's own builder and tasks", cure=cure)
     if tvm_python is not None:
         arms = list(strategy or ANSOR_ARMS)
         if baseline or ablation or model:
@@ -219,7 +221,7 @@ def race(
 
 
 def _given(asked: Mapping[str, Any], names: Sequence[str]) -> list[str]:
-    """Those of the parameters that were asked for to be another than by default."""
+    """Return those of the parameters that differ from their defaults."""
     usual = signature(race).parameters
     return [name for name in names if (asked[name] or None) != (usual[name].default or None)]
 
@@ -229,13 +231,13 @@ def _options(names: Sequence[str]) -> str:
 
 
 def _refuse_unused(asked: Mapping[str, Any]) -> None:
-    """Refuse what was asked for and has no meaning for a race of a network."""
+    """Refuse options that do not apply to a race of a network."""
     given = _given(asked, OF_TASKS)
     if asked["target"] and asked["threads"]:
-        given.append("threads")  # the target has its own
+        given.append("threads")  # the target sets them
     if given:
         raise LiveError(
-            "a race of a network has two arms, TVM's own pipeline and 'toolkit tune' as they are",
+            "a race of a network compares TVM's own pipeline and 'toolkit tune', both unchanged",
             cure=f"leave out {_options(given)}",
         )
 
@@ -279,25 +281,25 @@ def _show_network(result: Mapping[str, Any]) -> None:
             ">tuned for": lambda row: in_seconds(row["tuned_s"]),
             ">compiled in": lambda row: in_seconds(row["compile_s"]),
             ">latency": lambda row: in_seconds(row["latency_s"]),
-            ">our last one's over it": lambda row: ratio(row["ratio"]),
+            ">our last one / this one": lambda row: ratio(row["ratio"]),
             "95 %": lambda row: interval(row["interval"], "ratio"),
         },
         result["rows"],
     )
     for row in result["against"]:
         bounds = interval(row["interval"], "ratio")
-        say(f"our last one takes {ratio(row['ratio'])} {bounds} of {row['against']}'s time")
+        say(f"our last network takes {ratio(row['ratio'])} {bounds} of {row['against']}'s time")
     if result["reached_s"] is None:
-        say("ours did not become as good as stock's last network")
+        say("our networks did not become as good as stock's last network")
     else:
         say(
-            f"as good as stock's last network after {in_seconds(result['reached_s'])}: at most "
-            f"{number(result['s_at_most'])} of stock's time"
+            f"ours is as good as stock's last network after {in_seconds(result['reached_s'])}, at "
+            f"most {number(result['s_at_most'])} of stock's time"
         )
 
 
 def _means(summary: Mapping[str, Any]) -> str:
-    """Say what an arm reached on average, and on how many legs that is not known."""
+    """Return what an arm reached on average, and on how many legs this is not known."""
     means = {
         "S time": summary["quality_seconds"],
         "S trials": summary["quality_trials"],
@@ -320,7 +322,7 @@ def _means(summary: Mapping[str, Any]) -> str:
 
 
 def _tolerances(found: Sequence[Mapping[str, Any]]) -> str:
-    """Say S in wall clock for each tolerance, and how many legs got there."""
+    """Return S in wall clock for each tolerance, and the number of legs that reached it."""
     told = [
         f"{one['tolerance']:.0%}: S time {one['seconds']['value']:.3f} "
         f"({one['reached']} of {one['legs']} legs)"

@@ -17,10 +17,10 @@ from toolkit.show import number, seconds
 from toolkit.workspace import Workspace
 
 OTHERS = ("throughput", "mutation", "validity", "simulations", "searches")
-"""What a report holds beside a dataset and live verdicts."""
+"""Parts of a report, apart from a dataset and live verdicts."""
 
 SHOWN = 12
-"""Rows of a comparison that the terminal shows of each group."""
+"""Rows of each group of a comparison that the terminal shows."""
 
 
 def report(
@@ -92,7 +92,7 @@ def report(
             raise DatasetError(
                 "no line was a record: there is nothing to report",
                 where=inputs.dataset,
-                cure='say why: toolkit query "SELECT reason, count(*) FROM rejected '
+                cure='see why: toolkit query "SELECT reason, count(*) FROM rejected '
                 'GROUP BY reason"',
             )
         return found
@@ -116,7 +116,7 @@ def report(
         return reports.render_html(last)
 
     named = [workspace, dataset, validation, compare, *(model or ()), *(simulation or ())]
-    # What lies on an object store is read again with the rest, and not watched.
+    # Folders on an object store are read again with the rest, but not watched.
     places = [place for place in named if isinstance(place, Path)]
     apart = [figures] if figures else []
     pages = reports.follow_report(
@@ -138,7 +138,7 @@ def _show(summary: dict[str, Any], written: Path) -> None:
 
 def _show_comparison(found: dict[str, Any]) -> None:
     """Print the groups as tables, at most ``SHOWN`` rows each."""
-    say(f"beside {found['other']}:")
+    say(f"compared with {found['other']}:")
     for group in found["groups"]:
         shown = seconds if group["unit"] == "seconds" else number
         rows = [

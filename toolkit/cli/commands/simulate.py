@@ -17,8 +17,8 @@ from toolkit.workspace import Workspace
 
 CAPTION = "median over all runs [95 % interval]; - : not reached, [-] : unknown"
 RANKED_BY = (
-    "area: mean over the run of best recorded over best so far; a rank counts the strategies that "
-    "have proven a larger one"
+    "area: mean over the run of best recorded latency over best so far; rank: 1 + the number of "
+    "strategies with a proven larger area"
 )
 
 
@@ -74,7 +74,7 @@ def simulate(
 
 
 def efforts(near: str = "1pct", name: str = "strategy") -> dict[str, Callable[[Any], str]]:
-    """Columns of what strategies (or schedulers) took to come near the best recorded."""
+    """Return columns for what strategies (or schedulers) need to come near the best recorded."""
     return {
         name: itemgetter(name),
         ">evaluations": lambda row: interval_text(row, f"median_evaluations_to_{near}"),
@@ -84,7 +84,7 @@ def efforts(near: str = "1pct", name: str = "strategy") -> dict[str, Callable[[A
 
 
 def _show(summary: Mapping[str, Any]) -> None:
-    """Draw one row a strategy: evaluations and seconds to within 1 %, share reached, coverage."""
+    """Print a row per strategy: evaluations and seconds to within 1 %, share reached, coverage."""
     tasks, strategies = summary["tasks"], summary["strategies"]
     enumerated = sum(task["enumerated"] for task in tasks.values())
     ranks = {row["strategy"]: row["rank"] for row in summary["comparisons"]["ranking"]}
@@ -126,7 +126,7 @@ def _show(summary: Mapping[str, Any]) -> None:
 
 
 def _show_ties(comparisons: Mapping[str, Any]) -> None:
-    """Say what is tied with the first place, and what it would take to decide."""
+    """Say which strategies are tied with the first place, and how many tasks would decide."""
     from toolkit.replay.statistics.power import told_power
 
     can, (first, *_) = comparisons["power"], comparisons["ranking"]
@@ -146,7 +146,7 @@ def _show_ties(comparisons: Mapping[str, Any]) -> None:
 
 
 def _show_forecast(forecast: Mapping[str, Any]) -> None:
-    """Draw one row a strategy: what one run on the device will show, with its interval."""
+    """Print a row per strategy: the forecast of one run on the device, with its interval."""
 
     def share(name: str) -> Callable[[Any], str]:
         return lambda row: bracketed(row[1][name], row[1][f"{name}_interval"], digits=2)
@@ -156,16 +156,16 @@ def _show_forecast(forecast: Mapping[str, Any]) -> None:
             "strategy": itemgetter(0),
             ">seen, mean over the run": share("auc"),
             ">seen at its end": share("final"),
-            ">what it is worth": share("chosen"),
+            ">worth of its choice": share("chosen"),
         },
         sorted(forecast["strategies"].items(), key=lambda row: -row[1]["auc"]),
         title="forecast of one run on the device, mean of "
         f"{show.plural(len(forecast['tasks']), 'task')}: "
         f"{forecast['nominal']:.0%} intervals of {forecast['draws']} draws",
-        caption="best recorded latency over the best seen; best there is over what would be chosen",
+        caption="seen: best recorded latency over best seen; worth: best latency over the choice's",
     )
     if forecast["left_out"]:
         note(
-            f"not forecast: {show.plural(len(forecast['left_out']), 'task')} whose noise is not "
-            "known (one reading a program)"
+            f"not forecast: {show.plural(len(forecast['left_out']), 'task')} with unknown noise "
+            "(one reading per program)"
         )

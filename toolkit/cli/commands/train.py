@@ -100,7 +100,7 @@ def _split_by(recipe: Any, by: str) -> Any:
 
     known = get_args(SplitBy)
     if by not in known:
-        raise BadParameter(f"{by!r} is none of {', '.join(known)}", param_hint="--split")
+        raise BadParameter(f"{by!r} is not one of {', '.join(known)}", param_hint="--split")
     return recipe.model_copy(update={"split": recipe.split.model_copy(update={"by": by})})
 
 
@@ -116,7 +116,7 @@ def _train(
     as_json: bool,
     search: str | None = None,
 ) -> None:
-    """Train a model of a kind by its recipe, searched first if asked; print how it was judged."""
+    """Train a model by its recipe, after a search if requested; print how it was judged."""
     from toolkit import training
     from toolkit.training.recipes.recipe import neighbourhood_of
     from toolkit.training.table.cores import told_cores
@@ -157,7 +157,7 @@ def _train(
             recorded = result["recorded_share"]
             say(
                 f"{percent(recorded)} of directions have a recorded neighbour: "
-                f"the recipe's models for a {neighbourhood_of(recorded)} neighbourhood"
+                f"used the recipe's models for a {neighbourhood_of(recorded)} neighbourhood"
             )
         for line in told_cores(result["cores"]):
             say(line)
@@ -169,7 +169,7 @@ def _train(
 
 
 def _show_search(result: Mapping[str, Any]) -> None:
-    """Print what the search found, judged by tasks it never saw, beside the recipe as it was."""
+    """Print what the search found, judged by tasks it never saw, and compared with the recipe."""
     names = ("top1", "top5", "pairwise")
     print_metrics(
         f"the search, judged by tasks that it never saw ({result['fits']} fits)",

@@ -120,13 +120,13 @@ def tune(
     from toolkit.training.trained.models import load_trained
 
     clock = WallClock()
-    # Importing TVM takes seconds: they are of the budget, too.
+    # Importing TVM takes seconds, which count towards the budget.
     clock.resume(time.perf_counter() - begun)
     chosen, count, pinned = device_of(target, threads, cores)
     tasks = named_tasks(workload, chosen, shape, layout, tolerance)
     guides = load_trained(model)
     known = recorded_in(dataset) if recorded else None
-    # Programs of a device behind a tracker do not run on this machine's cores.
+    # Programs of a remote device do not run on this machine's cores.
     warnings = here.noise_warnings(count) if device is None else []
     warnings += guides.warnings(chosen)
     print_warnings(warnings)
@@ -182,7 +182,7 @@ def tune(
 
 
 def recorded_in(dataset: Path | None) -> Any:
-    """What a dataset has recorded; ``None`` where none was named and none lies there."""
+    """Return the records of a dataset; ``None`` if none was given and the workspace has none."""
     from toolkit.live.space.recorded import Recorded
 
     if dataset is None and not (Workspace().dataset / "dataset.json").is_file():
@@ -193,7 +193,8 @@ def recorded_in(dataset: Path | None) -> Any:
 def _show(result: Mapping[str, Any]) -> None:
     print_warnings(result["warnings"])
     print_warnings(
-        f"not checked: the unscheduled program of {row['name']}: {row['unchecked']}"
+        f"the outputs of {row['name']} were not compared with those of its unscheduled program: "
+        f"{row['unchecked']}"
         for row in result["tasks"]
         if row.get("unchecked")
     )
@@ -211,14 +212,14 @@ def _show(result: Mapping[str, Any]) -> None:
     )
     if found := sum(row["recorded"] > 0 for row in result["tasks"]):
         say(
-            f"recorded programs were measured first of {found} of "
-            f"{show.plural(len(result['tasks']), 'task')}"
+            f"for {found} of {show.plural(len(result['tasks']), 'task')}, recorded programs were "
+            "measured first"
         )
     say(
         f"{result['trials']} trials in {result['seconds']:.0f} s "
         f"({result['trials_per_minute']:.0f} a minute); database: {result['out']}"
     )
-    say(f"run it with TVM_NUM_THREADS={result['threads']}")
+    say(f"run the compiled programs with TVM_NUM_THREADS={result['threads']}")
 
 
 def lookup(

@@ -1,4 +1,4 @@
-"""What people ask of a log first, answered in one typed result."""
+"""Analysis of a dataset: convergence, failures, noise, decisions and tuners in one result."""
 
 from toolkit.datasets.analysis.analyse import analyse
 from toolkit.datasets.analysis.result import Analysis, TaskAnalysis

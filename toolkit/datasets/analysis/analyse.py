@@ -1,4 +1,4 @@
-"""A dataset analysed: some tasks at a time, so that memory is bounded by a batch's records."""
+"""Analyse a dataset, some tasks at a time, so that a batch's records bound the memory."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from toolkit.datasets.analysis.tuners import compare_tuners, task_weights
 from toolkit.datasets.read.open import Dataset
 
 BATCH = 150_000
-"""Records read at a time; a single task may have more."""
+"""Records read at a time, unless a single task has more."""
 
 UNKNOWN = Spread(0, None, None)
 
 
 class _Batch(NamedTuple):
-    """What is kept of some tasks."""
+    """Intermediate results of some tasks."""
 
     runs: pl.DataFrame
     speeds: pl.DataFrame
@@ -53,14 +53,15 @@ class _Batch(NamedTuple):
 def analyse(
     dataset: Dataset, enumerated: Mapping[str, bool] | None = None, *, correct_speed: bool = False
 ) -> Analysis | None:
-    """Say what is to be said of a dataset; ``None`` where it holds no record.
+    """Return the analysis of a dataset; ``None`` if it holds no record.
 
     Parameters
     ----------
     enumerated
-        Which tasks' whole space was recorded (``Dataset.enumerated``, computed if not given).
+        Whether each task's whole space was recorded (``Dataset.enumerated``; computed if not
+        given).
     correct_speed
-        Whether latencies are divided by their run's slowdown first (``Speeds``).
+        Whether to divide latencies by their run's slowdown first (``Speeds``).
     """
     batches = [_read(dataset, ids, correct_speed) for ids in dataset.task_batches(records=BATCH)]
     if not any(len(batch.runs) for batch in batches):
@@ -141,8 +142,8 @@ def _read(dataset: Dataset, task_ids: list[str], correct_speed: bool) -> _Batch:
 
 
 def _spreads(good: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Relative spreads (task_id, spread): one row a record with repeats, one a candidate with
-    several good records."""
+    """Relative spreads (task_id, spread): within, one row per record with repeats; between, one
+    row per candidate with several good records."""
     times, latency = pl.col("run_times_s"), pl.col("latency_s")
     within = good.filter(times.list.len() > 1).select(
         "task_id", spread=(times.list.std() / times.list.mean()).cast(pl.Float32)
@@ -184,7 +185,7 @@ def _spread_of(parts: Sequence[pl.Series]) -> Spread:
 
 
 def _state_times(counts: pl.DataFrame) -> tuple[StateTime, ...]:
-    """Records, records with a time, and their seconds of each state, most records first."""
+    """Records, records with a time, and their seconds by state, most records first."""
     timed, seconds = pl.col("timed") > 0, pl.col("seconds")
     rows = (
         counts.group_by("state")
@@ -211,7 +212,7 @@ def _task_rows(
         counts.group_by("task_id")
         .agg(
             seconds=pl.when(timed > 0).then(pl.col("seconds").sum()),
-            # Nothing failed and times are known: failures took no time.
+            # If nothing failed and times are known, failures took no time.
             failing_s=pl.when(
                 (pl.col("timed").filter(failed).sum() > 0)
                 | ((pl.col("records").filter(failed).sum() == 0) & (timed > 0))

@@ -1,7 +1,7 @@
-"""Which decision matters: main effects on log latency, by one-way analysis of variance.
+"""Which decisions matter: main effects on log latency, by one-way analysis of variance.
 
-Logs are no balanced experiments: a search records more of what is fast, and decisions depend on
-each other. A main effect says what goes with a decision in the record, not what causes it.
+Logs are not balanced experiments: a search records more fast candidates, and decisions depend on
+each other. A main effect shows a correlation in the log, not a cause.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from toolkit.datasets.tables import decision_matrix
 from toolkit.records import Knob, Sketch, Task
 
 FEWEST = 32
-"""Good candidates of a sketch below which nothing is said of its decisions."""
+"""With fewer good candidates of a sketch, its decisions are not judged."""
 
 PER_LEVEL = 5
-"""Candidates that a level must have on average."""
+"""Least number of candidates per level, on average."""
 
 LISTED = 5
 
@@ -33,8 +33,8 @@ FloatArray = NDArray[np.float64]
 class OneWay(NamedTuple):
     """Result of a one-way analysis of variance.
 
-    ``effect`` is omega squared, ``best`` the number of the best level, ``gain`` what its shrunk
-    mean gains over that of the median level (a share of latency).
+    ``effect`` is omega squared, ``best`` the number of the best level. ``gain`` compares the best
+    level's shrunk mean with the median one (a share of latency).
     """
 
     effect: float
@@ -45,7 +45,7 @@ class OneWay(NamedTuple):
 def one_way(codes: IntArray, levels: int, y: FloatArray) -> OneWay | None:
     """Analyse log latencies ``y`` (``(n,)``) by levels ``codes`` (``(n,)``, 0 to levels - 1).
 
-    ``None`` where there is nothing to explain: one level, no variance, or as many levels as rows.
+    ``None`` if nothing can be explained: one level, no variance, or as many levels as rows.
     """
     n = len(y)
     total = float(np.sum((y - y.mean()) ** 2))
@@ -71,7 +71,7 @@ def knob_effects(sketch: Sketch, decisions: IntArray, y: FloatArray) -> list[Kno
     Parameters
     ----------
     decisions
-        ``(n, width)``, one row a candidate.
+        ``(n, width)``, one row per candidate.
     y
         ``(n,)``: log latency.
     """
@@ -90,7 +90,7 @@ def knob_effects(sketch: Sketch, decisions: IntArray, y: FloatArray) -> list[Kno
 
 
 def _effect(knob: Knob, values: IntArray, y: FloatArray, part: int | None) -> KnobEffect | None:
-    if values.shape[1] == 1:  # several times faster than rows
+    if values.shape[1] == 1:  # np.unique of numbers is several times faster than of rows
         flat, codes = np.unique(values[:, 0], return_inverse=True)
         levels = flat[:, None]
     else:
@@ -119,10 +119,10 @@ def _effect(knob: Knob, values: IntArray, y: FloatArray, part: int | None) -> Kn
 def task_effects(
     candidates: pl.DataFrame, sketches: Mapping[str, Sketch]
 ) -> Iterator[tuple[str, str, list[KnobEffect]]]:
-    """Give (task, sketch, effects) for all that have enough candidates.
+    """Yield (task, sketch, effects) for each task and sketch with enough candidates.
 
-    ``candidates`` has one row a good candidate: task_id, sketch_id, decisions, value (seconds).
-    Effects of the choice of a sketch come under the sketch ``""``.
+    ``candidates`` has one row per good candidate: task_id, sketch_id, decisions, value (seconds).
+    The effect of the choice of a sketch has the sketch ``""``.
     """
     for rows in candidates.partition_by("task_id", maintain_order=True):
         if len(rows) < FEWEST:
@@ -145,8 +145,8 @@ def task_effects(
 
 
 def strongest(effects: Mapping[str, list[KnobEffect]]) -> tuple[KnobEffect, ...]:
-    """Pick a task's strongest decisions, given by sketch: of the sketch with most candidates, and
-    ``sketch``."""
+    """Return a task's strongest decisions: those of the sketch with most candidates, and
+    ``sketch``. ``effects`` is by sketch."""
     of_sketches = [found for sketch_id, found in effects.items() if sketch_id]
     main = max(of_sketches, key=lambda found: found[0].candidates, default=[])
     return tuple(sorted([*effects.get("", []), *main], key=_largest_first)[:LISTED])
@@ -159,9 +159,9 @@ def _largest_first(effect: KnobEffect) -> tuple[float, str]:
 def sketch_knobs(
     effects: Iterable[tuple[str, str, list[KnobEffect]]], tasks: Mapping[str, Task]
 ) -> tuple[SketchKnob, ...]:
-    """Sum up over the tasks of each sketch: sketches of most tasks first, then by effect.
+    """Summarise over the tasks of each sketch: sketches with most tasks first, then by effect.
 
-    Decisions that could be judged in fewer than half of a sketch's tasks stand after the others.
+    Decisions judged in fewer than half of a sketch's tasks come after the others.
     """
     found: dict[tuple[str, str], list[KnobEffect]] = {}
     tops: Counter[tuple[str, str]] = Counter()
@@ -169,7 +169,7 @@ def sketch_knobs(
     for task_id, sketch_id, own in effects:
         if not sketch_id:
             continue
-        # Names given by 'toolkit collect' go on with a task's own numbers.
+        # Names given by 'toolkit collect' have a task's own numbers after the colon.
         workloads.setdefault(sketch_id, []).append(tasks[task_id].workload.partition(":")[0])
         tops[sketch_id, own[0].knob] += 1
         for effect in own:

@@ -1,4 +1,4 @@
-"""The reference page of the analysis, written from its result's docstrings and comments."""
+"""The reference page of the analysis, made from the docstrings and comments of ``result``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KEYS = {
 
 
 def analysis_page() -> str:
-    """Markdown: one section a part of the result, with its definition and its fields."""
+    """Return Markdown with one section per part of the result: its definition and its fields."""
     text = [
         "# Analysis\n",
         "The figures of `toolkit describe` and the report, and their definitions.\n",
@@ -45,7 +45,7 @@ def analysis_page() -> str:
 
 
 def _comments(part: type) -> dict[str, str]:
-    """What the comment above or behind a field says of it."""
+    """Return the comments above or after the fields of a class, by field."""
     source = inspect.getsource(part)
     found = re.findall(r"^((?:    # .*\n)*)    (\w+): [^#\n]*(?:# (.*))?$", source, flags=re.M)
     told = {field: re.sub(r"\s*# ", " ", above).strip() or behind for above, field, behind in found}

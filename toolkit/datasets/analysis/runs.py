@@ -1,4 +1,4 @@
-"""Records as the analysis needs them, one row a run, and how far runs are from converged."""
+"""Records prepared for the analysis, one row per run, and the convergence of runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from toolkit.datasets.analysis.result import NEAR, Backtest, Convergence, Verdic
 from toolkit.datasets.read.seconds import dated_seconds, timed_seconds
 
 SHORTEST = 64
-"""Evaluations below which nothing is said of a run: one batch of TVM's tuners."""
+"""A run with fewer evaluations is not judged: one batch of TVM's tuners."""
 
 SMALL_GAIN = 0.01
 NEXT_DOUBLING = 0.5
@@ -24,12 +24,12 @@ CANDIDATE = ["task_id", "candidate_id"]
 
 
 def prepare(records: pl.DataFrame) -> pl.DataFrame:
-    """Add what is derived of each record (columns ``WHOSE`` and ``MEASURED``); whole tasks.
+    """Add derived columns to the records of whole tasks (columns ``WHOSE`` and ``MEASURED``).
 
-    Further columns: ``ok``; ``seconds`` (recorded, else the gap between timestamps, else null);
-    ``value`` (of the candidate: median over its good measurements; null where this one failed);
-    ``n`` (evaluation of the run, from 1); ``length`` of the run; ``so_far`` (lowest value up to
-    here) and ``clock`` (seconds up to here, null once a measurement has no time).
+    New columns: ``ok``; ``seconds`` (recorded, else the gap between timestamps, else null);
+    ``value`` (of the candidate: median over its good measurements; null if this one failed); ``n``
+    (number of the evaluation in the run, from 1); ``length`` of the run; ``so_far`` (lowest value
+    up to here) and ``clock`` (seconds up to here, null once a measurement has no time).
     """
     frame = (
         records.sort("source_id", "order")
@@ -45,7 +45,7 @@ def prepare(records: pl.DataFrame) -> pl.DataFrame:
         n=pl.int_range(1, pl.len() + 1).over(RUN),
         length=pl.len().over(RUN),
     )
-    # A run's first measurement has no timestamp before it: its time counts as none.
+    # A run's first measurement has no earlier timestamp: without a time it counts as 0 s.
     known = pl.when(pl.col("n") == 1).then(pl.col("seconds").fill_null(0.0)).otherwise("seconds")
     unknown = known.is_null().cum_sum().over(RUN)
     return frame.with_columns(
@@ -55,7 +55,7 @@ def prepare(records: pl.DataFrame) -> pl.DataFrame:
 
 
 def runs_frame(frame: pl.DataFrame) -> pl.DataFrame:
-    """One row a run: task_id, source_id, and what convergence and tuners are read from.
+    """One row per run: task_id, source_id, and the columns for convergence and tuners.
 
     ``evaluations``, ``failed``; ``best`` (final) and ``task_best``; ``quarter``,
     ``half``, ``three_quarters`` (best so far there); ``last_improvement_at``, ``settled_at``;
@@ -90,7 +90,7 @@ def runs_frame(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def convergence_of(runs: pl.DataFrame, enumerated: Mapping[str, bool]) -> dict[str, Convergence]:
-    """Judge every task by its leading run (``runs_frame``)."""
+    """Judge every task by its leading run; ``runs`` is from ``runs_frame``."""
     leading = runs.sort(
         ["task_id", "best", "evaluations", "source_id"],
         descending=[False, False, True, False],
@@ -115,14 +115,14 @@ def convergence_of(runs: pl.DataFrame, enumerated: Mapping[str, bool]) -> dict[s
 
 
 def verdict_of(evaluations: int, gain: float | None) -> Verdict:
-    """Judge a run by the gain of its second half; ``None``: nothing good came before."""
+    """Judge a run by the gain of its second half; ``None``: no good record in the first half."""
     if evaluations < SHORTEST or gain is None:
         return "too short"
     return "converged" if gain < SMALL_GAIN else "still improving"
 
 
 def backtest(runs: pl.DataFrame) -> Backtest:
-    """Judge every long enough run at half its length, and compare with what came after."""
+    """Judge every run of sufficient length at half its length, and compare with its second half."""
     long = runs.filter(pl.col("evaluations") >= 2 * SHORTEST).drop_nulls(["quarter", "half"])
     called = {"converged": 0, "still improving": 0}
     gained = dict(called)

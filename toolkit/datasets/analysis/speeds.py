@@ -1,4 +1,4 @@
-"""How fast runs read: what several runs of one task measured of the same candidates says it."""
+"""Slowdowns of runs, from candidates that several runs of one task measured."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from toolkit.datasets.analysis.result import Speeds
 from toolkit.datasets.analysis.runs import CANDIDATE, RUN
 
 SHARED = 8
-"""Candidates that a run must share with others of its task."""
+"""Least number of candidates that a run must share with other runs of its task."""
 APART = 1.05
 ERRORS = 4.0
-"""A run is slower from this slowdown on, and beyond so many standard errors."""
+"""A run counts as slower from a slowdown of ``APART`` on, beyond ``ERRORS`` standard errors."""
 ROUNDS = 50
 
 
 def slowdowns(good: pl.DataFrame) -> pl.DataFrame:
-    """How slowly each run read, one row a run that shares candidates with another of its task.
+    """Return the slowdown of each run that shares candidates with other runs of its task.
 
-    Log latencies are split into a part of the candidate and a part of the run by median polish
-    (Tukey 1977, "Exploratory Data Analysis", chapter 11).
+    Median polish (Tukey 1977, "Exploratory Data Analysis", chapter 11) splits log latencies into a
+    part of the candidate and a part of the run.
 
     Parameters
     ----------
     good
-        Records that went well; ``RUN``, ``candidate_id`` and ``latency_s`` of each.
+        Good records with ``RUN``, ``candidate_id`` and ``latency_s``.
 
     Returns
     -------
-    ``RUN``; ``slowdown``, the run's part over that of the fastest run with which it is linked by
-    shared candidates (1 at least); ``apart``, whether it is slower by 5 % and by four standard
+    One row per run: ``RUN``; ``slowdown``, the run's part over that of the fastest run linked to it
+    by shared candidates (at least 1); ``apart``, whether it is slower by 5 % and by four standard
     errors.
     """
     log = pl.col("latency_s").log().median()
     rows = good.group_by(*RUN, "candidate_id", maintain_order=True).agg(log=log)
-    # A run that goes takes what it shared with others: they may be left with too little.
+    # Without a removed run, the remaining runs may share too few candidates: repeat.
     while (kept := _shared(rows).filter(pl.len().over(RUN) >= SHARED)).height < rows.height:
         rows = kept
     rows = rows.with_columns(
@@ -57,8 +57,8 @@ def slowdowns(good: pl.DataFrame) -> pl.DataFrame:
         moved = float((rows["part"] - before["part"]).abs().max() or 0.0)
         if moved < 1e-4 and rows["group"].equals(before["group"]):
             break
-    # The standard error of a median of normal values, their spread by the median residual. Of k
-    # readings of a candidate the residuals have (k - 1) / k of the variance.
+    # Standard error of the median of normal values, with their spread from the median residual.
+    # The residuals of k readings of a candidate have (k - 1) / k of the variance.
     k = pl.len().over(CANDIDATE).cast(pl.Float64)
     rest = (pl.col("log") - pl.col("common") - pl.col("part")).abs() * (k / (k - 1.0)).sqrt()
     error = 1.4826 * math.sqrt(math.pi / 2) * pl.col("rest").median() / pl.len().sqrt()
@@ -78,12 +78,12 @@ def slowdowns(good: pl.DataFrame) -> pl.DataFrame:
 
 
 def _shared(rows: pl.DataFrame) -> pl.DataFrame:
-    """Candidates that several runs read."""
+    """Rows of candidates that several runs measured."""
     return rows.filter(pl.len().over(CANDIDATE) > 1)
 
 
 def corrected(records: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
-    """Records with latencies divided by their run's slowdown; other runs' as they are."""
+    """Return records with latencies divided by their run's slowdown, if it is known."""
     by = pl.col("slowdown").fill_null(1.0)
     return (
         records.join(found.select(*RUN, "slowdown"), on=RUN, how="left", maintain_order="left")
@@ -93,7 +93,7 @@ def corrected(records: pl.DataFrame, found: pl.DataFrame) -> pl.DataFrame:
 
 
 def speeds_of(found: pl.DataFrame, *, corrected: bool) -> Speeds | None:
-    """Sum up ``slowdowns`` of all tasks; ``None`` where no runs share candidates."""
+    """Summarise the ``slowdowns`` of all tasks; ``None`` if no runs share candidates."""
     if found.is_empty():
         return None
     slow = found.filter("apart")
@@ -108,7 +108,7 @@ def speeds_of(found: pl.DataFrame, *, corrected: bool) -> Speeds | None:
 
 
 def told_speeds(speeds: Mapping[str, Any]) -> str | None:
-    """Say that runs are slower than others; ``None`` where none is."""
+    """Return a sentence on slower runs; ``None`` if no run is slower."""
     if not speeds["slower"]:
         return None
     return (

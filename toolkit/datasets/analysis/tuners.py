@@ -1,4 +1,4 @@
-"""What each tuner of a log reached, and when; and how tuners are told apart."""
+"""Compare the tuners of a log: what each reached, and when. Find each source's tuner."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PROFILE_POINTS = 48
 
 
 def find_tuners(sources: pl.DataFrame, runs: pl.DataFrame) -> tuple[str, dict[str, str]] | None:
-    """Say what tells tuners apart, and each source's tuner.
+    """Return what distinguishes the tuners, and each source's tuner; ``None`` if nothing does.
 
-    A label of the sources named ``tuner`` (or ``strategy``, ``method``, ``search``) does. Without
-    one, a folder level of the paths does when it has 2 to 16 names and the tasks were on average
-    recorded under at least half of them: so lie logs in which every tuner did every task. ``None``
-    where neither is found.
+    It is a label of the sources named ``tuner`` (or ``strategy``, ``method``, ``search``). Without
+    such a label, it is a folder level of the paths with 2 to 16 names, if a task was recorded under
+    at least half of the names on average, and the median task under two: logs of several tuners on
+    the same tasks are usually stored like this.
     """
     labels = source_labels(sources)
     for label in TUNER_LABELS:
@@ -57,9 +57,9 @@ def find_tuners(sources: pl.DataFrame, runs: pl.DataFrame) -> tuple[str, dict[st
 def compare_tuners(
     sources: pl.DataFrame, runs: pl.DataFrame, speeds: pl.DataFrame
 ) -> Tuners | None:
-    """Compare tuners on the tasks that all of them ran; ``None`` where there are not two.
+    """Compare tuners on the tasks that all of them ran; ``None`` without two tuners.
 
-    ``runs`` is as ``runs_frame`` gives it, ``speeds`` as ``slowdowns`` does.
+    ``runs`` is from ``runs_frame``, ``speeds`` from ``slowdowns``.
     """
     found = find_tuners(sources, runs)
     if found is None:
@@ -90,7 +90,7 @@ def compare_tuners(
 
 def _tuner(runs: pl.DataFrame) -> Tuner:
     ratios = _by_task(runs, (pl.col("best") / pl.col("task_best")).fill_null(math.inf))
-    # Share of runs that came within 1 %, after as many evaluations as some run needed.
+    # Share of runs within 1 %, at the numbers of evaluations that runs needed for it.
     efforts = np.sort(runs["evaluations_to_1pct"].drop_nulls().to_numpy())
     places = np.linspace(0, len(efforts) - 1, min(PROFILE_POINTS, len(efforts))).astype(np.int64)
     points = np.unique(efforts[places])
@@ -129,7 +129,7 @@ def _reached(runs: pl.DataFrame, percent: int) -> Reached:
 def _by_task(runs: pl.DataFrame, figure: pl.Expr) -> list[float]:
     """Median over each task's runs."""
     rows = runs.select("task_id", figure=figure).group_by("task_id", maintain_order=True)
-    # polars interpolates infinity and a number to NaN: numpy gives infinity.
+    # polars interpolates between infinity and a number to NaN, numpy to infinity.
     return [float(np.median(values)) for values in rows.agg("figure")["figure"].to_list()]
 
 
@@ -140,13 +140,12 @@ def _finite(value: Any) -> float | None:
 def median_interval(values: Sequence[float]) -> Bounds | None:
     """Return the 95 % interval of a median from order statistics; ``None`` for fewer than six.
 
-    Distribution-free (David and Nagaraja 2003, section 7.1): the bounds are those ordered values
-    between which the median lies with at least that probability. A bound is ``None`` where it is
-    infinite.
+    Distribution-free (David and Nagaraja 2003, section 7.1): the bounds are the ordered values
+    between which the median lies with at least that probability. An infinite bound is ``None``.
     """
     n = len(values)
     below = itertools.accumulate(math.comb(n, k) for k in range(n + 1))
-    # The first k that so many of 2 ** n outcomes of a fair coin do not exceed.
+    # The first k for which P(at most k heads in n throws of a fair coin) is at least 1/40.
     rank = next(k for k, outcomes in enumerate(below) if 40 * outcomes >= 2**n)
     if rank < 1:
         return None
@@ -157,7 +156,7 @@ def median_interval(values: Sequence[float]) -> Bounds | None:
 def task_weights(sources: pl.DataFrame, runs: pl.DataFrame) -> dict[str, float]:
     """How often networks run each task (``network_weights``), summed over the networks.
 
-    Tasks of sources that no label gives to a network have none.
+    Tasks whose sources have no network label are left out.
     """
     pairs = runs.select("task_id", "source_id").iter_rows()
     found: dict[str, float] = {}

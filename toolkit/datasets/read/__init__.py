@@ -1,4 +1,4 @@
-"""Opens, selects from, and queries a dataset.
+"""Open, select from, query and check a dataset.
 
-Imports the ground of ``datasets``.
+Imports the base modules of ``datasets``.
 """

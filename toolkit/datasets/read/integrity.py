@@ -1,6 +1,6 @@
-"""The files of a dataset: whether they are what its manifest says, and a commit held open.
+"""Verify the files of a dataset against its manifest, and open the tables of a commit.
 
-Sizes are compared always, bytes by checksum.
+Sizes are always compared, the content by checksum.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from toolkit.results import Result
 from toolkit.schema import RECORDS, REJECTED, SKETCHES, TASKS
 
 VERIFIED_BYTES = 64 * 2**20
-"""A dataset of this size or less is verified whenever it is opened: a tenth of a second."""
+"""A dataset of at most this size is verified by checksum when opened: it takes 0.1 s."""
 
 HELD_FILES = 200
-"""Of datasets of more parts the names are kept, not the open files: systems limit those."""
+"""With more parts than this, files are not held open: systems limit the number of open files."""
 
-_CURE = "put it back from a copy, or ingest the logs anew into another folder"
+_CURE = "restore this file from a copy, or ingest the logs again into another folder"
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file as it lies on disk."""
+    """SHA-256 of a file as it is on disk."""
     with path.open("rb") as stream:
         digest = hashlib.sha256()
         while chunk := stream.read(2**20):
@@ -40,8 +40,8 @@ def file_sha256(path: Path) -> str:
 
 
 def verify(folder: Path, part: Part, *, content: bool = True) -> Path:
-    """Return a part's path; raise ``DatasetError`` where its size or content is not what was
-    written, ``FileNotFoundError`` where it is missing.
+    """Return a part's path; raise ``DatasetError`` if its size or content has changed,
+    ``FileNotFoundError`` if it is missing.
     """
     path = folder / part.file
     try:
@@ -52,7 +52,7 @@ def verify(folder: Path, part: Part, *, content: bool = True) -> Path:
     except OSError as error:
         raise DatasetError(f"cannot be read: {error.strerror or error}", where=path) from None
     if not same:
-        why = "it is not what was written"
+        why = "its content is not what was written"
         if size != part.size:
             why = f"it has {size:,} bytes, {part.size:,} were written"
         raise DatasetError(f"damaged: {why}", where=path, cure=_CURE)
@@ -60,9 +60,9 @@ def verify(folder: Path, part: Part, *, content: bool = True) -> Path:
 
 
 def verify_on_opening(folder: Path, parts: Iterable[Part]) -> None:
-    """Compare parts with the manifest: their content where that takes no time (see ``verify``).
+    """Compare parts with the manifest: sizes, and the content of small datasets (``verify``).
 
-    Of what lies elsewhere only the sizes: all of it would have to travel.
+    For remote datasets only the sizes: the content would have to be downloaded.
     """
     parts = list(parts)
     small = sum(part.size for part in parts) <= VERIFIED_BYTES and not is_remote(folder)
@@ -71,14 +71,14 @@ def verify_on_opening(folder: Path, parts: Iterable[Part]) -> None:
 
 
 def missing(folder: Path, error: FileNotFoundError) -> DatasetError:
-    """What to say where a file that the manifest names is not there."""
+    """Return the error for a missing file that the manifest names."""
     where = error.filename or folder
     return DatasetError("a file of the dataset is missing", where=where, cure=_CURE)
 
 
 @dataclass(frozen=True, repr=False)
 class IntegrityReport(Result):
-    """What ``check`` compared, and what is ``damaged``: rows of ``file`` and ``why``."""
+    """Result of ``check``; ``damaged`` lists entries with ``file`` and ``why``."""
 
     dataset: str
     files: int
@@ -93,7 +93,7 @@ def check(folder: str | Path) -> IntegrityReport:
     Raises
     ------
     DatasetError
-        When there is no dataset, or its manifest is damaged itself.
+        When there is no dataset, or its manifest is damaged.
     """
     folder = folder_at(folder)
     manifest = manifests.load(folder)
@@ -116,8 +116,9 @@ def check(folder: str | Path) -> IntegrityReport:
 def open_tables(folder: Path) -> tuple[Manifest, dict[str, pl.LazyFrame]]:
     """Open the last commit's ``records``, ``rejected``, ``tasks`` and ``sketches``.
 
-    Frames hold their files open, which outlast whatever a writer does. A newer commit is taken
-    where a writer removes files meanwhile. Raises as ``manifest.load`` and ``verify`` do.
+    Frames hold their files open (up to ``HELD_FILES``), so a writer may remove them later. If a
+    writer removes files during the opening, a newer commit is opened. Raises as ``manifest.load``
+    and ``verify`` do.
     """
     manifest = manifests.load(folder)
     while True:

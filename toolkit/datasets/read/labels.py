@@ -1,4 +1,4 @@
-"""What the labels of sources say: which network a log is of, and how often it runs each task."""
+"""Labels of sources: which network a log belongs to, and how often a network runs each task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import polars as pl
 from toolkit.records import canonical_json
 
 NETWORK_LABELS = ("network", "model")
-"""Names of a source's labels that say which network its tasks belong to; the first counts."""
+"""Labels of a source that name the network of its tasks; the first one found counts."""
 
 
 def source_labels(sources: pl.DataFrame) -> dict[str, dict[str, str]]:
@@ -27,17 +27,17 @@ def network_weights(
     labels: Mapping[str, Mapping[str, str]],
     keys: Sequence[str] = NETWORK_LABELS,
 ) -> dict[str, dict[str, float]]:
-    """How often each network runs each task, by network and task.
+    """Return how often each network runs each task, by network and task.
 
-    It is the largest number of sources that any one combination of the other labels has for the
-    task: a tuner's log of a network has one file a layer, and layers that are alike count each.
+    It is the largest number of the task's sources that have the same other labels: a tuner's log of
+    a network has one file per layer, so equal layers are several files of one task.
 
     Parameters
     ----------
     pairs
         (task id, source id), each once.
     labels
-        Of each source; those without any of ``keys`` are left out.
+        Labels of each source; sources without any of ``keys`` are left out.
     """
     counts: Counter[tuple[str, str, bytes]] = Counter()
     for task_id, source_id in pairs:

@@ -23,18 +23,18 @@ from toolkit.workspace import Workspace
 
 
 def open_dataset(folder: str | Path) -> Dataset:
-    """Open the dataset in a folder, or in one of an object store by its URL (``urls.folder_at``).
+    """Open the dataset in a folder, or at a URL of an object store (``urls.folder_at``).
 
     Raises
     ------
     DatasetError
-        When there is none, it is damaged, or it has another schema version.
+        When there is no dataset, it is damaged, or it has another schema version.
     """
     return Dataset(folder_at(folder))
 
 
 class Dataset:
-    """A snapshot of a dataset: what was committed when it was opened."""
+    """A dataset as it was committed when it was opened."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder
@@ -42,7 +42,7 @@ class Dataset:
 
     @property
     def features_folder(self) -> Path:
-        """Where features that were computed of it are kept: in the workspace for a URL's."""
+        """Folder of the computed features: in the dataset, or in the workspace for a URL."""
         if is_remote(self.path):
             return Workspace().root / "features" / self.fingerprint()
         return self.path / "features"
@@ -69,12 +69,12 @@ class Dataset:
         return dict(self._sketches)
 
     def task(self, task_id: str) -> Task:
-        """Return a task by its id or the beginning of it.
+        """Return a task by its id or the beginning of its id.
 
         Raises
         ------
         DatasetError
-            When no task, or more than one, is meant.
+            When no task, or more than one, has such an id.
         """
         if task_id in self._tasks:
             return self._tasks[task_id]
@@ -82,14 +82,14 @@ class Dataset:
         if len(found) != 1:
             what = "no task has" if not found else f"{len(found)} tasks have"
             raise DatasetError(
-                f"{what} the id {task_id!r}",
+                f"{what} an id that begins with {task_id!r}",
                 where=self.path,
-                cure="list them with: toolkit describe",
+                cure="list the ids with: toolkit describe",
             )
         return found[0]
 
     def sources(self) -> pl.DataFrame:
-        """One row an ingested file, with its counts (``schema.SOURCES``)."""
+        """One row per ingested file, with its counts (``schema.SOURCES``)."""
         rows = [
             {name: getattr(source, name) for name in SOURCES}
             | {"labels": canonical_json(source.labels).decode()}
@@ -98,7 +98,7 @@ class Dataset:
         return pl.DataFrame(rows, schema=SOURCES)
 
     def labels(self) -> pl.DataFrame:
-        """One row a label of a file (``schema.LABELS``)."""
+        """One row per label of a file (``schema.LABELS``)."""
         rows = [
             (source.source_id, name, str(value))
             for source in self.manifest.sources
@@ -107,14 +107,14 @@ class Dataset:
         return pl.DataFrame(rows, schema=LABELS, orient="row")
 
     def of_machines(self, machines: Iterable[str]) -> Dataset:
-        """Only what these machines measured, and the files that hold it.
+        """Return the part that these machines measured, with the files that hold it.
 
-        The files' counts and the fingerprint are as those of the whole dataset.
+        The files' counts and the fingerprint are those of the whole dataset.
 
         Raises
         ------
         DatasetError
-            When no task is of a machine that is named so.
+            When no task is of one of these machines.
         """
         known = {task.machine for task in self._tasks.values() if task.machine}
         wanted = set(machines)
@@ -144,11 +144,11 @@ class Dataset:
         return set(found.collect()["task_id"])
 
     def rejected(self) -> pl.DataFrame:
-        """Every line that is no record, with its reason (``schema.REJECTED``)."""
+        """Every rejected line, with the reason (``schema.REJECTED``)."""
         return self._tables["rejected"].collect()
 
     def candidates(self, task_ids: Iterable[str] | None = None) -> pl.DataFrame:
-        """One row a (task, candidate), in first-recorded order (``schema.CANDIDATES``)."""
+        """One row per task and candidate, in first-recorded order (``schema.CANDIDATES``)."""
         return self.candidates_lazily(task_ids).collect()
 
     def candidates_lazily(self, task_ids: Iterable[str] | None = None) -> pl.LazyFrame:
@@ -170,9 +170,9 @@ class Dataset:
     def groups(
         self, task_ids: Iterable[str] | None = None
     ) -> Iterator[tuple[CandidateGroup, pl.DataFrame]]:
-        """Give the candidates of one task and sketch at a time, with their rows.
+        """Yield the candidates of one task and sketch at a time, with their rows.
 
-        Tasks come in the order asked for (or of the dataset), sketches as first recorded.
+        Tasks come in the given order (default: of the dataset), sketches in first-recorded order.
         """
         for batch in self.task_batches(task_ids):
             rows = self.candidates(batch)
@@ -191,9 +191,9 @@ class Dataset:
     def task_batches(
         self, task_ids: Iterable[str] | None = None, records: int = 500_000
     ) -> Iterator[list[str]]:
-        """Cut a list of tasks (all by default): a batch holds at most so many records, or one task.
+        """Split tasks (default: all) into batches of at most ``records`` records, or of one task.
 
-        A task without records may be among them.
+        Tasks without records are included.
         """
         counts = dict(self.records(["task_id"]).group_by("task_id").len().collect().iter_rows())
         tasks = self._tasks if task_ids is None else task_ids
@@ -202,8 +202,9 @@ class Dataset:
     def enumerated(self) -> dict[str, bool]:
         """Whether all candidates of a task's space were recorded, by task id.
 
-        Where a collector stated the size of the space, so many candidates must be recorded. Else
-        the format says it (``LogFormat.is_whole_space``). Ansor's spaces are not enumerable.
+        If a collector stated the size of the space, the number of candidates must equal it.
+        Otherwise the format decides (``LogFormat.is_whole_space``). Ansor's spaces cannot be
+        enumerated.
         """
         result = dict.fromkeys(self._tasks, False)
         sizes = self.manifest.space_sizes
@@ -237,7 +238,7 @@ class Dataset:
         return result
 
     def fingerprint(self) -> str:
-        """Hash of the records (whatever their order, files and paths) and the schema version."""
+        """Hash of the records and the schema version, independent of order, files and paths."""
         manifest = self.manifest
         rows = sum(part.rows for part in manifest.records)
         return content_id("dataset", f"{manifest.schema_version} {rows} {manifest.digest:016x}")

@@ -1,8 +1,8 @@
-"""Records picked from a dataset, and SQL on it, by polars' SQL context.
+"""Select records from a dataset, and run SQL on it with polars' SQL context.
 
-SQL is one SELECT on the dataset's tables, no longer than polars can take: its SQL reads files by
-functions, knows statements that are no SELECT, and ends the process where operators follow each
-other by the thousand (its parser recurses without a limit).
+Only one SELECT of limited length on the dataset's tables is allowed: polars' SQL has functions that
+read files and statements other than SELECT, and thousands of operators in a row crash the process
+(its parser recurses without a limit).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from toolkit.errors import DatasetError, first_line
 TABLES = ("records", "candidates", "tasks", "sketches", "sources", "labels", "rejected")
 
 MAX_OPERATORS = 200
-"""Polars crashes from some 700 on."""
+"""Polars crashes from about 700 on."""
 
 _NAMES = "the tables are " + ", ".join(TABLES)
 _FAILURES = (pl.exceptions.PolarsError, pl.exceptions.PanicException, UnicodeError)
@@ -36,7 +36,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _NESTING = {"and", "or", "union", "intersect", "except", "join", "when", "select", *TABLES}
-"""Words that make the plan deeper, each as an operator does."""
+"""Words that make the plan as much deeper as an operator does."""
 
 
 def query(dataset: Dataset, sql: str) -> pl.DataFrame:
@@ -48,8 +48,8 @@ def query(dataset: Dataset, sql: str) -> pl.DataFrame:
     Raises
     ------
     DatasetError
-        When the query cannot be understood, names what is not there, or is no SELECT on the
-        tables (see ``check_sql``).
+        When the query is not valid, uses an unknown name, or is no SELECT on the tables (see
+        ``check_sql``).
     """
     check_sql(sql)
     frames = {
@@ -69,7 +69,7 @@ def query(dataset: Dataset, sql: str) -> pl.DataFrame:
 
 
 def check_sql(sql: str, *, condition: bool = False) -> None:
-    """Refuse SQL that is more than one SELECT (or one condition) on the dataset's tables.
+    """Refuse SQL that is not one SELECT (or one condition) on the dataset's tables.
 
     Raises
     ------
@@ -80,22 +80,22 @@ def check_sql(sql: str, *, condition: bool = False) -> None:
     words = [text.lower() for kind, text in tokens if kind == "word"]
     operators = [text for kind, text in tokens if kind == "operator"]
     if not condition and (not words or words[0] not in ("select", "with")):
-        raise DatasetError("only a SELECT is run", cure="begin with SELECT; " + _NAMES)
+        raise DatasetError("only a SELECT is allowed", cure="begin with SELECT; " + _NAMES)
     for (kind, text), (_, behind) in pairwise(tokens):
         name = text.strip('"`').lower()
         if kind in ("word", "quoted") and behind == "(" and name.startswith(("read_", "scan_")):
-            raise DatasetError(f"{name} reads files", cure=_NAMES)
-    # Where quotes end may be seen otherwise by polars: what it takes for code must be seen here.
+            raise DatasetError(f"{name} is not allowed: it reads files", cure=_NAMES)
+    # With these characters polars may see the end of a text elsewhere, and so code not seen here.
     if "$" in operators or re.search(r"\\['\"]", sql):
         raise DatasetError(
-            "'$' and a backslash before a quote are not understood",
-            cure="write a quote in a text as two quotes",
+            "'$' and a backslash before a quote are not allowed in SQL",
+            cure="write a quote inside a text as two quotes",
         )
     depth = len(operators) + sum(word in _NESTING for word in words)
     if depth > MAX_OPERATORS:
         raise DatasetError(
-            f"{depth:,} operators, more than {MAX_OPERATORS}",
-            cure="use IN (...) for many values, or filter the rows with --out in another program",
+            f"the SQL has {depth:,} operators, more than {MAX_OPERATORS}",
+            cure="use IN (...) for many values, or write all rows with --out and filter the file",
         )
 
 
@@ -113,15 +113,15 @@ def select_records(
     task_ids
         Tasks to take (ids or their beginnings); all by default.
     top
-        Of each task only the k best candidates by their median latency over good occasions, as
-        in ``describe``; of each the record that is nearest to its median. Failures are left out.
+        Only the k best candidates of each task, by their median latency over good records, as in
+        ``describe``; for each the record nearest to its median. Failures are left out.
     where
         An SQL condition on the columns of ``records``, such as ``state = 'ok'``.
 
     Raises
     ------
     DatasetError
-        When a task is unknown, the condition cannot be understood, or nothing is left.
+        When a task is unknown, the condition is not valid, or no record is left.
     """
     frame = dataset.records()
     if task_ids is not None:
@@ -144,7 +144,7 @@ def select_records(
     if top is not None:
         rows = _top(rows, top)
     if rows.is_empty():
-        raise DatasetError("no record is left by this selection", where=dataset.path)
+        raise DatasetError("no record matches this selection", where=dataset.path)
     return rows
 
 

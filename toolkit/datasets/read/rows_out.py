@@ -1,6 +1,6 @@
-"""Where results may be written, and rows as a file that spreadsheets and notebooks read.
+"""Check where results may be written, and write rows as Parquet, CSV or JSON.
 
-Nothing is written over a dataset or a log, and over other files only if asked.
+Datasets and logs are never overwritten, other files only with ``force``.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ SUFFIXES = (".parquet", ".csv", ".json")
 
 
 def check_targets(targets: Iterable[Path], dataset: Dataset, *, force: bool = False) -> None:
-    """Refuse targets whose writing would lose data: inside a dataset's folder, a log that
-    ``dataset`` was read from, or (without ``force``) a file that exists.
+    """Refuse targets where writing would lose data: inside a dataset's folder, a log that
+    ``dataset`` was read from, or (without ``force``) an existing file.
     """
     sources = {source.source_id for source in dataset.manifest.sources}
     paths = [source.path.partition("::") for source in dataset.manifest.sources]
@@ -35,7 +35,7 @@ def check_targets(targets: Iterable[Path], dataset: Dataset, *, force: bool = Fa
     def was_read(target: Path) -> bool:
         if target.resolve() in archives:
             return True
-        # By identities as well: paths may have been given in another working directory.
+        # Compare identities, too: paths may have been given in another working directory.
         known = Place(target).identity
         identities = chain([known], (f"{known}::{member}" for member in members))
         return any(content_id("source", identity) in sources for identity in identities)
@@ -44,20 +44,20 @@ def check_targets(targets: Iterable[Path], dataset: Dataset, *, force: bool = Fa
         whole = target.resolve()
         home = next((p for p in (whole, *whole.parents) if (p / manifests.FILE).exists()), None)
         if home is not None:
-            why, cure = f"inside the dataset {home}", "name a file somewhere else"
+            why, cure = f"is inside the dataset {home}", "write to a file somewhere else"
         elif was_read(target):
-            why, cure = "a log that the dataset was read from", "name another file"
+            why, cure = "is a log that the dataset was read from", "write to another file"
         elif whole.exists() and not whole.is_file():
-            why, cure = "no plain file", "name a file"
+            why, cure = "is no plain file", "write to a file"
         elif whole.exists() and not force:
-            why, cure = "exists", "name another file, or allow it with --force"
+            why, cure = "exists already", "write to another file, or overwrite it with --force"
         else:
             continue
         raise DatasetError(why, where=target, cure=cure)
 
 
 def check_rows_target(path: Path, dataset: Dataset, *, force: bool = False) -> None:
-    """Refuse a file that rows must not be written to, before they are computed."""
+    """Refuse a file that rows must not be written to; called before they are computed."""
     _check_suffix(path)
     check_targets([path], dataset, force=force)
 
@@ -65,12 +65,12 @@ def check_rows_target(path: Path, dataset: Dataset, *, force: bool = False) -> N
 def write_rows(rows: pl.DataFrame, path: Path) -> None:
     """Write rows as Parquet, CSV or JSON (a list of objects), as the suffix says.
 
-    CSV and JSON have bytes (the lines of ``rejected``) as text.
+    In CSV and JSON, bytes (the lines of ``rejected``) are text.
 
     Raises
     ------
     ToolkitError
-        For a suffix that names no format, and where the file cannot be written.
+        When the suffix is unknown or the file cannot be written.
     """
     _check_suffix(path)
     try:
@@ -85,18 +85,20 @@ def write_rows(rows: pl.DataFrame, path: Path) -> None:
     except (OSError, pl.exceptions.PolarsError) as error:
         why = getattr(error, "strerror", None) or error
         raise ToolkitError(
-            f"could not be written: {why}", where=path, cure="make room, or name another file"
+            f"could not be written: {why}",
+            where=path,
+            cure="make room on the disk, or write to another file",
         ) from None
 
 
 def _check_suffix(path: Path) -> None:
     if path.suffix not in SUFFIXES:
         what = f"the suffix {path.suffix!r} names no format"
-        raise ToolkitError(what, where=path, cure="one of " + ", ".join(SUFFIXES))
+        raise ToolkitError(what, where=path, cure="use one of " + ", ".join(SUFFIXES))
 
 
 def with_text(rows: pl.DataFrame) -> pl.DataFrame:
-    """Turn bytes into text, at whatever depth; what is not UTF-8 stands there as escapes."""
+    """Turn bytes into text at any depth; bytes that are not UTF-8 become escapes."""
 
     def text(value: Any) -> Any:
         if isinstance(value, bytes):
@@ -117,7 +119,7 @@ def with_text(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _flat(rows: pl.DataFrame) -> pl.DataFrame:
-    """Turn lists and structs into JSON text, which is all that CSV can hold of them."""
+    """Turn lists and structs into JSON text, since CSV cannot hold them."""
 
     def text(value: object) -> str | None:
         return None if value is None else orjson.dumps(value).decode()

@@ -1,4 +1,4 @@
-"""Ingest: accounts, parts, commits.
+"""Ingest and merge: writes a dataset.
 
 Imports ``datasets.read`` and ``logs``.
 """

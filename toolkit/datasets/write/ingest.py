@@ -1,4 +1,4 @@
-"""Logs → dataset: every line accounted for, atomic, idempotent, in bounded memory."""
+"""Ingest logs into a dataset: atomic, idempotent, in bounded memory; every line is counted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from toolkit.logs.read.pool import Blocks, ClusterBlocks, InProcess, WorkerPool
 from toolkit.progress import SILENT, Progress
 
 WORTH_WORKERS_BYTES = 4 * 2**20
-"""Logs of this size on disk and more are read by several processes."""
+"""Logs of this size on disk or more are read by several processes."""
 
 
 def ingest(
@@ -40,42 +40,41 @@ def ingest(
     progress: Progress = SILENT,
     marks: Marks | None = None,
 ) -> IngestReport:
-    """Read logs into the dataset in ``dataset_dir``, which is made where there is none.
+    """Read logs into the dataset in ``dataset_dir``; create it if needed.
 
-    Ingesting the same logs again changes nothing; of a log that has grown only what is new is
-    read. Each commit is atomic: a run that is killed leaves the last one, and the next run goes
-    on from there.
+    Ingesting the same logs again changes nothing; only the new lines of a grown log are added. Each
+    commit is atomic: a killed run leaves the last commit, and the next run continues from there.
 
     Parameters
     ----------
     paths
         Files and folders (walked). Formats are recognised by content.
     machine
-        Name of the machine that was measured; the target does not tell it.
+        Name of the machine that was measured; the target does not give it.
     path_rule
         Regular expression searched in every path; its named groups become labels of the source,
-        the group ``machine`` names the machine.
+        and the group ``machine`` names the machine.
     workers
-        Processes that read beside this one, or a cluster. By default 0 where the logs are small,
-        else one for each further core.
+        Number of processes that read in addition to this one, or a cluster. By default 0 if the
+        logs are small, else one for each further core.
     shard
-        (2, 5) reads the second of five shards of the files; ``merge`` puts the datasets together.
+        (2, 5) reads the second of five shards of the files; ``merge`` joins their datasets.
     marks
-        What ``follow`` remembers from one ingest to the next.
+        State that ``follow`` keeps from one ingest to the next.
 
     Raises
     ------
     LogError
         When a path does not exist or nothing at all could be read.
     DatasetError
-        When the folder holds anything but a dataset, is damaged, or cannot be written.
+        When the folder holds other files than a dataset, is damaged, or cannot be written.
     """
     begun = time.perf_counter()
     try:
         rule = None if path_rule is None else re.compile(path_rule)
     except re.error as error:
         raise ToolkitError(
-            f"the path rule is no regular expression: {error}",
+            f"the path rule (--path-rule) is not a valid regular expression: {error}",
             cure="name groups like this: (?P<network>[^/]+)/(?P<tuner>[^/]+)/[^/]+$",
         ) from None
     if isinstance(paths, (str, Path)):
@@ -86,7 +85,7 @@ def ingest(
     folder = local_folder(dataset_dir)
     for word in (machine, str(folder)):
         if word is not None and shown(word) != word:
-            raise ToolkitError(f"{shown(word)!r} is not UTF-8", cure="choose another name")
+            raise ToolkitError(f"the name {shown(word)!r} is not UTF-8", cure="choose another name")
     told: list[SourceReport] = []
     with (
         _small_pages(),
@@ -97,7 +96,7 @@ def ingest(
         for entry in read_into(store, files, blocks, {} if marks is None else marks):
             told.append(entry)
             step.advance(1, note=Path(entry.path).name)
-        # A shard without a log is a dataset all the same: 'merge' expects one of each.
+        # A shard without a log is a dataset, too: 'merge' expects one of each.
         store.changed |= shard is not None and not store.manifest.generation
     nothing = not any(entry.lines or entry.outcome in ("read", "unchanged") for entry in told)
     if nothing and shard is None:
@@ -107,10 +106,10 @@ def ingest(
 
 @contextmanager
 def _small_pages() -> Iterator[None]:
-    """Let Arrow take memory as the C library does.
+    """Let Arrow use the C library's allocator.
 
-    Its own allocator asks for huge pages, and the system may look for them for a third of a second
-    (docs/results/ingest.md).
+    Arrow's own allocator requests huge pages, and the system may search a third of a second for
+    them (docs/results/ingest.md).
     """
     before = pa.default_memory_pool()
     pa.set_memory_pool(pa.system_memory_pool())
@@ -122,7 +121,7 @@ def _small_pages() -> Iterator[None]:
 
 @contextmanager
 def _blocks(files: Sequence[LogFile], workers: int | Cluster | None) -> Iterator[Blocks]:
-    """Choose who reads: this process alone, or others beside it where that pays."""
+    """Yield what reads the blocks: this process alone, or further processes if that is faster."""
     if workers is None:
         read = {
             file.place.path
@@ -133,7 +132,7 @@ def _blocks(files: Sequence[LogFile], workers: int | Cluster | None) -> Iterator
         for path in read:
             with suppress(FileNotFoundError):  # removed since it was found
                 size += path.stat().st_size
-        # This process reads as well, where the others have enough.
+        # This process reads, too, when the others have enough blocks.
         workers = available_processors() - 1 if size >= WORTH_WORKERS_BYTES else 0
     if isinstance(workers, Cluster):
         yield ClusterBlocks(workers)
@@ -146,9 +145,9 @@ def _blocks(files: Sequence[LogFile], workers: int | Cluster | None) -> Iterator
 
 
 def _nothing_read(told: Sequence[SourceReport], paths: Sequence[str | Path]) -> LogError:
-    """Say why nothing at all could be read."""
+    """Return the error that says why nothing at all could be read."""
     if not told:
-        return LogError("there are no files", where=paths[0] if paths else None)
+        return LogError("there are no files to read", where=paths[0] if paths else None)
     more = f" (and {len(told) - 1} more files)" if len(told) > 1 else ""
     return LogError(
         f"nothing could be read: {told[0].message}{more}",
@@ -168,17 +167,17 @@ def follow(
     rounds: int | None = None,
     progress: Progress = SILENT,
 ) -> Iterator[IngestReport]:
-    """Ingest logs, wait for them to change, ingest what is new; give a report each time.
+    """Ingest logs again whenever they change; yield a report each time.
 
-    Between rounds only sizes and times of files are looked at. Files that appear in followed
-    folders are taken in. A last line that is not finished yet waits for its end.
+    Between rounds only sizes and times of files are checked. New files in followed folders are
+    ingested. An incomplete last line is read again when it has grown.
 
     Parameters
     ----------
     interval_s
-        Seconds between two looks.
+        Seconds between two checks.
     rounds
-        End after so many looks (never, by default).
+        Number of checks (default: no limit).
 
     Raises
     ------
@@ -207,8 +206,8 @@ def follow(
         try:
             yield ingest(changed, dataset_dir, progress=progress, marks=marks, **more)
         except (LogError, FileNotFoundError):
-            # There may be nothing to read yet: a tuner may have made the file a moment ago. And
-            # where one was removed since, nothing was read of the others.
+            # There may be nothing to read yet: a tuner may just have created the file. And if a
+            # file was removed since, the others were not read: try them again.
             if not all(path.exists() for path in changed):
                 for path in changed:
                     known.pop(path, None)

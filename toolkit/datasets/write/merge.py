@@ -1,8 +1,8 @@
-"""Datasets → one dataset, as if one ingest had read all of their logs.
+"""Merge datasets into one, as if one ingest had read all of their logs.
 
-Each source is added with its own lines, in the order in which folders are walked. What the other
-datasets hold as well becomes a duplicate, and the accounts of all sources add up as after an
-ingest. Rows of one source are in memory at a time, or of several small ones.
+Each source is added with its own lines, in the order in which folders are walked. A record that
+several datasets hold becomes a duplicate, and the counts of all sources are as after an ingest.
+Only the rows of one source, or of several small ones, are in memory at a time.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from toolkit.progress import SILENT, Progress
 from toolkit.records import Sketch, Task, content_id
 
 PIECE_ROWS = 100_000
-"""So many lines are taken in at a time."""
+"""Number of lines that are added at a time."""
 
 
 @dataclass(eq=False)
 class _Input:
-    """One of the datasets."""
+    """One of the datasets to merge."""
 
     folder: Path
     manifest: Manifest
@@ -56,7 +56,7 @@ class _Input:
         return cls(folder, manifest, found.tasks(), found.sketches())
 
     def rows(self, kind: Kind, source_ids: Sequence[str]) -> Any:
-        """Rows of some sources, as they lie."""
+        """Rows of some sources, in stored order."""
         wanted = nullable_strings(source_ids)
         schema = parts.REJECTED if kind == "rejected" else parts.RECORDS
         found = [schema.empty_table()]
@@ -70,17 +70,17 @@ class _Input:
 def merge(
     datasets: Sequence[str | Path], out: str | Path, *, progress: Progress = SILENT
 ) -> IngestReport:
-    """Merge datasets into the one in ``out``, which is made where there is none.
+    """Merge datasets into the dataset in ``out``; create it if needed.
 
-    Each may lie on an object store (``urls.folder_at``); ``out`` may as well, where there is none.
-    A log that several of them have read is taken once. Two logs with one path and other bytes, as
-    two machines have them, both stay.
+    Each dataset may be on an object store (``urls.folder_at``); ``out`` may be too, if no dataset
+    is there yet. A log that several datasets have read is added once. Two logs with the same path
+    but different bytes (of two machines) are both added.
 
     Raises
     ------
     DatasetError
-        When a folder holds no dataset, one is damaged or changes meanwhile, or ``out`` is among
-        them or cannot be written.
+        When a folder holds no dataset, a dataset is damaged or changes during the merge, or
+        ``out`` is one of the datasets or cannot be written.
     """
     begun = time.perf_counter()
     folder = folder_at(out)
@@ -90,18 +90,18 @@ def merge(
     with ExitStack() as stack:
         given = [folder_at(each) for each in datasets]
         for each in filter(is_remote, given):
-            manifests.load(each)  # says what is not there before anything travels
+            manifests.load(each)  # fails for a missing dataset before anything is downloaded
         folders = [stack.enter_context(local_copy(each)) for each in given]
         if folder.resolve() in {each.resolve() for each in folders}:
             raise DatasetError(
-                "is merged already and cannot be the result",
+                "is one of the datasets to merge, so it cannot be the result",
                 where=folder,
-                cure="name another folder with --out",
+                cure="choose another folder with --out",
             )
         inputs = [_Input.open(each) for each in folders]
         entries = sorted(
             ((each, source) for each in inputs for source in each.manifest.sources),
-            # Of one source, what a killed ingest left comes behind what a finished one has.
+            # The part of a source that a killed ingest left comes after the finished one.
             key=lambda entry: (parts.place(entry[1]), not entry[1].sha256),
         )
         store = stack.enter_context(writing_store(folder))
@@ -111,19 +111,19 @@ def merge(
             for entry in _taken(store, batch):
                 told.append(entry)
                 step.advance(note=Path(entry.path).name)
-        # Of shards without a log the result is a dataset all the same.
+        # The result is a dataset even if the shards have no logs.
         store.changed |= not store.manifest.generation
     return IngestReport.of(told, store, begun)
 
 
 def _merged_there(datasets: Sequence[str | Path], out: Path, progress: Progress) -> IngestReport:
-    """Merge here, then copy to a URL: what names the files comes last."""
+    """Merge into a local folder, then copy it to a URL, the manifest last."""
     try:
         with store_errors(out):
             taken = (out / manifests.FILE).exists()
         if taken:
             raise DatasetError(
-                "there is a dataset already", where=out, cure="name another URL with --out"
+                "there is a dataset already", where=out, cure="choose another URL with --out"
             )
         with tempfile.TemporaryDirectory(prefix="toolkit-") as made:
             report = merge(datasets, Path(made) / "merged", progress=progress)
@@ -143,7 +143,7 @@ _READ_TO = (
     *("sha256", "size", "context", "consumed", "consumed_sha256"),
     *("finished", "unfinished", "open_end", "seen"),
 )
-"""What a source's entry says of how far it was read, so that an ingest can go on from there."""
+"""Fields of a source's entry that say how far it was read, so that an ingest can continue there."""
 
 
 def _taken(store: Store, batch: Sequence[_Entry]) -> Iterator[SourceReport]:
@@ -164,7 +164,7 @@ def _taken(store: Store, batch: Sequence[_Entry]) -> Iterator[SourceReport]:
 
 
 def _by_source(table: Any, source_ids: Sequence[str], column: str) -> dict[str, Any]:
-    """Rows of each source, by the values of a column."""
+    """Rows by source, each sorted by a column."""
     number = pc.index_in(table["source_id"], value_set=nullable_strings(source_ids))
     numbered = numbers(number)
     order = np.lexsort((numbers(table[column]), numbered))
@@ -178,18 +178,18 @@ def _by_source(table: Any, source_ids: Sequence[str], column: str) -> dict[str, 
 
 
 def _add(store: Store, each: _Input, known: Source, rows: Any, refused: Any) -> SourceReport:
-    """Add a source with its lines to the store, unless it is there."""
+    """Add a source with its lines to the store, unless the store has it."""
     source = store.source(known.source_id, known.path)
     told = SourceReport(path=known.path, format=known.format, outcome="unchanged", message=None)
     if source.sha256 and source.sha256 != known.sha256:
         if not known.sha256 and store.holds(rows["record_id"]):
             return told  # the beginning of the same file, whose ingest was killed
-        # Another machine's file of the same path.
+        # A file of another machine with the same path.
         source_id = content_id("source", known.source_id, known.sha256)
         source = store.source(source_id, known.path)
     if source.sha256:
         return told
-    # What a merge that was killed had taken of it.
+    # A killed merge may have added a part of it.
     store.forget(source)
     source.format, source.machine, source.labels = known.format, known.machine, known.labels
     waiting = rejected = [
@@ -202,7 +202,8 @@ def _add(store: Store, each: _Input, known: Source, rows: Any, refused: Any) -> 
         sketches = [each.sketches[key] for key in pc.unique(piece["sketch_id"]).to_pylist()]
         told_rejected = waiting
         if begin + PIECE_ROWS < len(rows):
-            # Those among these rows: parts end at lines (``open_parts``).
+            # Only the rejected lines up to the last of these rows: parts end at the same line
+            # (``open_parts``).
             behind = piece["line"][-1].as_py()
             told_rejected = [line for line in waiting if line.line <= behind]
         waiting = waiting[len(told_rejected) :]
@@ -222,7 +223,7 @@ def _add(store: Store, each: _Input, known: Source, rows: Any, refused: Any) -> 
             (task.task_id, sizes[task.task_id]) for task in tasks if task.task_id in sizes
         )
         store.commit_full()
-    # Only now it is there as a whole.
+    # Only now the whole source is stored.
     for name in _READ_TO:
         setattr(source, name, getattr(known, name))
     store.changed = True

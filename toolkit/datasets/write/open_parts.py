@@ -1,9 +1,9 @@
-"""The parts that are being written: one of each kind, cut at the same lines whatever reads them.
+"""The parts that are being written, one of each kind. They end at the same lines in every run.
 
-A part ends after ``PART_LINES`` lines of the dataset. Lines come in blocks of a file or in pieces
-of another dataset, so a block mostly reaches beyond that end. A commit needs whole blocks: what
-lies beyond is written as well, as a short part, and written again with what follows. So one
-ingest, and shards that are merged, make the same files.
+A part ends after ``PART_LINES`` lines of the dataset. Lines arrive in blocks of a file, or in
+pieces of another dataset, so a block usually goes beyond that end. A commit needs whole blocks: the
+rest of the block is written as a short part, and again in the next commit with the lines that
+follow. So one ingest makes the same files as a merge of shards.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from toolkit.datasets.write.parts import PartWriter
 from toolkit.logs.rows.columns import flags, numbers
 
 PART_LINES = 500_000
-"""Lines that parts gather before they are committed."""
+"""Number of lines in the parts of one commit."""
 
 
 class OpenParts:
-    """Rows on their way into parts; ``manifest`` learns of parts that are finished."""
+    """Adds rows to open parts, and finished parts to ``manifest``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -36,7 +36,7 @@ class OpenParts:
         self.full = False
 
     def add(self, manifest: Manifest, source_id: str, tables: Mapping[Kind, Any]) -> None:
-        """Append a source's rows of each kind; parts that get full on the way are finished."""
+        """Append a source's rows of each kind; finish parts that are full."""
         lines = sum(map(len, tables.values()))
         if self._lines + lines < PART_LINES:
             pieces: Iterator[Mapping[Kind, Any]] = iter([tables])
@@ -52,13 +52,13 @@ class OpenParts:
                 self.full = True
 
     def writer(self, manifest: Manifest, kind: Kind) -> PartWriter:
-        """The open part of a kind."""
+        """Return the open part of a kind."""
         if kind not in self._writers:
             self._writers[kind] = self.new(manifest, kind)
         return self._writers[kind]
 
     def new(self, manifest: Manifest, kind: Kind, word: str = "part") -> PartWriter:
-        """A part of its own."""
+        """Return a new part."""
         generation = manifest.generation + 1
         self._numbers[kind, generation] += 1
         number = f"{generation:06d}-{self._numbers[kind, generation]}"
@@ -74,7 +74,7 @@ class OpenParts:
         return finished
 
     def reopen(self, manifest: Manifest, short: Mapping[Kind, Part]) -> None:
-        """Go on with parts that were committed: the next commit has them with what follows."""
+        """Continue committed short parts: the next commit has their rows and the following ones."""
         for kind, part in short.items():
             manifest.of(kind).remove(part)
             writer = self.writer(manifest, kind)
@@ -83,14 +83,14 @@ class OpenParts:
             self._lines += part.rows
 
     def discard(self) -> None:
-        """Remove what was written and not finished."""
+        """Remove parts that are not finished."""
         for writer in self._writers.values():
             writer.discard()
         self._writers, self._lines, self.full = {}, 0, False
 
 
 def _cut(tables: Mapping[Kind, Any], room: int) -> Iterator[Mapping[Kind, Any]]:
-    """Cut rows of one source behind so many lines, and then behind every full part."""
+    """Split rows of one source after ``room`` lines, and then after every full part."""
     lines = {kind: numbers(table["line"]) for kind, table in tables.items()}
     ends = np.sort(np.concatenate(list(lines.values())))[room - 1 :: PART_LINES]
     piece = {kind: np.searchsorted(ends, values) for kind, values in lines.items()}

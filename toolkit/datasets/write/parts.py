@@ -1,9 +1,9 @@
-"""Parquet parts: written row group by row group, and which record is whose.
+"""Parquet parts, written row group by row group; which source owns a record.
 
-A record that several lines hold is the first line's, of the first source by path; the other lines
-are its duplicates. They are kept apart, so that the record stays when the source that it was read
-from is rewritten. What a dataset holds then depends on what its sources hold, not on the order in
-which they came and changed.
+If several lines hold the same record, it belongs to the first line of the first source by path. The
+other lines are its duplicates. Duplicates are stored separately, so that the record stays when its
+source is rewritten. The content of a dataset then depends only on the content of its sources, not
+on the order in which they were added or changed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from toolkit.logs.rows.columns import Texts, nullable_strings, numbers, numeric,
 from toolkit.logs.rows.results import BlockResult
 
 ROW_GROUP_BYTES = 24 * 2**20
-"""A row group ends with the row that brings it to this size in memory, however rows arrive."""
+"""A row group ends with the row that brings it to this size in memory, in whatever blocks rows
+arrive."""
 
 _ARROW = {
     pl.String(): pa.string(),
@@ -46,11 +47,11 @@ REJECTED = pa.schema([(name, _ARROW[kind]) for name, kind in schema.REJECTED.ite
 _IDS = ("task_id", "sketch_id", "source_id")
 _WORDS = ("format", "format_version", "tvm_version", "state", "reason", "path")
 _REPEATING = (*_IDS, *_WORDS, "decisions.list.element")
-"""Columns of few different values, by their paths in the file."""
+"""Columns with few different values, by their paths in the file."""
 
 
 class PartWriter:
-    """Writes one part; until ``finish`` it is a file that no manifest names."""
+    """Writes one part. No manifest names the file before ``finish``."""
 
     def __init__(self, folder: Path, name: str, schema: Any) -> None:
         self._path, self._name, self._schema = folder / name, name, schema
@@ -62,13 +63,13 @@ class PartWriter:
         self._writer: Any = None
 
     def add(self, table: Any, *source_ids: str) -> None:
-        """Append rows, which are of these sources."""
+        """Append rows of these sources."""
         self._sources.update(dict.fromkeys(source_ids))
         self.rows += len(table)
         self._waiting.append(table)
         self._bytes += int(_row_bytes(table).sum())
         while self._bytes >= ROW_GROUP_BYTES:
-            # It ends within the last table: what was there before it was too little.
+            # The row group ends within the last table: the tables before it were too small.
             last = self._waiting.pop()
             sizes = np.cumsum(_row_bytes(last))
             before = self._bytes - int(sizes[-1])
@@ -79,7 +80,7 @@ class PartWriter:
             self._bytes = int(sizes[-1] - sizes[end - 1])
 
     def _write(self) -> None:
-        # Pages end where chunks do: one chunk, so that they do not tell how rows arrived.
+        # Pages end where chunks end. One chunk makes the file independent of how rows arrived.
         table = pa.concat_tables(self._waiting).combine_chunks()
         self._waiting, self._bytes = [], 0
         with self._guard():
@@ -95,7 +96,7 @@ class PartWriter:
             self._writer.write_table(table, row_group_size=max(len(table), 1))
 
     def finish(self) -> Part:
-        """Bring the part to disk and say what it holds."""
+        """Sync the part to disk and return its entry for the manifest."""
         if self._waiting:
             self._write()
         with self._guard():
@@ -128,7 +129,7 @@ class PartWriter:
 
 
 def write_frame(folder: Path, name: str, frame: pl.DataFrame) -> Part:
-    """Write a small table and bring it to disk."""
+    """Write a small table and sync it to disk."""
     table = frame.to_arrow()
     writer = PartWriter(folder, name, table.schema)
     writer.add(table)
@@ -136,7 +137,7 @@ def write_frame(folder: Path, name: str, frame: pl.DataFrame) -> Part:
 
 
 def placed(rows: Any, source: Source) -> Any:
-    """Rows of a source with their place in it."""
+    """Add source id and order to rows of a source."""
     count, before = len(rows), source.records + source.duplicates
     order = np.arange(before, before + count, dtype=np.int64)
     rows = rows.append_column("source_id", repeated(source.source_id, count))
@@ -145,7 +146,7 @@ def placed(rows: Any, source: Source) -> Any:
 
 
 def rejected(result: BlockResult, source: Source) -> Any:
-    """Rows of a source's rejected lines."""
+    """Return the table of a source's rejected lines."""
     count = len(result.rejected)
     lines, offsets, reasons, contents = zip(*result.rejected, strict=True)
     columns = [
@@ -160,7 +161,7 @@ def rejected(result: BlockResult, source: Source) -> Any:
 
 
 def _row_bytes(table: Any) -> NDArray[np.int64]:
-    """About what each row takes in memory."""
+    """Approximate memory of each row, in bytes."""
     sizes = np.full(len(table), 8 * table.num_columns, dtype=np.int64)
     for column in table.columns:
         if pa.types.is_nested(column.type):
@@ -171,32 +172,32 @@ def _row_bytes(table: Any) -> NDArray[np.int64]:
 
 
 def sources(table: Any) -> list[str]:
-    """Whose rows these are."""
+    """Ids of the sources of these rows."""
     found: list[str] = pc.unique(table["source_id"]).to_pylist()
     return found
 
 
 def row_groups(path: Path, columns: list[str] | None = None) -> Iterator[Any]:
-    """The row groups of a part, or some of their columns."""
+    """Yield the row groups of a part, or some of their columns."""
     with pq.ParquetFile(path) as file:
         for group in range(file.num_row_groups):
             yield file.read_row_group(group, columns=columns)
 
 
 LINE = ["source_id", "line"]
-"""What tells one line of a dataset from all others."""
+"""Columns that identify a line of a dataset."""
 
 
 def place(source: Source) -> tuple[list[str], str]:
-    """What sources are ordered by: as folders are walked."""
+    """Sort key of sources: the order in which folders are walked."""
     return source.path.split("/"), source.source_id
 
 
 def exchange(folder: Path, manifest: Manifest) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Find the lines that have changed places since the dataset was last settled.
+    """Find the lines that must move between records and duplicates.
 
-    First those whose duplicate becomes the record, then those whose record becomes a duplicate;
-    columns record_id, source_id and line.
+    Returns the duplicates that become records, then the records that become duplicates; columns
+    record_id, source_id and line.
     """
     columns = ["record_id", *LINE]
     claims = _scan(folder, manifest.duplicates).select(columns).collect()
@@ -215,7 +216,7 @@ def exchange(folder: Path, manifest: Manifest) -> tuple[pl.DataFrame, pl.DataFra
 
 
 def in_use(folder: Path, manifest: Manifest, column: str) -> set[str]:
-    """Ids of tasks or sketches that some line of the dataset has."""
+    """Ids of the tasks or sketches (``column``) that lines of the dataset have."""
     parts = [*manifest.records, *manifest.duplicates]
     if not parts:
         return set()

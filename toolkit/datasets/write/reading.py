@@ -1,4 +1,4 @@
-"""One source being read: where it stands, and what its lines give."""
+"""Reading one source: its new blocks of lines, and the position up to which it was read."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from toolkit.logs.read.pool import SourceSettings
 from toolkit.logs.rows.results import BlockResult
 
 BARREN_LINES = 1_000_000
-"""After so many lines without a record a source is given up: it is damaged or a trap."""
+"""Reading stops after so many lines without a record: the file is damaged or a trap."""
 
 TAIL_BYTES = 2**16
 
 MAX_DOCUMENT_BYTES = 96 * 2**20
-"""A document is read as a whole; larger ones are refused, to keep memory bounded."""
+"""A document is read as a whole; larger ones are refused to bound memory."""
 
 
 class Mark(NamedTuple):
-    """A place in a file: the hash (its state) of all bytes before it, and the last of them."""
+    """A position in a file: the hash (its state) of all bytes before it, and the last of them."""
 
     place: int
     digest: Any
@@ -37,14 +37,14 @@ class Mark(NamedTuple):
 
 
 Marks = dict[str, Mark]
-"""Marks by source id: they spare a follower the reading of what it has read itself."""
+"""Marks by source id, so that ``follow`` does not read again what it has read before."""
 
 
 @dataclass
 class SourceReading:
-    """Gives the blocks of one source that are new, and takes in their results.
+    """Gives the new blocks of one source, and adds their results to the store.
 
-    ``sha256`` is that of the file, empty for a plain one: that is hashed while it is read.
+    ``sha256`` is the file's hash; it is empty for a plain file, which is hashed while it is read.
     """
 
     store: Store
@@ -69,20 +69,20 @@ class SourceReading:
         self._tail = b""
 
     def document(self) -> tuple[bytes, Mark]:
-        """The whole file; what was read of it before is forgotten, unless it cannot be read."""
+        """Read the whole file; if that works, remove what was read of it before."""
         try:
             with self.place.open() as stream:
                 data = stream.read(MAX_DOCUMENT_BYTES + 1)
         except DecompressionErrors as error:
             raise LogError(f"the data is damaged: {error}") from None
         if len(data) > MAX_DOCUMENT_BYTES:
-            raise LogError(f"a JSON document of more than {MAX_DOCUMENT_BYTES >> 20} MiB")
+            raise LogError(f"it is a JSON document of more than {MAX_DOCUMENT_BYTES >> 20} MiB")
         self._start_anew()
         self._tap(data)
         return data, Mark(len(data), self._digest.copy(), b"")
 
     def blocks(self) -> Iterator[tuple[LineBlock, Mark]]:
-        """Give what is new in the file, and the mark at each block's end."""
+        """Yield the new blocks of the file, each with the mark at its end."""
         try:
             with self.place.open() as stream:
                 if self._jump(stream) or self._skip(stream):
@@ -117,7 +117,7 @@ class SourceReading:
             self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
 
     def _jump(self, stream: IO[bytes]) -> bool:
-        """Jump over what this process has read before, if its last bytes are still there."""
+        """Skip what this process has read before; return whether its last bytes are unchanged."""
         mark = self.marks.get(self.source.source_id)
         if self.sha256 or mark is None or mark.place != self.source.consumed:
             return False
@@ -129,7 +129,7 @@ class SourceReading:
         return True
 
     def _skip(self, stream: IO[bytes]) -> bool:
-        """Read over what was read before; whether it still is the same."""
+        """Read again what was read before; return whether it is unchanged."""
         left = self.source.consumed
         try:
             while left and (chunk := stream.read(min(left, 2**20))):
@@ -141,7 +141,7 @@ class SourceReading:
         return known and not left
 
     def _behind_open_end(self, block: LineBlock) -> LineBlock | None:
-        """Cut off the end of a line that was read before its newline was written."""
+        """Remove the end of a line that was read before its newline was written."""
         source = self.source
         if not source.open_end or block.offset != source.consumed:
             return block
@@ -157,7 +157,7 @@ class SourceReading:
         return block._replace(body=rest, offset=source.consumed)
 
     def take(self, block: LineBlock, result: BlockResult, mark: Mark) -> None:
-        """Take in a block's result; called in the order of the blocks."""
+        """Add a block's result to the store; called in the order of the blocks."""
         source = self.source
         self.store.add(source, result)
         source.seen += result.counted
@@ -176,11 +176,11 @@ class SourceReading:
         self._last = mark
 
     def finish(self) -> SourceReport:
-        """Close the books of this source, and say what became of it."""
+        """Complete the entry of this source, and return its report."""
         source = self.source
         source.sha256 = self.sha256 or self._digest.hexdigest()
         if self._left and not self.sha256:
-            # Of the whole file: as long as it is the same it is not read further another time.
+            # Hash the whole file: it is not read again while it stays the same.
             with suppress(FileNotFoundError):
                 source.sha256 = file_sha256(self.place.path)
         source.finished = True

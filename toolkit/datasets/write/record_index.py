@@ -1,8 +1,8 @@
 """Which records a dataset holds: their ids, 8 bytes each.
 
-All 64 bits of every id are kept, so that no record is taken for another. New ids wait in few
-sorted runs; when there are many they move into buckets by their highest bits, one after the
-other, so that nothing is ever copied as a whole. 52 million records (TenSet) take 416 MB.
+All 64 bits of every id are kept, so that two records are never confused. New ids are held in a few
+sorted runs. When there are many, they move into buckets by their highest bits, one bucket after
+the other, so that the index is never copied as a whole. 52 million records (TenSet) take 416 MB.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 BITS = 6
-"""Ids are kept in 2**BITS buckets, by their highest bits (they are hashes: all are alike)."""
+"""Ids are kept in 2**BITS buckets, by their highest bits (ids are hashes: buckets fill evenly)."""
 
 RECENT = 2**20
-"""So many ids wait before they move into the buckets."""
+"""Number of new ids at which they move into the buckets."""
 
 Ids = NDArray[np.uint64]
 
@@ -35,9 +35,9 @@ class RecordIndex:
         """Mark ids that are neither known nor earlier in the same array."""
         order = np.argsort(ids)
         found = ids[order]
-        if (found[1:] == found[:-1]).any():  # the first of equal ones is the fresh one
+        if (found[1:] == found[:-1]).any():  # of equal ids the first is the fresh one
             order = np.argsort(ids, kind="stable")
-        # Numbers that are looked for in ascending order are found several times faster.
+        # A search for ascending numbers is several times faster.
         new = np.ones(len(ids), dtype=np.bool_)
         new[1:] = found[1:] != found[:-1]
         for run in self._recent:
@@ -49,7 +49,7 @@ class RecordIndex:
         return mask
 
     def add(self, ids: Ids) -> None:
-        """Learn ids that are not known; runs are merged so that few remain."""
+        """Add ids that are not known yet; runs are merged so that few remain."""
         if not len(ids):
             return
         run = np.sort(ids)
@@ -72,7 +72,7 @@ class RecordIndex:
 
 
 def _cuts(run: Ids) -> Iterator[tuple[int, int, int]]:
-    """Bucket, begin and end of the numbers of each bucket that a sorted array has any of."""
+    """Yield bucket, begin and end of a sorted array's ids, for each bucket that has some."""
     begins = [*np.searchsorted(run, _LOWS).tolist(), len(run)]
     for number, (begin, end) in enumerate(pairwise(begins)):
         if begin < end:
@@ -80,7 +80,7 @@ def _cuts(run: Ids) -> Iterator[tuple[int, int, int]]:
 
 
 def _merged(*runs: Ids) -> Ids:
-    """Sorted arrays as one (a stable sort merges sorted stretches)."""
+    """Merge sorted arrays (a stable sort is fast on sorted stretches)."""
     return np.sort(np.concatenate(runs), kind="stable")
 
 

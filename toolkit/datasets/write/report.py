@@ -1,4 +1,4 @@
-"""What an ingest did, for people and for programs."""
+"""The report of an ingest."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ COUNTS = ("lines", "records", "duplicates", "rejected")
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class SourceReport(Result):
-    """What became of one file in this run.
+    """Outcome of one file in this run.
 
-    ``outcome``: ``read`` (new, grown or changed), ``unchanged``, ``skipped`` (not a log; see
-    ``message``) or ``damaged`` (read as far as it could be).
+    ``outcome``: ``read`` (new, grown or changed), ``unchanged``, ``skipped`` (not read; see
+    ``message``) or ``damaged`` (read as far as possible).
     """
 
     path: str
@@ -35,7 +35,7 @@ class SourceReport(Result):
 
 @dataclass(frozen=True, repr=False)
 class SkippedFile(Result):
-    """A file that is no log, and why."""
+    """A file that was not read, and why."""
 
     path: str
     reason: str | None
@@ -59,14 +59,14 @@ class IngestReport(Result):
     skipped: list[SkippedFile]
     total_records: int
     total_tasks: int
-    machines_unknown: int  # tasks whose machine nobody named
+    machines_unknown: int  # tasks whose machine is unknown
     per_source: list[SourceReport]
 
     @classmethod
     def of(
         cls, files: Sequence[SourceReport], store: Store, begun: float, workers: int = 0
     ) -> IngestReport:
-        """Sum up over the files of a run that ``begun`` (``time.perf_counter``) and has ended."""
+        """Make the report of a run that started at ``begun`` (``time.perf_counter``)."""
         seconds = time.perf_counter() - begun
         reasons: Counter[str] = Counter()
         for file in files:
@@ -92,10 +92,10 @@ class IngestReport(Result):
 
 
 def peak_rss_bytes(workers: int = 0) -> int:
-    """Peak resident memory so far, in bytes (0 where the system hides it).
+    """Peak resident memory so far, in bytes (0 if the system does not give it).
 
-    Of this process and of its reading processes; each of these is counted with the peak of the
-    largest: an upper bound.
+    The sum of this process and its reading processes. Each of these is counted with the peak of
+    the largest child, so the sum is an upper bound.
     """
     try:
         import resource

@@ -1,4 +1,4 @@
-"""Paths → files, recognised and labelled → blocks → results in order → store."""
+"""One run of an ingest: find and recognise files, read their blocks, add results to the store."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from toolkit.records import content_id
 
 @dataclass
 class LogFile:
-    """One file that was asked for, or one of an archive that was.
+    """One file to ingest, or one member of an archive.
 
-    ``ruled`` says that a rule on the path was given: without one, labels that are known stay.
-    ``elsewhere`` says that another shard reads it, and this one knows of it.
+    ``ruled``: a path rule was given (without one, the source keeps its labels). ``elsewhere``:
+    another shard reads this file.
     """
 
     place: Place
@@ -65,7 +65,7 @@ class LogFile:
 def discover(
     paths: Iterable[str | Path], machine: str | None, rule: re.Pattern[str] | None
 ) -> list[LogFile]:
-    """Find and recognise all files that paths name: folders and archives are walked.
+    """Find and recognise all files in ``paths``; folders and archives are walked.
 
     ``rule`` is searched in every path; its groups become labels. Raises as ``find_logs`` does.
     """
@@ -84,7 +84,7 @@ def discover(
 
 
 def choose_shard(files: Iterable[LogFile], number: int, of: int) -> None:
-    """Leave every file to another shard that is not in the one of this number (from 1)."""
+    """Mark files that are not in shard ``number`` (from 1) as read elsewhere."""
     for place, file in enumerate(file for file in files if file.kind != SIDECAR):
         file.elsewhere = place % of != number - 1
 
@@ -136,7 +136,7 @@ def _recognised(place: Place, head: bytes) -> LogFile:
 
 
 class _Block(NamedTuple):
-    """A block under way."""
+    """A block that is being read."""
 
     reading: SourceReading
     block: LineBlock
@@ -145,17 +145,17 @@ class _Block(NamedTuple):
 
 
 _Job = _Block | SourceReading | SourceReport
-"""A block, the end of a source that was read, or a file that is not read."""
+"""A block, the end of a source, or the report of a file that is not read."""
 
 
 def read_into(
     store: Store, files: Sequence[LogFile], blocks: Blocks, marks: Marks
 ) -> Iterator[SourceReport]:
-    """Read files into an open store, and tell of each when its last line is taken in.
+    """Read files into an open store; yield the report of each when its last line is stored.
 
-    Blocks are handed out ahead of the results that are taken in, so that other processes read
-    while this one writes; results are taken in strictly in order. What is there is taken in at
-    once: at the end only this process can write, and the others would have nothing to do.
+    Blocks are submitted ahead of time, so that other processes read while this one writes. Results
+    are stored strictly in order, each as soon as it is there: otherwise this process would be left
+    with much to write at the end, when the others have nothing to do.
     """
     waiting: deque[_Job] = deque()
     for job in _jobs(store, files, blocks, marks):
@@ -197,7 +197,7 @@ def _jobs(store: Store, files: Sequence[LogFile], blocks: Blocks, marks: Marks) 
         try:
             reading = _open(store, file, places, marks)
         except FileNotFoundError:
-            why = "was removed before it was read"
+            why = "the file was removed before it was read"
             yield SourceReport(path=path, format=kind, outcome="skipped", message=why)
             continue
         if reading is None:
@@ -214,12 +214,12 @@ def _jobs(store: Store, files: Sequence[LogFile], blocks: Blocks, marks: Marks) 
 def _open(
     store: Store, file: LogFile, places: dict[str, list[Place]], marks: Marks
 ) -> SourceReading | None:
-    """Prepare to read a file; ``None`` where it was read before and has not changed."""
+    """Prepare to read a file; ``None`` if it was read before and has not changed."""
     size = file.place.path.stat().st_size
     found = format_named(file.kind)
     beside = found.beside(file.place, places.get(found.companion, []))
     source = store.source(file.source_id, str(file.place))
-    # What is known of a source stays until something else is said of it.
+    # A source keeps its labels and machine until new ones are given.
     labels = {**(file.labels if file.ruled else source.labels), **beside.labels}
     machine = file.machine or beside.machine or source.machine
     context = content_id(machine or "", repr(sorted(labels.items())), beside.context)
@@ -246,7 +246,7 @@ def _lines(reading: SourceReading, blocks: Blocks) -> Iterator[_Block]:
 
 
 def _document(reading: SourceReading, found: DocumentFormat) -> Iterator[_Block]:
-    """Read a file that is one document: as a whole, and anew when it has changed."""
+    """Read a file that is one document: always as a whole."""
     result: Future[BlockResult] = Future()
     try:
         data, mark = reading.document()

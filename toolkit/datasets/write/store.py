@@ -1,4 +1,4 @@
-"""Writing a dataset: rows are gathered into parts, and commits make parts count."""
+"""Writing a dataset: rows are collected into parts, and a commit makes parts valid."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from toolkit.logs.rows.identity import merge_sketches, merge_tasks
 from toolkit.logs.rows.results import BlockResult
 
 SMALL_ROWS, MANY_SMALL = 25_000, 16
-"""So many parts below so many rows, side by side, are merged into one."""
+"""``MANY_SMALL`` or more neighbouring parts of fewer than ``SMALL_ROWS`` rows become one part."""
 
 T = TypeVar("T")
 
 
 @contextmanager
 def writing_store(folder: Path) -> Iterator[Store]:
-    """Open a dataset for writing by this process alone; a second writer waits for the first.
+    """Open a dataset for writing by this process only; a second writer waits for the first.
 
-    At the end all is committed; after an error what was not committed is removed. Raises
-    ``DatasetError`` where the folder is no dataset, is damaged, or cannot be written.
+    At the end everything is committed. After an error everything uncommitted is removed. Raises
+    ``DatasetError`` if the folder holds other files, is damaged, or cannot be written.
     """
     with ExitStack() as stack:
         try:
@@ -60,7 +60,7 @@ def writing_store(folder: Path) -> Iterator[Store]:
 class Store:
     """A dataset opened for writing (see ``writing_store``).
 
-    ``changed`` says that the manifest differs from the one that was committed last.
+    ``changed``: the manifest differs from the last committed one.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -93,7 +93,7 @@ class Store:
                 yield id_numbers(group["record_id"])
 
     def _sweep(self) -> None:
-        """Remove what a killed run left behind: files of ours that no commit names."""
+        """Remove leftovers of a killed run: the toolkit's files that no commit names."""
         named = {part.file for part in self.manifest.parts()}
         for folder in (*KINDS, "."):
             for path in (self.folder / folder).glob("*"):
@@ -102,7 +102,7 @@ class Store:
                     path.unlink()
 
     def source(self, source_id: str, path: str) -> Source:
-        """The entry of a source, made where there is none."""
+        """Return the entry of a source; create it if needed."""
         found = self._sources.get(source_id)
         if found is None:
             found = Source(source_id, path, sha256="", format="", size=0)
@@ -119,8 +119,8 @@ class Store:
             self._tables_changed = True
 
     def add(self, source: Source, result: BlockResult) -> None:
-        """Take in what a stretch of a source's lines gave; its counts move with it."""
-        # In the order of the rows: a reader's own depends on what it has read before.
+        """Add the result of some lines of a source, and update the source's counts."""
+        # In the order of the rows: the order of a reader depends on what it has read before.
         tasks = {task.task_id: task for task in result.tasks}
         for key in _by_row(result.rows["task_id"], tasks):
             self._learn(self.tasks, key, tasks[key], merge_tasks)
@@ -140,7 +140,7 @@ class Store:
         if repeats is not None:
             tables["duplicates"] = repeats
             source.duplicates += len(repeats)
-            # The record may be of a source that comes behind this one.
+            # The record may belong to a source that comes after this one.
             self.manifest.settled &= place(source) >= self._furthest
         if result.rejected:
             tables["rejected"] = parts.rejected(result, source)
@@ -151,7 +151,7 @@ class Store:
         self.changed = True
 
     def holds(self, record_ids: Any) -> bool:
-        """Whether each of these records is there."""
+        """Whether the dataset has all of these records."""
         return not self._known.fresh(id_numbers(record_ids)).any()
 
     def _learn_ids(self, numbers: NDArray[np.uint64]) -> None:
@@ -163,15 +163,13 @@ class Store:
         self.manifest.digest = (self.manifest.digest + sign * total) % 2**64
 
     def commit_full(self) -> None:
-        """Commit if a part is full; lines behind it are written again with the next part."""
+        """Commit if a part is full; later lines are written again with the next part."""
         if self._open.full and (short := self.commit()):
             self._open.reopen(self.manifest, short)
             self.changed = True
 
     def commit(self) -> dict[Kind, Part]:
-        """Finish the open parts, make them count, and return them; nothing happens when nothing
-        changed.
-        """
+        """Finish the open parts, commit and return them; do nothing if nothing changed."""
         if not self.changed and not self._tables_changed:
             return {}
         manifest = self.manifest
@@ -197,14 +195,14 @@ class Store:
         self._sweep()
 
     def abandon(self) -> None:
-        """Remove what was written and not committed."""
+        """Remove everything that was written but not committed."""
         self._open.discard()
         with suppress(OSError, DatasetError):
             self.manifest = _committed(self.folder)
             self._sweep()
 
     def _settle(self) -> None:
-        """Give every record to whom it belongs, and forget tasks and sketches of no line."""
+        """Assign records to their sources (``parts``); remove tasks and sketches without lines."""
         if self.manifest.settled:
             return
         self._exchange()
@@ -226,7 +224,7 @@ class Store:
         self._move("duplicates", "records", promoted)
 
     def _move(self, origin: Kind, target: Kind, lines: pl.DataFrame) -> None:
-        """Move lines from parts of one kind to parts of the other."""
+        """Move lines from parts of one kind to parts of another kind."""
         if lines.is_empty():
             return
         marks = lines.select(*LINE, found=pl.lit(True))
@@ -245,7 +243,7 @@ class Store:
             setattr(source, target, getattr(source, target) + moved)
 
     def _merge_small(self, kind: Kind) -> None:
-        """Merge runs of small neighbouring parts; rows keep their order."""
+        """Merge small neighbouring parts; rows keep their order."""
         old, kept = self.manifest.of(kind), []
         for small, run in groupby(old, key=lambda part: part.rows < SMALL_ROWS):
             found = list(run)
@@ -261,7 +259,7 @@ class Store:
         return writer.finish()
 
     def withdraw_unfinished(self, source: Source) -> None:
-        """Take back the rejection of a last line that may have been finished since."""
+        """Remove the rejection of an incomplete last line: it may be complete now."""
         if source.unfinished:
             self._drop("rejected", source, source.lines)
             source.lines -= 1
@@ -270,9 +268,9 @@ class Store:
             self.changed = True
 
     def forget(self, source: Source) -> None:
-        """Take a source's rows out: it changed and is read anew. Committed with what follows.
+        """Remove a source's rows before it is read again; the next commit makes this valid.
 
-        Records that other sources hold as well stay, as theirs.
+        Records that other sources hold, too, stay and become theirs.
         """
         if not source.lines:
             return
@@ -290,7 +288,7 @@ class Store:
             self._exchange()
 
     def _drop(self, kind: Kind, source: Source, line: int | None = None) -> NDArray[np.uint64]:
-        """Remove a source's rows (or one line's); return their record ids, of records."""
+        """Remove a source's rows (or one line); for records, return their record ids."""
 
         def mine(table: Any) -> Any:
             own = pc.equal(table["source_id"], source.source_id)
@@ -305,7 +303,7 @@ class Store:
     def _without(
         self, kind: Kind, sources: Collection[str], going: Callable[[Any], Any]
     ) -> Iterator[Any]:
-        """Rewrite the parts of some sources without the rows that go, and give these."""
+        """Rewrite the parts of some sources without the rows in ``going``; yield these rows."""
         kept: list[Part] = []
         for part in self.manifest.of(kind):
             if not set(sources) & set(part.sources):
@@ -328,11 +326,11 @@ class Store:
 
 
 def _committed(folder: Path) -> Manifest:
-    """What was committed last; nothing in a new folder."""
+    """Return the last committed manifest, or an empty one for a new folder."""
     return manifests.load(folder) if (folder / manifests.FILE).exists() else Manifest()
 
 
 def _by_row(column: Any, known: Mapping[str, Any]) -> list[str]:
-    """Keys in the order in which a column of a table first has them, then those that it lacks."""
+    """Return the keys in the order of their first row in a column, then keys without a row."""
     places = {key: place for place, key in enumerate(pc.unique(column).to_pylist())}
     return sorted(known, key=lambda key: places.get(key, len(places)))

@@ -1,4 +1,4 @@
-"""Is it faster, and would a sceptic believe it?
+"""The confirmation: is a program really faster than the incumbent?
 
-Imports ``live.tune`` and what that imports.
+Imports ``live.tune`` and the rooms that it imports.
 """

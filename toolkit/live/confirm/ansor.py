@@ -1,8 +1,8 @@
-"""Confirms Ansor's winners by the TVM that made them, in an interpreter of its own.
+"""Confirm Ansor's winners with the older TVM that found them, in its own interpreter.
 
-TVM 0.20 and later have no Ansor. A process of an older TVM (``ansor_worker.py``) rebuilds a log's
-records, whose workloads a Python file of the user registers; the blocks, the rules and the verdict
-are those of every other validation. Nothing is searched: that TVM's own tuner would have to.
+TVM 0.20 and later have no Ansor. A process with an older TVM (``ansor_worker.py``) rebuilds the
+records of a log. The user's Python files register the workloads. Blocks, rules and verdict are
+the same as in every other validation. There is no search: only the older TVM could search.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ WORKER = Path(__file__).with_name("ansor_worker.py")
 
 
 def ansor_devices(python: Path, workloads: Sequence[Path], target: str | None) -> OpenDevice:
-    """Measuring processes of an interpreter whose TVM has ``auto_scheduler``.
+    """Return a function that opens measuring processes of an interpreter with ``auto_scheduler``.
 
-    ``workloads`` are Python files that register the tasks' workloads; ``target`` is compiled for
-    instead of each record's own. Raises ``LiveError`` where a file is not there.
+    ``workloads`` are Python files that register the tasks' workloads. ``target`` replaces the
+    target of each record. Raises ``LiveError`` when a file does not exist.
     """
     for path in (python, *workloads):
         if not path.is_file():
             raise LiveError("there is no such file", where=path)
     settings = {"workloads": [str(path.resolve()) for path in workloads]}
-    # The path is kept as it was given: a virtual environment's interpreter is a link.
+    # The path is not resolved: the interpreter of a virtual environment is a link.
     command = children.python(str(WORKER), interpreter=str(python.absolute()))
     return lambda protocol: Device(target or "", protocol, command=command, settings=settings)
 
@@ -53,9 +53,9 @@ def screen_ansor(
     open_device: OpenDevice,
     step: Step,
 ) -> Screening:
-    """Rebuild a task's recorded top, compare outputs, read each once.
+    """Rebuild a task's best records, compare their outputs, and measure each once.
 
-    Raises ``LiveError`` when no record of it runs, or only one.
+    Raises ``LiveError`` when fewer than two records run.
     """
     started = time.perf_counter()
     recorded = dataset.candidates([task.task_id]).filter(pl.col("state") == "ok")
@@ -77,15 +77,15 @@ def screen_ansor(
                 rejected.append({"candidate": name, "error": reading.error or reading.state.value})
     step.advance(time.perf_counter() - started, note="rebuilt the recorded best")
     if not timed:
-        why = rejected[0]["error"] if rejected else "nothing was recorded"
+        why = rejected[0]["error"] if rejected else "the dataset has no successful record"
         raise LiveError(
-            f"no record of task {task.task_id} runs there: {why}",
-            cure="does --workloads register its workload, and is --target one of this machine?",
+            f"no record of task {task.task_id} runs with the TVM of --tvm-python: {why}",
+            cure="check that --workloads registers its workload and --target fits this machine",
         )
     if len(timed) == 1:
         raise LiveError(
-            f"task {task.task_id} has one record that runs: there is nothing to compare",
-            cure="a larger --top rebuilds more of them",
+            f"only one record of task {task.task_id} runs: there is nothing to compare it with",
+            cure="give a larger --top to rebuild more records",
         )
     best = timed[0][0]
     fastest = sorted(timed[1:], key=lambda each: each[1])[: settings.challengers]
@@ -101,7 +101,7 @@ def screen_ansor(
 
 
 def _program(row: dict[str, Any], task: Task) -> Program:
-    """A record as the line of an Ansor log that the older TVM reads."""
+    """Return a record as a log line that the older TVM reads."""
     filled = {
         "schedule": row["schedule"],
         "run_times_s": [row["latency_s"]],
@@ -111,6 +111,6 @@ def _program(row: dict[str, Any], task: Task) -> Program:
         "timestamp": 0.0,
     }
     line = orjson.loads(ansor_line(filled, task))
-    # That TVM reads whole numbers there, as it writes them.
+    # The older TVM writes the time stamp as a whole number, and can read nothing else.
     line["r"][2], line["r"][3] = 0.0, 0
     return Program(row["candidate_id"], orjson.dumps(line).decode(), [], 0)

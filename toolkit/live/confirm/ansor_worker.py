@@ -1,8 +1,8 @@
-"""The measuring process for Ansor records: the protocol of ``serve.py``, by an older TVM.
+"""The measuring process for Ansor records: the protocol of ``serve.py``, run by an older TVM.
 
-A script for any Python from 3.7 on that has a TVM with ``auto_scheduler`` (0.8 to 0.19), and
-nothing of this toolkit: it is run by its path. A request's ``program`` is a line of an Ansor log;
-in ``reference`` requests it stands for its workload without a schedule.
+A script for Python 3.7 or later with a TVM that has ``auto_scheduler`` (0.8 to 0.19). It does not
+import the toolkit, and is run by its path. A request's ``program`` is a line of an Ansor log. A
+``reference`` request builds the line's workload without a schedule.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SERVE = runpy.run_path(str(Path(__file__).parents[1] / "measure" / "serve.py"))
 
 
 class AnsorBench:
-    """Rebuilds records, times them and runs them for their outputs."""
+    """Rebuild records, time them, and compute their outputs."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         import tvm
@@ -27,7 +27,7 @@ class AnsorBench:
         self.target = tvm.target.Target(settings["target"]) if settings["target"] else None
 
     def build(self, request: dict[str, Any]) -> tuple[Any, list[Any], Any]:
-        """Compile a record's program, or its workload without a schedule; give its tensors."""
+        """Compile a record, or its workload without a schedule; return it, tensors and target."""
         from tvm import te
         from tvm.auto_scheduler.measure import recover_measure_input
         from tvm.auto_scheduler.measure_record import load_record_from_string
@@ -48,7 +48,7 @@ class AnsorBench:
             return self.tvm.build(schedule, tensors, target), list(tensors), target
 
     def arguments(self, tensors: list[Any], target: Any) -> tuple[list[Any], Any]:
-        """Arguments (the same values for the same shape) and their device."""
+        """Return arguments (equal values for equal shapes) and their device."""
         kind = str(target.kind)
         device = self.tvm.device("cpu" if kind in ("llvm", "c") else kind, 0)
         shapes = [(t.dtype, tuple(int(extent) for extent in t.shape)) for t in tensors]
@@ -58,7 +58,7 @@ class AnsorBench:
     def run(
         self, built: tuple[Any, list[Any], Any], request: dict[str, Any], again: Any
     ) -> dict[str, Any]:
-        """Run times in seconds under the request's protocol."""
+        """Return run times in seconds, measured with the request's protocol."""
         function, tensors, target = built
         values, device = self.arguments(tensors, target)
         protocol = request["protocol"]
@@ -73,7 +73,7 @@ class AnsorBench:
         return {"run_times_s": [float(seconds) for seconds in evaluator(*values).results]}
 
     def outputs(self, built: tuple[Any, list[Any], Any], request: dict[str, Any]) -> list[Any]:
-        """What a program writes."""
+        """Run a program once and return its outputs."""
         from tvm import te
 
         function, tensors, target = built
@@ -88,7 +88,7 @@ class AnsorBench:
 
 
 def told(error: Exception) -> str:
-    """The last line of what this TVM says: the others are its call stack."""
+    """Return the last line of an error of TVM; the lines before it are a call stack."""
     last = str(error).strip().splitlines()[-1:] or [""]
     return f"{type(error).__name__}: {last[0]}"[-600:]
 

@@ -1,8 +1,8 @@
-"""Reads a database's winners again: which of them still hold on this machine.
+"""Measure a database's winners again: which of them still hold on this machine?
 
-A winner was named on one machine, on one day, by one compiler. Of each workload the best records
-are built anew and read in turns (``toolkit.live.tune.finalists``), and the outputs of the winner
-are compared with the unscheduled program's.
+A winner was chosen on one machine, on one day, with one compiler. This module rebuilds the best
+records of each workload and measures them in turns (``toolkit.live.tune.finalists``). It compares
+the winner's outputs with those of the unscheduled program.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from toolkit.results import Result
 AUDIT_FILE = "audit.json"
 
 TOP = 4
-"""So many of a workload's best records are read, the winner among them."""
+"""Number of best records that are measured for each workload, the winner included."""
 
 MARGIN = 0.05
-"""A winner is beaten by a record that is proven to be faster by more than this share."""
+"""A record beats the winner when it is proven to be faster by more than this share."""
 
 SLOWER = 1.25
-"""A winner is slower that takes so many times as long, beside what all winners take now."""
+"""A winner is "slower" when its slowdown is more than so many times that of all winners."""
 
 CONFIDENCE = 0.95
 
@@ -60,18 +60,19 @@ Finding = Literal["holds", "beaten", "slower", "fails", "unknown"]
 
 @dataclass(frozen=True, repr=False)
 class AuditedWinner(Result):
-    """What became of one workload's winner.
+    """The audit of one workload's winner.
 
     Attributes
     ----------
     line
-        Its line in ``database_tuning_record.json``, from 1.
+        The winner's line in ``database_tuning_record.json``, from 1.
     recorded_s, now_s
-        What the database says that it takes, and what it reads now; seconds.
+        The winner's latency in the database, and its latency now; seconds.
     better_line, ratio, interval
-        The record that beats it, its time over the winner's, and the 95 % interval of that.
+        The line of the record that beats the winner, its latency over the winner's, and the 95 %
+        interval of that ratio.
     why
-        What failed, why nothing can be said, or why its outputs were not compared.
+        What failed, why there is no finding, or why the outputs were not compared.
     """
 
     name: str
@@ -88,10 +89,10 @@ class AuditedWinner(Result):
 
 @dataclass(frozen=True, repr=False)
 class Audit(Result):
-    """What ``audit.json`` holds.
+    """The content of ``audit.json``.
 
-    ``slowed_by`` is how many times as long the winners take as their records say, in the median;
-    ``differs`` names what is another in this machine than in the one that measured.
+    ``slowed_by`` is the winners' latency now over their recorded latency (median). ``differs``
+    lists the facts in which this machine differs from the one that measured the database.
     """
 
     database: str
@@ -115,14 +116,14 @@ def audit(
     seed: int = 0,
     progress: Progress = SILENT,
 ) -> Audit:
-    """Read the winners of a MetaSchedule database again; write ``audit.json`` into its folder.
+    """Measure the winners of a MetaSchedule database again; write ``audit.json`` into its folder.
 
-    Programs are measured as its ``collection.json`` says they were, where there is one.
+    The protocol is that of the database's ``collection.json``, if it has one.
 
     Raises
     ------
     LiveError
-        Where the folder holds no database, or no record of it that went well.
+        When the folder holds no database, or no successful record.
     """
     workloads, records = _read(database)
     about = read_collection(database)
@@ -153,7 +154,7 @@ def audit(
     differs = differences(before, here) if before else []
     warnings = machine.noise_warnings(protocol.threads)
     if differs:
-        warnings.append(f"it was measured on a machine with other {', '.join(differs)}")
+        warnings.append(f"the database was measured on a machine with other {', '.join(differs)}")
     if nothing := no_verdict(factor):
         warnings.append(nothing)
     counts = [one.finding for one in winners]
@@ -188,7 +189,7 @@ def _read_again(
     said = AuditedWinner(name, "unknown", count, winner.line, winner.seconds)
     try:
         if workload is None:
-            raise LiveError("the line of its workload is missing")
+            raise LiveError("the line of its workload is missing in database_workload.json")
         module = load_workload(workload)
     except LiveError as error:
         return replace(said, why=error.what), Standing()
@@ -209,7 +210,7 @@ def _read_again(
                 answer = device.check(checked_program(first.mod, inputs))
                 failed = None if answer.state is TrialState.OK else answer
             else:
-                unchecked = f"not checked: {reference.error or reference.state.value}"
+                unchecked = f"outputs not checked: {reference.error or reference.state.value}"
     own = standing.seconds.get(line)
     said = replace(said, now_s=float(np.median(own)) if own else None)
     if failed is not None:
@@ -218,7 +219,7 @@ def _read_again(
 
 
 def _beaten(standing: Standing, winner: str, margin: float) -> dict[str, Any]:
-    """Whether the best of the others is proven to be faster by more than the margin."""
+    """Return the finding: is the best other record proven faster by more than the margin?"""
     best = next((name for name in standing.order if name != winner), None)
     if best is None:
         return {"finding": "holds"}
@@ -236,32 +237,36 @@ def _beaten(standing: Standing, winner: str, margin: float) -> dict[str, Any]:
 
 
 def _beside(one: AuditedWinner, factor: float | None) -> AuditedWinner:
-    """Find a winner slower that lost more time than all of them did."""
+    """Mark a winner as slower when it slowed down more than the winners did in general."""
     if one.finding != "holds" or factor is None or one.now_s is None or one.recorded_s is None:
         return one
     ratio = one.now_s / one.recorded_s
     if ratio <= SLOWER * max(factor, 1.0):
         return one
-    why = f"{ratio:.2f} times its record, where all winners take {factor:.2f} times theirs"
+    why = f"it takes {ratio:.2f} times its recorded time, all winners {factor:.2f} times (median)"
     return replace(one, finding="slower", why=why)
 
 
 def _read(database: Path) -> tuple[list[str], dict[int, list[StoredRecord]]]:
-    """Workload lines, and the records that went well by workload, fastest first."""
+    """Return the workload lines, and the successful records by workload, fastest first."""
     workloads, records = read_database(database)
     found: dict[int, list[StoredRecord]] = {}
     for record in records:
         if math.isfinite(record.seconds) and _is_target(record.target):
             found.setdefault(record.workload, []).append(record)
     if not found:
-        raise LiveError("it holds no record that went well", where=database, cure="tune into it")
+        raise LiveError(
+            "the database holds no successful record for a readable target",
+            where=database,
+            cure="run 'toolkit tune' with this folder as --out, or name another folder",
+        )
     for own in found.values():
         own.sort(key=lambda one: one.seconds)
     return workloads, found
 
 
 def _is_target(text: str) -> bool:
-    """Whether it says kind and threads; a record with a damaged one is left out."""
+    """Return whether a target's kind and threads can be read; other records are left out."""
     try:
         machine.runs_on_cpu(text)
         machine.target_threads(text)
@@ -279,7 +284,7 @@ def _name(about: Mapping[str, Any], index: int) -> str:
 
 
 def _protocol(about: Mapping[str, Any], target: str, cores: Sequence[int]) -> Protocol:
-    """How a database says that it was measured, with the target's threads, on these processors."""
+    """Return the database's protocol, with the target's threads, on these processors."""
     told = about.get("protocol")
     told = told if isinstance(told, dict) else {}
     kept = {name: told[name] for name in _OF_PROTOCOL if isinstance(told.get(name), int)}

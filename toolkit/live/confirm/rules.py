@@ -1,9 +1,9 @@
-"""Is it faster, and would a sceptic believe it? Blocks, an A/A arm, intervals, verdicts.
+"""Rules of the confirmation: blocks, an A/A arm, intervals and verdicts.
 
-A *block* measures every arm once, in random order, each in a fresh process with a fresh build:
-what differs between two blocks (addresses, page colours, clock, neighbours on the machine) is
-what the interval has to cover. One arm repeats the incumbent under another name: whatever its
-ratio to itself turns out to be is the floor below which no claim stands.
+A *block* measures every arm once, in random order, each in a fresh process with a fresh build.
+Addresses, page colours, the clock and other programs on the machine differ from block to block.
+The interval has to cover these differences. One arm repeats the incumbent under another name. The
+ratio between the incumbent's two arms is the floor: no smaller difference is claimed.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ Verdict = Literal["better", "not better", "undecided"]
 INCUMBENT = "incumbent"
 TWIN = "incumbent again"
 
-# Numbers of blocks after which the verdict is looked at; the error rate is shared among them.
+# Numbers of blocks at which the verdict is evaluated; the error rate is shared among them.
 LOOKS = (6, 9, 13, 18, 25, 36, 50)
 
-# Share of the blocks that is trimmed at either end: a few disturbed readings must not decide.
+# Share of the blocks that is trimmed at each end: a few disturbed readings must not decide.
 TRIMMED = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """When a claim stands.
+    """When a claim is accepted.
 
     ``error_rate`` is the chance of any false "better" in one validation, over all challengers and
-    looks. A challenger that is shown to gain less than ``least_gain`` (a share of latency) is "not
-    better". ``looks`` are the block counts at which measuring may stop.
+    looks. A challenger is "not better" when it is proven to gain less than ``least_gain`` (a share
+    of latency). ``looks`` are the block counts at which measuring may stop.
     """
 
     error_rate: float = 0.05
@@ -47,11 +47,11 @@ class Rules:
 
 @dataclass(frozen=True, repr=False)
 class Judgement(Result):
-    """What is claimed of one challenger.
+    """The claim about one challenger.
 
-    ``ratio`` is its latency over the incumbent's (below 1 is faster), the trimmed geometric mean
-    over blocks; ``interval`` its confidence interval after all corrections; ``floor`` the ratio
-    that the incumbent has to itself (1 or more).
+    ``ratio`` is its latency over the incumbent's (below 1 is faster): the trimmed geometric mean
+    over blocks. ``interval`` is its confidence interval after all corrections. ``floor`` is the
+    ratio between the incumbent's two arms (1 or more).
     """
 
     challenger: str
@@ -64,10 +64,10 @@ class Judgement(Result):
 
 
 def trimmed_interval(values: NDArray[np.float64], level: float) -> tuple[float, float, float]:
-    """Trimmed mean and its two-sided confidence interval: ``(centre, low, high)``.
+    """Return the trimmed mean and its two-sided confidence interval: ``(centre, low, high)``.
 
-    Tukey and McLaughlin 1963 (as in Wilcox, "Introduction to Robust Estimation", section 4.3):
-    Student's t with the winsorised variance; with nothing to trim it is Student's own interval.
+    Student's t with the winsorised variance (Tukey and McLaughlin 1963, as in Wilcox,
+    "Introduction to Robust Estimation", section 4.3). Without trimming it is Student's interval.
     """
     count = len(values)
     if count < 2:
@@ -85,16 +85,16 @@ def trimmed_interval(values: NDArray[np.float64], level: float) -> tuple[float, 
 def judge(
     readings: Mapping[str, Sequence[float]], rules: Rules, challengers: Sequence[str]
 ) -> list[Judgement]:
-    """Judge challengers, one judgement each, from paired readings.
+    """Return one judgement for each challenger, from paired readings.
 
-    ``readings`` are latencies in seconds by arm, one a block in the order of the blocks; the arms
-    ``INCUMBENT`` and ``TWIN`` are among them. Each side of an interval errs with ``error_rate /
-    (challengers * looks)``: Bonferroni over having picked the best of several and over having
-    looked several times. Only one side can make a false "better".
+    ``readings`` are latencies in seconds by arm, one for each block, in the order of the blocks.
+    They include the arms ``INCUMBENT`` and ``TWIN``. Each side of an interval has the error rate
+    ``error_rate / (challengers * looks)``: a Bonferroni correction for picking the best of several
+    challengers and for looking several times. Only one side can cause a false "better".
 
-    "better": the whole interval lies below the floor's reciprocal, the floor being what the
-    incumbent's two arms turn out to differ by. "not better": the whole interval lies above
-    ``1 - least_gain``. Else "undecided".
+    "better": the whole interval is below 1 / floor. The floor is the measured ratio between the
+    incumbent's two arms. "not better": the whole interval is above ``1 - least_gain``. Otherwise
+    "undecided".
     """
     incumbent = np.log(np.asarray(readings[INCUMBENT], dtype=np.float64))
     twin = np.log(np.asarray(readings[TWIN], dtype=np.float64))
@@ -126,7 +126,7 @@ def judge(
 
 
 def may_stop(judgements: Sequence[Judgement], blocks: int, rules: Rules) -> bool:
-    """Whether measuring can end: at a look, when more blocks could not change the answer."""
+    """Return whether measuring can end: at a look, if more blocks cannot change the answer."""
     if blocks not in rules.looks:
         return False
     if blocks >= rules.looks[-1]:
@@ -137,7 +137,7 @@ def may_stop(judgements: Sequence[Judgement], blocks: int, rules: Rules) -> bool
 
 
 def overall(judgements: Sequence[Judgement]) -> Judgement | None:
-    """The judgement to report: the fastest proven challenger, else the most promising one."""
+    """Return the judgement to report: the fastest proven challenger, else the most promising."""
     better = [judgement for judgement in judgements if judgement.verdict == "better"]
     pool = better or [j for j in judgements if j.verdict == "undecided"] or list(judgements)
     return min(pool, key=lambda judgement: judgement.ratio, default=None)

@@ -1,4 +1,4 @@
-"""Puts a validation together from what earlier commands left: dataset, models, this machine."""
+"""Run a validation with what earlier commands wrote (dataset, models) and this machine."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from toolkit.records import Task
 from toolkit.results import Result
 from toolkit.training.trained.models import TrainedModels, load_trained
 
-AGAIN = "validate again when it is quiet"
+AGAIN = "run 'toolkit validate' again when the machine is quiet"
 CURES = {
-    "metaschedule": "only MetaSchedule databases hold their workloads; 'toolkit collect' makes "
-    "one; Ansor's winners need the TVM that made them: --tvm-python",
-    "ansor": "--tvm-python rebuilds Ansor records, and this dataset has none",
+    "metaschedule": "only MetaSchedule databases can be rebuilt ('toolkit collect' makes one); "
+    "for Ansor logs give --tvm-python, an interpreter with the TVM that made them",
+    "ansor": "--tvm-python rebuilds Ansor records only, and this dataset has none",
 }
 
 
 @dataclass(frozen=True, repr=False)
 class Validation(Result):
-    """What ``verdicts.json`` holds: the verdicts, how many there are of each, the conditions."""
+    """The content of ``verdicts.json``: verdicts, their counts, and the conditions."""
 
     verdicts: list[TaskVerdict]
     better: int
@@ -74,22 +74,22 @@ def validate_dataset(
 ) -> Validation:
     """Validate tasks of a dataset on this machine; write ``verdicts.json`` into ``out``.
 
-    ``device`` is one behind a tracker (``rpc HOST:PORT KEY``) instead of this machine.
+    ``device`` is a device behind a tracker (``rpc HOST:PORT KEY``) instead of this machine.
 
-    Without a strategy the refinement takes the best one that the models at hand allow. With
-    ``tvm_python`` Ansor tasks are confirmed by that interpreter's TVM (``confirm.ansor``).
+    Without ``strategy`` the best strategy that the models allow refines the candidates. With
+    ``tvm_python`` the TVM of that interpreter confirms Ansor tasks (``confirm.ansor``).
 
     Raises
     ------
     LiveError
-        Where the tasks need different numbers of threads, an interpreter or a workload file does
-        not load, or nothing of a task can be measured.
+        When the tasks need different numbers of threads, when an interpreter or a workload file
+        does not load, or when nothing of a task can be measured.
     """
     remote = None if device is None else Remote.parse(device)
     if remote is not None and tvm_python is not None:
-        raise LiveError("another TVM measures on this machine alone", cure="leave out --device")
+        raise LiveError("--tvm-python measures on this machine only", cure="leave out --device")
     if remote is not None:
-        remote.count()  # says what is wrong where none is there
+        remote.count()  # raises a clear error when there is no device
     dataset = open_dataset(dataset_dir)
     open_device: OpenDevice | None = None
     log_format = "metaschedule" if tvm_python is None else "ansor"
@@ -108,7 +108,7 @@ def validate_dataset(
         raise LiveError(
             "the tasks were tuned for different numbers of threads: "
             + ", ".join(map(str, sorted(threads))),
-            cure="validate them apart (--task), or give one --target",
+            cure="validate one task at a time (--task), or give one --target",
         )
     protocol = Protocol(threads=threads.pop(), cores=tuple(cores))
     settings = ValidateSettings(top=top, seconds=seconds, strategy=strategy, seed=seed)
@@ -145,8 +145,8 @@ def validate_dataset(
             said = verdict_of(task, here, before, found)
             verdicts.append(said)
             warnings += slowed_warnings(said.name, said.slowed_by, AGAIN)
-            # After each task: an interrupt, or a task of which nothing can be measured, costs
-            # none of the verdicts before it.
+            # Written after each task: an interrupt, or a task that cannot be measured, must not
+            # lose the verdicts before it.
             counts = [said.verdict for said in verdicts]
             result = Validation(
                 verdicts=verdicts,
@@ -166,10 +166,10 @@ def validate_dataset(
 
 
 def _target_of(task: Task, here: bool) -> str:
-    """The task's own target, or for a CPU ``here`` this one's with as many threads.
+    """Return the task's own target, or this CPU's with as many threads for a CPU task ``here``.
 
-    Code for another processor may not run here at all; what is compared is compiled for this one.
-    A device elsewhere does not say what it is.
+    Code for another processor may not run here, so programs are compiled for this one. A device
+    elsewhere does not report its target.
     """
     if here and task.target_kind == "llvm":
         return machine.default_target(machine.target_threads(task.target))
@@ -177,9 +177,9 @@ def _target_of(task: Task, here: bool) -> str:
 
 
 def _tasks(dataset: Dataset, wanted: Sequence[str], count: int, log_format: str) -> list[Task]:
-    """Tasks of a format: those named (by id or its beginning), else the most recorded ones.
+    """Return the tasks with these names (ids or their beginnings), else those with most records.
 
-    Raises ``DatasetError`` for a name of none, and when none can be rebuilt.
+    Raises ``DatasetError`` when a name matches no task, and when no task can be rebuilt.
     """
     tasks = dataset.tasks()
     if wanted:
@@ -188,7 +188,7 @@ def _tasks(dataset: Dataset, wanted: Sequence[str], count: int, log_format: str)
             found = {key: task for key, task in tasks.items() if key.startswith(name)}
             if not found:
                 raise DatasetError(
-                    f"no task is called {name!r}",
+                    f"no task has an id that begins with {name!r}",
                     where=dataset.path,
                     cure=did_you_mean(name, tasks) + " ('toolkit describe' lists them)",
                 )
@@ -200,7 +200,7 @@ def _tasks(dataset: Dataset, wanted: Sequence[str], count: int, log_format: str)
     usable = [task for task in chosen.values() if task.format == log_format and task.blob]
     if not usable:
         raise DatasetError(
-            "there is no task that can be rebuilt here",
+            "no task can be rebuilt here",
             where=dataset.path,
             cure=CURES[log_format],
         )

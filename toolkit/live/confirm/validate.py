@@ -1,4 +1,4 @@
-"""Rebuilds what the record holds to be fast, and refines it on the device."""
+"""Rebuild a task's fastest recorded candidates, and refine them with a search on the device."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from toolkit.records import Candidate, Task, Trial, TrialState
 from toolkit.search.runner import Budget, Run, run
 from toolkit.training.trained.models import TrainedModels
 
-# How a task's time is shared out; screening takes what it takes.
+# Share of a task's time for the refinement; the screening has no limit.
 REFINE_SHARE = 0.4
 
-# The incumbent is looked for among so many recorded candidates: TVM may refuse the first.
+# The incumbent is the first of so many recorded candidates that TVM accepts.
 INCUMBENTS = 20
 
 REFINE_BATCH = 16
-"""Candidates that the refinement asks for at a time."""
+"""Candidates in one batch of the refinement."""
 
 
 class Screener:
@@ -68,7 +68,7 @@ class Screener:
         self.rejected: list[dict[str, str]] = []
 
     def run(self, folder: Path, step: Step) -> Screening:
-        """Find the incumbent and its challengers; measurements go into a database in ``folder``."""
+        """Find incumbent and challengers; write the measurements to a database in ``folder``."""
         started = time.perf_counter()
         unscheduled = checked_program(self.space.design.module, self.inputs)
         if self.remote is not None:
@@ -114,14 +114,14 @@ class Screener:
     def _realised(self, candidate: Candidate) -> Design:
         design = self.space.realise(candidate)
         if design is None:
-            raise LiveError(f"TVM refuses candidate {candidate.candidate_id}, which it measured")
+            raise LiveError(f"TVM now refuses candidate {candidate.candidate_id}, accepted before")
         return design
 
     def _program(self, candidate: Candidate) -> Program:
         return timed_program(self._realised(candidate).schedule, self.inputs)
 
     def _screen(self, oracle: DeviceOracle, device: Device, step: Step) -> list[Trial]:
-        """Rebuild the recorded top, compare outputs, take one reading of each."""
+        """Rebuild the best recorded candidates, compare their outputs, and measure each once."""
         screened: list[Trial] = []
         began = time.perf_counter()
         for schedule in self.schedules.head(self.settings.top):
@@ -136,8 +136,8 @@ class Screener:
     def _refine(
         self, oracle: DeviceOracle, known: list[Trial], seconds: float, step: Step
     ) -> list[Trial]:
-        """Search for at most so many seconds, told first what is known; return the new trials."""
-        # Compiled for this machine, the record's task has another id.
+        """Search for ``seconds`` at most, starting from the known trials; return the new trials."""
+        # The models know the recorded task: compiled for this machine it has another id.
         name, task = self.settings.strategy, self.task
         searcher = make_strategy(self.space, self.guides, name, None, self.rng, task=task)
         if known:
@@ -155,7 +155,7 @@ class Screener:
         return run(searcher, oracle, budget, batch_size=REFINE_BATCH, on_batch=follow).trials
 
     def _is_right(self, candidate: Candidate, device: Device) -> bool:
-        """Compare a candidate's outputs with the unscheduled program's."""
+        """Return whether a candidate's outputs equal the unscheduled program's; note failures."""
         module = self._realised(candidate).schedule.mod
         answer = device.check(checked_program(module, self.inputs))
         if answer.state is not TrialState.OK:
@@ -170,7 +170,7 @@ class Screener:
         incumbent: Candidate | None,
         device: Device,
     ) -> list[Candidate]:
-        """The challengers: the fastest by their one reading whose outputs are right."""
+        """Return the challengers: the fastest candidates by one reading, with right outputs."""
         trials = (*screened, *refined)
         timed = [(t.latency_s, t.candidate) for t in trials if t.latency_s is not None]
         timed.sort(key=lambda pair: pair[0])

@@ -1,6 +1,6 @@
-"""Measures a task's arms in blocks until the rules let it end, and says what that proves.
+"""Measure a task's arms in blocks until the rules allow a stop; state what the blocks prove.
 
-Every arm of a block has a fresh process with a fresh build (``toolkit.live.measure.turns``).
+Each arm of a block has a fresh process with a fresh build (``toolkit.live.measure.turns``).
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ from toolkit.results import Result
 class ValidateSettings:
     """What to validate and how.
 
-    ``top`` recorded candidates of a task are screened, ``challengers`` of the fastest confirmed;
-    ``strategy`` (any of ``toolkit.search``) refines, within ``seconds`` a task for all of it.
+    ``top`` recorded candidates of a task are screened. The ``challengers`` fastest programs are
+    confirmed. ``strategy`` (any of ``toolkit.search``) refines. ``seconds`` is the time for one
+    task, all steps together.
     """
 
     top: int = 5
@@ -57,20 +58,20 @@ class TaskVerdict(Result):
     Attributes
     ----------
     incumbent, incumbent_id, incumbent_latency_s
-        What it is, its candidate id (``None``: the unscheduled program), seconds in the blocks.
+        Description, candidate id (``None``: the unscheduled program), and seconds in the blocks.
     screened, refined
-        Recorded candidates that were rebuilt, and trials of the search.
+        Number of rebuilt recorded candidates, and number of trials of the search.
     rejected, dropped
-        What failed before the blocks, and in them, and why.
+        What failed before the blocks and during the blocks, with the reason.
     readings_s
-        Seconds by arm, one a block.
+        Seconds by arm, one value for each block.
     slowed_by, reason
-        How many times as long programs took in the blocks as before, and why that is too much for
-        a verdict (``None``: it is not).
+        Latency in the blocks over the earlier latency, and why that is too large for a verdict
+        (``None``: it is not).
     ratio, interval, aa_interval
-        Latency over the incumbent's (below 1 is faster), its interval (``None``: one block), and
-        what the incumbent's two arms differ by. This and all below is there where something was
-        judged.
+        Latency over the incumbent's (below 1 is faster), its interval (``None``: only one block),
+        and the range around 1 of the incumbent's two arms. These and the fields below are set
+        only if a challenger was judged.
     winner_from
         ``record`` or ``refinement``.
     """
@@ -104,10 +105,10 @@ class TaskVerdict(Result):
 
 @dataclass
 class Screening:
-    """What came before the confirmation of a task.
+    """What was done for a task before the confirmation.
 
-    ``screened`` are rebuilt recorded candidates and ``refined`` those of the search, by id with
-    the seconds that were read (``None``: it failed); ``challengers`` are programs by candidate id.
+    ``screened`` are rebuilt recorded candidates and ``refined`` candidates of the search: id and
+    measured seconds (``None``: it failed). ``challengers`` are programs by candidate id.
     """
 
     started: float
@@ -122,7 +123,7 @@ class Screening:
 
 @dataclass
 class Confirmation:
-    """Readings by arm in block order (seconds), what is claimed, and what was dropped and why."""
+    """Seconds by arm in block order, the judgements, and dropped arms with the reason."""
 
     readings: dict[str, list[float]] = field(default_factory=dict)
     judgements: list[Judgement] = field(default_factory=list)
@@ -141,12 +142,12 @@ def confirm(
     step: Step,
     open_device: OpenDevice | None = None,
 ) -> Confirmation:
-    """Compare challengers with the incumbent until the rules let it end or time is up.
+    """Compare challengers with the incumbent until the rules allow a stop or the time is over.
 
-    The repeats of the protocol are taken in turns (``read_block``). A challenger that fails is
-    dropped; an incumbent that fails ends it with ``LiveError``. Blocks are whole: one that was
-    begun is finished, so that every arm has the same number of readings. ``open_device`` opens a
-    fresh measuring process where it is not this interpreter's.
+    The repeats of the protocol are measured in turns (``read_block``). A challenger that fails is
+    dropped. If the incumbent fails, ``LiveError`` is raised. A block is always finished, so every
+    arm has the same number of readings. ``open_device`` opens a fresh measuring process, where it
+    is not one of this interpreter.
     """
     fresh: OpenDevice = open_device or (lambda one: Device(target, one))
     arms = {INCUMBENT: incumbent, TWIN: incumbent, **challengers}
@@ -157,7 +158,7 @@ def confirm(
         block = read_block(alive, fresh, same_place(target, protocol, rng), rng)
         for name in (INCUMBENT, TWIN):
             if name in block.failed:
-                raise LiveError(f"the incumbent does not run: {block.failed[name]}")
+                raise LiveError(f"the incumbent program does not run: {block.failed[name]}")
         result.dropped.update(block.failed)
         for name, value in block.seconds.items():
             result.readings[name].append(value)
@@ -173,16 +174,16 @@ def confirm(
 
 
 def verdict_of(task: Task, target: str, before: Screening, result: Confirmation) -> TaskVerdict:
-    """Say what a confirmation proves; raise ``LiveError`` when nothing could be measured.
+    """Return what a confirmation proves; raise ``LiveError`` when nothing could be measured.
 
-    Blocks that were read on a much slower machine than the search knew decide nothing: the verdict
-    is then "undecided", ``reason`` says why, and there is no ratio.
+    If the machine was much slower in the blocks than in the search, the blocks decide nothing:
+    the verdict is "undecided", ``reason`` says why, and there is no ratio.
     """
     if not result.readings[INCUMBENT]:
         why = f": {before.rejected[0]['error']}" if before.rejected else ""
         raise LiveError(
             f"no challenger of task {task.task_id} could be measured{why}",
-            cure="a larger --top rebuilds more, and a longer --seconds refines more",
+            cure="give a larger --top to rebuild more records, or more --seconds to search longer",
         )
     latency = {
         arm: statistics.geometric_mean(values) for arm, values in result.readings.items() if values

@@ -1,4 +1,4 @@
-"""How a program is built and read, and by whom.
+"""How programs are built and measured, and on which device.
 
-Imports the ground alone.
+Imports no other room of ``live``.
 """

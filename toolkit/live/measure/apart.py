@@ -1,4 +1,4 @@
-"""Builders here, devices elsewhere: programs are built ahead while others are measured."""
+"""Build processes on this machine, devices elsewhere: builders work ahead of the measurements."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from toolkit.live.measure.remote import Remote, linker_for
 from toolkit.live.measure.worker import suffix_of
 from toolkit.records import TrialState
 
-# Built programs that wait for each device.
+# Built programs that may wait for each device.
 AHEAD = 4
 
-# A program that fails on so many fresh connections is itself at fault.
+# A program that fails on so many fresh connections has failed itself.
 TRIES = 2
 
-# A device that is not back at the tracker after so many seconds is lost.
+# A device is lost if the tracker does not list it again within so many seconds.
 RECONNECT_S = 15.0
 
-# The last one has longer: no other can take its work, and a board may be starting again.
+# The last device gets more time: no other device can take its work, and a board may be rebooting.
 LAST_RECONNECT_S = 60.0
 
 
@@ -41,7 +41,7 @@ Pool = TypeVar("Pool", bound="BuildPool")
 class BuildPool:
     """Processes that build on this machine; a context manager.
 
-    They import TVM while the caller generates spaces and asks for the first candidates.
+    They import TVM while the caller generates design spaces and the first candidates.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class BuildPool:
         linker: str | None = None,
     ) -> None:
         if builders < 1:
-            raise LiveError(f"{builders} build processes", cure="give at least 1")
+            raise LiveError(f"cannot build with {builders} processes", cure="give at least 1")
         self.protocol = protocol
         self._builders = [
             Device(target, protocol, patience=patience, settings={"linker": linker})
@@ -81,7 +81,7 @@ class BuildPool:
             builder.close()
 
     def try_build(self, program: Program) -> Future[MeasureResult]:
-        """Build a program in whichever process is free, to learn whether it builds in time."""
+        """Build a program in a free process, only to learn whether it builds in time."""
 
         def build() -> MeasureResult:
             builder = self._free.get()
@@ -102,17 +102,17 @@ class BuildPool:
             work()
 
     def _started(self) -> None:
-        """Wait until they are there; raise ``LiveError`` when one does not come up."""
+        """Wait until the processes have started; raise ``LiveError`` if one does not start."""
         while self._starting:
             self._starting.pop().result()
 
 
 class ApartEngine(BuildPool):
-    """Build processes, and one measuring process a device that takes what is built.
+    """Build processes, and one measuring process for each device, which runs what they build.
 
-    A program whose measurement fails with its connection is measured again on a fresh one (on
-    another device if there is one). A device that does not come back is left; what it was
-    measuring goes to the others.
+    On a remote device, a program that fails is measured once more on a fresh connection, on
+    another device if there is one. A device that does not come back is given up; its program goes
+    to the other devices.
     """
 
     def __init__(
@@ -145,19 +145,19 @@ class ApartEngine(BuildPool):
             runner.stop()
 
     def new_file(self, key: str) -> Path:
-        """Path of a built program: a device still holds open what it loaded by another's name."""
+        """Return a new path: a device still holds open the file of an earlier program."""
         return Path(self._folder.name) / f"{key}-{next(self._numbers)}.{self.suffix}"
 
     def measure_many(
         self, programs: Sequence[Program], bar: Callable[[], float | None] = lambda: None
     ) -> Iterator[tuple[int, MeasureResult]]:
-        """Build ahead and measure on all devices; readings come as they are done.
+        """Build ahead, measure on all devices, and yield each reading when it is done.
 
-        Raises ``LiveError`` when the last device is lost, or a builder does not start; readings
-        given before that are whole.
+        Raises ``LiveError`` when the last device is lost or a builder does not start. Readings
+        yielded before that are complete.
         """
         if not self.runners:
-            raise LiveError("no device is left", cure="bring one back and run the command again")
+            raise LiveError("no device is left", cure="start a device and run the command again")
         self._started()
         batch = _Batch(self, programs, bar)
         try:
@@ -181,14 +181,14 @@ class _Job:
 
 
 class _Batch:
-    """One call of ``measure_many``: its queues, and a thread for each builder and each device."""
+    """One call of ``measure_many``: its queues, and a thread for each builder and device."""
 
     def __init__(
         self, engine: ApartEngine, programs: Sequence[Program], bar: Callable[[], float | None]
     ) -> None:
         self._engine, self._programs, self._bar = engine, programs, bar
         self._to_build = deque(range(len(programs)))
-        # Bounded, so that builders are never far ahead: files would pile up.
+        # Bounded, so that not too many built files wait for a device.
         self._room = threading.Semaphore(AHEAD * len(engine.runners))
         self._to_run: queue.Queue[_Job] = queue.Queue()
         self.done: queue.Queue[tuple[int, MeasureResult] | BaseException] = queue.Queue()
@@ -210,7 +210,7 @@ class _Batch:
         try:
             work(device)
         except BaseException as error:
-            # Whoever waits for readings must hear of it.
+            # Raised by ``measure_many``, which waits for readings.
             self.done.put(error)
 
     def _build(self, builder: Device) -> None:
@@ -239,14 +239,14 @@ class _Batch:
                 continue
             fault = self._connect(runner)
             if self._stopped.is_set():
-                return  # nobody waits for it: to ask for a device may take minutes
+                return  # no one needs the result, and a request for a device may take minutes
             if fault is not None:
                 self._to_run.put(job)
                 self._leave(runner, fault)
                 return
             reading = runner.run_artifact(job.program, str(job.path), bar_s=self._bar())
             if reading.state is not TrialState.OK and self._engine.remote is not None:
-                # The program's fault or the connection's: another connection tells.
+                # Program or connection may be at fault: a fresh connection will show it.
                 job.tries += 1
                 runner.stop()
                 if job.tries < TRIES:
@@ -258,7 +258,7 @@ class _Batch:
             self.done.put((job.position, replace(reading, build_s=job.build_s, run_s=run_s)))
 
     def _connect(self, runner: Device) -> str | None:
-        """Give a runner its device, or say why there is none in time."""
+        """Connect a runner to its device; return the reason if that fails within its time."""
         remote, since = self._engine.remote, time.monotonic()
         fault = ""
         while True:
@@ -271,7 +271,7 @@ class _Batch:
                 if remote is None:
                     return fault
             if self._stopped.wait(0.2):
-                return None  # nothing is left to do: whether it comes back is seen next time
+                return None  # all work is done: the next call checks the device
             waited_s = time.monotonic() - since
             is_last = len(self._engine.runners) == 1
             if waited_s > (LAST_RECONNECT_S if is_last else RECONNECT_S):
@@ -281,5 +281,5 @@ class _Batch:
         self._engine.runners.remove(runner)
         runner.close()
         if not self._engine.runners:
-            cure = "what was measured is kept: bring a device back and run the same command again"
+            cure = "start a device and run the same command again: finished measurements are kept"
             self.done.put(LiveError(f"the last device is lost: {fault}", cure=cure))

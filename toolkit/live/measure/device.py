@@ -1,4 +1,4 @@
-"""Drives the measuring process: sends programs, waits within limits, replaces it when it dies."""
+"""Control of a measuring process: send programs, wait within limits, replace it when it dies."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from toolkit.records import TrialState
 
 START_TIMEOUT_S = 120.0
 
-# An unscheduled program is slow, and it runs only a few times.
+# For an unscheduled program, which is slow but runs only a few times.
 UNSCHEDULED_TIMEOUT_S = 120.0
-# A scheduled program that is checked runs once, and its outputs are compared.
+# For a check: a scheduled program runs once and its outputs are compared.
 CHECK_TIMEOUT_S = 30.0
 
-# With patience: so many builds are known before it counts, and a build may always take so long.
+# ``patience`` applies after so many builds, and never gives a build less than so many seconds.
 BUILDS_KNOWN, LEAST_PATIENCE_S = 8, 3.0
 
 
 class Device:
     """One measuring process on this machine (``serve.py``); a context manager.
 
-    It starts with the first request, and is replaced after ``max_builds`` builds, since a
-    compiler's memory only grows. ``rpc`` connects it to a tracker (``host``, ``port``, ``key``);
-    ``command`` is another process that speaks the same protocol, ``settings`` what that is told
-    beside target and cores. With ``patience`` a build that takes so many times as long as the
-    median one is given up before the protocol's limit: some programs explode when unrolled, and
-    the others wait for them.
+    The process starts with the first request. It is replaced after ``max_builds`` builds, because
+    a compiler's memory only grows. ``rpc`` connects it to a tracker (``host``, ``port``, ``key``).
+    ``command`` starts another process with the same protocol, and ``settings`` are sent to it with
+    target and cores. With ``patience`` a build is given up when it takes that many times the
+    median build time, even before the protocol's limit: a few programs explode when they are
+    unrolled, and the others would wait for them.
     """
 
     def __init__(
@@ -59,19 +59,19 @@ class Device:
         self.command = list(command or children.python("toolkit.live.measure.worker"))
         self.settings = dict(settings or {})
         self.restarts = 0
-        # Threads of programs that run elsewhere are not this machine's to place.
+        # Not for programs that run elsewhere: this machine does not place their threads.
         self._bound = () if rpc else self._places(protocol)
         self._process: subprocess.Popen[bytes] | None = None
         self._builds = 0
         self._held: set[str] = set()
         self._reference: Program | None = None
         self._has_reference = self._killed = False
-        # What the process prints, kept for the message when it does not start.
+        # Output of the process, for the message when it does not start.
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the device
 
     @staticmethod
     def _places(protocol: Protocol) -> tuple[int, ...]:
-        """Processors of the program's threads, one each; empty: left to the system."""
+        """Return one processor for each thread of the program; empty: the system decides."""
         if not hasattr(os, "sched_setaffinity"):
             return ()
         if not protocol.cores:
@@ -87,39 +87,39 @@ class Device:
     def measure(
         self, program: Program, *, keep: bool = False, bar_s: float | None = None
     ) -> MeasureResult:
-        """Build (unless it is built) and time a program.
+        """Build a program (unless it is built already) and time it.
 
-        ``keep`` leaves it built for further readings; ``bar_s`` is the best latency so far, for
-        protocols that drop what is clearly worse.
+        ``keep`` keeps the build for further readings. ``bar_s`` is the best latency so far, for
+        protocols that drop clearly slower programs.
         """
         return self._ask(program, "measure", keep=keep, **self._dropped(bar_s))
 
     def meanwhile(self, work: Callable[[], None]) -> None:
-        """Do ``work`` at once: one process builds and measures in turn."""
+        """Run ``work`` at once: this process builds and measures one program after the other."""
         work()
 
     def measure_many(
         self, programs: Sequence[Program], bar: Callable[[], float | None] = lambda: None
     ) -> Iterator[tuple[int, MeasureResult]]:
-        """Measure one after the other; ``bar`` gives the best latency so far, in seconds."""
+        """Measure one program after the other; ``bar`` returns the best latency so far (s)."""
         for position, program in enumerate(programs):
             yield position, self.measure(program, bar_s=bar())
 
     def build(self, program: Program) -> MeasureResult:
-        """Build a program and keep it in the process until it is measured."""
+        """Build a program; the process keeps it until it is measured."""
         reading = self._ask(program, "build")
         if reading.state is TrialState.OK:
             self._held.add(program.key)
         return reading
 
     def export(self, program: Program, path: str) -> MeasureResult:
-        """Build a program into a file that ``run_artifact`` loads elsewhere."""
+        """Build a program into a file, which ``run_artifact`` can load elsewhere."""
         return self._ask(program, "export", path=path)
 
     def run_artifact(
         self, program: Program, path: str, *, bar_s: float | None = None
     ) -> MeasureResult:
-        """Load what ``export`` wrote, on this process's device, and time it."""
+        """Load a file that ``export`` wrote, on this process's device, and time the program."""
         unsent = replace(program, text="")
         return self._ask(unsent, "run_artifact", path=path, **self._dropped(bar_s))
 
@@ -130,7 +130,7 @@ class Device:
 
     @property
     def running(self) -> bool:
-        """Whether its process is there."""
+        """Whether the process is running."""
         return self._process is not None and self._process.poll() is None
 
     def set_reference(self, program: Program) -> MeasureResult:
@@ -139,21 +139,21 @@ class Device:
         return self._ask(program, "reference")
 
     def check(self, program: Program, *, tolerance: float = 1e-3) -> MeasureResult:
-        """Compare a program's outputs with the reference (relative to their range)."""
+        """Compare a program's outputs with the reference; tolerance as a share of their range."""
         return self._ask(program, "check", tolerance=tolerance)
 
     def start(self) -> None:
-        """Start the process now; raise ``LiveError`` when it does not come up."""
+        """Start the process now; raise ``LiveError`` when it does not start."""
         self._start()
         self._signal("SIGSTOP")
 
     def close(self) -> None:
-        """End the process; the device is done with."""
+        """End the process; the device cannot be used any more."""
         self.stop()
         self._log.close()
 
     def stop(self) -> None:
-        """End the process; the next request starts another."""
+        """End the process; the next request starts a new one."""
         self._signal("SIGCONT")
         process, self._process = self._process, None
         if process is None:
@@ -166,7 +166,7 @@ class Device:
         children.end(process)
 
     def _start(self) -> None:
-        # What was built and waits to be measured would be lost with the process.
+        # A new process would lose programs that are built and wait to be measured.
         if self._process is not None and (self._builds < self.max_builds or self._held):
             return
         self.stop()
@@ -198,32 +198,32 @@ class Device:
             said = "".join(last)[-300:] if ready is None else ready["error"].splitlines()[-1]
             raise LiveError(
                 f"the measuring process did not start: {said}",
-                cure="try: python -c 'import tvm'; the pinned apache-tvm and ffi must be installed"
+                cure="run python -c 'import tvm': it needs the pinned apache-tvm and apache-tvm-ffi"
                 if self.rpc is None
-                else "is the tracker up, and does it know a free device of that key?",
+                else "check that the tracker is running and has a free device with this key",
             )
 
     def _signal(self, name: str) -> None:
-        """Suspend the process until its next request (SIGSTOP), or let it go on (SIGCONT).
+        """Suspend the process until its next request (SIGSTOP), or resume it (SIGCONT).
 
-        The threads of TVM's pool spin for a while after each parallel loop (300,000 yields unless
-        ``TVM_THREAD_POOL_SPIN_COUNT`` says otherwise) and would slow whoever is measured next. To
-        let them sleep at once would cost short programs the time to wake them. A suspended
-        process does neither: it takes no processor time, and goes on as it was.
+        The threads of TVM's pool spin for a while after each parallel loop (300,000 yields, unless
+        ``TVM_THREAD_POOL_SPIN_COUNT`` sets another number) and would slow down the next
+        measurement. If they slept at once, short programs would pay the time to wake them. A
+        suspended process takes no processor time, and continues in the same state.
         """
-        # A process that has a device elsewhere must go on answering it.
+        # A process with a remote device must keep answering it.
         if self._process is not None and self.rpc is None and hasattr(signal, name):
             self._process.send_signal(getattr(signal, name))
 
     def _kill(self) -> None:
         if self._process is not None:
-            # With the compiler that it may have started, which would go on beside all others.
+            # Its children too: a compiler that it started would disturb the next measurements.
             children.kill(self._process)
             self.restarts += 1
         self.stop()
 
     def _ask(self, program: Program, op: str, **more: Any) -> MeasureResult:
-        """Ask once, and once more where the process was killed from outside."""
+        """Send a request; send it once more if the process was killed from outside."""
         if program is REFUSED:
             return MeasureResult(TrialState.INSTANTIATION, error="TVM refuses its schedule")
         self._killed = False
@@ -233,7 +233,7 @@ class Device:
     def _once(self, program: Program, op: str, **more: Any) -> MeasureResult:
         self._start()
         if op == "check" and self._reference is not None and not self._has_reference:
-            # The process that had its outputs is gone.
+            # A new process does not have the reference outputs yet.
             known = self._once(self._reference, "reference")
             if known.state is not TrialState.OK:
                 return known
@@ -245,7 +245,7 @@ class Device:
             self._signal("SIGSTOP")
 
     def _answer(self, program: Program, op: str, more: dict[str, Any]) -> MeasureResult:
-        """Send one request and wait for what comes of it."""
+        """Send one request and return its result."""
         if op != "build":
             self._held.discard(program.key)
         started = time.perf_counter()
@@ -290,7 +290,7 @@ class Device:
         return min(limit_s, max(LEAST_PATIENCE_S, self.patience * usual_s))
 
     def _died(self, started: float, build_s: float | None = None) -> MeasureResult:
-        """End a process that gave no answer; without ``build_s`` to its build."""
+        """End a process that did not answer. No ``build_s``: it was still building."""
         assert self._process is not None
         code, killed = self._process.poll(), children.killed_from_outside(self._process)
         elapsed = time.perf_counter() - started

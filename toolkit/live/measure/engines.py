@@ -1,8 +1,8 @@
-"""What builds and measures: here in turn, or builders here and devices elsewhere at the same time.
+"""Engines, which build and measure: on one machine in turn, or elsewhere at the same time.
 
 Building and measuring never overlap on the same processor. On a local CPU several processes build
-side by side, then stand still while one of them at a time measures. Where the device is not the
-build machine (a GPU, a tracker's devices), builders work ahead while the devices measure.
+at the same time, then they are suspended while one process at a time measures. If the device is
+not the build machine (a GPU, devices of a tracker), builders work ahead while the devices measure.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from toolkit.live.measure.protocol import Protocol
 from toolkit.live.measure.remote import Remote
 from toolkit.records import TrialState
 
-# Programs that one process builds before measuring begins: what a kill can cost. When they are
-# built, processes wait for the slowest: the fewer times the better.
+# Programs that one process builds before measuring begins. A kill can lose so many builds. After
+# each group, all processes wait for the slowest one, so fewer groups are better.
 BUILT_AHEAD = 16
 
 
@@ -35,11 +35,11 @@ def open_engine(
 ) -> LocalEngine | ApartEngine:
     """Open an engine: a context manager with ``measure_many`` (see ``toolkit.live.space.oracle``).
 
-    ``device`` is this machine (``None``) or all devices of a key of an RPC tracker (``rpc HOST:PORT
-    KEY``); as many processes build as there are cores unless ``builders`` says how many.
-    ``patience`` is that of each of them (``Device``).
+    ``device`` is this machine (``None``), or all devices of an RPC tracker with one key (``rpc
+    HOST:PORT KEY``). ``builders`` is the number of build processes (default: one for each core).
+    ``patience`` is passed to each of them (``Device``).
 
-    Raises ``LiveError`` when ``device`` is not understood, or no device of the key is free.
+    Raises ``LiveError`` when ``device`` cannot be read, or the tracker has no device with this key.
     """
     count = builders or physical_cores()
     if device is None and runs_on_cpu(target):
@@ -49,13 +49,13 @@ def open_engine(
 
 
 def engine_options(device: str | None, builders: int | None) -> dict[str, Any]:
-    """Options of ``open_engine`` that were given."""
+    """Return the options of ``open_engine`` that are not ``None``."""
     given = {"device": device, "builders": builders}
     return {name: value for name, value in given.items() if value is not None}
 
 
 def device_for_checks(engine: Any, target: str, protocol: Protocol) -> Device:
-    """A process that runs programs once where an engine measures them, to compare their outputs."""
+    """Return a process on the engine's device that runs programs once, to compare their outputs."""
     remote = engine.remote if isinstance(engine, ApartEngine) else None
     if remote is None:
         return Device(target, protocol)
@@ -64,12 +64,12 @@ def device_for_checks(engine: Any, target: str, protocol: Protocol) -> Device:
 
 
 class LocalEngine(BuildPool):
-    """Processes on this CPU that build side by side, and measure one at a time."""
+    """Processes on this CPU that build at the same time, and measure one at a time."""
 
     def measure_many(
         self, programs: Sequence[Program], bar: Callable[[], float | None] = lambda: None
     ) -> Iterator[tuple[int, MeasureResult]]:
-        """Build some side by side, measure each of them alone, and so on."""
+        """Build a group of programs at the same time, measure each alone, then the next group."""
         self._started()
         if len(self._builders) == 1:
             self._work_meanwhile()
@@ -82,7 +82,7 @@ class LocalEngine(BuildPool):
     def _group(
         self, programs: Sequence[Program], places: range, bar: Callable[[], float | None]
     ) -> Iterator[tuple[int, MeasureResult]]:
-        # A process takes the next program when it has built one: a slow build holds up no others.
+        # Each process takes the next program when it is free: a slow build delays no others.
         waiting = deque(places)
 
         def build(device: Device) -> list[tuple[int, Program, MeasureResult]]:
@@ -97,11 +97,11 @@ class LocalEngine(BuildPool):
 
         building = [self._pool.submit(build, builder) for builder in self._builders]
         try:
-            # Not while one of them measures.
+            # Now, because nothing is measured yet.
             self._work_meanwhile()
             built = [each.result() for each in building]
         finally:
-            waiting.clear()  # interrupted: nobody waits for those that are not begun
+            waiting.clear()  # after an interrupt: do not start the remaining builds
         for device, mine in zip(self._builders, built, strict=True):
             for place, program, build_reading in mine:
                 if build_reading.state is not TrialState.OK:

@@ -1,7 +1,7 @@
-"""Tells one machine from another by what decides how fast programs run on it.
+"""Fingerprints of machines: the facts that decide how fast programs run.
 
-Virtual machines of one provider carry the same name over several kinds of processor: a name says
-little about whether two measurements may be compared.
+Virtual machines of one provider have the same name on several kinds of processor. So a name is not
+enough to say whether two measurements can be compared.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import psutil
 from toolkit.live.measure.machine import runs_on_cpu, tvm_target
 from toolkit.records import EMULATOR, canonical_json, content_id
 
-# Of /proc/cpuinfo, on x86 and on Arm.
+# Fields of /proc/cpuinfo, on x86 and on Arm.
 _OF_PROCESSOR = ("vendor_id", "cpu family", "model", "stepping", "model name")
 _OF_ARM = ("CPU implementer", "CPU part", "CPU variant", "CPU revision")
 _FLAGS = ("flags", "Features")
-# A kernel of 64 bits runs programs of 32, and Linux and LLVM have two names for one.
+# A 64-bit kernel can run 32-bit programs, and Linux and LLVM use different names.
 _FAMILIES = (
     *(("aarch64", "arm"), ("x86", "amd64", "i386", "i486", "i586", "i686")),
     *(("ppc", "powerpc"), ("riscv",), ("mips",), ("loongarch",), ("s390",)),
 )
-"""What names of architectures begin with, whose programs one processor may run."""
+"""Beginnings of architecture names; a processor may run all the architectures of its row."""
 
 _CPU = "/sys/devices/system/cpu"
 _CACHES = [f"{_CPU}/cpu0/cache/index{number}" for number in range(10)]
@@ -42,14 +42,15 @@ FILES = (
     *(_INFO, _KERNEL, *_CLOCK.values()),
     *(f"{index}/{name}" for index in _CACHES for name in ("level", "type", "size")),
 )
-"""Files of Linux that say what a machine is."""
+"""Files of Linux that describe a machine."""
 
 
 def machine_fingerprint(target: str) -> dict[str, Any]:
-    """What decides how fast this machine runs programs for a target, and its ``id`` (JSON-ready).
+    """Return this machine's fingerprint for a target, with its ``id`` (JSON-ready).
 
     Keys: ``processor``, ``flags`` (their hash), ``processors`` (hardware threads), ``caches``,
-    ``clock``, ``compiler``; for a GPU ``gpu`` as well. What the system does not tell is ``None``.
+    ``clock``, ``compiler``; also ``gpu`` for a GPU. A value that the system does not give is
+    ``None``.
     """
     facts = _facts(_files_here(), platform.processor() or platform.machine(), psutil.cpu_count())
     if not runs_on_cpu(target):
@@ -58,9 +59,9 @@ def machine_fingerprint(target: str) -> dict[str, Any]:
 
 
 def fingerprint_of(files: Mapping[str, str], target: str) -> dict[str, Any] | None:
-    """The fingerprint of another machine by its ``FILES``; ``None`` where it has none of them.
+    """Return another machine's fingerprint, made from its ``FILES``; ``None``: no /proc/cpuinfo.
 
-    ``emulator`` is added where its kernel is of another architecture than the target.
+    ``emulator`` is added when its kernel has another architecture than the target.
     """
     if _INFO not in files:
         return None
@@ -74,22 +75,22 @@ def fingerprint_of(files: Mapping[str, str], target: str) -> dict[str, Any] | No
 
 
 def _family(architecture: str) -> str:
-    """The name that stands for an architecture and its relatives."""
+    """Return the name that stands for an architecture and its relatives."""
     return next((names[0] for names in _FAMILIES if architecture.startswith(names)), architecture)
 
 
 def emulator_warnings(fingerprint: Mapping[str, Any] | None) -> list[str]:
-    """What to tell of an emulator's readings."""
+    """Return the warnings about measurements on an emulated device."""
     if not fingerprint or EMULATOR not in fingerprint:
         return []
     return [
-        f"the device is emulated ({fingerprint[EMULATOR]}): what is fast there need not be fast on "
-        "a processor; no model is trained on these records"
+        f"the device is emulated ({fingerprint[EMULATOR]}): a program that is fast there may be "
+        "slow on a real processor; no model is trained on these records"
     ]
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Names of the facts in which two fingerprints differ; none where they are of one machine."""
+    """Return the names of the facts that differ; none for two fingerprints of one machine."""
     if before.get("id") == now.get("id"):
         return []
     names = [name for name in {**before, **now} if name != "id"]
@@ -97,7 +98,7 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def _facts(files: Mapping[str, str], processor: str, processors: int | None) -> dict[str, Any]:
-    """What all fingerprints hold; the processor's name where the files do not tell it."""
+    """Return the common facts; ``processor`` is the name to use when the files have none."""
     return {
         **_processor(files.get(_INFO, ""), processor),
         "processors": processors,
@@ -141,7 +142,7 @@ def _caches(files: Mapping[str, str]) -> list[str] | None:
 
 
 def _clock(files: Mapping[str, str]) -> str | None:
-    """How the clock is held: the governor, and whether it may rise above its nominal speed."""
+    """Return the clock settings: governor, and whether boost is allowed."""
     told = {name: files.get(path, "").strip() for name, path in _CLOCK.items()}
     return ", ".join(f"{name} {value}" for name, value in told.items() if value) or None
 

@@ -1,4 +1,4 @@
-"""What machine this is, what to compile for, and whether it is quiet enough to measure on."""
+"""Facts of this machine: its cores, the target to compile for, and whether it is quiet."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PROCESSORS = Path("/sys/devices/system/cpu")
 
 
 def processors_by_core() -> list[list[int]]:
-    """Processors that this process may use, core by core: hyper-threads of one core together."""
+    """Return the processors that this process may use, by core (hyper-threads of one together)."""
     if not hasattr(os, "sched_getaffinity"):
         return [[number] for number in range(psutil.cpu_count(logical=False) or 1)]
     cores: dict[str, list[int]] = {}
@@ -33,14 +33,14 @@ def processors_by_core() -> list[list[int]]:
 
 
 def physical_cores() -> int:
-    """Cores that this process may use, hyper-threads not counted twice."""
+    """Return the number of cores that this process may use; hyper-threads do not count."""
     return len(processors_by_core())
 
 
 def places_for(threads: int) -> tuple[int, ...]:
-    """One processor a thread, on cores of their own as far as there are; empty: too few.
+    """Return one processor for each thread, on different cores if possible; empty: too few.
 
-    One thread is left to the system.
+    A single thread is left to the system.
     """
     cores = processors_by_core()
     layers = range(max(len(core) for core in cores))
@@ -49,7 +49,7 @@ def places_for(threads: int) -> tuple[int, ...]:
 
 
 def default_target(threads: int) -> str:
-    """LLVM for exactly this processor (JSON): several times faster than the bare target."""
+    """Return an LLVM target for exactly this processor (JSON): far faster than plain ``llvm``."""
     from tvm.target import codegen
 
     return orjson.dumps(
@@ -59,35 +59,35 @@ def default_target(threads: int) -> str:
 
 
 def read_target(text: str) -> Any:
-    """What a target's text says, as TVM takes it: an object of JSON, or a tag."""
+    """Return a target's text as TVM takes it: an object read from JSON, or a tag."""
     return orjson.loads(text) if text.lstrip().startswith("{") else text
 
 
 def tvm_target(text: str) -> Any:
-    """TVM's target of its text, which is JSON or a tag."""
+    """Return TVM's target for a text, which is JSON or a tag."""
     import tvm
 
     return tvm.target.Target(read_target(text))
 
 
 def tvm_says(error: Exception) -> str:
-    """The last line of an error of TVM's: those before it may be its call stack."""
+    """Return the last line of an error of TVM; the lines before it may be a call stack."""
     return (str(error).strip() or type(error).__name__).splitlines()[-1]
 
 
 def parse_target(text: str) -> str:
     """Check a target with TVM and return its JSON; raise ``LiveError`` when TVM refuses it.
 
-    A bare ``cuda`` becomes the first GPU of this machine, with its architecture and its limits,
-    which the design spaces depend on.
+    A plain ``cuda`` becomes the first GPU of this machine, with its architecture and its limits:
+    the design spaces depend on them.
     """
     import tvm
 
     bare_cuda = text.strip() == "cuda"
     if bare_cuda and not tvm.cuda(0).exist:
         raise LiveError(
-            "the target 'cuda' is a GPU of this machine, and CUDA sees none",
-            cure="for one elsewhere (--device) say what it is: "
+            "the target 'cuda' means a GPU of this machine, and CUDA sees none",
+            cure="for a GPU elsewhere (--device), describe it: "
             '--target \'{"kind": "cuda", "arch": "sm_86", "max_threads_per_block": 1024, '
             '"max_shared_memory_per_block": 49152}\'',
         )
@@ -103,20 +103,20 @@ def parse_target(text: str) -> str:
 
 
 def runs_on_cpu(target: str) -> bool:
-    """Whether programs for a target run on a processor, not on a GPU."""
+    """Return whether programs for a target run on a CPU (and not on a GPU)."""
     given = read_target(target)
     return (given["kind"] if isinstance(given, dict) else given.split()[0]) in CPU_KINDS
 
 
 def target_threads(target: str) -> int:
-    """Threads that a program for a CPU target is meant for (its ``num-cores``)."""
+    """Return the number of threads of a program for a CPU target (its ``num-cores``)."""
     given = read_target(target)
     cores = int(given.get("num-cores") or 0) if isinstance(given, dict) else 0
     return cores if cores > 0 else physical_cores()
 
 
 def cpu_model() -> str:
-    """The processor's name as the system gives it."""
+    """Return the processor's name as the system gives it."""
     info = Path("/proc/cpuinfo")
     text = info.read_text(encoding="utf-8", errors="replace") if info.is_file() else ""
     found = re.search(r"^model name[^:\n]*:(.*)", text, re.MULTILINE)
@@ -124,7 +124,7 @@ def cpu_model() -> str:
 
 
 def describe_machine() -> dict[str, Any]:
-    """Facts that belong beside every measurement (JSON-ready)."""
+    """Return facts to store with every measurement (JSON-ready)."""
     import tvm
 
     return {
@@ -138,24 +138,24 @@ def describe_machine() -> dict[str, Any]:
 
 
 def noise_warnings(threads: int) -> list[str]:
-    """Reasons why this machine may measure badly now, each with its cure."""
+    """Return reasons why measurements on this machine may be noisy now, each with a cure."""
     warnings = []
     busy = psutil.cpu_percent(interval=0.3, percpu=True)
     free = sum(share < 30 for share in busy)
     if free < threads:
         warnings.append(
-            f"{len(busy) - free} of {len(busy)} cores are busy, {threads} are measured on: "
+            f"{len(busy) - free} of {len(busy)} cores are busy, the measurements need {threads}: "
             "stop other programs"
         )
     governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     if governor.is_file() and governor.read_text(encoding="ascii").strip() != "performance":
         warnings.append(
-            "the clock is not held (cpufreq governor is not 'performance'): "
-            "cpupower frequency-set -g performance"
+            "the clock frequency is not fixed (the cpufreq governor is not 'performance'): "
+            "run cpupower frequency-set -g performance"
         )
     temperatures: dict[str, Any] = getattr(psutil, "sensors_temperatures", dict)()
     for name, sensors in temperatures.items():
         for sensor in sensors:
             if sensor.high and sensor.current >= sensor.high:
-                warnings.append(f"{name} is at {sensor.current:.0f} C, its limit: let it cool")
+                warnings.append(f"{name} is at its limit, {sensor.current:.0f} C: let it cool")
     return warnings

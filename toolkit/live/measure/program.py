@@ -1,4 +1,4 @@
-"""What a measuring process is given, and what it answers."""
+"""Programs that are sent to a measuring process, and the results it returns."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from toolkit.records import TrialState
 class Program:
     """A scheduled module as TVM's JSON, and the arguments of its entry function.
 
-    ``arguments`` is ``[["TENSOR", dtype, shape], ...]``; the first ``inputs`` of them are read,
-    the others written.
+    ``arguments`` is ``[["TENSOR", dtype, shape], ...]``. The program reads the first ``inputs`` of
+    them and writes the others.
     """
 
     key: str
@@ -23,16 +23,16 @@ class Program:
 
 
 REFUSED = Program("refused", "", [], 0)
-"""Stands for a schedule that TVM refuses: it is not built, and says so."""
+"""Stands for a schedule that TVM refuses. It is not built: its result says that TVM refuses it."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasureResult:
-    """What one request to the worker gave; times in seconds.
+    """The result of one request to the worker; times in seconds.
 
-    ``first`` marks a program that was dropped after a first short reading (``Protocol``);
-    ``processors`` are those that its threads were bound to, if they were. ``difference`` is by how
-    much its outputs differ at most from the reference's, as a share of their range.
+    ``first`` marks a program that was dropped after a first short reading (``Protocol``).
+    ``processors`` are the ones that its threads were bound to, if any. ``difference`` is the
+    largest difference of its outputs from the reference's, as a share of their range.
     """
 
     state: TrialState

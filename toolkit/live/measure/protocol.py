@@ -1,4 +1,4 @@
-"""How a measurement is made; only measurements of one protocol may be compared (honesty rule 7)."""
+"""The measurement protocol. Measurements of different protocols are never compared (rule 7)."""
 
 from __future__ import annotations
 
@@ -6,39 +6,40 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 RUN_TIMEOUT_S, OF_READINGS = 10.0, 4.0
-"""Of a run, and so many times what its repeats ask for where that is longer."""
+"""A run may take this many seconds, or this factor times its requested reading time if longer."""
 
 
 def run_limit_s(repeat: int, min_repeat_ms: int) -> float:
-    """Seconds that a run may take: readings that are long by request are no failure."""
+    """Return the seconds that a run may take; long readings on request are no failure."""
     return max(RUN_TIMEOUT_S, OF_READINGS * 1e-3 * repeat * min_repeat_ms)
 
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """Settings of TVM's time evaluator, of the worker around it, and its limits.
+    """Settings of TVM's time evaluator and of the worker around it, and time limits.
 
     Attributes
     ----------
     number, repeat, min_repeat_ms, cache_flush
-        As in ``time_evaluator``: calls averaged in one repeat (raised until a repeat lasts
-        ``min_repeat_ms`` milliseconds), how many repeats are kept, and whether the CPU cache is
-        flushed before each.
+        As in ``time_evaluator``: calls that one repeat averages (more, if the repeat is shorter
+        than ``min_repeat_ms`` milliseconds), number of repeats, and whether the CPU cache is
+        flushed before each repeat.
     threads, cores
-        Threads of the measured program, and processors that the worker is pinned to; empty:
-        wherever the system puts it. Several threads are bound one to a processor: to these, else
-        to the first cores that there are.
+        Threads of the measured program, and processors that the worker is pinned to (empty: the
+        system decides). Several threads are bound to one processor each: to ``cores``, else to
+        the first cores of the machine.
     placement
-        Seed of where in memory each argument begins (on a CPU); ``None``: each process draws it.
+        Seed for the start address of each argument (on a CPU); ``None``: each process draws its
+        own.
     build_timeout_s, run_timeout_s
-        After these many seconds the worker is killed and the trial has failed.
+        After this time the worker is killed and the trial fails.
     first_reading_ms, drop_above
-        With ``drop_above`` a program is first read once, for at least ``first_reading_ms``; when
-        that is more than ``drop_above`` times the best latency so far, it is not read in full.
+        If ``drop_above`` is set, a program is first read once, for at least ``first_reading_ms``.
+        If that is above ``drop_above`` times the best latency so far, there is no full reading.
         0: every program gets the full protocol.
     max_foreign_share
-        A reading is taken again (up to ``max_retries`` times) when other processes used more
-        than this share of the worker's cores meanwhile (where the programs run on these cores).
+        A reading is repeated (up to ``max_retries`` times) if other processes used more than this
+        share of the worker's cores meanwhile. This needs programs that run on these cores.
     """
 
     number: int = 1
@@ -56,7 +57,7 @@ class Protocol:
     max_retries: int = 3
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready form, stored beside every log; ``placement`` only where there is one."""
+        """Return a JSON-ready form, stored with every log; no ``placement`` if it is ``None``."""
         found = asdict(self)
         if self.placement is None:
             del found["placement"]

@@ -1,4 +1,4 @@
-"""TVM for processes that live for a few programs."""
+"""A faster import of TVM, for processes that run only a few programs."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from collections.abc import Iterator
 from typing import Any
 
 CPU_KINDS = ("llvm", "c")
-"""Kinds of targets for which TVM needs no backend beside what its compiler library holds."""
+"""Kinds of targets that TVM's compiler library supports without another backend."""
 
 _BACKENDS = "TVM_DEVICE_BACKEND_AUTOLOAD"
 _DISCO = "tvm.runtime.disco"
 
 
 def import_tvm(kind: str) -> Any:
-    """Import TVM for a process that runs programs of one kind of target: in half the usual time.
+    """Import TVM in half the usual time, for a process with programs of one kind of target.
 
-    Importing TVM 0.27 takes these ways round, all left out here: it lists its 2,300 global
-    functions 51 times, one call a name; Python's collector walks what is made and stays; NumPy's
-    threads spin for 0.1 s; and where a CPU is the target, it loads what CUDA and eight others need.
-    Some of that raises errors inside the library, and the first one reads the symbols of the whole
-    compiler for its backtrace.
+    The usual import of TVM 0.27 wastes time in these ways, which are left out here. It lists its
+    2,300 global functions 51 times, with one call for each name. Python's garbage collector checks
+    objects that stay. NumPy's threads spin for 0.1 s. For a CPU target, it loads the backends of
+    CUDA and eight others. Some of that raises errors inside the library, and the first error reads
+    the symbols of the whole compiler for its backtrace.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with _functions_listed_once(), _no_collection(), _without_disco():
@@ -41,7 +41,7 @@ def import_tvm(kind: str) -> Any:
 
 @contextlib.contextmanager
 def _functions_listed_once() -> Iterator[None]:
-    """TVM's global functions are listed anew only when there are more of them."""
+    """List TVM's global functions again only when their number has changed."""
     from tvm_ffi import registry
 
     usual = registry.list_global_func_names
@@ -63,7 +63,7 @@ def _functions_listed_once() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """What is imported is there for good: the collector never looks at it."""
+    """Stop garbage collection during the import, and freeze what was imported: it stays."""
     gc.disable()
     try:
         yield
@@ -74,7 +74,7 @@ def _no_collection() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _without_disco() -> Iterator[None]:
-    """TVM's sessions over several devices: TVM 0.27 tries to import them, in vain."""
+    """Skip TVM's sessions over several devices: TVM 0.27 tries to import them and fails."""
     is_first = sys.modules.setdefault(_DISCO, None) is None  # type: ignore[arg-type]
     try:
         yield
@@ -84,7 +84,7 @@ def _without_disco() -> Iterator[None]:
 
 
 def _load_beside_backends() -> None:
-    """What TVM loads with its backends: the rest of its runtime, and what others installed."""
+    """Load what TVM loads together with its backends: the rest of its runtime, and plugins."""
     from tvm.backend import _autoload_backends as loading
 
     usual = loading._BUILTIN_BACKENDS

@@ -1,6 +1,6 @@
-"""Devices behind TVM's RPC tracker: who is there, what links for them, and what they are.
+"""Devices behind TVM's RPC tracker: which are there, their linker, and their fingerprint.
 
-A server of TVM has one client at a time, and does what it is asked in a process of its own.
+A TVM server has one client at a time. It runs each session in its own process.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from toolkit.live.measure.turns import OpenDevice
 from toolkit.live.measure.worker import export_for, suffix_of
 from toolkit.records import EMULATOR
 
-# A tracker that does not answer for so many seconds is none.
+# A tracker that does not answer within so many seconds is taken to be absent.
 ANSWER_S = 5.0
 
 FREE_S = 5.0
-"""A server takes a moment from one client to the next; what is held for longer is in use."""
+"""A server needs a moment between two clients; a device that is held for longer is in use."""
 
 FILE_BYTES = 1 << 16
-"""So much is read of a file on a device."""
+"""Bytes that are read of a file on a device, at most."""
 
 FILES_S = 30
-"""Seconds that a device has to read them. Its server may hang after that, and has the device until
-then: less than a search waits for the last one (``apart.LAST_RECONNECT_S``)."""
+"""Seconds that a device has to send its files. A server that hangs keeps the device until then, so
+this is less than a search waits for its last device (``apart.LAST_RECONNECT_S``)."""
 
 _READ_FILE = f"""
 @T.prim_func(s_tir=True)
@@ -75,15 +75,16 @@ class Remote:
         found = re.fullmatch(r"\s*rpc\s+(\S+):(\d+)\s+(\S+)\s*", text)
         if found is None:
             raise LiveError(
-                f"{text!r} names no device", cure="example: --device 'rpc 127.0.0.1:9190 my-board'"
+                f"{text!r} is not of the form 'rpc HOST:PORT KEY'",
+                cure="example: --device 'rpc 127.0.0.1:9190 my-board'",
             )
         return cls(found[1], int(found[2]), found[3])
 
     def _summary(self) -> dict[str, Any]:
-        """What the tracker says; raise whatever TVM does where it says nothing in time."""
+        """Return the tracker's summary; raise whatever TVM raises if there is no answer in time."""
         from tvm import rpc
 
-        # TVM itself would try again for a minute, and wait for an answer for ever.
+        # TVM alone would retry for a minute, and wait for an answer without a limit.
         socket.create_connection((self.host, self.port), timeout=ANSWER_S).close()
         before = socket.getdefaulttimeout()
         socket.setdefaulttimeout(ANSWER_S)
@@ -93,7 +94,7 @@ class Remote:
             socket.setdefaulttimeout(before)
 
     def count(self) -> int:
-        """Number of servers of the key that the tracker knows; raise ``LiveError`` when none."""
+        """Return how many servers with the key the tracker has; raise ``LiveError`` if none."""
         try:
             keys = [str(info["key"]) for info in self._summary()["server_info"]]
         except Exception as error:
@@ -105,39 +106,39 @@ class Remote:
         if servers == 0:
             known = sorted({key.partition(":")[2] for key in keys})
             raise LiveError(
-                f"the tracker knows no device of the key {self.key!r}",
-                cure=f"known keys: {', '.join(known) or 'none'}; start one on the device: "
+                f"the tracker has no device of the key {self.key!r}",
+                cure=f"keys that it has: {', '.join(known) or 'none'}; start one on the device: "
                 f"python -m tvm.exec.rpc_server --tracker HOST:{self.port} --key {self.key}",
             )
         return servers
 
     def free(self) -> int:
-        """Number of devices of the key that nobody holds; 0 when the tracker does not answer."""
+        """Return how many devices with the key are free; 0 if the tracker does not answer."""
         try:
             return int(self._summary()["queue_info"].get(self.key, {}).get("free", 0))
         except Exception:
             return 0
 
     def _comes_free(self) -> bool:
-        """Wait for a device that nobody holds; whether there is one in time."""
+        """Wait until a device is free; return whether one is free in time."""
         deadline = time.monotonic() + FREE_S
         while self.free() == 0:
             try:
                 self.count()
             except LiveError:
-                return False  # there is none to wait for
+                return False  # no device to wait for
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.1)
         return True
 
     def open(self, target: str, protocol: Protocol) -> SharedDevice:
-        """A measuring process with a device for itself, to build, time and compare one program."""
+        """Return a measuring process with its own device, to build, time and compare programs."""
         settings = {"linker": linker_for(target)}
         return SharedDevice(target, protocol, rpc=asdict(self), settings=settings)
 
     def arms(self, target: str) -> OpenDevice:
-        """Opens the arms of a block: one fresh process there, since a server has one client."""
+        """Return a function that opens a block's arms: all share one fresh process and device."""
         shared: SharedDevice | None = None
 
         def arm(protocol: Protocol) -> Device:
@@ -149,25 +150,25 @@ class Remote:
         return arm
 
     def fingerprint(self, target: str) -> dict[str, Any] | None:
-        """What decides how fast the device runs programs; ``None`` where it does not tell.
+        """Return the facts that decide how fast the device is; ``None`` if they cannot be read.
 
-        As ``machine_fingerprint``; ``emulator`` is there where the device is emulated by a machine
-        of another architecture. Read from files of Linux by a small program that runs there.
+        As ``machine_fingerprint``, with ``emulator`` if a machine of another architecture emulates
+        the device. A small program on the device reads them from files of Linux.
         """
         if not runs_on_cpu(target) or not self._comes_free():
             return None
         try:
             return fingerprint_of(self._files(target), target)
-        except Exception:  # whatever another system says to that
+        except Exception:  # on other systems, whatever they raise
             return None
 
     def name(self, machine: str | None, fingerprint: Mapping[str, Any] | None) -> str:
-        """What logs call the device: what the user calls it, else its key."""
+        """Return the device's name in logs: the user's name for it, else its key."""
         emulated = " (emulated)" if fingerprint and EMULATOR in fingerprint else ""
         return f"{machine or self.key}{emulated}"
 
     def _files(self, target: str) -> dict[str, str]:
-        """Texts of those of ``FILES`` that are there."""
+        """Return the texts of the ``FILES`` that exist on the device."""
         import tvm
         from tvm import rpc
 
@@ -194,7 +195,7 @@ class Remote:
 
 
 class SharedDevice(Device):
-    """A measuring process that several may have open: it ends when the last one closes it."""
+    """A measuring process with several users: it ends when the last user closes it."""
 
     def __init__(self, *about: Any, **more: Any) -> None:
         super().__init__(*about, **more)
@@ -216,10 +217,10 @@ class SharedDevice(Device):
 
 
 def linker_for(target: str) -> str | None:
-    """The compiler here that links for a device of another architecture, where there is one.
+    """Return a compiler on this machine that links for the target's architecture, or ``None``.
 
-    It is called as in Debian, by the target's ``mtriple``: ``aarch64-linux-gnu-g++``. Without one
-    the device's server links what it is sent.
+    It has a name as in Debian, with the target's ``mtriple``: ``aarch64-linux-gnu-g++``. Without
+    one, the device's server links what it receives.
     """
     triple = str(tvm_target(target).attrs.get("mtriple", ""))
     if not triple or triple.partition("-")[0] == platform.machine():

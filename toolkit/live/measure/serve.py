@@ -1,10 +1,10 @@
-"""The measuring process's side of the protocol: a request a line, and what came of it.
+"""The measuring process's side of the protocol: read a request, write the results.
 
-One JSON object a line in each direction (``toolkit.children.Lines``). A build is announced before
-the program runs, so that whoever waits knows which of the two took too long. The process is
-disposable: a crash or a time-out costs one trial, never the run.
+Each message is one JSON object on one line, in both directions (``toolkit.children.Lines``). The
+process reports a finished build before it runs the program, so that the caller knows which of the
+two took too long. The process is disposable: a crash or a time-out costs one trial, not the run.
 
-For any Python from 3.7 on, and without the toolkit: an older TVM's process runs it as well.
+This file needs Python 3.7 or later, and no toolkit: the process of an older TVM runs it as well.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from typing import Any
 
 
 class WrongAnswerError(Exception):
-    """A program wrote where it must not, or something else than the unscheduled one."""
+    """A program wrote where it must not, or its outputs differ from the unscheduled program's."""
 
 
 def told(error: Exception) -> str:
-    """What is said of an error: its end, where it is long."""
+    """Return the text of an error, or the end of a long one."""
     return f"{type(error).__name__}: {error}"[-600:]
 
 
 def serve(bench_of: Any, told: Any = told) -> None:
-    """Answer until standard input ends.
+    """Answer requests until standard input ends.
 
-    ``bench_of`` makes of the settings what builds and runs programs: ``build(request)`` compiles
-    one or loads what was compiled, ``run(built, request, again)`` times it (``again`` is called
-    before a reading that begins anew), ``outputs(built, request)`` runs it once and gives the
-    arrays that it wrote, ``export(request)`` compiles into a file. ``told`` words its errors.
+    ``bench_of`` takes the settings and returns an object with these methods: ``build(request)``
+    compiles a program or loads a compiled one. ``run(built, request, again)`` times it, and calls
+    ``again`` before it repeats a reading. ``outputs(built, request)`` runs it once and returns the
+    arrays that it wrote. ``export(request)`` compiles it into a file. ``told`` formats errors.
     """
     requests = sys.stdin.buffer
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8", errors="replace")
-    # What TVM, LLVM and the user's files print must not mix with the replies.
+    # Output of TVM, LLVM and the user's files must not mix with the replies.
     os.dup2(2, 1)
 
     def say(message: dict[str, Any]) -> None:
@@ -47,7 +47,7 @@ def serve(bench_of: Any, told: Any = told) -> None:
         if settings["cores"] and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, settings["cores"])
         server = _Server(bench_of(settings), told, say)
-    except Exception as error:  # whatever is wrong with that interpreter or target
+    except Exception as error:  # any fault of this interpreter or target
         say({"ready": False, "error": f"{type(error).__name__}: {error}"[-600:]})
         return
     say({"ready": True})
@@ -56,7 +56,7 @@ def serve(bench_of: Any, told: Any = told) -> None:
 
 
 def random_arrays(tensors: list[Any]) -> list[Any]:
-    """Arrays of these ``(dtype, shape)``: the same ones whenever these are asked for."""
+    """Return an array for each ``(dtype, shape)``; the same values for the same list."""
     import numpy as np
 
     generator = np.random.default_rng(0)
@@ -69,7 +69,7 @@ def random_arrays(tensors: list[Any]) -> list[Any]:
 
 
 class _Server:
-    """Keeps what was built until it was measured, and the outputs of the unscheduled program."""
+    """Keeps built programs until they are measured, and the unscheduled program's outputs."""
 
     def __init__(self, bench: Any, told: Any, say: Any) -> None:
         self.bench, self.told, self.say = bench, told, say
@@ -77,7 +77,7 @@ class _Server:
         self.reference: list[Any] = []
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Do what one request asks; failures are answers."""
+        """Answer one request; a failure is an answer, too."""
         started = time.perf_counter()
         op, key, stage = request["op"], request["key"], "compile"
         fresh = key not in self.built
@@ -111,14 +111,14 @@ class _Server:
 
 
 def _compare(got: list[Any], wanted: list[Any], tolerance: float) -> float:
-    """By how much outputs differ at most, as a share of their range.
+    """Return the largest difference of outputs, as a share of their range.
 
-    Raises ``WrongAnswerError`` where that is more than ``tolerance``.
+    Raises ``WrongAnswerError`` if it is larger than ``tolerance``.
     """
     import numpy as np
 
     if len(got) != len(wanted):
-        raise ValueError(f"{len(got)} outputs, and {len(wanted)} to compare them with")
+        raise ValueError(f"the program has {len(got)} outputs, the reference has {len(wanted)}")
     worst = 0.0
     for mine, theirs in zip(got, wanted):  # noqa: B905 - Python 3.8 knows no 'strict'
         if mine.shape != theirs.shape and not mine.size == theirs.size == 1:
@@ -128,7 +128,7 @@ def _compare(got: list[Any], wanted: list[Any], tolerance: float) -> float:
         if not np.all(np.isfinite(mine) == finite):
             worst = float("inf")
         elif finite.any():
-            # Where neither has a number nothing is compared: it would hide all the others.
+            # Only numbers are compared: a NaN or an infinity would hide all other differences.
             own, known = (values[finite].astype("float64") for values in (mine, theirs))
             scale = float(np.max(np.abs(known))) or 1.0
             worst = max(worst, float(np.max(np.abs(own - known))) / scale)

@@ -1,8 +1,8 @@
-"""Tells whether programs are slower now than when they were read before.
+"""Detect that programs are slower now than when they were measured before.
 
-Blocks read in turns take off what slows every program alike. What slows one more than another they
-cannot take off: a neighbour that fills the last-level cache harms the program that lives in it. So
-a machine on which everything has become slower is one on which a few percent may mislead.
+Blocks measured in turns cancel a slowdown that all programs share. They cannot cancel a slowdown
+that differs between programs: another process that fills the last-level cache only slows programs
+that use it. So if everything is slower, a difference of a few percent may be wrong.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 SLOWED = 1.1
-"""A larger factor is told. The readings that a search kept are lucky ones, a few percent low."""
+"""From this factor on there is a warning. A search keeps lucky readings, a few percent too low."""
 
 DECIDES_NOTHING = 1.5
-"""From this factor on the blocks were not read on the machine that the search knew."""
+"""From this factor on the blocks decide nothing: the machine has changed since the search."""
 
 
 def slowed_by(
     read_s: Mapping[str, float], readings_s: Mapping[str, Sequence[float]]
 ) -> float | None:
-    """The factor by which programs take longer in the blocks than they were read to take before.
+    """Return the programs' latency in the blocks over their earlier latency (``None``: no program).
 
-    ``read_s`` holds one earlier reading of a program, ``readings_s`` its readings in the blocks,
-    both in seconds. The median over the programs in both, the lower one of two: a single program
-    with a lucky reading says nothing of the machine. ``None`` without any.
+    ``read_s`` has one earlier reading of each program, ``readings_s`` its readings in the blocks;
+    both in seconds. The result is the median over the programs in both (the lower of two middle
+    values): a single program with a lucky reading must not count as a change of the machine.
     """
     logs = [
         float(np.log(readings_s[name]).mean() - np.log(latency_s))
@@ -36,20 +36,20 @@ def slowed_by(
 
 
 def no_verdict(factor: float | None) -> str | None:
-    """Why blocks that are slower by this factor (``slowed_by``) decide nothing; else ``None``."""
+    """Return why blocks with this factor (``slowed_by``) decide nothing; ``None``: they decide."""
     if factor is None or factor < DECIDES_NOTHING:
         return None
     return (
-        "the machine was not the one that the search read on: programs take "
-        f"{factor:.1f} times as long as when it read them"
+        "the machine was much slower than during the search: programs take "
+        f"{factor:.1f} times as long as then"
     )
 
 
 def slowed_warnings(what: str, factor: float | None, cure: str) -> list[str]:
-    """What to tell of a factor by ``slowed_by``: nothing while it is within what luck explains."""
+    """Return warnings about a factor of ``slowed_by``; none if lucky readings can explain it."""
     if factor is None or factor <= SLOWED:
         return []
-    said = f"programs take {factor - 1:.0%} longer than when they were read before, and what slows "
-    said += "the machine may slow one more than another"
+    said = f"programs take {factor - 1:.0%} longer than when they were measured before, and the "
+    said += "slowdown may differ between programs"
     nothing = no_verdict(factor)
     return [f"{what}: {said if nothing is None else f'undecided: {nothing}'}: {cure}"]

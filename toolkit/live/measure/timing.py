@@ -1,4 +1,4 @@
-"""How a built program is read: TVM's time evaluator, and whether anything else ran meanwhile."""
+"""How a built program is timed: TVM's time evaluator, and a check for other load meanwhile."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-# Only a reading can tell how many calls a repeat of 'min_repeat_ms' takes. TVM's evaluator starts
-# with the first, cold ones; what they promise falls short, and it all begins again with 1.6 times
-# as many: 0.15 to 0.20 s for a repeat of 0.1. After a pilot of this length, and with so many more
-# calls than it asks for, it is 0.13 s, and the readings are the same (docs/results/engine.md).
+# Only a reading shows how many calls a repeat of 'min_repeat_ms' needs. TVM's evaluator estimates
+# this from the first, cold calls. Its estimate is too low, so it begins again with 1.6 times as
+# many calls: a repeat of 0.1 s takes 0.15 to 0.20 s. With a pilot reading of this length, and this
+# share of spare calls, it takes 0.13 s, and the readings are the same (docs/results/engine.md).
 PILOT_MS = 5
 SPARE_CALLS = 0.05
-# Where a repeat is shorter than so many pilots, nothing was gained.
+# For repeats shorter than so many pilots there is no gain.
 LEAST_PILOTS = 10
 
-# TVM's flush takes as long as a call, or several times as long: a repeat has fewer calls then, but
-# not fewer than these.
+# TVM's flush takes at least as long as a call, so a repeat has only this share of the calls then,
+# and at least this number.
 FLUSHED_SHARE, FEWEST_FLUSHED = 0.4, 5
 FLUSH_OF_TVM = "cache_flush_cpu_non_first_arg"
 
@@ -29,10 +29,10 @@ _INSTRUCTION = "clflushopt"
 
 
 def make_flush(tvm: Any) -> Callable[[Any], object] | None:
-    """Compile what takes a tensor of bytes out of the caches; ``None``: this processor cannot.
+    """Compile a function that flushes a tensor of bytes; ``None``: not on this processor.
 
-    TVM flushes with ``clflush``, and each one waits for the one before: 10 MB take 20 to 30 ms on
-    an Intel Xeon, eight times as long as the program that is read. ``clflushopt`` waits for none:
+    TVM flushes with ``clflush``, where each one waits for the one before: 10 MB take 20 to 30 ms
+    on an Intel Xeon, eight times as long as the measured program. ``clflushopt`` does not wait:
     0.5 ms.
     """
     info = Path("/proc/cpuinfo")
@@ -69,7 +69,7 @@ class CoreUse:
                 for line in stat:
                     name, *fields = line.split()
                     if name in self._cores:
-                        # The fourth and the fifth are idle time, of two kinds.
+                        # The fourth and fifth fields are idle time.
                         user, nice, system, _, _, irq, softirq, steal = map(int, fields[:8])
                         busy += (user + nice + system + irq + softirq + steal) / self._tick
         except OSError:
@@ -78,11 +78,11 @@ class CoreUse:
         return busy, own.user + own.system, time.perf_counter()
 
     def foreign_share(self) -> float:
-        """Share of the cores' time since construction that was not this process's own."""
+        """Return the share of the cores' time since construction that other processes used."""
         busy, own, wall = self._read()
         available = max(wall - self._wall, 1e-9) * max(len(self._cores), 1)
         foreign = (busy - self._busy) - (own - self._own)
-        # One tick of rounding on either side is not interference.
+        # Rounding by one tick at either end is not a disturbance.
         return max(0.0, foreign - 2.0 / self._tick) / available
 
 
@@ -96,23 +96,23 @@ def read_program(
     drop_above_s: float | None = None,
     flush: str = FLUSH_OF_TVM,
 ) -> dict[str, Any]:
-    """Read a built program under a protocol (``Protocol.to_dict``): run times and disturbance.
+    """Time a built program under a protocol (``Protocol.to_dict``); return times and disturbance.
 
-    ``arguments`` lie on ``device``; ``cores`` are those whose other use disturbs a reading: none
-    where the device is elsewhere. ``again`` is called before a disturbed reading is repeated: its
-    time limit begins anew. With ``drop_above_s`` a short reading comes first (one repeat of at
-    least ``first_reading_ms``); a program that it finds slower is not read in full. ``flush`` is
-    the global function that flushes the arguments, where the protocol asks for it.
+    ``arguments`` lie on ``device``. ``cores`` are the cores on which other load disturbs a reading:
+    none if the device is elsewhere. ``again`` is called before a disturbed reading is repeated, so
+    that its time limit starts again. With ``drop_above_s`` a short reading comes first (one repeat
+    of at least ``first_reading_ms``); a program slower than this gets no full reading. ``flush`` is
+    the global function that flushes the arguments, if the protocol wants that.
     """
     asked, repeat = int(protocol["number"]), int(protocol["repeat"])
     repeat_ms, most_foreign = float(protocol["min_repeat_ms"]), protocol["max_foreign_share"]
     repeat_s = 1e-3 * repeat_ms
 
     def read(number: int, repeat: int, min_repeat_ms: int) -> tuple[list[float], float]:
-        """Seconds a call, repeat by repeat, and the share of the cores that was others'."""
+        """Return the seconds of a call for each repeat, and the share of other load."""
         use = CoreUse(cores)
         if protocol["cache_flush"]:
-            # TVM flushes before a repeat and not before a call: every call is one.
+            # TVM flushes before a repeat, not before a call: so a repeat here is one call.
             share = FLUSHED_SHARE if flush == FLUSH_OF_TVM else 1.0
             calls = max(math.ceil(share * number), FEWEST_FLUSHED)
             how = {"number": 1, "repeat": calls * repeat, "f_preproc": flush}
@@ -125,7 +125,7 @@ def read_program(
         return results, use.foreign_share()
 
     def calls(expected_s: float) -> int:
-        """Calls that a repeat will need, at so many seconds a call."""
+        """Return how many calls a repeat needs, at so many seconds for a call."""
         if expected_s <= 0:
             return asked
         return max(asked, math.ceil((1 + SPARE_CALLS) * repeat_s / expected_s))
@@ -133,7 +133,7 @@ def read_program(
     number = asked
     if drop_above_s is not None:
         results, share = read(1, 1, protocol["first_reading_ms"])
-        # A disturbed first reading drops nothing.
+        # A disturbed first reading does not drop a program.
         if results[0] > drop_above_s and share <= most_foreign:
             return {"run_times_s": results, "foreign_share": share, "first": True}
         number = calls(results[0])

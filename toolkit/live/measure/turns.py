@@ -1,9 +1,9 @@
-"""Reads several programs in turns, each in a process of its own.
+"""Measure several programs in turns, each in its own process.
 
-The processes are made first, side by side, and then read in turns, on the same processors and with
-arguments at the same places in memory: a clock that changes or a neighbour that wakes up reaches
-all of them, and what reaches all decides nothing. Those that wait for their turn are suspended
-(``Device``).
+The processes are built first, at the same time, and then measured in turns. They use the same
+processors, and their arguments lie at the same places in memory. So a change of the clock, or other
+load, affects all programs and cancels in the comparison. Processes that wait for their turn are
+suspended (``Device``).
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from toolkit.live.measure.protocol import Protocol
 from toolkit.records import TrialState
 
 ROUNDS = 9
-"""Turns of a block, where the protocol has not more repeats: each arm is read once in each."""
+"""Turns of a block, unless the protocol has more repeats. Each arm is read once in each turn."""
 LEAST_MS = 5
-"""A repeat lasts so long at least, in milliseconds."""
+"""Shortest repeat, in milliseconds."""
 
 OpenDevice = Callable[[Protocol], Device]
-"""Opens a measuring process for one arm of one block: its own, or one that all of them share."""
+"""Opens a measuring process for an arm of a block: its own, or one that all arms share."""
 
 
 @dataclass
 class Block:
     """One reading of every arm.
 
-    ``seconds`` is what each arm is said to take (``level``), ``rounds`` its repeats in seconds in
-    the order of the rounds; ``failed`` says why an arm did not build or run.
+    ``seconds`` is each arm's latency (``level``), ``rounds`` its repeats in seconds, in the order
+    of the rounds. ``failed`` has the reason why an arm did not build or run.
     """
 
     seconds: dict[str, float] = field(default_factory=dict)
@@ -45,20 +45,20 @@ class Block:
     failed: dict[str, str] = field(default_factory=dict)
 
     def note(self, name: str, reading: MeasureResult) -> bool:
-        """Note a reading that failed; say whether it is one to be used."""
+        """Note a failed reading; return whether the reading can be used."""
         if reading.state is not TrialState.OK:
             self.failed.setdefault(name, f"{reading.state.value}: {reading.error}")
         return reading.state is TrialState.OK
 
 
 def same_place(target: str, protocol: Protocol, rng: np.random.Generator) -> Protocol:
-    """Choose neighbouring processors, and places in memory, for all arms of a block.
+    """Choose the same processors and places in memory for all arms of a block.
 
-    One processor may have a busier neighbour, or a faster clock, than the next: left to the
-    system, each process has its own share of luck for as long as it lives. So has it with where
-    its arguments begin: a load whose address ends like that of a store shortly before it may wait
-    for that store (4 KiB aliasing). Another block has other processors and other places; what the
-    protocol names is kept. Programs that do not run on the CPU stay where the system puts them.
+    One processor may have a busier neighbour or a faster clock than the next one. If the system
+    chose, each process would have its own luck for its whole life. The start of the arguments
+    matters, too: a load whose address ends like that of a recent store may have to wait for that
+    store (4 KiB aliasing). Each block has other processors and places; processors and places that
+    the protocol sets are kept. Programs that do not run on the CPU are not placed.
     """
     if not runs_on_cpu(target):
         return protocol
@@ -75,7 +75,7 @@ def same_place(target: str, protocol: Protocol, rng: np.random.Generator) -> Pro
 
 
 def one_turn(protocol: Protocol, turns: int) -> Protocol:
-    """The protocol of one turn: the time for which it reads a program is divided among them."""
+    """Return the protocol of one turn: the reading time of a program is divided by the turns."""
     shared_ms = protocol.min_repeat_ms * protocol.repeat // turns
     return replace(protocol, repeat=1, min_repeat_ms=max(shared_ms, LEAST_MS))
 
@@ -86,16 +86,16 @@ def read_block(
     protocol: Protocol,
     rng: np.random.Generator,
 ) -> Block:
-    """Build every arm in a process of its own, then read all of them in turns, in random order.
+    """Build every arm in its own process, then measure all arms in turns, in random order.
 
-    An arm that fails once has failed; the others go on.
+    After its first failure an arm is left out; the others go on.
     """
     block = Block()
     rounds = max(protocol.repeat, ROUNDS)
     once = one_turn(protocol, rounds)
     with contextlib.ExitStack() as stack:
         devices = {name: stack.enter_context(open_device(once)) for name in arms}
-        # Side by side: nothing is measured yet.
+        # All at the same time: nothing is measured yet.
         with ThreadPoolExecutor(min(len(arms), os.cpu_count() or 1)) as builders:
             order = rng.permutation(list(arms)).tolist()
             built = builders.map(lambda name: devices[name].build(arms[name]), order)
@@ -116,11 +116,11 @@ def read_block(
 
 
 def level(rounds: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What each arm takes, of readings in turns: ``(rounds, arms)`` in seconds to ``(arms,)``.
+    """Return each arm's latency from readings in turns: seconds ``(rounds, arms)`` to ``(arms,)``.
 
-    What the arms of a round have in common (the median of their logarithms) is put at its median
-    over the rounds; an arm's level is the median of its readings so put. Medians, because it is
-    single readings that are disturbed.
+    The median of the logarithms of a round is what its arms have in common. It is replaced by its
+    median over all rounds. An arm's latency is the median of its readings after that. Medians are
+    used because single readings are disturbed.
     """
     logs = np.log(rounds)
     common = np.median(logs, axis=1, keepdims=True)

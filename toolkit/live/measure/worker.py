@@ -1,4 +1,4 @@
-"""The measuring process of this TVM: builds programs and runs them (``serve.py``)."""
+"""The measuring process for this TVM: it builds programs and runs them (``serve.py``)."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from toolkit.live.measure.quick_import import CPU_KINDS, import_tvm
 from toolkit.live.measure.serve import WrongAnswerError, random_arrays, serve
 from toolkit.live.measure.timing import FLUSH_OF_TVM, make_flush, read_program
 
-# Zones before and behind each argument while outputs are compared, and what they are filled with.
+# Zones before and after each argument while outputs are compared, and the value that fills them.
 GUARD_BYTES = 1 << 17
 GUARD = 0xA5
 ALIGNMENT = 64
-# Arguments that are placed begin up to so many bytes behind each other, in memory whose address is
-# a multiple of this: caches look at no higher bits.
+# A placed argument begins up to so many bytes after the one before. The memory's address is a
+# multiple of the alignment, because caches do not use higher address bits.
 GAP_BYTES = 1 << 20
 ARENA_ALIGNMENT = 1 << 28
-# A global function of this process, by which TVM's evaluator flushes.
+# Name of the global function with which TVM's evaluator flushes in this process.
 FLUSH = "toolkit.flush"
 # ThreadGroup::kSpecifyOneCorePerThread of TVM's threading_backend.h.
 ONE_CORE_A_THREAD = -2
 
 
 def suffix_of(linker: str | None) -> str:
-    """Ending of a file that a device's server loads: TVM tells by it what it is."""
+    """Return the file ending for a device's server, which reads the file's type from it."""
     return "tar" if linker is None else "so"
 
 
 def export_for(built: Any, path: str, linker: str | None) -> None:
-    """Write a compiled module as a device's server loads it (``suffix_of``).
+    """Write a compiled module in the form that a device's server loads (``suffix_of``).
 
-    A library where there is a linker for the device, the compiler of that name; else TVM's archive
-    of objects, which the server links by a compiler of its own.
+    With a linker (a compiler for the device) this is a library. Without one it is TVM's archive of
+    objects, which the server links with its own compiler.
     """
     from tvm.support import cc, tar
 
@@ -47,7 +47,7 @@ def export_for(built: Any, path: str, linker: str | None) -> None:
 
 
 class Bench:
-    """Builds and runs programs of one target, here or on one device of a tracker (``serve``)."""
+    """Builds and runs programs of one target, on this machine or on a tracker's device."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         target = settings["target"]
@@ -60,16 +60,16 @@ class Bench:
         if rpc:
             from tvm import rpc as tvm_rpc
 
-            # For as long as this process lives.
+            # Held until this process ends.
             tracker = tvm_rpc.connect_tracker(rpc["host"], rpc["port"])
             self.session = tracker.request(rpc["key"], session_timeout=0)
         self.device = tvm.device(name, 0) if self.session is None else self.session.device(name, 0)
-        # An unscheduled program has no threads of a GPU: its outputs are computed by this CPU.
+        # An unscheduled program cannot run on a GPU: this CPU computes its outputs.
         self._runs_unscheduled = name == "cpu"
-        # Whether programs run in this process, on its cores and in its memory.
+        # Whether programs run in this process, with its cores and its memory.
         self._is_here = self.session is None and name == "cpu"
         self.bound: list[int] = settings.get("bound", []) if self._is_here else []
-        # A device elsewhere has other cores than the builders that keep these busy.
+        # Builders keep this machine's cores busy; that does not disturb a device elsewhere.
         cores = self.bound or settings["cores"] or list(range(os.cpu_count() or 1))
         self.cores = cores if self._is_here else []
         self.linker: str | None = settings.get("linker")
@@ -81,7 +81,7 @@ class Bench:
         self._place = secrets.randbits(32)
 
     def build(self, request: dict[str, Any]) -> Any:
-        """Compile a program for this process, down to machine code, or load an archive."""
+        """Compile a program down to machine code for this process, or load an archive."""
         if request["op"] == "run_artifact":
             return self.load(request["path"])
         timed, target = request["op"] in ("measure", "build"), self.target
@@ -92,17 +92,17 @@ class Bench:
             return self._shipped(built)
         module = built.mod
         if target.kind.name == "llvm":
-            # LLVM makes machine code when a function is asked for: part of the build, not the run.
+            # LLVM makes machine code at the first access: this belongs to the build, not the run.
             _ = module["main"]
         return module
 
     def export(self, request: dict[str, Any]) -> None:
-        """Compile for a device elsewhere, into the file that its server loads."""
+        """Compile for a device elsewhere, into a file that its server can load."""
         built = self.compile(request["program"], timed=True, target=self.target)
         export_for(built, request["path"], self.linker)
 
     def _shipped(self, built: Any) -> Any:
-        """Send what was compiled to the device and load it there."""
+        """Send a compiled program to the device and load it there."""
         self._sent += 1
         with tempfile.TemporaryDirectory(prefix="toolkit-built-") as folder:
             path = f"{folder}/shipped-{self._sent}.{suffix_of(self.linker)}"
@@ -110,17 +110,17 @@ class Bench:
             return self.load(path)
 
     def load(self, path: str) -> Any:
-        """Load what ``export`` wrote, here or on the remote device."""
+        """Load a file that ``export`` wrote, here or on the remote device."""
         if self.session is None:
             return self.tvm.runtime.load_module(path)
         self.session.upload(path)
         return self.session.load_module(os.path.basename(path))  # noqa: PTH119 - a remote name
 
     def compile(self, program: str, *, timed: bool, target: Any) -> Any:
-        """Compile a scheduled module given as TVM's JSON; LLVM has yet to make machine code."""
+        """Compile a scheduled module (TVM's JSON); LLVM makes the machine code only later."""
         from tvm_ffi.serialization import from_json_graph_str
 
-        # This TVM wrote it: 'load_json' would first look for what older ones did otherwise.
+        # This TVM wrote it, so the conversion of older formats in 'load_json' is not needed.
         module = from_json_graph_str(program)
         if timed:
             # As TVM's own builder does: weights arrive in the layout that the schedule chose,
@@ -131,7 +131,7 @@ class Bench:
         return self.tvm.compile(module, target=target)
 
     def run(self, built: Any, request: dict[str, Any], again: Callable[[], None]) -> dict[str, Any]:
-        """Time a program, as ``read_program`` says."""
+        """Time a program (``read_program``)."""
         protocol, drop_above_s = request["protocol"], request.get("drop_above_s")
         given = self.arguments(request["arguments"], protocol.get("placement"))
         flush = self._flush_name() if protocol["cache_flush"] else FLUSH_OF_TVM
@@ -142,7 +142,7 @@ class Bench:
         return {**reading, "processors": self.bound}
 
     def _flush_name(self) -> str:
-        """The global function that takes all arguments but the first out of the caches."""
+        """Return the global function that flushes all arguments except the first."""
         if self._flush is None:
             flush = make_flush(self.tvm) if self._is_here else None
             if flush is None:
@@ -159,10 +159,10 @@ class Bench:
 
     @contextlib.contextmanager
     def _in_place(self) -> Iterator[None]:
-        """Bind each thread of a program to its processor, and this one again to all that it had.
+        """Bind each thread of a program to its processor; restore this thread's processors later.
 
-        TVM's pool binds its own threads to the first processors of the machine, wherever the
-        process may run, and lets the calling thread wander among them
+        TVM's pool binds its own threads to the first processors of the machine, even outside the
+        processors of the process, and does not bind the calling thread
         (``runtime/threading_backend.cc``).
         """
         if not self.bound:
@@ -180,10 +180,10 @@ class Bench:
             os.sched_setaffinity(0, wide)
 
     def arguments(self, info: list[Any], placement: int | None = None) -> list[Any]:
-        """Random arguments (seeded by shape, so that every candidate computes on the same).
+        """Return random arguments, seeded by shape: all candidates compute with the same values.
 
-        ``placement`` seeds where in memory each one begins (``Protocol.placement``); without, each
-        process draws it.
+        ``placement`` is the seed of their start addresses (``Protocol.placement``); without it,
+        each process draws its own.
         """
         key = orjson.dumps([info, placement]).decode()
         if key not in self._arguments:
@@ -196,20 +196,20 @@ class Bench:
         return self._arguments[key]
 
     def _placed(self, arrays: list[Any], placement: int) -> list[Any]:
-        """Tensors whose addresses, as far as caches look at them, follow from ``placement``."""
+        """Return tensors whose addresses, as far as caches use them, depend on ``placement``."""
         import numpy as np
 
         steps = GAP_BYTES // ALIGNMENT
         gaps = ALIGNMENT * np.random.default_rng(placement).integers(steps, size=len(arrays))
         sizes = [values.nbytes + -values.nbytes % ALIGNMENT for values in arrays]
         needed = int(sum(sizes) + gaps.sum())
-        # Not NumPy's own memory, which asks for huge pages: TVM's does not.
+        # Not in NumPy's memory, which uses huge pages: TVM's memory does not.
         whole = np.frombuffer(
             mmap.mmap(-1, needed + 2 * GAP_BYTES + ARENA_ALIGNMENT), dtype=np.uint8
         )
         begin = GAP_BYTES + -(whole.ctypes.data + GAP_BYTES) % ARENA_ALIGNMENT
-        # Where a border is padded, vector loads reach in front of the tensor with their lanes off:
-        # no fault, but slow by the hundreds of cycles unless that page is in memory.
+        # At a padded border, vector loads read before the tensor with masked lanes. This is no
+        # fault, but it costs hundreds of cycles unless the page is in memory.
         whole[begin - GAP_BYTES : begin + needed + GAP_BYTES] = 0
         tensors, self._bytes = [], []
         for values, gap, size in zip(arrays, gaps.tolist(), sizes, strict=True):
@@ -220,10 +220,10 @@ class Bench:
         return tensors
 
     def outputs(self, built: Any, request: dict[str, Any]) -> list[Any]:
-        """Run once on fresh copies; return the arguments behind the inputs, as arrays.
+        """Run once on fresh copies; return the arguments after the inputs, as arrays.
 
         On a CPU each argument lies between two guard zones. Raises ``WrongAnswerError`` when the
-        program wrote into one of them, or into an input.
+        program wrote into a guard zone or into an input.
         """
         import numpy as np
 
@@ -237,7 +237,7 @@ class Bench:
                 tensors.append(self.tvm.runtime.tensor(values, device=device))
                 continue
             whole = np.full(values.nbytes + 2 * GUARD_BYTES, GUARD, dtype=np.uint8)
-            # Aligned as TVM's own tensors are, behind the first zone.
+            # Aligned like TVM's own tensors, after the first zone.
             half = GUARD_BYTES // 2
             begin = int(half + -(whole.ctypes.data + half) % ALIGNMENT)
             tensors.append(self._within(whole, begin, values))
@@ -247,14 +247,14 @@ class Bench:
         device.sync()
         for number, values in enumerate(before):
             if tensors[number].numpy().tobytes() != values:
-                raise WrongAnswerError(f"it wrote into its input {number}")
+                raise WrongAnswerError(f"the program wrote into its input {number}")
         for number, around in enumerate(zones):
             if any((zone != GUARD).any() for zone in around):
-                raise WrongAnswerError(f"it wrote out of the bounds of argument {number}")
+                raise WrongAnswerError(f"the program wrote out of the bounds of argument {number}")
         return [tensor.numpy() for tensor in tensors[inputs:]]
 
     def _within(self, whole: Any, begin: int, values: Any) -> Any:
-        """A tensor of these values in the memory of ``whole``, from this byte on."""
+        """Return a tensor with these values in the memory of ``whole``, from byte ``begin`` on."""
         inner = whole[begin : begin + values.nbytes].view(values.dtype).reshape(values.shape)
         inner[...] = values
         return self.tvm.runtime.from_dlpack(inner)

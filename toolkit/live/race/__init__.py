@@ -1,4 +1,4 @@
-"""TVM's own tuner against the toolkit's.
+"""Races: TVM's own tuner against the toolkit's.
 
 Imports every other room of ``live``.
 """

@@ -1,9 +1,9 @@
-"""Races Ansor's own search against the two changes of Han et al. 2025, inside Ansor.
+"""Race Ansor's own search against the two changes of Han et al. 2025, inside Ansor.
 
-TVM 0.20 and later have no Ansor: legs run by an older TVM in an interpreter of its own
-(``ansor_leg.py``). Stock is its ``SketchPolicy`` as it is. The other arms take its samples, cost
-model, builder and runner, with explore-then-commit over sketches, with mutations by predicted
-rules, or with both. The programs that the arms ended with meet in blocks, as in every race.
+TVM 0.20 and later have no Ansor, so an older TVM runs the legs in its own interpreter
+(``ansor_leg.py``). The arm ``stock`` is Ansor's unchanged ``SketchPolicy``. The other arms use its
+samples, cost model, builder and runner. They add explore-then-commit over sketches, mutations by
+predicted rules, or both. The final programs of all arms are compared in blocks, as in every race.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ SCRIPT = Path(__file__).with_name("ansor_leg.py")
 WORKLOADS = Path(__file__).with_name("te_workloads.py")
 
 ANSOR_ARMS = ("evolutionary", "etc-sketch", "mutation-guided", "etc-mutation")
-"""The loop alone, explore-then-commit over sketches, predicted mutations, both."""
+"""The Python loop alone, explore-then-commit over sketches, predicted mutations, both."""
 
 UNCOMMITTED = 256
-"""Trials before a sketch is chosen: four rounds of 64."""
+"""Trials before a sketch is chosen: four rounds of 64 trials."""
 
 PREDICTED = ("mutation-guided", "etc-mutation")
-"""Arms that need the classifier of rules."""
+"""Arms that need the classifier of mutation rules."""
 
 LEARN = ("C1D:1", "C2D:2", "GMM:1")
-"""Workloads whose random programs teach the classifier, where nothing else is said."""
+"""Default workloads whose random programs train the classifier."""
 
 
 @one_writer
@@ -62,22 +62,23 @@ def race_ansor(
     settings: RaceSettings,
     progress: Progress = SILENT,
 ) -> RaceResult:
-    """Run all legs that are not finished, confirm the final programs, report.
+    """Run all unfinished legs, confirm the final programs, and write the report.
 
-    ``workloads`` and ``learn`` are ``NAME:N`` or ``NAME(ARGUMENTS)`` of TVM's operators, or of what
-    ``workload_files`` register; ``python`` is the interpreter whose TVM has Ansor. The classifier
-    is trained before the first leg and on no raced workload; what that took is in ``models``.
+    ``workloads`` and ``learn`` are ``NAME:N`` or ``NAME(ARGUMENTS)``: operators of TVM, or
+    workloads that ``workload_files`` register. ``python`` is an interpreter whose TVM has Ansor.
+    The classifier is trained before the first leg, never on a raced workload. ``models`` in the
+    result says how long that took.
 
     Raises
     ------
     LiveError
-        When an arm or a workload is none, ``out`` holds a race with other settings, or a leg
-        failed.
+        When an arm or a workload does not exist, ``out`` holds a race with other settings, or a
+        leg failed.
     """
     for name in settings.strategies:
         if name not in ANSOR_ARMS:
             raise LiveError(
-                f"inside Ansor no arm is called {name!r}", cure=did_you_mean(name, ANSOR_ARMS)
+                f"a race inside Ansor has no arm {name!r}", cure=did_you_mean(name, ANSOR_ARMS)
             )
     files = [WORKLOADS, *workload_files]
     open_device = ansor_devices(python, files, None)
@@ -135,7 +136,7 @@ def race_ansor(
 
 
 def _with_triple(target: str) -> str:
-    """The target with this machine's triple: a TVM may have been built for another by default."""
+    """Return the target with this machine's triple; a TVM may be built for another default."""
     if sys.platform != "linux" or not target.startswith("{"):
         return target
     found = orjson.loads(target)
@@ -145,6 +146,6 @@ def _with_triple(target: str) -> str:
 
 
 def _program_of(leg: Mapping[str, Any], trial: int) -> Program:
-    """The program of a trial, as the line of the leg's log that the older TVM reads."""
+    """Return a trial's program as a line of the leg's log, which the older TVM reads."""
     lines = (Path(leg["folder"]) / "records.json").read_text(encoding="utf-8").splitlines()
     return Program(f"{leg['arm']}, trial {trial}", lines[trial - 1], [], 0)

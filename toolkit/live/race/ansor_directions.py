@@ -1,8 +1,8 @@
-"""Which rule to mutate an Ansor program by: the classifier of Han et al. 2025, section 3.
+"""A classifier for the rule that mutates an Ansor program: Han et al. 2025, section 3.
 
-A script for any Python from 3.7 on that has a TVM with ``auto_scheduler`` and xgboost. Every random
-program is mutated once by every rule and all are measured; the label is the rule with the highest
-gain, the features are Ansor's own of the program before.
+A script for Python 3.7 or later with a TVM that has ``auto_scheduler``, and xgboost. Each random
+program is mutated once by each rule, and all mutants are measured. The label of a program is the
+rule with the highest gain. The features are Ansor's features of the program before the mutation.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ STEPS = runpy.run_path(str(Path(__file__).with_name("ansor_steps.py")))
 RULES, WEIGHTS = STEPS["RULES"], STEPS["WEIGHTS"]
 
 RANDOM = np.random.default_rng()
-"""Of scores before the cost model has learned anything."""
+"""For random scores while the cost model has learned nothing."""
 MUTANTS_OF = 48
-"""Random programs of each workload whose mutants are measured."""
+"""Random programs of each workload that are mutated and measured."""
 EQUAL_GAINS = 0.01
-"""Gains of two rules that differ by less are equal: Ansor's weights decide."""
+"""Gains of two rules that differ by less count as equal; then Ansor's weights decide."""
 
 
 def scored(bench: Any, programs: list[Any]) -> Any:
-    """The cost model's scores, and Ansor's features: an array ``(stores, 164)`` a program."""
+    """Return the cost model's scores, and Ansor's features: ``(stores, 164)`` per program."""
     from tvm.auto_scheduler.cost_model import xgb_model
     from tvm.auto_scheduler.feature import get_per_store_features_from_states
 
@@ -36,43 +36,43 @@ def scored(bench: Any, programs: list[Any]) -> Any:
         scores = xgb_model.predict_throughput_pack_sum(model.bst.predict(matrix), owners)
     else:
         scores = RANDOM.uniform(0, 1, len(programs))
-    # As Ansor does: what could not be lowered has no features.
+    # As in Ansor: a program that could not be lowered has no features.
     failed = np.array([each.min() == each.max() == 0 for each in found])
     return np.where(failed, -np.inf, scores), found
 
 
 def rows_of(found: Any) -> Any:
-    """Features ``(programs, columns)``: of all stores the largest, of the last one, the number."""
+    """Return features ``(programs, columns)``: maximum over stores, last store, store count."""
     return np.array(
         [np.concatenate([np.max(f, axis=0), f[-1], [len(f)]]) for f in found], dtype=np.float32
     )
 
 
 def loaded(path: str) -> Any:
-    """The classifier that ``learn`` left in a file; it has one class a rule."""
+    """Return the classifier that ``learn`` wrote to a file; it has one class for each rule."""
     import xgboost
 
     return xgboost.Booster(model_file=path)
 
 
 def predicted(classifier: Any, found: Any) -> Any:
-    """The number of the rule that promises the most for each program."""
+    """Return the number of the most promising rule for each program."""
     import xgboost
 
     return classifier.predict(xgboost.DMatrix(rows_of(found))).argmax(axis=1)
 
 
 def label(parent: float, children: list[float | None]) -> int:
-    """The rule with the highest gain; where gains are nearly equal, Ansor's weights decide."""
+    """Return the rule with the highest gain; among nearly equal gains Ansor's weights decide."""
     gains = [-np.inf if child is None else parent / child - 1.0 for child in children]
     near = [n for n, gain in enumerate(gains) if gain >= max(gains) - EQUAL_GAINS]
     return max(near, key=lambda n: WEIGHTS[n])
 
 
 def learn(spec: dict[str, Any], opened: Any) -> dict[str, Any]:
-    """Measure every rule's mutant of random programs, train the classifier, keep it.
+    """Measure every rule's mutant of random programs; train and write the classifier.
 
-    ``opened`` makes of a spec and a workload key what builds and runs its programs.
+    ``opened`` takes a spec and a workload key, and returns an object that builds and runs programs.
     """
     import xgboost
 

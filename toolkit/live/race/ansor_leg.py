@@ -1,19 +1,19 @@
-"""One leg of a race inside Ansor, in a process of its own, by an older TVM.
+"""One leg of a race inside Ansor: an older TVM in its own process.
 
     python ansor_leg.py SPEC.json
 
-A script for any Python from 3.7 on that has a TVM with ``auto_scheduler`` and xgboost (TVM 0.8 to
-0.19), and nothing of this toolkit: it is run by its path. The arm ``stock`` is Ansor's
-``SketchPolicy``, round by round, as it is. The other arms are its round in Python, of the policy's
-own parts (its samples of the sketches, its cost model, builder and runner), with one or both of the
-changes of Han, Wang, Li and Gao 2025:
+A script for Python 3.7 or later with a TVM that has ``auto_scheduler`` (0.8 to 0.19), and xgboost.
+It does not import the toolkit, and is run by its path. The arm ``stock`` runs the rounds of
+Ansor's ``SketchPolicy`` unchanged. The other arms run the rounds in Python, with the policy's own
+parts (its samples of the sketches, cost model, builder and runner), and with one or both changes
+of Han, Wang, Li and Gao 2025:
 
-* ``evolutionary``: neither; rules are drawn by Ansor's weights. What it gains is the loop's own.
-* ``etc-sketch``: improved explore-then-commit over sketches; Ansor's own evolution.
-* ``mutation-guided``: each program is mutated by the rule that a classifier predicts for it.
+* ``evolutionary``: neither change; rules are drawn with Ansor's weights. It shows the loop's gain.
+* ``etc-sketch``: improved explore-then-commit over sketches, with Ansor's own evolution.
+* ``mutation-guided``: a classifier predicts the rule that mutates each program.
 * ``etc-mutation``: both.
 
-``learn`` is no arm: it measures every rule's mutant of random programs and trains the classifier.
+``learn`` is not an arm: it measures all rules' mutants of random programs, to train the classifier.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ RULES, WEIGHTS = STEPS["RULES"], STEPS["WEIGHTS"]
 DIRECTIONS = runpy.run_path(str(HERE / "ansor_directions.py"))
 
 BATCH = 64
-"""Programs a round, as in ``TuningOptions``."""
+"""Programs in a round, as in ``TuningOptions``."""
 WARM_UP, EXPLORE = 3, 1
 LAST_ROUND, OTHERS = 0.5, 0.1
-"""A sketch's mean is half the last round's; a tenth of the population keeps any sketch."""
+"""Weight of the last round in a sketch's mean; share of programs kept from any other sketch."""
 
 
 class AnsorTask:
-    """A task with Ansor's own policy, cost model, builder and runner; counts and keeps trials."""
+    """A task with Ansor's policy, cost model, builder and runner; writes and counts the trials."""
 
     def __init__(self, spec: dict[str, Any], workload: str) -> None:
         import tvm
@@ -52,13 +52,13 @@ class AnsorTask:
             workload_key=workload, target=tvm.target.Target(spec["target"])
         )
         self.model = ansor.XGBModel(seed=spec["seed"] + 1, verbose_eval=0)
-        # Ansor takes 0 for no seed.
+        # Ansor takes the seed 0 for no seed.
         self.policy = ansor.SketchPolicy(self.task, self.model, seed=spec["seed"] + 1, verbose=0)
         protocol = spec["protocol"]
         limit = spec["stock_build_timeout_s"]
         builders = os.cpu_count() or 1
         self.builder = ansor.LocalBuilder(timeout=int(limit or 30), n_parallel=builders)
-        # As Ansor's measurer does: each turn starts new processes, which takes a second or more.
+        # As in Ansor's measurer: each call starts new processes, which takes a second or more.
         self.at_once = 2 * builders
         self.runner = ansor.LocalRunner(
             timeout=20,
@@ -82,7 +82,7 @@ class AnsorTask:
         return len(results)
 
     def measure(self, states: list[Any], update: bool = True) -> list[float | None]:
-        """Build and run programs; return seconds (``None``: failed)."""
+        """Build and run programs; return their seconds (``None``: failed)."""
         from tvm.auto_scheduler.measure import MeasureInput
         from tvm.auto_scheduler.measure_record import save_records
 
@@ -97,7 +97,7 @@ class AnsorTask:
         return self.note(results)
 
     def note(self, results: Any) -> list[float | None]:
-        """Write a round's rows; a program's latency is known when its round ends."""
+        """Write a round's rows; all latencies of a round become known when it ends."""
         clock = time.perf_counter() - self.started
         found: list[float | None] = []
         with (self.folder / "stock_trials.jsonl").open("a", encoding="utf-8") as written:
@@ -118,17 +118,17 @@ class AnsorTask:
 
 
 class SketchMeans:
-    """Keeps of a sampled population what is of the best sketch, once that is known.
+    """Keeps the best sketch's programs of a sampled population, once the best is known.
 
-    Han et al. 2025, section 4, algorithm 2: the mean throughput of a sketch's programs, as the cost
-    model scores them and as they were measured; last round and history weigh half and half.
+    Han et al. 2025, section 4, algorithm 2. The mean throughput of each sketch's programs, as the
+    cost model scores them and as measured. Last round and history count one half each.
     """
 
     def __init__(self) -> None:
         self.means: dict[str, float] = {}
 
     def kept(self, programs: list[Any], number: int, rng: Any) -> list[Any]:
-        """The part of the population that round ``number`` (from 0) begins with."""
+        """Return the part of the population with which round ``number`` (from 0) begins."""
         if number < WARM_UP + EXPLORE or not self.means:
             return programs
         best = max(self.means, key=lambda sketch: self.means[sketch])
@@ -136,7 +136,7 @@ class SketchMeans:
         return mine or programs
 
     def scored(self, programs: list[Any], values: Any) -> None:
-        """Take in relative throughputs of the programs of a round."""
+        """Add relative throughputs of a round's programs to the means."""
         by_sketch: dict[str, list[float]] = {}
         for program, value in zip(programs, values):  # noqa: B905 - Python 3.7
             if np.isfinite(value):
@@ -148,7 +148,7 @@ class SketchMeans:
 
 
 class ChangedRounds:
-    """Ansor's round in Python, with what an arm changes."""
+    """Ansor's round in Python, with the changes of one arm."""
 
     def __init__(self, bench: AnsorTask, arm: str, seed: int, classifier: Any) -> None:
         self.bench = bench
@@ -157,7 +157,7 @@ class ChangedRounds:
         self.classifier = classifier
         self.rng = np.random.default_rng(seed)
         self.measured: dict[str, Any] = {}
-        """Programs by their text, each with how long it took; ``None``: it failed."""
+        """By the text of a program: the program, and its seconds (``None``: it failed)."""
         default = bench.policy.DEFAULT_PARAMS
         self.population = default["evolutionary_search_population"]
         self.iterations = default["evolutionary_search_num_iters"]
@@ -166,7 +166,7 @@ class ChangedRounds:
         self.measured_share = default["sample_init_use_measured_ratio"]
 
     def round(self, size: int) -> int:
-        """Search and measure one round of at most ``size`` programs; return how many."""
+        """Search and measure one round of at most ``size`` programs; return the number measured."""
         bench, number = self.bench, self.bench.rounds
         sampled = STEPS["programs_of"](bench.task, bench.policy.sample_initial_population())
         ran = [each for each in self.measured.values() if each[1] is not None]
@@ -176,7 +176,7 @@ class ChangedRounds:
             sampled = self.sketches.kept(sampled, number, self.rng)
         fastest = [program for program, _ in sorted(ran, key=lambda each: each[1])]
         begin = sampled + fastest[: int(self.measured_share * self.population)]
-        # The policy does not know what was measured: more are asked for than will be needed.
+        # The policy does not know which programs were measured, so more are requested than needed.
         wanted = 2 * size + len(self.measured)
         if self.own_evolution:
             evolved = self.evolve(begin, wanted)
@@ -192,7 +192,7 @@ class ChangedRounds:
         return len(chosen)
 
     def pick(self, evolved: list[Any], at_random: list[Any], size: int) -> list[Any]:
-        """The best ones and an epsilon share of random ones, none that was measured before."""
+        """Return the best programs and an epsilon share of random ones, none measured before."""
         good = size - int(self.random_share * size)
         best, rest = iter(evolved), iter(at_random)
         chosen: dict[str, Any] = {}
@@ -206,14 +206,14 @@ class ChangedRounds:
         return list(chosen.values())
 
     def learn_sketches(self, sketches: SketchMeans, sampled: list[Any], ran: list[Any]) -> None:
-        """Let the means of the sketches know this round's sample, and what was measured."""
+        """Update the sketches' means with this round's sample and all measured programs."""
         values = list(self.bench.model.predict(self.bench.task, [p.state for p in sampled]))
         least = min((seconds for _, seconds in ran), default=0.0)
         values += [least / seconds for _, seconds in ran]
         sketches.scored(sampled + [program for program, _ in ran], values)
 
     def evolve(self, begin: list[Any], wanted: int) -> list[Any]:
-        """Ansor's evolution, with mutations in Python; the best, best first."""
+        """Run Ansor's evolution with mutations in Python; return the best programs, best first."""
         population = begin
         best: dict[str, Any] = {}
         ranked: list[Any] = []
@@ -230,7 +230,7 @@ class ChangedRounds:
         return [program for _, program in ranked]
 
     def offspring(self, population: list[Any], scores: Any, features: Any) -> list[Any]:
-        """The next population: parents drawn by score, mutated by predicted or drawn rules."""
+        """Return the next population: parents drawn by score, mutated by a rule."""
         chances = np.where(np.isfinite(scores), np.maximum(scores, 0.0), 0.0) + 1e-9
         rules = None
         if self.classifier is not None:
@@ -250,9 +250,9 @@ class ChangedRounds:
 
 
 def workload_key(text: str, shapes: Any) -> str:
-    """The workload key of ``NAME:N`` or ``NAME(ARGUMENTS)``; raises ``ValueError`` for others.
+    """Return the workload key of ``NAME:N`` or ``NAME(ARGUMENTS)``; else raise ``ValueError``.
 
-    ``shapes`` holds for each operator of TVM's suite its function and a list of arguments.
+    ``shapes`` has, for each operator of TVM's suite, its function and a list of arguments.
     """
     name, found, number = text.partition(":")
     if found and name in shapes and number.isdigit():
@@ -267,11 +267,11 @@ def workload_key(text: str, shapes: Any) -> str:
     try:
         return json.dumps([name, *json.loads("[" + rest[:-1] + "]")])
     except ValueError:
-        raise ValueError(f"the arguments of {text!r} are no numbers") from None
+        raise ValueError(f"the arguments of {text!r} are not numbers") from None
 
 
 def run_leg(spec: dict[str, Any]) -> dict[str, Any]:
-    """Run a leg; return its summary. Times in seconds."""
+    """Run a leg and return its summary; times in seconds."""
     if spec["arm"] == "learn":
         started = time.perf_counter()
         found = DIRECTIONS["learn"](spec, AnsorTask)
@@ -284,12 +284,12 @@ def run_leg(spec: dict[str, Any]) -> dict[str, Any]:
         take_round = ChangedRounds(bench, spec["arm"], spec["seed"], classifier).round
     while bench.trials < spec["trials"]:
         if not take_round(min(BATCH, spec["trials"] - bench.trials)):
-            break  # the space has no further program
+            break  # the space has no more programs
     return {"arm": spec["arm"], "seconds": time.perf_counter() - bench.started}
 
 
 def main() -> None:
-    """Run the leg of a spec file and leave its summary beside the measurements."""
+    """Run the leg of a spec file and write its summary beside the measurements."""
     spec = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     if spec["affinity"] and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, spec["affinity"])
@@ -299,13 +299,13 @@ def main() -> None:
         shapes = registered[0]["CONFIGS"]
         spec["raced"] = [workload_key(text, shapes) for text in spec["raced"]]
         spec["learn"] = [workload_key(text, shapes) for text in spec["learn"]]
-        # In every leg: a workload may be added to a race whose classifier has learned already.
+        # Checked in every leg: a workload may be added to a race after the classifier was trained.
         if set(spec["raced"]) & set(spec["learn"]):
             raise ValueError("the classifier would learn from a raced workload")
         if "workload" in spec:
             spec["workload"] = workload_key(spec["workload"], shapes)
     except ValueError as error:
-        told = {"what": str(error), "where": None, "cure": "see --workload, --learn, --workloads"}
+        told = {"what": str(error), "where": None, "cure": "check --workload, --learn, --workloads"}
         (folder / "error.json").write_text(json.dumps(told), encoding="utf-8")
         sys.exit(1)
     summary = run_leg(spec)

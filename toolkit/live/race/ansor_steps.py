@@ -1,10 +1,10 @@
-"""Ansor's programs as what they are made of: lists of steps that can be read and changed.
+"""Ansor's programs as lists of steps that can be read and changed.
 
-A script for any Python from 3.7 on that has a TVM with ``auto_scheduler``. Ansor's own mutations
-are C++ that no Python reaches. Its records are text, so a step can be changed there and the program
-built anew. The rules, and their weights, are those of ``sketch_policy_rules.cc`` in TVM 0.8 to
-0.19, for CPUs: they move a factor of a tile, change how much is unrolled, where a stage is
-computed, and how many loops run in parallel.
+A script for Python 3.7 or later with a TVM that has ``auto_scheduler``. Ansor's own mutations are
+C++ that Python cannot call. But its records are text: this script changes a step in the text, and
+TVM builds the program again. The rules and their weights are those of ``sketch_policy_rules.cc``
+in TVM 0.8 to 0.19, for CPUs. They move a factor of a tile, change the unrolling depth or the loop
+at which a stage is computed, or change how many loops run in parallel.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ PARALLEL = 3  # the annotation's number in a record
 
 
 class AnsorProgram:
-    """A state of Ansor's search, and its record's steps."""
+    """A state of Ansor's search, and the steps of its record."""
 
     def __init__(self, state: Any, record: dict[str, Any]) -> None:
         self.state = state
         self.record = record
         self.key = json.dumps(self.steps)
-        """The same text for the same program."""
+        """Equal programs have equal texts."""
 
     @property
     def steps(self) -> list[Any]:
@@ -38,7 +38,7 @@ class AnsorProgram:
 
     @property
     def sketch(self) -> str:
-        """What Ansor derives before it annotates: the steps up to the last split, without sizes."""
+        """Return what Ansor fixes before annotation: the steps up to the last split, no sizes."""
         steps = self.steps
         last = max((n for n, step in enumerate(steps) if step[0] in _SPLITS), default=-1)
         return json.dumps([_structure(step) for step in steps[: last + 1]])
@@ -48,7 +48,7 @@ _SPLITS = ("SP", "FSP", "FFSP")
 
 
 def _structure(step: list[Any]) -> list[Any]:
-    """A step without what annotation draws: sizes of tiles, places, annotations."""
+    """Return a step without random choices of the annotation: tile sizes, places, annotations."""
     if step[0] == "SP":
         return [step[0], step[1], step[2], len(step[4])]
     if step[0] == "CA":
@@ -57,7 +57,7 @@ def _structure(step: list[Any]) -> list[Any]:
 
 
 def programs_of(task: Any, states: Any) -> list[AnsorProgram]:
-    """Programs of states whose bounds are known, in their order."""
+    """Return the programs of states with known bounds, in the same order."""
     from tvm.auto_scheduler.measure import MeasureInput, MeasureResult
     from tvm.auto_scheduler.measure_record import dump_record_to_string
 
@@ -71,7 +71,7 @@ def programs_of(task: Any, states: Any) -> list[AnsorProgram]:
 
 
 def mutated(task: Any, program: AnsorProgram, rule: str, rng: Any) -> AnsorProgram | None:
-    """A program changed by a rule at a random place; ``None`` where that is not possible."""
+    """Return a program changed by a rule at a random place; ``None`` if that is not possible."""
     from tvm.auto_scheduler.measure_record import load_record_from_string
 
     record = json.loads(json.dumps(program.record))
@@ -112,7 +112,7 @@ def _tile(steps: list[Any], rng: Any) -> bool:
 
 
 def _unroll(steps: list[Any], rng: Any) -> bool:
-    """Another depth of unrolling, of one stage."""
+    """Change the unrolling depth of one stage."""
     found = [step for step in steps if step[0] == "PR" and "auto_unroll_max_step" in step[3]]
     if not found:
         return False
@@ -124,12 +124,12 @@ def _unroll(steps: list[Any], rng: Any) -> bool:
 
 
 def _compute_location(steps: list[Any], rng: Any) -> bool:
-    """Compute a stage at another loop of the stage that it is computed at."""
+    """Compute a stage at another loop of its consumer stage."""
     found = [step for step in steps if step[0] == "CA"]
     if not found:
         return False
     step = found[rng.integers(len(found))]
-    # The loops that this stage had been split into by then; TVM refuses what is beyond them.
+    # The loops into which the consumer was split by then; TVM refuses loops beyond them.
     loops = max([s[3] for s in found] + [len(s[2]) for s in steps if s[0] == "RE"])
     others = [loop for loop in range(loops) if loop != step[3]]
     if not others:
@@ -139,7 +139,7 @@ def _compute_location(steps: list[Any], rng: Any) -> bool:
 
 
 def _parallel(steps: list[Any], rng: Any) -> bool:
-    """Fuse one loop more, or one less, into the loop that runs in parallel."""
+    """Fuse one loop more or one loop less into the parallel loop."""
     found = [
         n
         for n in range(1, len(steps))
@@ -155,7 +155,7 @@ def _parallel(steps: list[Any], rng: Any) -> bool:
     change = 1 if len(fused[2]) <= 2 or rng.random() < 0.5 else -1
     fused[2] = list(range(len(fused[2]) + change))
     for step in steps[place + 1 :]:
-        # Loops after the fused one have other numbers now.
+        # The loops after the fused loop have new numbers.
         if step[0] in ("AN", "PR") and step[1] == fused[1] and step[2] > 0:
             step[2] -= change
         elif step[0] == "CA" and step[2] == fused[1] and step[3] > 0:

@@ -1,6 +1,6 @@
-"""TVM's own tuner with one thing changed, as an arm that is compared with stock as ours are.
+"""TVM's own tuner with one change, as an arm that is compared with stock like the others.
 
-What of a race's result is a warm model's, what a small batch's, what reading the best again?
+How much of a race's result comes from a warm model, from small batches, or from finalists?
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAMED_FILE = "named.json"
 
 @dataclass(frozen=True)
 class Baseline:
-    """What is changed: a ``warm`` cost model, trials in a ``batch``, ``finalists`` read again."""
+    """One change: a ``warm`` cost model, trials in batches of ``batch``, or ``finalists``."""
 
     warm: bool = False
     batch: int | None = None
@@ -40,8 +40,8 @@ BASELINES: Mapping[str, Baseline] = {
     "stock-finalists": Baseline(finalists=FINALISTS),
     "stock-small-batches": Baseline(batch=16),
 }
-"""TVM's tuner as it is, and with the trained throughput model as its cost model, with its best
-programs read again as ``toolkit tune`` does, with batches of 16 trials in place of 64."""
+"""TVM's tuner unchanged, with the trained throughput model as its cost model, with its best
+programs read again as in ``toolkit tune``, and with batches of 16 trials instead of 64."""
 
 
 def run_baseline(
@@ -53,9 +53,9 @@ def run_baseline(
     spec: Mapping[str, Any],
     started: float,
 ) -> float:
-    """Run TVM's tuner into ``folder`` as a leg's ``spec`` says; return the seconds it took.
+    """Run TVM's tuner into ``folder`` with a leg's ``spec``; return the seconds that it took.
 
-    ``started`` is the ``time.perf_counter()`` that clock times count from.
+    ``started`` is the value of ``time.perf_counter()`` at clock time 0.
     """
     cost_model = None
     if baseline.warm:
@@ -84,13 +84,13 @@ def run_baseline(
 
 
 def named_trial(folder: Path) -> dict[str, Any] | None:
-    """The winner that reading the best again named: ``trial`` and ``clock_s``; ``None``: none."""
+    """Return the winner of the finalists, ``trial`` and ``clock_s``; ``None``: no finalists."""
     path = folder / NAMED_FILE
     return orjson.loads(path.read_bytes()) if path.is_file() else None
 
 
 def record_of(folder: Path, latency_s: float) -> Any:
-    """The tuning record of TVM's database that read this latency: it has an order of its own."""
+    """Return TVM's tuning record with this latency; the database has another order than trials."""
     lines = (folder / "database_tuning_record.json").read_bytes().splitlines()
     timed = [record for line in lines if (record := orjson.loads(line)[1])[1]]
     return min(timed, key=lambda record: abs(sum(record[1]) / len(record[1]) - latency_s))
@@ -104,7 +104,7 @@ def read_again(
     protocol: Protocol,
     started: float,
 ) -> None:
-    """Read the best programs again in turns and write down which of them won."""
+    """Measure the best programs again in turns, and write the winner to ``named.json``."""
     rows = [orjson.loads(line) for line in (folder / TRIALS_FILE).read_bytes().splitlines()]
     timed = sorted(
         (row["latency_s"], trial)

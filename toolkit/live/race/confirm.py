@@ -1,4 +1,4 @@
-"""Re-measures what the arms of a race ended with: fresh builds, fresh processes, in blocks."""
+"""Measure the final programs of a race's arms again: fresh builds, fresh processes, in blocks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from toolkit.progress import Step, Values
 CONFIRMED_FILE = "confirmed.json"
 
 ProgramOf = Callable[[Mapping[str, Any], int], Program]
-"""The program that a trial (from 1) of a leg measured."""
+"""Returns the program that a trial (from 1) of a leg measured."""
 
 
 def confirm_finals(
@@ -44,23 +44,23 @@ def confirm_finals(
     step: Step,
     open_device: OpenDevice | None = None,
 ) -> dict[str, Any]:
-    """Read again, beside stock's final program, the programs with which each arm got better.
+    """Measure again the programs with which each arm got better, against stock's final program.
 
-    ``legs`` are those of the task of this name and one seed, by arm (``leg_curve``);
-    ``open_device`` opens what measures, where that is not this process's TVM. The incumbent is
-    stock's final program. Challengers are the steps of every arm, stock's own among them
-    (``steps_of``): they say when an arm had a program that is as good, what its final one is worth,
-    and, of the one with which it first read a latency as low as stock's best, whether that was a
-    lucky reading. What was measured is kept in ``confirmed.json`` in ``folder``.
+    ``legs`` are the legs (``leg_curve``) of one task and one seed, by arm. ``open_device`` opens
+    the measuring process, if it is not one with this process's TVM. The incumbent is stock's final
+    program. The challengers are the steps of every arm, stock's own included (``steps_of``). They
+    show when an arm had a program that is as good, how good its final program is, and whether the
+    first reading at or below stock's best was just a lucky one. All measurements are kept in
+    ``confirmed.json`` in ``folder``.
 
-    Returns ``task``, ``seed``, ``readings_s`` by program; by arm ``finals`` and ``firsts``, the
-    ratio of latencies to stock's final program (below 1 is faster) and its 95 % interval;
+    Returns ``task``, ``seed`` and ``readings_s`` by program. By arm: ``finals`` and ``firsts``, the
+    ratio of latencies to stock's final program (below 1 is faster) with its 95 % interval;
     ``steps``, the same for each program with its ``trial``, and the ``trials`` and ``clock_s``
-    after which the arm held it; ``as_good``, the same of the first program from which on the arm's
-    are as good as stock's final one (``None``: never); ``slowed_by``, how much longer these
-    programs took now than when the searches read them; ``undecided``, why that is too much to
-    decide anything (``None``: it is not). An undecided confirmation has readings and no ratios;
-    asked for again, it is made anew.
+    after which the arm held it; ``as_good``, the same for the first program from which on all
+    programs of the arm are as good as stock's final one (``None``: never). ``slowed_by`` is the
+    programs' latency now over their latency in the searches. ``undecided`` is the reason why that
+    is too much for a decision (``None``: it is not). An undecided confirmation has readings but no
+    ratios, and is repeated on the next call.
     """
     sweep(folder)
     path = folder / CONFIRMED_FILE
@@ -91,7 +91,7 @@ def confirm_finals(
             step=_Quiet(step),
             open_device=open_device,
         )
-        # Those that do not run any more take no part of the others' confidence.
+        # Programs that no longer run must not widen the intervals of the others.
         left = [name for name in tried if name not in result.dropped]
         result.judgements = judge(result.readings, _one_look(len(left), blocks), left)
         read_s = {INCUMBENT: final.read_s, **{n: held.read_s for n, (_, held) in tried.items()}}
@@ -110,12 +110,12 @@ def confirm_finals(
 
 
 def _one_look(programs: int, blocks: int) -> Rules:
-    """Each interval is an estimate of 95 %, looked at once: nothing is picked here."""
+    """Return rules with one look, and a 95 % interval for each program: nothing is selected."""
     return Rules(error_rate=0.025 * programs, looks=(blocks,))
 
 
 def _of_these_legs(kept: Mapping[str, Any], steps: Mapping[str, Sequence[Held]]) -> bool:
-    """Whether a confirmation read the programs of these legs: one may have been run anew since."""
+    """Return whether a confirmation is of these legs; a leg may have been run again since."""
     dropped = kept.get("dropped", {})
     now = {a: [h.clock_s for h in mine if h.name not in dropped] for a, mine in steps.items()}
     told = kept.get("steps", {}).items()
@@ -123,13 +123,13 @@ def _of_these_legs(kept: Mapping[str, Any], steps: Mapping[str, Sequence[Held]])
 
 
 def confirmation_warnings(found: Mapping[str, Any], folder: Path) -> list[str]:
-    """What to tell of a confirmation kept in ``folder`` whose programs had become slower."""
+    """Return warnings about a confirmation in ``folder`` whose programs had become slower."""
     return slowed_warnings(
         f"{found['task']}, seed {found['seed']}",
         found.get("slowed_by"),
-        "run the same command again when it is quiet"
+        "run the same command again when the machine is quiet"
         if found.get("undecided")
-        else f"remove {folder / CONFIRMED_FILE} and race again when it is quiet",
+        else f"remove {folder / CONFIRMED_FILE} and race again when the machine is quiet",
     )
 
 
@@ -146,7 +146,7 @@ def _add_ratios(
         for j in result.judgements
     }
     for arm, mine in steps.items():
-        # A program that ran in the search and does not run now has no say.
+        # Programs that no longer run are left out.
         told = [held for held in mine if held.name in ratios]
         answer["steps"][arm] = [{**held.to_dict(), **ratios[held.name]} for held in told]
         good = as_good_from([held.name for held in told], result.readings) if told else None
@@ -160,7 +160,7 @@ def _add_ratios(
 
 
 class _Quiet:
-    """Passes notes on; the blocks' seconds are no units of the race's bar."""
+    """Passes notes on, without progress: the blocks' seconds are not units of the race's bar."""
 
     def __init__(self, step: Step) -> None:
         self._step = step
@@ -170,7 +170,7 @@ class _Quiet:
 
 
 def metaschedule_programs(task: TuneTask) -> ProgramOf:
-    """The programs of a task's legs, rebuilt from their MetaSchedule databases."""
+    """Return a function that rebuilds a task's programs from its legs' MetaSchedule databases."""
 
     def program_of(leg: Mapping[str, Any], trial: int) -> Program:
         folder = Path(leg["folder"])
@@ -182,7 +182,7 @@ def metaschedule_programs(task: TuneTask) -> ProgramOf:
             record = record_of(folder, row["latency_s"])
         schedule = replay_trace(task.module, record[0])
         if schedule is None:
-            raise LiveError("TVM refuses the schedule of a final program", where=folder)
+            raise LiveError("TVM refuses the schedule of a program of this leg", where=folder)
         return timed_program(schedule, count_inputs(task.module))
 
     return program_of

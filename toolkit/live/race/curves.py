@@ -1,9 +1,9 @@
-"""What a leg of a race measured: time and latency by trial, and when it had what quality.
+"""Curves of a race's legs: time and latency by trial, and when a leg reached which quality.
 
-The lowest of five hundred readings is a lucky one: on a machine whose readings swing by a tenth, an
+The lowest of five hundred readings is a lucky one. On a machine whose readings vary by a tenth, an
 arm with the same program may never read as low. So the programs with which an arm got better are
-built anew and read again beside stock's final program, and time runs until the arm had, and kept,
-one that is as good, as measured afterwards and not as its search read it.
+built again and measured against stock's final program. The time of an arm ends when it had, and
+kept, a program that is as good in this second measurement, not in the search.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from toolkit.live.race.leg import LEG_FILE, STOCK
 from toolkit.live.tvm.stock import TRIALS_FILE
 
 AS_GOOD = 0.01
-"""A program is as good as stock's final one when it takes at most this share longer."""
+"""A program is as good as stock's final program if it takes at most this share longer."""
 
 NEAR = 1.3
-"""Programs that read slower than stock's best by more than this factor are not built again."""
+"""Programs that read slower than stock's best by more than this factor are not measured again."""
 
 MOST = 6
-"""So many programs of a leg are built again, spread evenly over those that lowered its best."""
+"""Programs of a leg that are measured again, evenly spread over those that lowered its best."""
 
 
 def leg_curve(folder: Path, task: str, seed: int, arm: str) -> dict[str, Any]:
     """Read a finished leg.
 
-    Returns ``task``, ``seed``, ``arm``, ``folder``, ``seconds`` (the whole leg); ``trials``, a row
-    each with ``clock_s`` (when its latency was known), ``latency_s`` (as the search read it,
-    ``None``: failed), ``best_s`` (lowest so far) and ``record`` (its place in our database, -1:
-    none) or ``batch`` (TVM's own tuner); ``named``, where the best programs were read again:
-    ``trial`` and ``clock_s`` of the winner.
+    Returns ``task``, ``seed``, ``arm``, ``folder``, and ``seconds`` (the whole leg). ``trials`` has
+    a row for each trial: ``clock_s`` (when its latency was known), ``latency_s`` (in the search;
+    ``None``: failed), ``best_s`` (lowest so far), and ``record`` (position in our database; -1:
+    none) or ``batch`` (TVM's own tuner). ``named`` has ``trial`` and ``clock_s`` of the winner, if
+    the leg measured its best programs again.
     """
     rows = _lines(folder / TRIALS_FILE) or _own_rows(folder)
     best: float | None = None
@@ -59,7 +59,7 @@ def leg_curve(folder: Path, task: str, seed: int, arm: str) -> dict[str, Any]:
 
 
 def _lines(path: Path) -> list[Any]:
-    """JSON lines of a file, none where there is none."""
+    """Return a file's JSON lines; none if there is no file."""
     return [orjson.loads(line) for line in path.read_bytes().splitlines()] if path.is_file() else []
 
 
@@ -71,7 +71,7 @@ def _own_rows(folder: Path) -> list[dict[str, Any]]:
         times = trial.get("searched_s") or record[1][1]
         latency_s = sum(times) / len(times) if trial["state"] == "ok" else None
         rows.append({"clock_s": trial["clock_s"], "latency_s": latency_s, "record": position})
-    # Candidates that TVM made no program of were paid for as well: they count as trials.
+    # Candidates that TVM refused have cost time as well: they count as trials.
     rows += [
         {"clock_s": line["clock_s"], "latency_s": None, "record": -1}
         for line in _lines(folder / "database_refused.jsonl")
@@ -82,7 +82,7 @@ def _own_rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def _named(folder: Path, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The winner of the last time that the best programs were read again."""
+    """Return the winner of the last time that the best programs were measured again."""
     places = {
         (-line["final_clock_s"], line["final_place"]): position
         for position, line in enumerate(_lines(folder / "database_trials.jsonl"))
@@ -96,14 +96,14 @@ def _named(folder: Path, rows: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def final_latency_s(leg: Mapping[str, Any]) -> float | None:
-    """Lowest latency that a leg read, ``None`` when nothing succeeded."""
+    """Return the lowest latency that a leg read; ``None`` if no trial succeeded."""
     trials = leg["trials"]
     found: float | None = trials[-1]["best_s"] if trials else None
     return found
 
 
 def reached(leg: Mapping[str, Any], latency_s: float) -> tuple[int, float] | None:
-    """Number of trials and seconds after which a leg had read so low a latency; ``None``: never."""
+    """Return trials and seconds until a leg first read this latency or less; ``None``: never."""
     for number, row in enumerate(leg["trials"], start=1):
         if row["best_s"] is not None and row["best_s"] <= latency_s:
             return number, float(row["clock_s"])
@@ -112,11 +112,11 @@ def reached(leg: Mapping[str, Any], latency_s: float) -> tuple[int, float] | Non
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A program that a leg would have ended with at some time.
+    """A program that a leg would have returned if it had ended at some time.
 
-    ``name`` is what it is called among the challengers (``None``: stock's final program itself),
-    ``trial`` the number of the trial (from 1) that measured it, ``read_s`` what that read;
-    ``trials`` and ``clock_s`` are what the leg had spent when it held it.
+    ``name`` is its name among the challengers (``None``: stock's final program). ``trial`` is the
+    number of its trial (from 1), and ``read_s`` the latency in that trial. ``trials`` and
+    ``clock_s`` are what the leg had spent by then.
     """
 
     name: str | None
@@ -126,16 +126,16 @@ class Held:
     read_s: float
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-ready form: when it was held."""
+        """Return a JSON-ready form: trial, trials and clock time."""
         return {"trial": self.trial, "trials": self.trials, "clock_s": self.clock_s}
 
 
 def steps_of(leg: Mapping[str, Any], stock_s: float) -> list[Held]:
-    """Programs of a leg that are to be read again, the final one last.
+    """Return the programs of a leg that are to be measured again, the final one last.
 
-    ``stock_s`` is the lowest latency that stock read; the trial that first read as low is among
-    them. A leg that named its winner by reading its best programs again (``leg["named"]``) holds
-    that one from then on.
+    ``stock_s`` is stock's lowest latency. The first trial that read this latency or less is
+    included. A leg that chose its winner by measuring its best programs again (``leg["named"]``)
+    holds this winner from then on.
     """
     best_s: list[Any] = [None, *(row["best_s"] for row in leg["trials"])]
     lowered = [n for n, (before, now) in enumerate(pairwise(best_s), start=1) if now != before]
@@ -153,7 +153,7 @@ def steps_of(leg: Mapping[str, Any], stock_s: float) -> list[Held]:
     steps = []
     for trial, trials, clock_s in held:
         read_s = leg["trials"][trial - 1]["latency_s"]
-        # Stock may have named its winner as well: it need not be what read lowest.
+        # Stock may have chosen its winner in the same way: it need not have the lowest reading.
         is_incumbent = leg["arm"] == STOCK and trial == held[-1][0]
         name = None if is_incumbent else f"{leg['arm']}, trial {trial}"
         steps.append(Held(name, trial, trials, clock_s, read_s))
@@ -165,15 +165,15 @@ def as_good_from(
     readings: Mapping[str, Sequence[float]],
     tolerance: float = AS_GOOD,
 ) -> tuple[int, float | None] | None:
-    """Find the first of a leg's programs from which on all are as good as stock's final one.
+    """Find the first program of a leg from which on all are as good as stock's final one.
 
-    ``names`` are those of the programs in the order of the search (``None``: stock's final one),
-    ``readings`` seconds by name, a value a block. As good is what takes at most the share
-    ``tolerance`` longer. Every second block decides which program it is; the others say, without
-    having chosen it, what it is worth.
+    ``names`` are the programs in the order of the search (``None``: stock's final one).
+    ``readings`` are seconds by name, one value for each block. A program is as good if it takes at
+    most the share ``tolerance`` longer. Every second block selects the program; the other blocks
+    estimate its latency, so that the selection does not bias it.
 
-    Returns its place and its latency over stock's final one (``None`` with a single block);
-    ``None`` where the last program is not as good.
+    Returns its place, and its latency over stock's final one (``None`` with a single block).
+    ``None`` if the last program is not as good.
     """
     incumbent = np.log(np.array([readings[INCUMBENT], readings[TWIN]])).mean(axis=0)
     logs = [

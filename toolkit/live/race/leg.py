@@ -1,9 +1,9 @@
-"""One leg of a race, in a process of its own: TVM's own tuner or one of our strategies.
+"""One leg of a race in its own process: TVM's own tuner or a strategy of the toolkit.
 
     python -m toolkit.live.race.leg SPEC.json
 
-The process imports everything and parses TVM's intrinsics before the clock starts, for both sides
-alike. Loading models, generating design spaces and starting workers are part of what is timed.
+The process imports everything and parses TVM's intrinsics before the clock starts, for all arms.
+The time includes loading models, generating design spaces and starting workers.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ STOCK = "stock"
 
 
 def run_leg(spec: dict[str, Any]) -> dict[str, Any]:
-    """Run one leg; return its summary (JSON-ready). Times in seconds.
+    """Run one leg and return its summary (JSON-ready); times in seconds.
 
     ``spec``: ``arm``, ``folder``, ``workload`` (line of a database), ``name``, ``target``,
-    ``protocol``, ``trials``, ``seed``, ``strategy``, ``models`` (folders), ``engine``; ``options``
-    of the strategy may be left out.
+    ``protocol``, ``trials``, ``seed``, ``strategy``, ``models`` (folders), ``engine``, and
+    optionally ``options`` of the strategy.
     """
     from toolkit.live.measure.engines import open_engine
     from toolkit.live.measure.protocol import Protocol
@@ -72,8 +72,8 @@ def run_leg(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Run the leg of a spec file and leave its summary beside the measurements."""
-    # TVM's own tuner starts builders and runners, which do not end with it by themselves.
+    """Run the leg of a spec file and write its summary beside the measurements."""
+    # TVM's own tuner starts builders and runners that would outlive this process.
     end_group_with_this()
     spec = orjson.loads(Path(sys.argv[1]).read_bytes())
     if spec["affinity"] and hasattr(os, "sched_setaffinity"):

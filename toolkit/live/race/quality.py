@@ -1,9 +1,9 @@
-"""What the arms of a race held at any time, by what was measured afterwards.
+"""The quality of the programs that the arms of a race held over time, from later measurements.
 
-One threshold says little of a search: a leg that ends 1.1 % behind stock's final program counts as
-one that found nothing. So the same question is asked with several tolerances, and without one: how
-good is what an arm holds after so many seconds? Both read the programs that the confirmation built
-again (``confirm.confirm_finals``), never what a search read of them.
+One threshold says little about a search: a leg that ends 1.1 % behind stock's final program counts
+like a leg that found nothing. So there are several tolerances, and one question without a
+tolerance: how good is the program that an arm holds after so many seconds? Both use the
+measurements of the confirmation (``confirm.confirm_finals``), never those of the search.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from toolkit.live.race.curves import as_good_from
 from toolkit.live.race.leg import STOCK
 
 TOLERANCES = (0.0, 0.01, 0.02, 0.05)
-"""Shares by which a program may take longer than stock's final one and still be as good."""
+"""Shares by which a program may be slower than stock's final one and still count as as good."""
 
 MOMENTS_S = (10.0, 30.0, 60.0, 120.0, 300.0)
 """Seconds after the start of a leg."""
@@ -25,7 +25,7 @@ MOMENTS_S = (10.0, 30.0, 60.0, 120.0, 300.0)
 def as_good_at(
     confirmed: Mapping[str, Any], arm: str, tolerance: float
 ) -> tuple[float, int] | None:
-    """Seconds and trials after which an arm held a program that is as good; ``None``: never."""
+    """Return seconds and trials until an arm held a program that is as good; ``None``: never."""
     steps: Sequence[Mapping[str, Any]] = confirmed["steps"].get(arm, [])
     if not steps:
         return None
@@ -36,10 +36,10 @@ def as_good_at(
 
 
 def add_tolerances(row: dict[str, Any], confirmed: Mapping[str, Any]) -> None:
-    """Add ``by_tolerance`` to a leg's row: S by each of ``TOLERANCES``, as far as it is known.
+    """Add ``by_tolerance`` to a leg's row: S for each of ``TOLERANCES`` that stock reached.
 
-    ``seconds`` and ``trials`` are S, ``reached`` says whether the arm got there; where it did not,
-    they are what it spent over what stock needed.
+    ``seconds`` and ``trials`` are S. ``reached`` says whether the arm reached the quality. If not,
+    S is what the arm spent, over what stock needed.
     """
     row["by_tolerance"] = []
     for tolerance in TOLERANCES:
@@ -59,18 +59,18 @@ def add_tolerances(row: dict[str, Any], confirmed: Mapping[str, Any]) -> None:
 
 
 def held_at(confirmed: Mapping[str, Any], arm: str, seconds: float) -> float | None:
-    """Latency over stock's final program's of what an arm held then; ``None``: nothing near."""
+    """Return the latency of the program held then, over stock's final; ``None``: none near it."""
     held = [s for s in confirmed["steps"].get(arm, []) if s["clock_s"] <= seconds]
     ratio = held[-1]["ratio"] if held else None
     return ratio if ratio is not None and math.isfinite(ratio) else None
 
 
 def add_moments(row: dict[str, Any], confirmed: Mapping[str, Any]) -> None:
-    """Add ``by_moment`` to a leg's row: what this arm and stock held at each of ``MOMENTS_S``.
+    """Add ``by_moment`` to a leg's row: the programs of this arm and of stock at ``MOMENTS_S``.
 
-    ``ratio`` and ``stock_ratio`` are latencies over stock's final program's, ``None`` where there
-    was none yet that read near stock's best (``curves.NEAR``): those that read slower were not
-    measured again. Stock knows its programs when their batch ends.
+    ``ratio`` and ``stock_ratio`` are latencies over that of stock's final program. They are
+    ``None`` if there was no program near stock's best (``curves.NEAR``) yet: slower ones were not
+    measured again. Stock learns its programs' latencies when their batch ends.
     """
     row["by_moment"] = [
         {

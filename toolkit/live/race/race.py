@@ -1,9 +1,9 @@
-"""Races stock MetaSchedule against strategies of the toolkit: same task, target, trials, readings.
+"""Race stock MetaSchedule against the toolkit's strategies: same task, target, trials, readings.
 
-Every leg (one arm on one task with one seed) runs in a process of its own, arms in alternating
-order. A finished leg is kept; one that was interrupted starts again, so that its clock is whole.
-Afterwards the programs that the arms ended with meet in blocks (``toolkit.live.confirm.verdict``):
-the latencies that the search itself read decide nothing about which final program is better.
+Every leg (one arm on one task with one seed) runs in its own process. The order of the arms
+rotates. A finished leg is kept; an interrupted leg starts again, so that its clock is complete.
+Afterwards the final programs of the arms are compared in blocks (``toolkit.live.confirm.verdict``):
+the search's own readings do not decide which final program is better.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ from toolkit.workspace import folder_name
 SETTINGS_FILE = "race_settings.json"
 
 STOCK_BUILD_TIMEOUT_S = 30.0
-"""TVM's builder gives up after so long where nothing else is asked for."""
+"""Time limit of TVM's builder, unless another one is given."""
 
 
 @dataclass(frozen=True)
 class RaceSettings:
-    """What is raced and how.
+    """Settings of a race.
 
-    Our arms are ``strategies`` of ``toolkit.search``; ``baselines`` are TVM's tuner with one thing
-    changed (``BASELINES``), and TVM's tuner as it is always runs. Each arm has ``seeds`` legs on
-    each task, the first with ``first_seed`` and each next with the next number, of ``trials``
-    trials. ``blocks`` fresh readings confirm each final program (0: none). Our arms measure by an
-    engine with these options (``open_engine``). ``stock_build_timeout_s`` is of TVM's own builder,
-    where its 30 s are too short for this machine.
+    The toolkit's arms are ``strategies`` of ``toolkit.search``. ``baselines`` are TVM's tuner with
+    one change (``BASELINES``); unchanged, it always runs. Each arm has ``seeds`` legs of ``trials``
+    trials on each task, with the seeds ``first_seed``, ``first_seed + 1``, ... ``blocks`` fresh
+    readings confirm each final program (0: none). ``engine`` has options for ``open_engine``, for
+    the toolkit's arms. ``stock_build_timeout_s`` is for TVM's own builder, if its 30 s are too
+    short on this machine.
     """
 
     strategies: tuple[str, ...]
@@ -73,11 +73,12 @@ class RaceSettings:
 
 @dataclass(frozen=True, repr=False)
 class RaceResult(Result):
-    """What ``race.json`` holds.
+    """The content of ``race.json``.
 
-    ``unseen`` proves for each task and model that it was not trained on it (``refuse_leak``).
-    ``rows`` compare each leg with stock's, ``summary`` has means by arm (``report_race``), and
-    ``confirmed`` what the final programs took in blocks (``confirm_finals``).
+    ``unseen`` proves, for each task and model, that the model was not trained on the task
+    (``refuse_leak``). ``rows`` compare each leg with stock's, and ``summary`` has means by arm
+    (``report_race``). ``confirmed`` has the final programs' latencies in blocks
+    (``confirm_finals``).
     """
 
     target: str
@@ -106,9 +107,9 @@ def race(
     machine: str | None = None,
     progress: Progress = SILENT,
 ) -> RaceResult:
-    """Run all legs that are not finished, confirm the final programs, report.
+    """Run all unfinished legs, confirm the final programs, and write the report.
 
-    The curves of all legs are in ``curves.parquet`` and ``curves.json`` beside ``race.json``.
+    The curves of all legs go into ``curves.parquet`` and ``curves.json`` beside ``race.json``.
 
     Raises
     ------
@@ -156,10 +157,10 @@ def race(
 
 
 def keep_race_settings(out: Path, wanted: Mapping[str, Any]) -> None:
-    """Refuse to go on with other settings: such legs may not be compared.
+    """Write the race's settings; raise ``LiveError`` if ``out`` has legs with other settings.
 
-    Tasks, seeds and arms may be added. Until a leg is finished there is nothing to go on with, so
-    that a mistake (no model yet, a mistyped option) binds nobody to its settings.
+    Tasks, seeds and arms may be added. Before the first finished leg the settings may change, so
+    that a mistake (no model yet, a mistyped option) can be corrected.
     """
     legs = (out.glob(f"{depth}/{LEG_FILE}") for depth in ("*", "legs/*/*/*"))
     if not any(map(any, legs)):
@@ -169,7 +170,7 @@ def keep_race_settings(out: Path, wanted: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class RacedTask:
-    """A task as a race sees it: what its legs are told beside arm and seed, and their programs."""
+    """A task of a race: the specification of its legs without arm and seed, and its programs."""
 
     name: str
     spec: Mapping[str, Any]
@@ -191,10 +192,10 @@ def run_race(
     open_device: OpenDevice | None = None,
     progress: Progress = SILENT,
 ) -> RaceResult:
-    """Run the legs of a race, whatever searches in them, confirm the final programs, report.
+    """Run the legs of a race with any kind of search, confirm the programs, write the report.
 
-    ``leg`` runs one by its specification (``run_leg_process``), and ``open_device`` what measures
-    the final programs, where they are not of this process's TVM.
+    ``leg`` runs a leg from its specification (default: ``run_leg_process``). ``open_device`` opens
+    a measuring process for the final programs, if they are not for this process's TVM.
     """
     opponents = (*settings.baselines, *settings.strategies)
     arms = (STOCK, *opponents)
@@ -221,7 +222,7 @@ def run_race(
                 step.advance()
     legs: list[dict[str, Any]] = []
     confirmed: list[dict[str, Any]] = []
-    # What stock's builder had the time to build is to be built again.
+    # Programs that stock's builder had time to build must be built again.
     limit_s = settings.stock_build_timeout_s or STOCK_BUILD_TIMEOUT_S
     patient = replace(protocol, build_timeout_s=max(protocol.build_timeout_s, limit_s))
     with progress.step("confirm", float(len(tasks) * settings.seeds)) as step:
@@ -233,9 +234,9 @@ def run_race(
                 errors = (row["error"] for row in raced[0]["trials"] if row["error"])
                 warnings.append(
                     f"all trials of stock on {task.name}, seed {seed}, failed "
-                    f"({next(errors, 'no trials').strip()[:80]}): on a slow or busy machine "
-                    "--stock-build-timeout and another --out help; remove that leg's folder to run "
-                    "it again as it was"
+                    f"({next(errors, 'no trials').strip()[:80]}): on a slow or busy machine give a "
+                    "longer --stock-build-timeout and another --out; to run this leg again "
+                    "unchanged, remove its folder"
                 )
             if settings.blocks:
                 found = confirm_finals(
@@ -271,7 +272,7 @@ def run_race(
 
 
 def _identity(spec: Mapping[str, Any]) -> str:
-    """What a leg's specification says of its workload: its hash, or its name inside Ansor."""
+    """Return the identity of a leg's workload: its hash, or its name inside Ansor."""
     told = str(spec.get("workload"))
     return str(orjson.loads(told)[0]) if told.startswith("[") else told
 
@@ -281,9 +282,9 @@ def run_leg_process(
     script: str = "toolkit.live.race.leg",
     interpreter: str = sys.executable,
 ) -> None:
-    """Run a leg in its own process unless it is finished; raise ``LiveError`` when it fails.
+    """Run an unfinished leg in its own process; raise ``LiveError`` when it fails.
 
-    ``script`` is the module, or the path of a script for another ``interpreter``, that runs it.
+    ``script`` is a module that runs the leg, or the path of a script for another ``interpreter``.
     """
     folder = Path(spec["folder"])
     if (folder / LEG_FILE).is_file():
@@ -304,7 +305,7 @@ def run_leg_process(
         children.python(script, str(path), interpreter=interpreter),
         log,
         environment={"TVM_NUM_THREADS": str(spec["protocol"]["threads"])},
-        # TVM's own builders put the current folder first where Python is 3.10.
+        # With Python 3.10, TVM's own builders import from the current folder first.
         cwd=folder,
     )
     if code != 0:

@@ -1,9 +1,9 @@
-"""Sums a race up: S by task, geometric means with bootstrap intervals, final latencies.
+"""Summary of a race: S by task, geometric means with bootstrap intervals, final latencies.
 
-S is Han et al. 2025's measure (section 5): S = T / T0, T0 the time that default search takes to
-reach its final quality, T the time in which the other search reaches the same; below 1 is sooner.
-Here it is given in wall clock and in trials, and twice: by the latencies that the searches read,
-and by the programs' latencies as measured afterwards (``curves.as_good_from``).
+S is the measure of Han et al. 2025 (section 5): S = T / T0. T0 is the time in which the default
+search reaches its final quality; T is the time in which the other search reaches it. Below 1 is
+faster. Here S is computed for wall clock and for trials, and in two ways: from the latencies that
+the searches read, and from the latencies measured afterwards (``curves.as_good_from``).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ RESAMPLES = 10_000
 
 
 def compare_legs(stock: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """S of one leg against stock's, by the latencies that the searches read themselves.
+    """Return S of one leg against stock's, from the latencies that the searches read.
 
-    ``s_seconds`` and ``s_trials`` are ``None`` where stock's best was not reached in the budget;
-    ``at_least_seconds`` and ``at_least_trials`` then say how much was spent without reaching it.
-    Stock's trials of a batch are all known when the batch ends: ``s_seconds_strict`` counts its
-    best as known already at its place in the batch, which favours stock.
+    ``s_seconds`` and ``s_trials`` are ``None`` if the leg did not reach stock's best.
+    ``at_least_seconds`` and ``at_least_trials`` are then what it spent, over what stock needed.
+    Stock knows all trials of a batch when the batch ends. ``s_seconds_strict`` counts stock's best
+    as known at its place within the batch, which favours stock.
     """
     target = final_latency_s(stock)
     row: dict[str, Any] = {
@@ -54,7 +54,7 @@ def compare_legs(stock: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]
         return row
     row["stock_reached_trials"], row["stock_reached_seconds"] = theirs
     strict = _within_batch(stock, theirs[0])
-    # Where it stopped improving in its first half, the task was too easy to tell much.
+    # If stock stopped improving in its first half, the task was too easy to show much.
     row["stock_improves_late"] = theirs[0] > len(stock["trials"]) / 2
     mine = reached(other, target)
     if mine is None:
@@ -71,9 +71,9 @@ def compare_legs(stock: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]
 def add_quality(row: dict[str, Any], confirmed: dict[str, Any]) -> None:
     """Add S by quality to a leg's row: when each arm had a program as good as stock's final one.
 
-    The same rule holds for both sides: stock's time is when it had such a program itself, which may
-    be long before it read its lowest latency. ``quality_seconds`` and ``quality_trials`` are
-    ``None`` where ours never had, and ``quality_at_least_*`` says what was spent.
+    The rule is the same for both sides: stock's time is when stock had such a program, which may be
+    long before its lowest reading. ``quality_seconds`` and ``quality_trials`` are ``None`` if the
+    arm never had one; ``quality_at_least_*`` is then what it spent, over what stock needed.
     """
     theirs, mine = (confirmed["as_good"].get(arm) for arm in (STOCK, row["arm"]))
     row["quality_seconds"] = row["quality_trials"] = row["quality_ratio"] = None
@@ -89,7 +89,7 @@ def add_quality(row: dict[str, Any], confirmed: dict[str, Any]) -> None:
 
 
 def _within_batch(stock: dict[str, Any], number: int) -> float:
-    """Seconds at trial ``number`` when a batch's time is spread evenly over its trials."""
+    """Return seconds at trial ``number`` if a batch's time is spread evenly over its trials."""
     rows = stock["trials"]
     batch = [i for i, row in enumerate(rows) if row["batch"] == rows[number - 1]["batch"]]
     begin = rows[batch[0] - 1]["clock_s"] if batch[0] else 0.0
@@ -98,11 +98,11 @@ def _within_batch(stock: dict[str, Any], number: int) -> float:
 
 
 def geometric_mean(values: Sequence[tuple[str, int, float]]) -> dict[str, Any] | None:
-    """Geometric mean of ``(task, seed, value)`` with a percentile bootstrap over tasks, then seeds.
+    """Return the geometric mean of ``(task, seed, value)``; bootstrap over tasks, then seeds.
 
-    The percentiles are widened for few tasks (``expanded_tail``). Every task counts the same,
-    however many seeds it has. ``None`` without values; the interval is ``None`` with fewer than
-    two tasks, over which nothing can be resampled.
+    The interval's percentiles are widened for few tasks (``expanded_tail``). Every task counts the
+    same, however many seeds it has. ``None`` without values. The interval is ``None`` with fewer
+    than two tasks.
     """
     if not values:
         return None
@@ -113,7 +113,7 @@ def geometric_mean(values: Sequence[tuple[str, int, float]]) -> dict[str, Any] |
     if len(tasks) >= 2:
         rng = np.random.default_rng([0xACE, 0])
         drawn = (RESAMPLES, len(logs))
-        # Of every task a mean over resampled seeds, for each place that it may be drawn for.
+        # For each task: means over resampled seeds, one for each place where it may be drawn.
         seeds = [d[rng.integers(len(d), size=(*drawn, len(d)))].mean(axis=2) for d in logs]
         picked = rng.integers(len(logs), size=drawn)
         means = np.take_along_axis(np.stack(seeds), picked[None], axis=0)[0].mean(axis=1)
@@ -126,7 +126,7 @@ def geometric_mean(values: Sequence[tuple[str, int, float]]) -> dict[str, Any] |
 def _entries(
     rows: Sequence[Mapping[str, Any]], what: str, key: str, value: float
 ) -> list[tuple[str, int, Any]]:
-    """Task, seed and the entry of each leg's list ``what`` whose ``key`` has this value."""
+    """Return task, seed, and the entry with ``key`` = ``value``, from the list ``what`` of rows."""
     return [
         (row["task"], row["seed"], entry)
         for row in rows
@@ -136,9 +136,9 @@ def _entries(
 
 
 def sum_tolerances(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Means of S over an arm's legs by tolerance, and how many ``reached`` it (``add_tolerances``).
+    """Return means of S over an arm's legs for each tolerance, and how many legs ``reached`` it.
 
-    A leg that did not get there counts with what it spent.
+    See ``add_tolerances``. A leg that did not reach it counts with what it spent.
     """
     found = []
     for tolerance in TOLERANCES:
@@ -153,10 +153,10 @@ def sum_tolerances(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def sum_moments(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Mean latency of what an arm and stock held at each moment (``add_moments``).
+    """Return the mean latencies that an arm and stock held at each moment (``add_moments``).
 
-    ``held`` and ``stock_held`` say how many of the ``legs`` had a program. A leg without one is in
-    no mean.
+    ``held`` and ``stock_held`` are how many of the ``legs`` had a program. A leg without a program
+    is in no mean.
     """
     found = []
     for seconds in MOMENTS_S:
@@ -172,10 +172,10 @@ def sum_moments(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def report_race(
     legs: Sequence[dict[str, Any]], confirmed: Sequence[dict[str, Any]], arms: Sequence[str]
 ) -> dict[str, Any]:
-    """Rows of each leg against stock's and, by arm, geometric means with intervals.
+    """Return a row for each leg against stock's and, by arm, geometric means with intervals.
 
-    Legs that did not reach stock's final quality enter the means with what they had spent by then
-    (``s_*`` is then a lower bound, and ``not_reached`` counts them).
+    Legs that did not reach stock's final quality enter the means with what they spent; ``s_*`` is
+    then a lower bound. ``not_reached`` is the number of these legs.
     """
     stock = {(leg["task"], leg["seed"]): leg for leg in legs if leg["arm"] == STOCK}
     rows = [
@@ -191,7 +191,7 @@ def report_race(
                 add_moments(row, found)
 
     def mean(arm: str, what: str, least: str | None = None) -> dict[str, Any] | None:
-        """Of what an arm's rows hold under ``what``, or where nothing under the bound ``least``."""
+        """Return the mean of ``what`` over an arm's rows, with ``least`` where it has no value."""
         values = [
             (row["task"], row["seed"], value)
             for row in rows
@@ -227,7 +227,7 @@ def report_race(
 
 
 def write_report(out: Path, result: Mapping[str, Any], legs: Sequence[dict[str, Any]]) -> None:
-    """Write ``race.json``, and every leg's curve as ``curves.parquet`` and ``curves.json``."""
+    """Write ``race.json``, and the curves of all legs as ``curves.parquet`` and ``curves.json``."""
     curves = [
         {
             **{name: leg[name] for name in ("task", "seed", "arm")},

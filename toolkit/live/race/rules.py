@@ -1,4 +1,4 @@
-"""What makes a race fair: nobody has seen the task, the arms of an ablation, the order of legs."""
+"""Rules that keep a race fair: models never saw the task, arms of an ablation, order of legs."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from toolkit.search import STRATEGIES
 from toolkit.training.table.table import workload_key
 from toolkit.training.trained.models import TrainedModels
 
-# What each part contributes: the engine alone, one part at a time, and the models alone.
+# To see what each part contributes: the engine alone, one part at a time, and the models alone.
 ABLATION = ("random", "evolutionary", "etc-sketch", "mutation-guided", "model-ranked")
 
 
 def refuse_leak(
     guides: TrainedModels, module: tvm.IRModule, target: str, machine: str | None
 ) -> list[dict[str, Any]]:
-    """Make sure that the models which will guide a search never saw its workload, on any machine.
+    """Check that the models that guide a search never saw its workload, on any machine.
 
-    Returns the proof, one entry a model: its kind as ``model``, the ``identity`` of what is raced
-    (``workload_key``), and the identities of what it was ``trained_on``.
+    Returns the proof, one entry for each model: its kind as ``model``, the ``identity`` of the
+    raced workload (``workload_key``), and the identities of the tasks it was ``trained_on``.
 
     Raises
     ------
     LeakError
-        When every member of a model was trained on it.
+        When all members of a model were trained on the workload.
     """
     if guides.throughput is None and guides.mutation is None:
         return []
@@ -48,8 +48,8 @@ def refuse_leak(
         twins = [each for each, own in known.items() if identity == own or each == task.task_id]
         if twins:
             raise LeakError(
-                f"the model was trained on the raced workload (task {min(twins)})",
-                cure="train it on a dataset without this workload, or race another one",
+                f"the {kind} model was trained on the raced workload (task {min(twins)})",
+                cure="train it on a dataset without this workload, or race another workload",
             )
         trained_on = sorted(set(known.values()))
         proofs.append({"model": kind, "identity": identity, "trained_on": trained_on})
@@ -59,7 +59,7 @@ def refuse_leak(
 def refuse_missing(
     guides: TrainedModels, strategies: Sequence[str], baselines: Sequence[str] = ()
 ) -> None:
-    """Raise ``LiveError`` when an arm of the race is none, or needs a model that is not there."""
+    """Raise ``LiveError`` if an arm of the race does not exist, or a model it needs is missing."""
     others = [known for known in BASELINES if known != STOCK]
     for name in baselines:
         if name not in others:
@@ -72,12 +72,12 @@ def refuse_missing(
     for name, kind in needed:
         if getattr(guides, kind) is None:
             raise LiveError(
-                f"{name!r} needs a {kind} model",
-                cure=f"run 'toolkit train {kind}' on other tasks first, or leave it out",
+                f"the arm {name!r} needs a {kind} model",
+                cure=f"run 'toolkit train {kind}' on other tasks first, or leave out this arm",
             )
 
 
 def leg_order(arms: Sequence[str], task: int, seed: int) -> list[str]:
-    """Order of the arms of one task and seed: rotated, so that none always comes first."""
+    """Return the order of a task's arms for a seed: rotated, so that no arm is always first."""
     shift = (task + seed) % len(arms)
     return [*arms[shift:], *arms[:shift]]

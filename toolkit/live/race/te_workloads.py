@@ -1,7 +1,7 @@
-"""Registers the operators of TVM's MetaSchedule suite (C1D, C2D, GMM, ...) as Ansor's workloads.
+"""Register the operators of TVM's MetaSchedule suite (C1D, C2D, GMM, ...) as Ansor's workloads.
 
-A file of workloads for an older TVM, as a user's own would be: run by its path, in any Python from
-3.7 on, without this toolkit. A workload's key is the operator's name and its arguments.
+A file of workloads for an older TVM, like a user's own file: run by its path, with Python 3.7 or
+later, without the toolkit. A workload's key is the operator's name and its arguments.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""TVM's design spaces as a space, the device as an oracle, and the database.
+"""TVM's design spaces for the strategies, measurements on the device, and the database.
 
 Imports ``live.measure``.
 """

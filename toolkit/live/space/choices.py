@@ -1,10 +1,9 @@
-"""The decisions of a MetaSchedule trace and what else each could be.
+"""The decisions of a MetaSchedule trace, and the other values that each can have.
 
-Works on traces as JSON (``[instructions, decisions]``). Tile sizes and categories are listed
-here; compute locations and parallel extents depend on the loops that exist when they are
-decided, so TVM's own mutators propose those (``mutate_compute_location.cc``,
-``mutate_parallel.cc``). What a decision may become is said in ``toolkit.search.moves.knobs``; the
-whole list of factorisations serves enumeration.
+Traces are JSON (``[instructions, decisions]``). Values of tile sizes and categories are listed
+here. Compute locations and parallel extents depend on the loops that exist at their instruction,
+so TVM's own mutators propose them (``mutate_compute_location.cc``, ``mutate_parallel.cc``).
+Mutations follow ``toolkit.search.moves.knobs``; the list of all factorisations is for enumeration.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Trace = list[Any]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One decision: where it stands in the trace, its kind, its value as the trace has it."""
+    """One decision: its position in the trace, its kind, and its value in the trace's form."""
 
     position: int
     kind: KnobKind
@@ -39,7 +38,7 @@ _MOST_SLOTS = 1024
 
 
 def choices(trace: Trace) -> list[Choice]:
-    """Decisions of a trace in the order in which they are made, postprocessors left out."""
+    """Return the decisions of a trace in their order, without those of postprocessors."""
     instructions, decisions = trace
     decided = dict(decisions)
     return [
@@ -54,7 +53,7 @@ def choices(trace: Trace) -> list[Choice]:
 
 
 def _slots(instructions: list[Any]) -> tuple[_Slot, ...]:
-    """Position, kind and limits of each decision: read once of a list that many traces share."""
+    """Return position, kind and limits of each decision; cached, as many traces share a list."""
     known = _SLOTS.get(id(instructions))
     if known is not None and known[0] is instructions:
         return known[1]
@@ -74,7 +73,7 @@ def _slots(instructions: list[Any]) -> tuple[_Slot, ...]:
     if len(_SLOTS) >= _MOST_SLOTS:
         _SLOTS.clear()
     slots = tuple(found)
-    # The list is kept, so that its id stays its own.
+    # The list is kept alive, so that its id stays unique.
     _SLOTS[id(instructions)] = (instructions, slots)
     return slots
 
@@ -91,7 +90,7 @@ def _categorical_role(instructions: list[Any], variable: str) -> KnobKind:
 
 @lru_cache(maxsize=4096)
 def factorisations(extent: int, levels: int, max_innermost: int) -> tuple[tuple[int, ...], ...]:
-    """All ordered factorisations, outermost first, the innermost not above its limit."""
+    """Return all ordered factorisations, outermost first, within the limit of the innermost."""
     if levels == 1:
         return ((extent,),) if extent <= max_innermost else ()
     found: list[tuple[int, ...]] = []
@@ -106,7 +105,7 @@ def factorisations(extent: int, levels: int, max_innermost: int) -> tuple[tuple[
 
 
 def all_values(choice: Choice) -> Iterator[Any]:
-    """Every value of a tile or a category; compute locations as far as a loop nest can go."""
+    """Yield all values of a tile or category; all compute locations that a loop nest can have."""
     if choice.kind == "tile":
         for factors in factorisations(math.prod(choice.value), choice.limits[0], choice.limits[1]):
             yield list(factors)
@@ -119,14 +118,14 @@ def all_values(choice: Choice) -> Iterator[Any]:
 
 
 def other_values(choice: Choice) -> list[Any]:
-    """Values that a mutation may give: ``one-divisor`` of ``toolkit.search.moves.knobs``."""
+    """Return the values of a mutation: ``one-divisor`` of ``toolkit.search.moves.knobs``."""
     if choice.kind == "tile":
         return divisor_moves(choice.value, choice.limits[1])
     return [value for value in all_values(choice) if value != choice.value]
 
 
 def with_value(trace: Trace, choice: Choice, value: Any) -> Trace:
-    """A copy of the trace with one decision changed, postprocessors cut off."""
+    """Return a copy of the trace with one decision changed, without postprocessors."""
     instructions, decisions = without_postprocessors(trace)
     if choice.kind == "parallel":
         kind, inputs, attributes, outputs = instructions[choice.position]
@@ -137,7 +136,7 @@ def with_value(trace: Trace, choice: Choice, value: Any) -> Trace:
 
 
 def without_postprocessors(trace: Trace) -> Trace:
-    """The trace up to ``EnterPostproc``: what was chosen. It may share its lists with the trace."""
+    """Return the trace up to ``EnterPostproc``. It may share its lists with ``trace``."""
     instructions, decisions = trace
     for position, instruction in enumerate(instructions):
         if instruction[0] == "EnterPostproc":
@@ -146,9 +145,9 @@ def without_postprocessors(trace: Trace) -> Trace:
 
 
 def redrawn(trace: Trace, rng: np.random.Generator) -> Trace:
-    """A copy with every tile and category drawn anew, uniformly over its values.
+    """Return a copy in which every tile and category is drawn again, uniformly.
 
-    Compute locations and parallel extents stay: what they can be depends on the loops.
+    Compute locations and parallel extents stay: their possible values depend on the loops.
     """
     instructions, decisions = without_postprocessors(trace)
     drawn: dict[int, Any] = {}

@@ -1,9 +1,9 @@
-"""Writes measurements as a MetaSchedule database, one line at a time, and what TVM leaves out.
+"""Write measurements as a MetaSchedule database, line by line, with facts that TVM leaves out.
 
 ``database_workload.json`` and ``database_tuning_record.json`` are TVM's own format
 (``meta_schedule/database/json_database.cc``). A record of TVM has no state, no elapsed time and
 no time stamp: line i of ``database_trials.jsonl`` has them for record i. ``collection.json``
-says how it was all measured. Whatever was finished survives a kill: every line is flushed.
+describes the measurement. Every line is flushed, so finished measurements survive a kill.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _OF_TRIAL = {"state", "elapsed_s", "timestamp", "error"}
 class DatabaseWriter:
     """Appends to the database in a folder; a context manager.
 
-    Opening a folder that holds a database goes on with it (``records``, ``trials``). Raises
-    ``LiveError`` where a line is damaged, or the toolkit did not write it.
+    It continues a database that is in the folder (``records``, ``trials``). Raises ``LiveError``
+    when a line is damaged, or the toolkit did not write the database.
     """
 
     def __init__(self, folder: Path, target: str) -> None:
@@ -53,9 +53,9 @@ class DatabaseWriter:
         ]
         of_records, of_trials = self._paths[1:]
         if of_records.is_file() and of_records.stat().st_size and not of_trials.is_file():
-            # As it stands, none of its records has a line beside it: all would be cut off.
+            # No record has a line in the other file, so all records would be cut off.
             raise LiveError(
-                "it holds a database that the toolkit did not write",
+                "the folder holds a database that the toolkit did not write",
                 where=folder,
                 cure="give another --out",
             )
@@ -73,7 +73,7 @@ class DatabaseWriter:
             if line["state"] != TrialState.OK.value and record[1][1] != FAILED_RUN_SECS
         ]
         for position in half:
-            # Condemned in one file, and stopped before the other: TVM would compile with it.
+            # The run stopped between the two files. TVM would compile with this wrong program.
             self.records[position][1][1] = FAILED_RUN_SECS
         if half:
             self._rewrite()
@@ -83,13 +83,13 @@ class DatabaseWriter:
 
     def __exit__(self, *_: object) -> None:
         for file in self._files:
-            # What a full disk did not take was said when it was written.
+            # An error of a full disk was reported when the line was written.
             with contextlib.suppress(OSError):
                 file.close()
 
     @staticmethod
     def _lines(path: Path) -> list[str]:
-        """Lines of a file; one that a kill left without its end is cut off."""
+        """Return the lines of a file; cut off a last line that a kill left incomplete."""
         if not path.is_file():
             return []
         content = path.read_bytes()
@@ -112,14 +112,14 @@ class DatabaseWriter:
         return found
 
     def _cut(self, records: list[str], trials: list[str]) -> None:
-        """Bring both files to the same length again after a kill between two writes."""
+        """Cut both files to the same length, after a kill between two writes."""
         whole = min(len(records), len(trials))
         for path, lines in ((self._paths[1], records), (self._paths[2], trials)):
             if len(lines) > whole:
                 write_atomically(path, "".join(f"{line}\n" for line in lines[:whole]).encode())
 
     def workload_index(self, module: tvm.IRModule) -> int:
-        """Position of a workload, which is added when it is new."""
+        """Return the position of a workload; add it if it is new."""
         line = workload_line(module)
         key = str(orjson.loads(line)[0])
         if key not in self._indices:
@@ -137,8 +137,8 @@ class DatabaseWriter:
     ) -> int:
         """Append one measurement; return its position.
 
-        ``trace`` is ``[instructions, decisions]``; ``more`` goes into the line beside it
-        (``occasion``, ``parent``, ``direction``).
+        ``trace`` is ``[instructions, decisions]``. ``more`` goes into the line of
+        ``database_trials.jsonl`` (``occasion``, ``parent``, ``direction``).
         """
         ok = reading.state is TrialState.OK
         run_secs = list(reading.run_times_s) if ok else FAILED_RUN_SECS
@@ -164,10 +164,10 @@ class DatabaseWriter:
         return len(self.records) - 1
 
     def refuse(self, workload: int, candidate: str, error: str, **more: Any) -> None:
-        """Note a candidate that TVM made no program of.
+        """Write down a candidate of which TVM made no program.
 
-        It has no valid trace, and a database with an invalid one is refused by TVM: such
-        candidates stand in ``database_refused.jsonl``, once each.
+        It has no valid trace, and TVM refuses a database with an invalid trace. So such candidates
+        are in ``database_refused.jsonl``, each once.
         """
         path = self.folder / "database_refused.jsonl"
         if self._refused is None:
@@ -181,9 +181,9 @@ class DatabaseWriter:
             file.write(orjson.dumps({**entry, "timestamp": time.time()}) + b"\n")
 
     def condemn(self, position: int, state: TrialState, error: str) -> None:
-        """Turn a record into a failure: its program ran, and was then found to be wrong.
+        """Turn a record into a failure: its program ran, but was found to be wrong later.
 
-        What the search read stays beside it (``searched_s``).
+        The search's reading is kept as ``searched_s``.
         """
         self.trials[position].setdefault("searched_s", self.records[position][1][1])
         self.records[position][1][1] = FAILED_RUN_SECS
@@ -191,11 +191,11 @@ class DatabaseWriter:
         self._rewrite()
 
     def settle(self, latencies_s: Mapping[int, float], **more: Any) -> None:
-        """Say what programs take that were read again, by position, best first.
+        """Write the latencies of programs that were measured again, by position, best first.
 
         TVM compiles with the record whose mean run time is lowest, so a record's ``run_secs`` are
-        put at that latency. What the search read stays beside it (``searched_s``), with the
-        program's ``final_place`` (1: the winner) and ``more``.
+        scaled to this latency. The search's reading is kept as ``searched_s``, with the program's
+        ``final_place`` (1: the winner) and ``more``.
         """
         for place, (position, latency_s) in enumerate(latencies_s.items(), start=1):
             times = self.records[position][1][1]
@@ -206,7 +206,7 @@ class DatabaseWriter:
         self._rewrite()
 
     def _rewrite(self) -> None:
-        # The lines beside the records first: killed in between, they still say what was read.
+        # The trials first: after a kill in between, they still have the search's readings.
         for which, entries in ((2, self.trials), (1, self.records)):
             self._files[which].close()
             lines = b"".join(orjson.dumps(entry) + b"\n" for entry in entries)
@@ -220,10 +220,10 @@ class DatabaseWriter:
             self._files[which].write(line + "\n")
             self._files[which].flush()
         except OSError as error:
-            # The file keeps what did not fit, and would write it behind what was cut off.
+            # The file object keeps what did not fit, and would write it later.
             with contextlib.suppress(OSError):
                 self._files[which].close()
-            # A line that is there by half would be joined by what is written later.
+            # An incomplete line would be joined with the next one.
             with contextlib.suppress(OSError):
                 os.truncate(path, before)
             raise LiveError(
@@ -233,10 +233,10 @@ class DatabaseWriter:
             ) from None
 
     def describe(self, collection: dict[str, Any]) -> None:
-        """Write ``collection.json``: machine, protocol, and what is known of each task.
+        """Write ``collection.json``: machine, protocol, and the known facts of each task.
 
         Tasks that earlier runs measured into the folder keep their entries. Raises ``LiveError``
-        where the folder holds measurements of another machine.
+        when the folder holds measurements of another machine.
         """
         path = self.folder / COLLECTION_FILE
         about = read_collection(self.folder)
@@ -244,7 +244,7 @@ class DatabaseWriter:
         now = collection.get("machine_fingerprint")
         if before and now and self.records and (other := differences(before, now)):
             raise LiveError(
-                f"it holds measurements of a machine with other {', '.join(other)}",
+                f"the folder holds measurements of a machine with other {', '.join(other)}",
                 where=self.folder,
                 cure="give another --out: records of two machines must not be compared",
             )
@@ -262,7 +262,7 @@ class DatabaseWriter:
 
 
 def read_collection(folder: Path) -> dict[str, Any]:
-    """What ``collection.json`` of a database says; nothing where it is missing or damaged."""
+    """Return the content of ``collection.json``; empty if it is missing or damaged."""
     try:
         about = orjson.loads((folder / COLLECTION_FILE).read_bytes())
     except (OSError, orjson.JSONDecodeError):
@@ -271,7 +271,7 @@ def read_collection(folder: Path) -> dict[str, Any]:
 
 
 def _is_record(record: Any) -> bool:
-    """Whether it is ``[workload, [[instructions, decisions], run times, target, arguments]]``."""
+    """Return whether it has the form ``[workload, [[_, _], run times, target, arguments]]``."""
     match record:
         case [_, [[_, _], [*_], _, _]]:
             return True
@@ -292,16 +292,18 @@ def _is_refused(line: Any) -> bool:
 
 def _damaged(path: Path) -> LiveError:
     return LiveError(
-        "a line of it is damaged", where=path, cure="put the file right, or give another --out"
+        "a line of this file is damaged",
+        where=path,
+        cure="restore the file, or give another --out",
     )
 
 
 def workload_line(module: tvm.IRModule) -> str:
-    """A workload as its line of the database: ``["hash", "base64 of its graph"]``."""
+    """Return a workload as its line of the database: ``["hash", "base64 of its graph"]``."""
     return orjson.dumps(plain(ms.database.Workload(module).as_json())).decode()
 
 
 def plain_target(target: tvm.target.Target) -> dict[str, Any]:
-    """A target as the JSON object that TVM writes into records."""
+    """Return a target as the JSON object that TVM writes into records."""
     exported: dict[str, Any] = orjson.loads(str(target))
     return exported

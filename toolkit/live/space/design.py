@@ -1,8 +1,8 @@
-"""TVM's design spaces of one workload: sample, enumerate and mutate traces, all of them valid.
+"""TVM's design spaces of one workload: sample, enumerate and mutate valid traces.
 
-A trace is JSON (``[instructions, decisions]``); a design is what TVM made of it. Validity is
-TVM's own: a trace is in the space when it applies, keeps its decisions, and passes every
-postprocessor.
+A trace is JSON (``[instructions, decisions]``); a design is the schedule that TVM makes of it. TVM
+decides what is valid: a trace is in the space if TVM can apply it, keeps its decisions, and all
+postprocessors accept it.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ from toolkit.live.space.quiet import quiet
 
 _ASK_AGAIN = tuple(8**power for power in range(2, 7))
 
-# Other values of a decision that are proposed at most.
+# Largest number of proposals for another value of a decision.
 _PROPOSALS = 6
 
 BARREN = 4
-"""A mutator has said all when so many draws in a row bring nothing new."""
+"""A mutator is exhausted when so many draws in a row give no new value."""
 
 
 @dataclass(frozen=True)
 class Design:
-    """A valid schedule: what was chosen (without postprocessors) and what TVM made of it."""
+    """A valid schedule: its trace without postprocessors, and TVM's schedule."""
 
     sketch: int
     chosen: list[Any]
@@ -63,19 +63,19 @@ class Design:
 
     @property
     def key(self) -> bytes:
-        """Equal for equal decisions of one sketch."""
+        """Designs of one sketch with equal decisions have equal keys."""
         return design_key(self.sketch, self.chosen)
 
 
 def design_key(sketch: int, chosen: list[Any]) -> bytes:
-    """Identity of a design: its sketch and the values of its decisions."""
+    """Return the identity of a design: its sketch and the values of its decisions."""
     return orjson.dumps([sketch, [choice.value for choice in choices(chosen)]])
 
 
 class DesignSpace:
     """All designs of a workload (entry ``main``) on a target.
 
-    ``seed`` is that of TVM's own generator, in [1, 2**31 - 1].
+    ``seed`` is for TVM's own generator, in [1, 2**31 - 1].
     """
 
     def __init__(self, module: tvm.IRModule, target: str, *, seed: int = 1) -> None:
@@ -97,8 +97,9 @@ class DesignSpace:
                 spaces = self._context.generate_design_space()
         except Exception as error:  # TVM's errors have no type in common
             raise LiveError(
-                f"TVM makes no design space of the workload for {target}: {tvm_says(error)[:200]}",
-                cure="does the target have the attributes that TVM asks for?",
+                f"TVM cannot make a design space of the workload for {target}: "
+                f"{tvm_says(error)[:200]}",
+                cure="check that the target has all attributes that TVM needs",
             ) from None
         self.bases: list[list[Any]] = [trace_json(space.trace) for space in spaces]
         self._traces = [space.trace for space in spaces]
@@ -121,17 +122,17 @@ class DesignSpace:
         return self._postprocessed(sketch, chosen, schedule)
 
     def sample(self, rng: np.random.Generator, sketch: int | None = None) -> Design | None:
-        """Draw one design (of one sketch); ``None`` when TVM refused what was drawn."""
+        """Draw one design (of one sketch); ``None`` if TVM refuses what was drawn."""
         drawn = self.draw(rng, sketch)
         return None if drawn is None else self._postprocessed(*drawn)
 
     def draw(
         self, rng: np.random.Generator, sketch: int | None = None
     ) -> tuple[int, list[Any], Schedule] | None:
-        """Draw as ``sample`` does, without the postprocessors: sketch, trace and schedule.
+        """Draw like ``sample``, without postprocessors; return sketch, trace and schedule.
 
-        They take most of the time, and refuse hardly any program of a CPU: none of 4,375 draws for
-        the functions of six networks, 3 of 775 for a seventh.
+        Postprocessors take most of the time, but refuse hardly any program of a CPU: none of 4,375
+        draws for the functions of six networks, 3 of 775 for a seventh.
         """
         if sketch is None:
             sketch = int(rng.integers(len(self.bases)))
@@ -140,15 +141,15 @@ class DesignSpace:
             Trace(self._traces[sketch].insts, {}).apply_to_schedule(schedule, remove_postproc=True)
         except Exception:
             return None
-        # A draw makes the instructions of its sketch anew; only what it decides is its own.
+        # A draw copies the instructions of its sketch; only its decisions are new.
         instructions, decisions = without_postprocessors(self.bases[sketch])
         drawn = decisions_of(schedule, (position for position, _ in decisions))
         return sketch, [instructions, drawn], schedule
 
     def settled(self, sketch: int, chosen: list[Any]) -> list[Any]:
-        """The trace with its compute location as TVM would take it (``live.space.locations``).
+        """Return the trace with the compute location that TVM would take (``Locations``).
 
-        Traces that were put together here need it: TVM's own are settled.
+        Traces that are made here need it; traces that TVM made do not.
         """
         if sketch not in self._locations:
             self._locations[sketch] = learn_locations(self.module, chosen)
@@ -167,8 +168,8 @@ class DesignSpace:
     ) -> Design | None:
         """Change the decision at an instruction to another value; ``None`` when none is found.
 
-        Of a tile a divisor moves to another level, categories take any other value; compute
-        locations and parallel extents are what TVM's mutators propose.
+        A divisor of a tile moves to another level, and a category takes any other value. Values of
+        compute locations and parallel extents are proposed by TVM's mutators.
         """
         proposals = self.proposals(sketch, chosen, position, rng)
         designs = (self.realise(sketch, proposal) for proposal in proposals)
@@ -177,14 +178,14 @@ class DesignSpace:
     def proposals(
         self, sketch: int, chosen: list[Any], position: int, rng: np.random.Generator
     ) -> Iterator[list[Any]]:
-        """Traces with another decision at an instruction, a few of them, in random order.
+        """Yield a few traces with another decision at an instruction, in random order.
 
-        All but a few are valid (TVM has the last word: ``realise``), and they cost microseconds
-        where applying a trace costs milliseconds.
+        Nearly all are valid (``realise`` decides). A proposal costs microseconds; applying a trace
+        costs milliseconds.
         """
         choice = next(c for c in choices(chosen) if c.position == position)
         key = design_key(sketch, chosen)
-        # Which values these may have depends on the loops that there are.
+        # The possible values of these kinds depend on the loops.
         if choice.kind in ("compute_location", "parallel"):
             values = self._proposed(choice, sketch, chosen, rng)
         else:
@@ -198,12 +199,12 @@ class DesignSpace:
     def _proposed(
         self, choice: Choice, sketch: int, chosen: list[Any], rng: np.random.Generator
     ) -> list[Any]:
-        """Values that a compute location, or a limit of parallel loops, may have.
+        """Return values for a compute location, or for a limit of parallel loops.
 
-        Where it is known how TVM settles a compute location, these are known too. Otherwise TVM
-        applies the trace, which takes milliseconds. Loops have the same order in all programs of a
-        sketch, so what was found for one serves the others; since extents do differ it is looked
-        for again after 64, 512, ... times.
+        If the rule for the compute location is known (``Locations``), it gives the values.
+        Otherwise TVM applies the trace, which takes milliseconds. All programs of a sketch have
+        their loops in the same order, so values found for one program serve the others. But extents
+        differ, so TVM is asked again after 64, 512, ... times.
         """
         locations = self._locations.get(sketch)
         if locations is not None and locations.position == choice.position:
@@ -220,11 +221,11 @@ class DesignSpace:
         return known
 
     def _parallel_limits(self, choice: Choice, sketch: int, chosen: list[Any]) -> list[Any]:
-        """Limits of parallel loops that differ from a program's own in what they fuse."""
+        """Return limits of parallel loops that fuse other loops than the program's own limit."""
         schedule = self._applied(chosen)
         if schedule is None:
             return []
-        # The rule that made the sketch annotated the most that there may be.
+        # The rule that made the sketch wrote the largest limit into the annotation.
         most = int(self.bases[sketch][0][choice.position][1][1])
         limits = parallel_limits(schedule.mod, most)
         return [limit for limit in limits if not same_plan(limits, limit, int(choice.value))]
@@ -232,7 +233,7 @@ class DesignSpace:
     def _ask_mutator(
         self, choice: Choice, chosen: list[Any], rng: np.random.Generator
     ) -> list[Any]:
-        """Locations that TVM's mutator draws, until ``BARREN`` draws in a row are known ones."""
+        """Return locations that TVM's mutator draws, until ``BARREN`` draws bring nothing new."""
         mutator, schedule = self._mutators.get("MutateComputeLocation"), self._applied(chosen)
         found: list[Any] = []
         barren = 0
@@ -241,7 +242,7 @@ class DesignSpace:
             mutated = _ffi_api.MutatorApply(mutator, schedule.trace, seed)
             if mutated is None:
                 break
-            # The one decision is read, not the whole trace: that would take most of the time.
+            # Only this decision is read: the whole trace would take most of the time.
             value = plain(mutated.decisions[mutated.insts[choice.position]])
             barren += 1
             if value not in found:
@@ -250,11 +251,11 @@ class DesignSpace:
         return found
 
     def _applied(self, chosen: list[Any]) -> Schedule | None:
-        """The schedule of a trace without postprocessors; ``None`` when TVM refuses it."""
+        """Return the schedule of a trace without postprocessors; ``None`` if TVM refuses it."""
         return replay_trace(self.module, without_postprocessors(chosen))
 
     def enumerate(self, limit: int) -> list[Design] | None:
-        """All designs, or ``None`` when there may be more than ``limit`` combinations."""
+        """Return all designs; ``None`` if there may be more than ``limit`` combinations."""
         counts = [[len(list(all_values(choice))) for choice in choices(b)] for b in self.bases]
         if sum(map(math.prod, counts)) > limit * 64:
             return None
@@ -270,7 +271,7 @@ class DesignSpace:
         return list(found.values()) if len(found) <= limit else None
 
     def _placed(self, sketch: int, trace: list[Any], places: list[Choice]) -> Iterator[Design]:
-        """All valid compute locations, decided one after the other."""
+        """Yield designs with all valid compute locations, decided one after the other."""
         if not places:
             design = self.realise(sketch, trace)
             if design is not None:
@@ -280,7 +281,7 @@ class DesignSpace:
         for value in all_values(first):
             changed = with_value(trace, first, value)
             schedule = self._applied(changed)
-            # TVM may take another location for it.
+            # TVM may choose another location instead.
             kept = None if schedule is None else decisions_of(schedule, [first.position])
             if kept == [[first.position, value]]:
                 yield from self._placed(sketch, changed, rest)

@@ -1,11 +1,11 @@
-"""Loads TVM's tensor intrinsics in half a second instead of 11 (Zen 4; on a slow machine 27).
+"""Load TVM's tensor intrinsics in half a second instead of 11 (Zen 4; on a slow machine 27).
 
 TVM 0.27 parses some 250 intrinsic functions when ``tvm.s_tir.tensor_intrin`` is imported, which
-every ``TuneContext`` does. For each of them it takes ``inspect.stack()``, with source lines, only
-to see whether the function stands inside a class (``tirx/script/parser/entry.py``); none of these
-does. While the module is imported the stack is therefore empty, which TVM reads as "not in a
-class": 2.0 s on one core. Nine tenths of that are functions of accelerators, which a program for a
-CPU cannot use: they are left out until a target asks for them.
+every ``TuneContext`` does. For each function it calls ``inspect.stack()``, with source lines, only
+to see whether the function is inside a class (``tirx/script/parser/entry.py``). None of them is.
+So the stack is made empty during the import, which TVM reads as "not in a class": 2.0 s on one
+core. Nine tenths of that are functions for accelerators, which programs for a CPU cannot use. They
+are left out until a target needs them.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from toolkit.live.measure.machine import runs_on_cpu
 
 PACKAGE = "tvm.s_tir.tensor_intrin"
 ACCELERATORS = ("cuda", "rocm", "hexagon")
-"""Modules of the package that no program for a CPU uses."""
+"""Modules of the package that are never used for a CPU."""
 
 
 def load_intrinsics(target: str | None = None) -> None:
     """Register the intrinsics that a target (JSON or a tag) can use, once; ``None``: all of them.
 
-    It takes no stack, which TVM does not need.
+    ``inspect.stack()`` is empty meanwhile: TVM does not need it.
     """
     left_out = [f"{PACKAGE}.{name}" for name in ACCELERATORS]
     if target is None or not runs_on_cpu(target):
@@ -50,7 +50,7 @@ def load_intrinsics(target: str | None = None) -> None:
 
 @contextmanager
 def _no_stack() -> Iterator[None]:
-    """Let ``inspect.stack()`` be empty."""
+    """Make ``inspect.stack()`` return an empty list."""
     original = inspect.stack
 
     def empty(context: int = 1) -> list[Any]:

@@ -1,10 +1,10 @@
-"""Where a block is computed, as TVM settles it: a decision names a loop, and loops may be gone.
+"""Compute locations as TVM takes them: a decision names a loop, and that loop may not exist.
 
-TVM takes a sampled compute location for the nearest one at or above it that is possible (seen of
-``SampleComputeLocation``, TVM 0.27): loops of extent 1 do not count, and below a loop over a
-reduction no other kind does. Beside other tiles other loops have extent 1, so that the same
-decision means another place. Which tile factor each loop has is read from the splits of the
-sketch's trace, and checked by asking TVM about a few random programs.
+TVM replaces a sampled compute location by the nearest possible one at or above it (observed for
+``SampleComputeLocation``, TVM 0.27). Loops of extent 1 do not count, and below a reduction loop
+only reduction loops do. With other tiles, other loops have extent 1, so the same decision means
+another place. This module reads from the splits of a sketch's trace which tile factor each loop
+has, and checks the result by asking TVM about a few random programs.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ INLINE, ROOT = -2, -1
 # Below every loop.
 DEEPEST = 1_000
 
-# Random programs that TVM is asked about. Each question applies the trace once: milliseconds.
+# Random programs that TVM is asked about. Each question applies the trace once (milliseconds).
 PROBES = 3
 
-# TVM's number for an iteration over a reduction.
+# TVM's number for a reduction iteration.
 _REDUCTION = 2
 
 
 @dataclass(frozen=True)
 class LocatedLoop:
-    """A loop that a block may be computed at, and whether it is over a reduction.
+    """A loop at which a block may be computed, and whether it is a reduction loop.
 
-    ``extent`` is the same in all programs, or the position of a tile's instruction and which of
-    its factors.
+    ``extent`` is a number if it is the same in all programs. Else it is the position of a tile's
+    instruction and the index of its factor.
     """
 
     extent: int | tuple[int, int]
     reduces: bool
 
     def exists(self, tiles: dict[int, Any]) -> bool:
-        """Whether it does more than one iteration."""
+        """Whether the loop has more than one iteration."""
         if isinstance(self.extent, int):
             return self.extent > 1
         position, level = self.extent
@@ -53,10 +53,10 @@ class LocatedLoop:
 
 @dataclass(frozen=True)
 class Locations:
-    """The first compute location of a sketch's programs (the loops of later ones depend on it).
+    """The first compute location of a sketch's programs (later ones depend on it).
 
-    ``position`` is that of its instruction in the trace; ``loops`` come from the outside, as far
-    as TVM goes; ``inline`` says whether the block can be inlined.
+    ``position`` is its instruction in the trace. ``loops`` are the possible loops, outermost
+    first. ``inline`` says whether the block can be inlined.
     """
 
     position: int
@@ -64,7 +64,7 @@ class Locations:
     inline: bool
 
     def possible(self, tiles: dict[int, Any]) -> list[int]:
-        """Loops, by number, that exist beside these tiles and that the block can be computed at."""
+        """Return the loops, by number, that exist with these tiles and can hold the block."""
         found: list[int] = []
         reduced = False
         for place, loop in enumerate(self.loops):
@@ -77,17 +77,17 @@ class Locations:
         return found
 
     def values(self, tiles: dict[int, Any]) -> list[int]:
-        """All locations that are possible beside these tiles."""
+        """Return all locations that are possible with these tiles."""
         return [*([INLINE] if self.inline else []), ROOT, *self.possible(tiles)]
 
     def taken(self, wanted: int, tiles: dict[int, Any]) -> int:
-        """Give the location that TVM takes for a wanted one."""
+        """Return the location that TVM takes for a wanted one."""
         if wanted == INLINE and self.inline:
             return INLINE
         return max((place for place in self.possible(tiles) if place <= wanted), default=ROOT)
 
     def settled(self, chosen: Trace) -> Trace:
-        """Return the trace with its location as TVM takes it."""
+        """Return the trace with the location that TVM takes."""
         instructions, decisions = chosen
         values = dict(decisions)
         found = self.taken(int(values[self.position]), values)
@@ -100,7 +100,7 @@ class Locations:
 def learn_locations(module: tvm.IRModule, design: Trace) -> Locations | None:
     """Learn a sketch's locations from one of its programs.
 
-    ``None`` when it has none, or when what was learned does not tell what TVM does.
+    ``None`` if the sketch has none, or if the learned rule does not agree with TVM.
     """
     instructions, _ = without_postprocessors(design)
     wanted = (n for n, one in enumerate(instructions) if one[0] == "SampleComputeLocation")
@@ -116,7 +116,7 @@ def learn_locations(module: tvm.IRModule, design: Trace) -> Locations | None:
         return None
     whole = Locations(position, loops, inline.pop())
     deepest = [_ask(module, probe, position, DEEPEST) for probe in probes]
-    # What is possible by all that is known here and was not taken is out of reach, and all below.
+    # If TVM did not take a location that should be possible, it and those below are out of reach.
     reach = min(
         (
             place
@@ -141,7 +141,7 @@ def _before(trace: Trace, position: int) -> list[Any]:
 
 
 def _nest(module: tvm.IRModule, trace: Trace, position: int) -> tuple[LocatedLoop, ...] | None:
-    """Read the loops around the only consumer of the block; ``None`` where that cannot be."""
+    """Return the loops around the only consumer of the block; ``None`` if that is not possible."""
     schedule = replay_trace(module, [trace[0][:position], _before(trace, position)])
     if schedule is None:
         return None
@@ -171,9 +171,9 @@ def _nest(module: tvm.IRModule, trace: Trace, position: int) -> tuple[LocatedLoo
 
 
 def _factors(instructions: list[Any], schedule: Schedule) -> dict[int, tuple[int, int]]:
-    """By loop: the tile whose factor it was split by, as its instruction's position and the level.
+    """Return, by loop, the tile factor that it was split by: instruction position and level.
 
-    Loops are known by what TVM's reference to them hashes to: they stay while they are there.
+    Loops are identified by the hash of TVM's reference, which is valid as long as the loop exists.
     """
     sampled = {
         variable: (position, level)
@@ -186,13 +186,13 @@ def _factors(instructions: list[Any], schedule: Schedule) -> dict[int, tuple[int
         if kind != "Split":
             continue
         for variable, loop in zip(inputs[1:], schedule.trace.insts[position].outputs, strict=True):
-            with contextlib.suppress(Exception):  # a loop that was merged with another is gone
+            with contextlib.suppress(Exception):  # a loop that was fused with another is gone
                 found[hash(schedule.get_sref(loop))] = sampled[variable]
     return found
 
 
 def _ask(module: tvm.IRModule, trace: Trace, position: int, wanted: int) -> int | None:
-    """Ask TVM which location it takes for a wanted one."""
+    """Return the location that TVM takes for a wanted one; ``None`` if TVM refuses it."""
     decisions = [*_before(trace, position), [position, wanted]]
     schedule = replay_trace(module, [trace[0][: position + 1], decisions])
     return None if schedule is None else int(decisions_of(schedule, [position])[0][1])

@@ -1,4 +1,4 @@
-"""The device as an oracle: builds, runs, writes every measurement down at once."""
+"""The device as an oracle: it builds and runs programs, and writes every measurement at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toolkit.records import Candidate, Trial
 
 
 class Engine(Role):
-    """Whatever builds and measures programs: one process, several, or devices elsewhere."""
+    """An engine that builds and measures programs: one process, several, or devices elsewhere."""
 
     protocol: Protocol
 
@@ -28,17 +28,17 @@ class Engine(Role):
     def measure_many(
         self, programs: Sequence[Program], bar: Callable[[], float | None]
     ) -> Iterable[tuple[int, MeasureResult]]:
-        """Measure programs; give (position, reading) as each is done, in any order.
+        """Measure programs; yield (position, reading) as each is done, in any order.
 
-        Each program is asked for once, when it is to be built, perhaps in another thread.
-        ``bar`` gives the best latency so far in seconds, for protocols that drop what is worse.
+        Each program is read from the sequence once, when it is built, perhaps in another thread.
+        ``bar`` returns the best latency so far in seconds, for protocols that drop slower programs.
         """
 
 
 class Programs(Sequence[Program]):
-    """Programs of candidates, each made when it is asked for: no builder waits for all of them.
+    """Programs of candidates, each made when it is read: builders do not wait for all of them.
 
-    Those that TVM refuses are ``REFUSED``. Builders ask in threads of their own.
+    A program that TVM refuses is ``REFUSED``. Builders read in their own threads.
     """
 
     def __init__(self, space: MetaScheduleSpace, candidates: Sequence[Candidate]) -> None:
@@ -51,7 +51,7 @@ class Programs(Sequence[Program]):
         return len(self._candidates)
 
     def __getitem__(self, place: Any) -> Any:
-        """The program at a place, from 0; slices are not for engines."""
+        """Return the program at a place, from 0; engines do not use slices."""
         with self._lock:
             if place not in self._designs:
                 self._designs[place] = self._space.realise(self._candidates[place])
@@ -61,7 +61,7 @@ class Programs(Sequence[Program]):
             return timed_program(design.schedule, self._space.design.inputs)
 
     def taken(self, place: int) -> Design | None:
-        """Give the design behind a program that was made, and forget it; ``None``: refused."""
+        """Return the design of a program that was read, and forget it; ``None``: refused."""
         with self._lock:
             return self._designs.pop(place)
 
@@ -69,8 +69,8 @@ class Programs(Sequence[Program]):
 class DeviceOracle:
     """Measures candidates of a live space on a device.
 
-    With a writer, every trial is appended to its database before the next begins, with the seconds
-    since the run began where there is a ``clock``. ``on_trial`` is called after every trial.
+    With a writer, every trial is appended to the database before the next trial. With a ``clock``,
+    the seconds since the start of the run are stored, too. ``on_trial`` is called for every trial.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class DeviceOracle:
         self._index = -1 if writer is None else writer.workload_index(space.design.module)
 
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
-        """Build and run; one trial each, in the candidates' order."""
+        """Build and run the candidates; return one trial each, in the candidates' order."""
         trials: dict[int, Trial] = {}
         programs = Programs(self.space, candidates)
         for place, reading in self.device.measure_many(programs, lambda: self.best_s):
@@ -111,7 +111,7 @@ class DeviceOracle:
         return [trials[place] for place in range(len(candidates))]
 
     def note(self, trial: Trial) -> None:
-        """Take a trial's latency for the best so far, if it is."""
+        """Use a trial's latency as the best so far, if it is lower."""
         latency = trial.latency_s
         if latency is not None and (self.best_s is None or latency < self.best_s):
             self.best_s = latency

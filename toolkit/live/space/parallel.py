@@ -1,9 +1,9 @@
-"""What a limit of parallel loops can be: TVM fuses the outer spatial loops of a block up to it.
+"""Possible limits of parallel loops: TVM fuses a block's outer spatial loops up to the limit.
 
-The annotation ``meta_schedule.parallel`` names how many parallel iterations there may be at most.
-Two limits differ where they let another number of loops be fused, so the products of the outer
-loops' extents are all there are (``mutate_parallel.cc``, TVM 0.27). They are computed here from the
-loops: asking TVM's mutator for one applies the whole trace.
+The annotation ``meta_schedule.parallel`` is the largest number of parallel iterations. Two limits
+differ if they fuse different numbers of loops, so the products of the outer loops' extents are the
+only useful limits (``mutate_parallel.cc``, TVM 0.27). They are computed here from the loops. TVM's
+mutator would have to apply the whole trace for each one.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import tvm
 from tvm.tirx.analysis import undefined_vars
 
 _DATA_PARALLEL = 0
-"""TVM's number for an iteration whose steps may run in any order."""
+"""TVM's number for a data-parallel iteration: its steps may run in any order."""
 
 
 def parallel_limits(module: tvm.IRModule, most: int) -> tuple[int, ...]:
-    """Limits up to ``most`` that fuse different numbers of a scheduled program's loops, rising."""
+    """Return the limits up to ``most`` that fuse different numbers of loops, in rising order."""
     nests: list[list[Any]] = []
     _collect(module["main"].body.block.body, [], nests)
     ordered = {
@@ -33,13 +33,13 @@ def parallel_limits(module: tvm.IRModule, most: int) -> tuple[int, ...]:
 
 
 def same_plan(limits: Sequence[int], one: int, other: int) -> bool:
-    """Whether two limits fuse the same loops."""
+    """Return whether two limits fuse the same loops."""
     low, high = sorted((one, other))
     return not any(low < limit <= high for limit in limits)
 
 
 def _products(nest: list[Any], ordered: set[int], most: int) -> list[int]:
-    """Products of the extents of a block's outer loops, as many as are spatial."""
+    """Return the products of the extents of a block's outer loops, as far as they are spatial."""
     found, product = [], 1
     for loop in nest[:-1]:
         extent = getattr(loop.extent, "value", None)
@@ -53,7 +53,7 @@ def _products(nest: list[Any], ordered: set[int], most: int) -> list[int]:
 
 
 def _collect(node: Any, loops: list[Any], nests: list[list[Any]]) -> None:
-    """Append, for every block right below a scope, its loops from the outside and the block."""
+    """Append, for each block directly below a scope, its loops (outermost first) and the block."""
     if hasattr(node, "iter_values"):
         nests.append([*loops, node])
     elif hasattr(node, "loop_var"):

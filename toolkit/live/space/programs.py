@@ -1,4 +1,4 @@
-"""Between traces as JSON and scheduled modules: the only place that applies traces.
+"""Traces as JSON and scheduled modules: only this module applies traces.
 
 Source: TVM 0.27 ``s_tir/schedule/trace.py`` and ``s_tir/meta_schedule/arg_info.py``.
 """
@@ -22,7 +22,7 @@ from toolkit.records import content_id
 
 
 def plain(value: Any) -> Any:
-    """Turn TVM's arrays, strings and integers into Python's own."""
+    """Return TVM's arrays, strings and integers as Python's own types."""
     if value is None or isinstance(value, (bool, int, float)):
         return value
     if isinstance(value, str):
@@ -33,15 +33,15 @@ def plain(value: Any) -> Any:
 
 
 def trace_json(trace: Trace) -> list[Any]:
-    """A trace as ``[instructions, decisions]`` in Python's own types."""
+    """Return a trace as ``[instructions, decisions]`` in Python's own types."""
     answer: list[Any] = plain(trace.as_json())
     return answer
 
 
 def decisions_of(schedule: Schedule, positions: Iterable[int]) -> list[list[Any]]:
-    """What a schedule decided at some instructions, as ``trace_json`` gives it.
+    """Return a schedule's decisions at these instructions, in the form of ``trace_json``.
 
-    The whole trace, turned into JSON, would take most of the time of a draw.
+    Converting the whole trace to JSON would take most of the time of a draw.
     """
     trace = schedule.trace
     instructions, decided = trace.insts, trace.decisions
@@ -49,7 +49,7 @@ def decisions_of(schedule: Schedule, positions: Iterable[int]) -> list[list[Any]
 
 
 def entry_arguments(module: tvm.IRModule, *, as_timed: bool) -> list[Any]:
-    """``[["TENSOR", dtype, shape], ...]`` of the entry function.
+    """Return ``[["TENSOR", dtype, shape], ...]`` of the entry function.
 
     With ``as_timed`` weights have the shape that the schedule's layout rewrite gives them.
     """
@@ -58,15 +58,15 @@ def entry_arguments(module: tvm.IRModule, *, as_timed: bool) -> list[Any]:
 
 
 def operations(module: tvm.IRModule) -> float | None:
-    """Floating-point operations of a module; ``None`` where it has none, or TVM cannot count."""
+    """Return the floating-point operations of a module; ``None``: none, or TVM cannot count."""
     try:
         return float(estimate_tir_flops(module)) or None
-    except tvm.error.InternalError:  # expressions that it does not know
+    except tvm.error.InternalError:  # an expression that TVM cannot count
         return None
 
 
 def count_inputs(module: tvm.IRModule) -> int:
-    """How many leading arguments of the entry function are only read."""
+    """Return the number of leading arguments of the entry function that are only read."""
     function = module["main"]
     written: list[Any] = []
     pending: list[Any] = [function.body]
@@ -86,7 +86,7 @@ def count_inputs(module: tvm.IRModule) -> int:
 
 
 def load_workload(line: str) -> tvm.IRModule:
-    """The module behind a line of ``database_workload.json``.
+    """Return the module of a line of ``database_workload.json``.
 
     Raises ``LiveError`` when this TVM cannot load it.
     """
@@ -95,7 +95,7 @@ def load_workload(line: str) -> tvm.IRModule:
     except Exception as error:
         raise LiveError(
             f"TVM {tvm.__version__} cannot load this workload: {tvm_says(error)[:160]}",
-            cure="it can be read, trained on and replayed; rebuilding takes the TVM that wrote it",
+            cure="only the TVM that wrote it can rebuild it; training and replays do not need that",
         ) from None
     return module
 
@@ -104,7 +104,7 @@ def replay_trace(module: tvm.IRModule, trace: list[Any]) -> Schedule | None:
     """Apply a trace, ``[instructions, decisions]``; ``None`` when TVM refuses it."""
     instructions, decisions = trace
     if not all(0 <= position < len(instructions) for position, _ in decisions):
-        return None  # TVM ends the process
+        return None  # with such a trace, TVM would end the process
     schedule = Schedule(module, debug_mask="none")
     try:
         Trace.apply_json_to_schedule(trace, schedule)
@@ -115,13 +115,13 @@ def replay_trace(module: tvm.IRModule, trace: list[Any]) -> Schedule | None:
 
 
 def timed_program(schedule: Schedule, inputs: int) -> Program:
-    """The program as it is measured."""
+    """Return the program in the form that is timed."""
     text = str(tvm.ir.save_json(schedule.mod))
     arguments = entry_arguments(schedule.mod, as_timed=True)
     return Program(content_id(text), text, arguments, inputs)
 
 
 def checked_program(module: tvm.IRModule, inputs: int) -> Program:
-    """The program with its arguments as the workload has them, for comparing outputs."""
+    """Return the program with the workload's own arguments, for comparing outputs."""
     text = str(tvm.ir.save_json(module))
     return Program(content_id("check", text), text, entry_arguments(module, as_timed=False), inputs)

@@ -1,4 +1,4 @@
-"""Keeps what TVM and linkers print themselves off the terminal: a bar is drawn there."""
+"""Keep output that TVM and linkers print themselves off the terminal, where a bar is drawn."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Send this process's standard error to nowhere, below Python (errors are raised, not printed).
+    """Discard this process's standard error, below Python; Python errors are raised as usual.
 
-    TVM writes warnings that say nothing to a user: "Unknown schedule rule" for every pooling.
+    TVM prints warnings that do not help a user: "Unknown schedule rule" for every pooling.
     """
     sys.stderr.flush()
     kept = os.dup(2)

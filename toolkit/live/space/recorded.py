@@ -1,4 +1,4 @@
-"""What a dataset has of the computations that are to be tuned: looked up, and measured first."""
+"""A dataset's records of the computations to be tuned: for look-ups, and to be measured first."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from toolkit.search.base import Oracle
 from toolkit.training.table.table import workload_key
 
 PROGRAMS = 4
-"""So many recorded programs of a task are measured before a search proposes its own."""
+"""Number of recorded programs of a task that are measured before the search's own proposals."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
     """A recorded task that computes the same loops.
 
-    ``latency_s`` is its best candidate's, the median over that one's good readings; ``exact`` says
-    whether it is the very same program and not one with another epilogue; ``same_machine`` whether
-    a machine of this name measured it, with this fingerprint where the logs tell one.
+    ``latency_s`` is the best candidate's: the median over its successful readings. ``exact`` says
+    whether it is the same program, not one with another epilogue. ``same_machine`` says whether a
+    machine of this name measured it, with this fingerprint if the logs have one.
     """
 
     task: Task
@@ -39,7 +39,7 @@ class Known:
 
     @property
     def how(self) -> str:
-        """What a person is told of it."""
+        """Text for the user: how the task relates to the one that is tuned."""
         if not self.exact:
             return "the same loops"
         if self.same_machine and self.same_target:
@@ -48,7 +48,7 @@ class Known:
 
 
 class Recorded:
-    """Tasks of a dataset by what they compute (``workload_key``)."""
+    """Tasks of a dataset by the computation (``workload_key``)."""
 
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
@@ -59,7 +59,7 @@ class Recorded:
                 self._twins.setdefault(workload_key(task), []).append(task)
 
     def of(self, task: Task) -> list[Known]:
-        """Tasks that compute what a live task computes, the nearest first."""
+        """Return the tasks with the computation of a live task, the closest first."""
         twins = self._twins.get(workload_key(task), [])
         if not twins:
             return []
@@ -69,7 +69,7 @@ class Recorded:
             .agg(records=pl.col("occasions").sum(), latency_s=pl.col("latency_s").min())
         )
         told = {row[0]: row[1:] for row in rows.collect().iter_rows()}
-        # A task may have no record of its own left.
+        # A task may have no records left.
         found = [
             Known(
                 twin,
@@ -85,9 +85,9 @@ class Recorded:
         return sorted(found, key=_distance)
 
     def programs(self, space: MetaScheduleSpace, count: int = PROGRAMS) -> list[Candidate]:
-        """The best recorded programs of what a space computes, as far as they are in the space.
+        """Return the best recorded programs of a space's computation that are in the space.
 
-        Those of the nearest recorded task come first.
+        Programs of the closest recorded task come first.
         """
         found: dict[str, Candidate] = {}
         for known in self.of(space.task):
@@ -98,7 +98,7 @@ class Recorded:
         return list(found.values())
 
     def seconds_a_trial(self, machine: str | None) -> float | None:
-        """Median seconds of a measurement on a machine, or on all where it has none recorded."""
+        """Return the median seconds of a measurement on a machine; without records, on all."""
         ids = {t.task_id for t in self._dataset.tasks().values() if t.machine == machine}
         times = self._dataset.records(["task_id", "elapsed_s"]).drop_nulls("elapsed_s")
         own = times.filter(pl.col("task_id").is_in(list(ids)))
@@ -109,7 +109,7 @@ class Recorded:
         return None
 
     def _measured_here(self, twin: Task, target: str) -> bool:
-        """Whether one of the machines that measured a task is this one, as far as logs tell."""
+        """Return whether this machine measured a task; true if the logs have no fingerprint."""
         told = self._fingerprints.get(twin.task_id)
         if not told:
             return True
@@ -119,7 +119,7 @@ class Recorded:
 
     @cached_property
     def _fingerprints(self) -> dict[str, set[str]]:
-        """Fingerprints of the machines that measured each task, where their logs tell them."""
+        """Fingerprints of the machines that measured each task, if their logs have them."""
         labels = source_labels(self._dataset.sources())
         pairs = self._dataset.records(["task_id", "source_id"]).unique().collect()
         found: dict[str, set[str]] = {}
@@ -129,7 +129,7 @@ class Recorded:
         return found
 
     def _candidates(self, tasks: Iterable[Task]) -> pl.LazyFrame:
-        """Candidates of tasks: their schedule, occasions, and latency in seconds."""
+        """Return the candidates of tasks: schedule, occasions, and latency in seconds."""
         frame = self._dataset.records(
             ["task_id", "candidate_id", "schedule", "state", "latency_s"]
         ).filter(pl.col("task_id").is_in([task.task_id for task in tasks]))
@@ -140,7 +140,7 @@ class Recorded:
 
 
 def _hash(task: Task) -> str:
-    """TVM's structural hash of a task's workload."""
+    """Return TVM's structural hash of a task's workload."""
     return str(orjson.loads(task.blob or '[""]')[0])
 
 
@@ -149,17 +149,17 @@ def _distance(known: Known) -> tuple[bool, bool, bool, int]:
 
 
 class RecordedFirst:
-    """Measures recorded programs ahead of the first ones that it is asked for, and tells them."""
+    """An oracle that measures recorded programs before the first candidates, and returns both."""
 
     def __init__(self, oracle: Oracle, programs: Sequence[Candidate]) -> None:
         self._oracle = oracle
         self._programs = list(programs)
 
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
-        """Measure; one trial each, and those of recorded programs behind them."""
+        """Return one trial for each candidate, and then those of recorded programs."""
         asked = {candidate.candidate_id for candidate in candidates}
         first = [each for each in self._programs if each.candidate_id not in asked]
         self._programs = []
-        # Not in one batch: what they take tells which of the others are clearly slower.
+        # Two batches: the known programs' latencies show which of the others are clearly slower.
         known = self._oracle.measure(first) if first else []
         return [*self._oracle.measure(candidates), *known]

@@ -1,4 +1,4 @@
-"""TVM's design spaces as a Space: what replays search in a record, this searches on a device."""
+"""TVM's design spaces as a ``Space``: the live counterpart of a recorded space."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from toolkit.logs.formats.metaschedule.workload import read_workload
 from toolkit.records import Candidate, Direction, Sketch, Task, candidate_id
 from toolkit.training.trained.scorer import candidate_features
 
-# Kinds that TVM's mutators or this module can change; limits of vectorisation are not decided.
+# Kinds that TVM's mutators or this module can change; limits of vectorisation are not decisions.
 _MUTABLE = ("tile", "unroll", "vectorize", "parallel", "compute_location", "categorical")
 
-# Candidates drawn here for each one that TVM draws.
+# Candidates drawn by this module for each candidate that TVM draws.
 REDRAWS = 32
 
-# A space is taken to be used up when so many rounds in a row bring hardly anything new.
+# A space counts as exhausted when so many rounds in a row bring hardly anything new.
 BARREN_ROUNDS = 6
 
 
 class MetaScheduleSpace:
     """The candidates of a workload as TVM generates them.
 
-    Sketches are TVM's design spaces, directions its mutators, validity its postprocessors.
-    Candidates, sketches and the task have the ids that the same programs have in a dataset, so
-    that models and records carry over, where ``machine`` is this machine's name in the dataset.
+    Sketches are TVM's design spaces, directions are its mutators, and its postprocessors decide
+    what is valid. Candidates, sketches and the task have the same ids as in a dataset, so that
+    models and records can be used, if ``machine`` is this machine's name in the dataset.
     """
 
     def __init__(self, design: DesignSpace, *, machine: str | None = None) -> None:
@@ -73,7 +73,7 @@ class MetaScheduleSpace:
         return Candidate(identity, skeleton.sketch.sketch_id, decisions)
 
     def _skeleton(self, sketch: int, instructions: list[Any]) -> Skeleton:
-        """Read instructions; of one sketch they differ in the limits of annotations alone."""
+        """Read instructions; within a sketch they differ only in the limits of annotations."""
         limits = tuple(
             inputs[1]
             for kind, inputs, _, _ in instructions
@@ -84,9 +84,9 @@ class MetaScheduleSpace:
         return self._skeletons[sketch, limits]
 
     def adopt(self, schedule: str | list[Any], *, proven: bool = False) -> Candidate | None:
-        """Take in a recorded schedule (JSON); ``None`` when it is not in this space.
+        """Add a recorded schedule (JSON); ``None`` if it is not in this space.
 
-        ``proven`` skips TVM's word on it: for what this very space measured before.
+        ``proven`` skips TVM's check: for schedules that were measured in this same space.
         """
         recorded = orjson.loads(schedule) if isinstance(schedule, str) else schedule
         chosen = without_postprocessors(recorded)
@@ -99,16 +99,16 @@ class MetaScheduleSpace:
         return None if design is None else self._candidate(design.sketch, design.chosen)
 
     def realise(self, candidate: Candidate) -> Design | None:
-        """The scheduled program; ``None`` when TVM refuses it after all.
+        """Return the scheduled program; ``None`` if TVM refuses it after all.
 
-        Raises ``SearchError`` for a candidate that is not of this space.
+        Raises ``SearchError`` for a candidate that is not from this space.
         """
         return self.design.realise(*self._known(candidate))
 
     def candidates(self) -> Sequence[Candidate]:
-        """Not listed: the space is too large."""
+        """Raise ``SearchError``: the space is too large to be listed."""
         raise SearchError(
-            "a live space cannot be listed", cure="take a strategy that samples, or enumerate"
+            "a live space cannot be listed", cure="choose a strategy that samples candidates"
         )
 
     def sample(
@@ -116,9 +116,9 @@ class MetaScheduleSpace:
     ) -> list[Candidate]:
         """Draw up to n distinct candidates.
 
-        TVM draws one in ``REDRAWS`` of them; the others take its compute locations and draw
-        tiles and categories anew here, a hundred times faster. Should TVM refuse one of these, or
-        on a CPU one that it drew, it fails when it is measured.
+        TVM draws one in ``REDRAWS`` of them. The others have its compute locations, and their tiles
+        and categories are drawn here, a hundred times faster. TVM may refuse one of these (on a
+        CPU also one that it drew itself); it then fails when it is measured.
         """
         sketch = None if sketch_id is None else self._index[sketch_id]
         found: dict[str, Candidate] = {}
@@ -137,14 +137,14 @@ class MetaScheduleSpace:
                 candidate = self._candidate(of, chosen)
                 found.setdefault(candidate.candidate_id, candidate)
             barren = barren + 1 if len(found) - before < 0.1 * len(drawn) else 0
-        # In random order, so that cutting off the surplus favours none.
+        # In random order, so that dropping the surplus favours no candidate.
         listed = list(found.values())
         return [listed[i] for i in rng.permutation(len(listed))[:n].tolist()]
 
     def _drawn(
         self, rng: np.random.Generator, sketch: int | None, n: int
     ) -> tuple[int, list[Any]] | None:
-        """What TVM draws, and its sketch; of a large pool on a CPU not postprocessed."""
+        """Return TVM's draw and its sketch; without postprocessors for a large pool on a CPU."""
         if n > REDRAWS and runs_on_cpu(str(self.design.target)):
             drawn = self.design.draw(rng, sketch)
             return None if drawn is None else drawn[:2]
@@ -152,7 +152,7 @@ class MetaScheduleSpace:
         return None if design is None else (design.sketch, design.chosen)
 
     def directions(self, candidate: Candidate) -> list[Direction]:
-        """One direction a knob that can be changed, whichever way."""
+        """Return one direction for each knob that can be changed."""
         sketch, chosen = self._known(candidate)
         decided = {choice.position for choice in choices(chosen)}
         return [
@@ -165,15 +165,15 @@ class MetaScheduleSpace:
         known = self._chosen.get(candidate.candidate_id)
         if known is None:
             raise SearchError(
-                f"candidate {candidate.candidate_id} is not of this space",
-                cure="candidates come from sample, neighbours, mutate or adopt",
+                f"candidate {candidate.candidate_id} is not from this space",
+                cure="use candidates that sample, neighbours, mutate or adopt returned",
             )
         return known
 
     def mutate(
         self, candidate: Candidate, direction: Direction, rng: np.random.Generator
     ) -> Candidate | None:
-        """Change the direction's knob (or any of its rule); ``None`` when nothing lies there."""
+        """Change the direction's knob (or any of its rule); ``None``: there is no other value."""
         sketch, chosen = self._known(candidate)
         knob = direction.knob
         if knob is None:
@@ -187,10 +187,10 @@ class MetaScheduleSpace:
         return None if proposal is None else self._candidate(sketch, proposal)
 
     def neighbours(self, candidate: Candidate, knob: str | None = None) -> list[Candidate]:
-        """Candidates one move away: a factor moved, or the next value of a category.
+        """Return the candidates one move away: a factor moved, or the next value of a category.
 
-        Compute locations and parallel extents have no order that a step could follow; they
-        change by ``mutate``.
+        Compute locations and parallel extents have no order for such a move; ``mutate`` changes
+        them.
         """
         sketch, chosen = self._known(candidate)
         wanted = None if knob is None else self._positions[sketch][knob]
@@ -213,9 +213,9 @@ class MetaScheduleSpace:
         return list(found.values())
 
     def features(self, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
-        """Features ``(n, d)`` in the candidates' order: the columns that this task's formats have.
+        """Return features ``(n, d)`` in the candidates' order, with the columns of this task.
 
-        The same extractor serves recorded candidates, so offline models and online ones agree.
+        The same extractor is used for recorded candidates, so offline and online features agree.
         """
         extractor = best_extractor_for(self.task)
         if self._columns is None:

@@ -1,4 +1,4 @@
-"""Reads a MetaSchedule database as it lies there; nothing is rebuilt.
+"""Read the lines of a MetaSchedule database without rebuilding anything.
 
 TVM's own ``JSONDatabase`` applies each record's trace when it opens (11 ms a record on a Zen 3).
 """
@@ -15,15 +15,15 @@ import orjson
 from toolkit.errors import LiveError
 
 FAILED_S = 1e8
-"""From here on run times stand for a failure: TVM writes 1e10."""
+"""Longer run times mean a failure: TVM writes 1e10."""
 
 
 @dataclass(frozen=True)
 class StoredRecord:
     """A line of ``database_tuning_record.json``, counted from 1.
 
-    ``workload`` is its line of ``database_workload.json``, from 0, ``seconds`` its mean run time
-    (infinite: it failed); ``content`` is ``[trace, run times, target, arguments]``.
+    ``workload`` is the index of its line in ``database_workload.json``, from 0. ``seconds`` is its
+    mean run time (infinite: it failed). ``content`` is ``[trace, run times, target, arguments]``.
     """
 
     line: int
@@ -38,22 +38,22 @@ class StoredRecord:
 
     @property
     def target(self) -> str:
-        """What it was measured for, as TVM reads it."""
+        """The target that it was measured for, in the form that TVM reads."""
         told = self.content[2]
         return told if isinstance(told, str) else orjson.dumps(told).decode()
 
 
 def read_database(folder: Path) -> tuple[list[str], list[StoredRecord]]:
-    """Lines of the workloads, and all records; a line that a kill cut off is left out.
+    """Return the workload lines, and all records except lines that a kill cut off.
 
     Raises ``LiveError`` when the folder holds no database.
     """
     paths = [folder / f"database_{name}.json" for name in ("workload", "tuning_record")]
     if not all(path.is_file() for path in paths):
         raise LiveError(
-            "it holds no MetaSchedule database",
+            "the folder holds no MetaSchedule database",
             where=folder,
-            cure="name a folder of 'toolkit tune', 'toolkit collect' or TVM's tune_tir",
+            cure="name a folder that 'toolkit tune', 'toolkit collect' or TVM's tune_tir wrote",
         )
     workloads, lines = (path.read_text("utf-8", errors="replace").split("\n") for path in paths)
     records = []
@@ -64,7 +64,7 @@ def read_database(folder: Path) -> tuple[list[str], list[StoredRecord]]:
             mean_s = float(sum(seconds) / len(seconds))
             workload = int(index)
         except (ValueError, TypeError, ZeroDivisionError):
-            continue  # 'toolkit ingest' accounts for each line
+            continue  # 'toolkit ingest' reports such lines
         failed = not 0 < mean_s < FAILED_S
         if workload >= 0:
             records.append(StoredRecord(number, workload, math.inf if failed else mean_s, content))

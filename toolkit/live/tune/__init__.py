@@ -1,4 +1,4 @@
-"""Searches on the device.
+"""Searches on the device, and their winners.
 
 Imports ``live.workloads``, ``live.space`` and ``live.measure``.
 """

@@ -1,10 +1,10 @@
-"""Leaves out what would probably fail, or take far longer to build and run than it can be worth.
+"""Leave out candidates that would probably fail, or take far too long to build and run.
 
-Learned from the run itself and from the records that it goes on from: a classifier on the space's
-features, with failures and outlying elapsed seconds as its positives. What it leaves out is not
-measured and not counted; a fixed share of it is measured all the same, so that a wrong belief is
-found out. What TVM refuses is not counted either: of a GPU's random candidates four in five exceed
-its limits.
+A classifier on the space's features learns from the trials of the run, and from earlier records of
+the same search. Failures and outliers in elapsed seconds are its positives. Candidates that it
+leaves out are not measured and not counted. A fixed share of them is measured all the same, so
+that a wrong classifier is noticed. Candidates that TVM refuses are not counted either: four of five
+random candidates for a GPU exceed its limits.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from toolkit.live.space.space import MetaScheduleSpace
 from toolkit.records import Candidate, Trial, TrialState
 from toolkit.search.base import Oracle
 
-# Elapsed seconds above this multiple of the median, and above this many seconds, are outliers.
+# Elapsed seconds are an outlier above this multiple of the median and above this many seconds.
 SLOW = 5.0
 SLOW_S = 1.0
 
-# Trials and bad ones among them before anything is predicted, and trials between two fits.
+# Trials, and bad trials among them, before the first fit; and new trials before the next fit.
 ENOUGH, ENOUGH_BAD, REFIT = 48, 6, 32
 
-# Probability from which a candidate is left out, and the share that is measured in spite of it.
+# Probability from which a candidate is left out, and the share that is measured all the same.
 CERTAIN = 0.9
 LOOK_AGAIN = 0.1
 
 
 class AvoidingOracle:
-    """Measures through another oracle what is not predicted to be a waste.
+    """Measures, through another oracle, the candidates that are not predicted to be a waste.
 
     Attributes
     ----------
     avoided
-        Candidates that were left out so far.
+        Number of candidates that were left out so far.
     """
 
     def __init__(self, oracle: Oracle, space: MetaScheduleSpace) -> None:
@@ -53,9 +53,9 @@ class AvoidingOracle:
         self.avoided = 0
 
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
-        """Measure the promising ones; at least one of a batch, so that a search always goes on.
+        """Measure the promising candidates; at least one of a batch, so that a search goes on.
 
-        What TVM refuses is not answered, unless it refuses all.
+        Candidates that TVM refuses have no trial in the result, unless it refuses all.
         """
         chance = self.chances(candidates)
         taken = [
@@ -71,7 +71,7 @@ class AvoidingOracle:
         return [t for t in trials if t.state is not TrialState.INSTANTIATION] or trials[:1]
 
     def chances(self, candidates: Sequence[Candidate]) -> NDArray[np.float64]:
-        """Probability of each candidate to fail or to be an outlier in seconds; 0 at first."""
+        """Return each candidate's probability to fail or take too long; 0 before the first fit."""
         if self._model is None or not candidates:
             return np.zeros(len(candidates))
         features = self._space.features(candidates)
@@ -80,7 +80,7 @@ class AvoidingOracle:
         return np.asarray(chance, dtype=np.float64)
 
     def _learn(self, trials: Sequence[Trial]) -> None:
-        # What TVM refuses costs nothing and is no failure of the device.
+        # A candidate that TVM refuses costs nothing, and is no failure of the device.
         told = [t for t in trials if t.state is not TrialState.INSTANTIATION]
         if not told:
             return
@@ -95,7 +95,7 @@ class AvoidingOracle:
         slow = elapsed > max(SLOW * float(np.median(elapsed)), SLOW_S)
         bad = slow | np.array(self._failed)
         features = np.concatenate(self._features)
-        # Trees have no use for columns that this space does not have, and cannot bin them.
+        # The classifier cannot bin columns without any value in this space.
         self._told = np.asarray(np.isfinite(features).any(axis=0))
         self._model = None
         if bad.sum() < ENOUGH_BAD or bad.all() or not self._told.any():
@@ -110,7 +110,7 @@ class AvoidingOracle:
 
 
 def _one_thread() -> AbstractContextManager[Any]:
-    """Some hundred rows gain nothing from threads, which wait for each other on a busy machine."""
+    """Limit OpenMP to one thread: more do not help with few rows, and wait on a busy machine."""
     from threadpoolctl import threadpool_limits
 
     limit: AbstractContextManager[Any] = threadpool_limits(limits=1, user_api="openmp")
@@ -118,6 +118,6 @@ def _one_thread() -> AbstractContextManager[Any]:
 
 
 def _look_again(candidate: Candidate) -> bool:
-    """Whether a candidate is of the share that is measured anyway; the same in every run."""
+    """Return whether a candidate is in the share measured anyway; the same in every run."""
     digits = "".join(c for c in candidate.candidate_id if c in "0123456789abcdef")
     return int(digits[-8:] or "0", 16) / 0xFFFFFFFF < LOOK_AGAIN

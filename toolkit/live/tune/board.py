@@ -1,4 +1,4 @@
-"""What a search says while it goes on: a line for a person, figures for a program."""
+"""Progress of a search: a line for the user, and figures for other programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from toolkit.show import seconds
 
 
 class Board:
-    """Best so far (of several tasks: their weighted sum), trials a minute, failures."""
+    """Best latency so far (of several tasks: the weighted sum), trials a minute, and failures."""
 
     def __init__(self, step: Step, clock: WallClock, tasks: Sequence[TuneTask]) -> None:
         self._step = step
@@ -24,7 +24,7 @@ class Board:
         self.started = clock.now()
 
     def take(self, name: str, trial: Trial) -> None:
-        """Note one trial of a task; what TVM refused is none."""
+        """Count one trial of a task; a trial that TVM refused does not count."""
         if trial.state is TrialState.INSTANTIATION:
             return
         self.trials += 1
@@ -38,9 +38,9 @@ class Board:
         self._step.advance(note=note, values=self._values(name, now))
 
     def _values(self, name: str, now: float) -> dict[str, float]:
-        """Figures of this trial; the whole's latency once each task has a success.
+        """Return the figures of this trial; the network's latency once each task has a success.
 
-        The best latency is a task's own, so its name stands behind a slash.
+        The best latency is of one task, so the task's name follows a slash.
         """
         values = {"seconds": now, "trials": self.trials, "failed": self.failures}
         if name in self.best:
@@ -58,4 +58,4 @@ class Board:
             return f"{name}: best {best}"
         whole = seconds(self._weighted())
         missing = len(self._weights) - len(self.best)
-        return f"the whole: {whole}" + (f" without {missing} tasks" if missing else "")
+        return f"all tasks: {whole}" + (f" ({missing} tasks without a success)" if missing else "")

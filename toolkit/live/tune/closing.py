@@ -1,7 +1,7 @@
-"""What follows a search, within its seconds: the best are read again, outputs are checked.
+"""The end of a search, within its time: the best programs are read again, outputs are checked.
 
-Tasks come in the order of what they cost the network, so that time which runs out leaves the light
-ones. What was left out is said.
+Tasks come in the order of their cost in the network: if time runs out, the cheap ones are left.
+Warnings name what was left out.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from toolkit.progress import Progress
 from toolkit.search.runner import WallClock
 from toolkit.show import plural
 
-AGAIN = "run the same command when it is quiet"
+AGAIN = "run the same command again when the machine is quiet"
 FINALS_SHARE = 0.7
-"""Of what is left, for reading the best again; the rest is for the outputs."""
+"""Share of the remaining time for reading the best again; the rest is for checking outputs."""
 
 T = TypeVar("T")
 
 
 def within(things: Sequence[T], deadline_s: float | None, clock: WallClock) -> Iterator[T]:
-    """Give the first thing, and others while there is time for as long as the longest took."""
+    """Yield the first thing, and further ones while the longest time so far fits the deadline."""
     longest = 0.0
     for place, thing in enumerate(things):
         begun = clock.now()
@@ -55,16 +55,16 @@ def close_search(
     clock: WallClock,
     progress: Progress,
 ) -> tuple[dict[str, str], list[str]]:
-    """Name the winners (``finalists`` > 0) and check their outputs, as far as ``seconds`` reach.
+    """Name the winners (if ``finalists`` > 0) and check their outputs, within ``seconds``.
 
-    Returns why a task's outputs were not compared, by task id, and warnings.
+    Returns, by task id, why a task's outputs were not compared; and warnings.
     """
     seconds = settings.seconds
     unchecked: dict[str, str] = {}
     warnings: list[str] = []
 
     def cost(number: int) -> float:
-        """What a task costs the network, as the search read it."""
+        """Return a task's cost in the network, from the search's readings."""
         task, space = tasks[number]
         ranked = ranked_trials(space, writer)
         return task.weight * ranked[0][0] if ranked else 0.0
@@ -92,7 +92,7 @@ def close_search(
                 done += 1
         if done < len(order):
             left = plural(len(order) - done, "task")
-            warnings.append(f"no time was left to read the best of {left} again")
+            warnings.append(f"no time was left to read the best programs of {left} again")
     if settings.check:
         label = f"check outputs, within {UNSCHEDULED_TIMEOUT_S:.0f} s a program"
         done = 0

@@ -1,4 +1,4 @@
-"""Measures new logs on this machine: random programs, whole small spaces, all mutations."""
+"""Measure new logs on this machine: random programs, small spaces as a whole, all mutations."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ from toolkit.records import TrialState
 from toolkit.workspace import folder_name
 
 TOGETHER = 32
-"""Programs that are made, built side by side and then measured, before others are made."""
+"""Programs that are built at the same time and then measured, before the next ones are made."""
 
 Chosen = tuple[int, list[Any]]
-"""A program: its sketch, and the trace of its decisions."""
+"""A program: its sketch and its trace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to measure of each workload.
+    """What to measure for each workload.
 
     Attributes
     ----------
     trials
         Distinct random programs (sketches drawn uniformly); 0 for none.
     mutated
-        How many of them are also mutated in every direction, each mutant measured once (Han et
-        al. 2025, section 3.2: collection of labels).
+        Number of these that are also mutated in every direction; each mutant is measured once (Han
+        et al. 2025, section 3.2: collection of labels).
     enumerate_up_to
-        A space of at most so many programs is measured whole instead; 0: never.
+        A space of at most so many programs is measured completely instead; 0: never.
     occasions
-        How often each program is measured, in separate passes over all workloads, each in an
-        order of its own (of ``mutated``: once).
+        How often each program is measured, in separate passes over all workloads, each pass in its
+        own order (mutants of ``mutated``: once).
     seed
-        Of everything that is drawn.
+        Seed of all random choices.
     refined
-        Generations that come after, one entry each: how many of the fastest programs so far,
-        mutants included, are mutated in every direction; none is a parent twice. Such a record
-        is dense where it is fast, as a search's own is, and random programs are in it as well.
+        Further generations, one entry each: the number of fastest programs so far, mutants
+        included, that are mutated in every direction. No program is a parent twice. Such a record
+        is dense near fast programs, like a search's record, and has random programs as well.
     """
 
     trials: int = 64
@@ -91,9 +91,9 @@ def collect(
 ) -> dict[str, Any]:
     """Measure workloads into one MetaSchedule database each, below ``out``.
 
-    All workloads once, then all of them again: occasions that lie as far apart as they can say how
-    much the machine changes in a while; those of one minute would not. Goes on where an earlier
-    run with the same plan stopped; the same plan with more occasions measures the same programs
+    Each occasion measures all workloads once, so that occasions are far apart in time: they show
+    how much the machine changes, which occasions within a minute would not. A run continues an
+    earlier run with the same plan. The same plan with more occasions measures the same programs
     again. Returns counts (JSON-ready).
     """
     found: dict[str, dict[str, Any]] = {}
@@ -105,7 +105,7 @@ def collect(
                 title = workload.name + (f", occasion {occasion + 1}" if plan.occasions > 1 else "")
                 with DatabaseWriter(folder, target) as writer:
                     collector = _Collector(workload, space, writer, device)
-                    # Said before the first reading, so that a log that is cut short is known.
+                    # Before the first reading, so that a log of an interrupted run is described.
                     collector.describe(plan, machine, None)
                     with progress.step(title) as step:
                         counts = collector.run(replace(plan, occasions=occasion + 1), step)
@@ -121,7 +121,7 @@ def collect(
 
 
 class _Collector:
-    """One workload's measurements."""
+    """The measurements of one workload."""
 
     def __init__(
         self, workload: Workload, space: DesignSpace, writer: DatabaseWriter, device: Engine
@@ -129,14 +129,14 @@ class _Collector:
         self.name = workload.name
         self.space, self.writer, self.device = space, writer, device
         self.index = writer.workload_index(workload.module)
-        # (program, occasion) → position of its record: what need not be measured again, and
-        # the parent that a mutant names.
+        # (program, occasion) → position of its record. Such programs are not measured again, and
+        # a mutant's record names its parent's position.
         self.done: dict[tuple[bytes, int], int] = {}
         sketches = {self._skeleton(base): i for i, base in enumerate(space.bases)}
         for position, (record, trial) in enumerate(zip(writer.records, writer.trials, strict=True)):
             chosen = without_postprocessors(record[1][0])
             sketch = sketches.get(self._skeleton(chosen))
-            # A file may define another workload by this name now, with the same decisions.
+            # The user's file may now define another workload with this name and equal decisions.
             if sketch is not None and record[0] == self.index:
                 self.done[design_key(sketch, chosen), trial["occasion"]] = position
 
@@ -163,23 +163,23 @@ class _Collector:
         )
 
     def _refuse_another(self, how: Mapping[str, Any]) -> None:
-        """Raise ``LiveError`` where the folder's records were measured in another way."""
+        """Raise ``LiveError`` if the folder's records were measured with other settings."""
         before = read_collection(self.writer.folder) if self.writer.records else {}
         told, now = before.get("protocol", {}), how["protocol"]
         other = ["target"] if before.get("target") not in (None, how["target"]) else []
-        # What a later version added to the protocol is not among an older log's.
+        # An older log lacks settings that a later version added to the protocol.
         shared = [name for name in now if isinstance(told, dict) and name in told]
         other += [name for name in shared if told[name] != now[name]]
         if other:
             raise LiveError(
-                f"it holds a log with another {', '.join(other)}",
+                f"the folder holds a log with another {', '.join(other)}",
                 where=self.writer.folder,
-                cure="give another --out, or the same options to go on with it",
+                cure="give another --out, or the same options to continue this log",
             )
 
     def run(self, plan: Plan, step: Step) -> dict[str, Any]:
         rng = np.random.default_rng(plan.seed)
-        # Orders have their own: which programs are measured must not depend on how often.
+        # The order has its own generator: the programs must not depend on ``occasions``.
         order = np.random.default_rng([plan.seed, 1])
         whole = self.space.enumerate(plan.enumerate_up_to) if plan.enumerate_up_to else None
         if whole is None:
@@ -226,7 +226,7 @@ class _Collector:
     def _mutants(
         self, parents: list[Chosen], seen: set[bytes], rng: np.random.Generator
     ) -> Iterator[_Job]:
-        """Each parent changed in every direction; what was ``seen`` is left out, and grows."""
+        """Yield each parent's mutants in every direction, except those in ``seen``, which grows."""
         for sketch, chosen in parents:
             parent = design_key(sketch, chosen)
             for choice in choices(chosen):
@@ -238,7 +238,7 @@ class _Collector:
                 yield _Job(sketch, mutant.chosen, parent=parent, direction=direction)
 
     def _measure_all(self, jobs: list[_Job], step: Step) -> None:
-        # A mutant's record names its parent's: those that have none come first.
+        # A mutant's record names its parent's record, so parents come first.
         for mutants in (False, True):
             mine = [
                 job
@@ -250,7 +250,7 @@ class _Collector:
                 step.advance(note=f"{count} of {len(mine)} {what}")
 
     def _fastest(self, jobs: list[_Job], parents: set[bytes], count: int) -> list[Chosen]:
-        """Programs that were fastest on their first occasion, without those that were parents."""
+        """Return the fastest programs of the first occasion that were not parents yet."""
         timed: list[tuple[float, int]] = []
         for number, job in enumerate(jobs):
             position = self.done.get((job.key, 0))
@@ -262,11 +262,11 @@ class _Collector:
         return [(jobs[number].sketch, jobs[number].chosen) for _, number in sorted(timed)[:count]]
 
     def _measured(self, jobs: list[_Job]) -> Iterator[_Job]:
-        """Measure and write down, job by job; what TVM refuses is left out."""
+        """Measure the jobs and write each; a program that TVM refuses is left out."""
         for begin in range(0, len(jobs), TOGETHER):
             taken, programs = [], []
             for job in jobs[begin : begin + TOGETHER]:
-                # A mutated limit of parallel loops is no decision: TVM may refuse it later.
+                # TVM may refuse a program later: a mutated limit of parallel loops is no decision.
                 design = self.space.realise(job.sketch, job.chosen)
                 if design is not None:
                     taken.append((job, design.schedule))

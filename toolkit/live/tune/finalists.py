@@ -1,9 +1,9 @@
-"""Reads the best programs of a search again, in turns, before one of them is named.
+"""Measure the best programs of a search again, in turns, before one is named the winner.
 
-The lowest of five hundred readings is a lucky one. So the programs that read lowest are built anew
-and read round by round; after each heat the slower half leaves (sequential halving: Karnin, Koren
-and Somekh 2013, "Almost optimal exploration in multi-armed bandits", algorithm 1). What all
-programs of a round have in common is taken off, as in ``toolkit.live.measure.turns``.
+The lowest of five hundred readings is a lucky one. So the programs that read lowest are built again
+and measured round by round. After each heat the slower half leaves (sequential halving: Karnin,
+Koren and Somekh 2013, "Almost optimal exploration in multi-armed bandits", algorithm 1). What all
+programs of a round have in common is removed, as in ``toolkit.live.measure.turns``.
 """
 
 from __future__ import annotations
@@ -25,41 +25,41 @@ from toolkit.live.space.oracle import Engine
 from toolkit.records import TrialState
 
 FINALISTS = 12
-"""So many of the programs that read lowest are read again."""
+"""Default number of programs that are measured again: those that read lowest."""
 
 NEAR = 1.2
-"""Programs that read slower than the lowest by more than this factor are not."""
+"""Programs that read slower than the lowest by more than this factor are not measured again."""
 
 LAST = 2
-"""The heat in which so many are left is the last one."""
+"""A heat with at most so many programs is the last one."""
 
 PROCESSES = 2
-"""Processes that build every finalist: what one of them gives a program by chance is no merit."""
+"""Processes that build every finalist, so that the luck of one process does not decide."""
 
 TURNS = 5
-"""Rounds of a heat in each process; the last heat has twice as many."""
+"""Rounds of a heat in each process; twice as many in the last heat."""
 
 PASSES = 2
-"""Rounds of a heat where every reading takes a fresh build (devices elsewhere)."""
+"""Rounds of a heat if each reading needs a fresh build (devices elsewhere); twice in the last."""
 
 ReadRounds = Callable[[Sequence[str], bool], Iterator[Mapping[str, MeasureResult]]]
-"""Rounds of readings by name of the programs that it is given; the flag says: the last heat."""
+"""Yields rounds of readings, by name, of the given programs; the flag marks the last heat."""
 
 
 @dataclass
 class Standing:
-    """What the heats say.
+    """The result of the heats.
 
     Attributes
     ----------
     order
         Names of the programs that ran, best first.
     levels
-        Logarithm of each one's latency, up to a constant that all have in common.
+        Logarithm of each program's latency, up to a common constant.
     failed
-        Programs that failed now, and how.
+        Programs that failed in the heats, and how.
     seconds
-        What each program read, round by round.
+        Readings of each program, round by round.
     """
 
     order: list[str] = field(default_factory=list)
@@ -69,7 +69,7 @@ class Standing:
 
 
 def hold_heats(names: Sequence[str], read: ReadRounds) -> Standing:
-    """Halve the programs until two are left, and rank all of them."""
+    """Halve the programs until two are left; return a ranking of all of them."""
     standing = Standing()
     rounds: list[dict[str, float]] = []
     alive: list[str] = list(names)
@@ -96,7 +96,7 @@ def hold_heats(names: Sequence[str], read: ReadRounds) -> Standing:
 def _good_rounds(
     rounds: Iterable[Mapping[str, MeasureResult]], failed: dict[str, MeasureResult]
 ) -> Iterator[dict[str, float]]:
-    """Seconds of the programs of each round; what failed goes into ``failed``."""
+    """Yield the seconds of each round's programs; failures go into ``failed``."""
     for readings in rounds:
         bad = {n: r for n, r in readings.items() if r.state is not TrialState.OK}
         failed.update(bad)
@@ -108,9 +108,9 @@ def _good_rounds(
 
 
 def _over_the_last(rounds: Sequence[Mapping[str, float]], order: Sequence[str]) -> dict[str, float]:
-    """Median over rounds of each program's logarithm, less the mean of the last two's.
+    """Return the median over rounds of each program's logarithm, less the mean of the last two.
 
-    One that left earlier is never put before one that stayed.
+    A program that left earlier never ranks before one that stayed.
     """
     shared = order[:LAST]
     whole = [row for row in rounds if set(shared) <= set(row)]
@@ -131,7 +131,7 @@ def _over_the_last(rounds: Sequence[Mapping[str, float]], order: Sequence[str]) 
 def rounds_here(
     programs: Mapping[str, Program], target: str, protocol: Protocol, rng: np.random.Generator
 ) -> Iterator[ReadRounds]:
-    """Build all programs in each of two fresh processes of this machine; read them in turns."""
+    """Build all programs in two fresh processes on this machine; measure them in turns."""
     once = replace(one_turn(protocol, ROUNDS), number=1, drop_above=0.0, max_retries=0)
     with contextlib.ExitStack() as stack:
         devices = [
@@ -142,7 +142,7 @@ def rounds_here(
         def build(device: Device) -> dict[str, MeasureResult]:
             return {name: device.build(program) for name, program in programs.items()}
 
-        # Side by side: nothing is measured yet.
+        # All at the same time: nothing is measured yet.
         with ThreadPoolExecutor(min(len(devices), os.cpu_count() or 1)) as builders:
             built = list(builders.map(build, devices))
         failed = {n: r for one in built for n, r in one.items() if r.state is not TrialState.OK}
@@ -169,7 +169,7 @@ def rounds_here(
 def rounds_elsewhere(
     programs: Mapping[str, Program], engine: Engine, rng: np.random.Generator
 ) -> Iterator[ReadRounds]:
-    """Let an engine build and read all programs, one pass after the other."""
+    """Let an engine build and measure all programs, one pass after the other."""
 
     def read(names: Sequence[str], last: bool) -> Iterator[Mapping[str, MeasureResult]]:
         lost: set[str] = set()

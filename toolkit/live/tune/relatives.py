@@ -1,8 +1,8 @@
-"""What the tasks of one search teach each other: a network's layers have much in common.
+"""Learning between the tasks of one search: the layers of a network have much in common.
 
-The model that was trained offline has not seen this machine and these shapes. So trees are grown on
-how far it was off for the *other* tasks of the search (``toolkit.training.tasks.adaptation``,
-residual); a task's own measurements are left to its strategy.
+The offline model has not seen this machine and these shapes. So trees learn its error on the
+*other* tasks of the search (``toolkit.training.tasks.adaptation``, residual). A task's own
+measurements are left to its strategy.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from toolkit.training.tasks.adaptation import Adapted
 from toolkit.training.trained.scorer import ThroughputScorer
 
 FEWEST, NEWS = 16, 8
-"""Measurements of other tasks that are learnt from, and new ones before they are again."""
+"""Measurements of other tasks before the first fit, and new ones before the next fit."""
 
 
 class Relatives:
-    """Measurements of the tasks of one search, each kept for the others."""
+    """Measurements of all tasks of one search; each task learns from the others'."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[int, Candidate, float]] = []
@@ -33,19 +33,19 @@ class Relatives:
         self._task: list[int] = []
 
     def scorer(self, base: ThroughputScorer, space: Space) -> RelatedScorer:
-        """Add a task; return its scorer, which learns from the other ones."""
+        """Add a task; return its scorer, which learns from the other tasks."""
         made = RelatedScorer(base, self, len(self._scorers))
         self._scorers.append(made)
         self._spaces.append(space)
         return made
 
     def take(self, number: int, trial: Trial) -> None:
-        """Note what a task measured; failures say nothing of speed."""
+        """Add a measurement of a task; failures say nothing about speed."""
         if trial.latency_s is not None:
             self._waiting.append((number, trial.candidate, -float(np.log(trial.latency_s))))
 
     def others(self, number: int) -> tuple[Matrix, Floats, Ints]:
-        """What all tasks but one measured: features ``(n, d)``, log of 1 / seconds, tasks."""
+        """Return the other tasks' measurements: features ``(n, d)``, log of 1 / seconds, tasks."""
         self._describe()
         if not self._task:
             return np.zeros((0, 0), np.float32), np.zeros(0), np.zeros(0, np.int64)
@@ -55,11 +55,11 @@ class Relatives:
         return features[other], np.array(self._log_throughput)[other], task[other]
 
     def _describe(self) -> None:
-        """Compute the features of what came in since, task by task."""
+        """Compute the features of new measurements, task by task."""
         waiting, self._waiting = self._waiting, []
         for number in dict.fromkeys(number for number, _, _ in waiting):
             own = [(candidate, value) for n, candidate, value in waiting if n == number]
-            # Readings come in as they are done; a run that goes on must learn the same.
+            # Sorted, since readings arrive in any order, and a resumed run must learn the same.
             own.sort(key=lambda one: one[0].candidate_id)
             candidates = [candidate for candidate, _ in own]
             base = self._scorers[number].base
@@ -69,7 +69,7 @@ class Relatives:
 
 
 class Teaching:
-    """A strategy whose measurements the other tasks learn from, when it is told them."""
+    """A strategy that passes its measurements on, so that other tasks learn from them."""
 
     def __init__(self, strategy: Strategy, relatives: Relatives, number: int) -> None:
         self.name = strategy.name
@@ -77,16 +77,16 @@ class Teaching:
         self._strategy, self._relatives, self._number = strategy, relatives, number
 
     def tell(self, trials: Sequence[Trial]) -> None:
-        """Tell the strategy and the relatives."""
+        """Pass trials to the strategy and to ``Relatives``."""
         self._strategy.tell(trials)
         for trial in trials:
             self._relatives.take(self._number, trial)
 
 
 class RelatedScorer:
-    """A throughput scorer, corrected by what other tasks measured (roles ``Scorer``, ``Learner``).
+    """A throughput scorer, corrected by other tasks' measurements (roles ``Scorer``, ``Learner``).
 
-    Until there is enough to learn from it scores as the model does.
+    Before there are enough measurements, its scores are the model's.
     """
 
     def __init__(self, base: ThroughputScorer, relatives: Relatives, number: int) -> None:
@@ -97,7 +97,7 @@ class RelatedScorer:
         self._learnt = 0
 
     def refresh(self) -> bool:
-        """Learn what was measured since; true where scores are other ones now."""
+        """Learn from new measurements; return whether the scores have changed."""
         features, log_throughput, task = self._relatives.others(self.number)
         if len(task) < FEWEST or len(task) < self._learnt + NEWS:
             return False
@@ -107,7 +107,7 @@ class RelatedScorer:
         return True
 
     def score(self, space: Space, candidates: Sequence[Candidate]) -> Floats:
-        """Predicted log throughput, up to a constant of the task."""
+        """Return predicted log throughput, up to a constant for the task."""
         if self._adapted is None:
             return self.base.score(space, candidates)
         return self._adapted.predict(self.features(space, candidates))
@@ -115,7 +115,7 @@ class RelatedScorer:
     def preference(
         self, space: Space, candidates: Sequence[Candidate], bonus: Floats | float = 0.0
     ) -> Floats:
-        """One value a candidate whose falling order is the one to measure in."""
+        """Return one value for each candidate; higher values should be measured earlier."""
         if self._adapted is None:
             return self.base.preference(space, candidates, bonus)
         return self.score(space, candidates) + bonus

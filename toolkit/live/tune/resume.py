@@ -1,9 +1,9 @@
-"""Goes on with a search that was killed: what was measured is answered from its records.
+"""Continue a search that was killed: known candidates are answered from the records.
 
-Strategies are deterministic, so one that is started again asks for the same candidates; each that
-has a record is answered from it, at the clock time that the record has, and nothing is measured
-twice. Where the strategy asks for something else after all (another version, other models), the
-records that it has not asked for are told to it at once, and the search goes on from there.
+Strategies are deterministic, so a restarted strategy asks for the same candidates. Each candidate
+with a record is answered from it, at the record's clock time, and nothing is measured twice. If the
+strategy asks for other candidates (another version, other models), it is told the remaining
+records at once, and the search continues from there.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from toolkit.search.runner import WallClock
 def recorded_trials(
     space: MetaScheduleSpace, writer: DatabaseWriter, *, as_searched: bool = False
 ) -> list[tuple[Trial, float, int]]:
-    """What a database holds of a space: trials in order, their clock times, their positions.
+    """Return a database's trials of a space: each trial, its clock time, and its position.
 
-    Clock times are seconds since the search began (0 where the record has none). ``as_searched``
-    gives run times as the search read them, also of programs that were read again since.
+    Clock times are seconds since the search began (0 if the record has none). ``as_searched``
+    returns the search's run times, even of programs that were measured again later.
     """
     index = writer.workload_index(space.design.module)
     found = []
@@ -56,7 +56,7 @@ def recorded_trials(
 def ranked_trials(
     space: MetaScheduleSpace, writer: DatabaseWriter
 ) -> list[tuple[float, Trial, int]]:
-    """Latency in seconds, trial and position of what a database has of a space, fastest first."""
+    """Return latency in seconds, trial and position of a space's records, fastest first."""
     timed = [
         (trial.latency_s, trial, position)
         for trial, _, position in recorded_trials(space, writer)
@@ -66,16 +66,16 @@ def ranked_trials(
 
 
 def keep_settings(path: Path, wanted: Mapping[str, Any], what: str) -> None:
-    """Write the settings of a new run, or refuse to go on with other ones.
+    """Write the settings of a new run, or compare them with those of an earlier run.
 
-    ``what`` is what the folder of ``path`` holds, for the message.
+    ``what`` names the content of the folder, for the error message.
 
     Raises
     ------
     LiveError
-        When the file holds other keys, or other values.
+        When the file is damaged, or has other keys or values.
     """
-    # Read back, so that tuples and paths compare as the file has them.
+    # Converted to JSON and back, so that tuples and paths compare equal to those in the file.
     plain = orjson.loads(orjson.dumps(wanted))
     if not path.is_file():
         write_atomically(path, orjson.dumps(plain, option=orjson.OPT_INDENT_2))
@@ -87,21 +87,21 @@ def keep_settings(path: Path, wanted: Mapping[str, Any], what: str) -> None:
     other = [key for key in {**plain, **before} if before.get(key) != plain.get(key)]
     if other:
         raise LiveError(
-            f"it holds a {what} with another {', '.join(other)}",
+            f"the folder holds a {what} with another {', '.join(other)}",
             where=path.parent,
-            cure="give another --out, or the same options to go on with it",
+            cure="give another --out, or the same options to continue it",
         )
 
 
 class RememberingOracle:
-    """Answers from the records of an interrupted search, then measures.
+    """Answers from the records of an interrupted search first, then measures.
 
     Parameters
     ----------
     known
-        What ``recorded_trials`` gives.
+        The result of ``recorded_trials``.
     on_known
-        Called with every trial that is answered from the records (progress).
+        Called for every trial that is answered from the records (progress).
     """
 
     def __init__(
@@ -118,9 +118,9 @@ class RememberingOracle:
         self._waiting = {identity: trial for identity, (trial, _) in self._known.items()}
 
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
-        """Answer from the records where they can, measure the rest; one trial each.
+        """Answer from records if possible, measure the rest; return one trial for each candidate.
 
-        Records that nobody asked for come behind the first candidates that have none.
+        Records that were never asked for follow the trials of the first batch that is measured.
         """
         answers: dict[str, Trial] = {}
         for candidate in candidates:
@@ -129,18 +129,18 @@ class RememberingOracle:
                 trial, at = self._known[identity]
                 answers[identity] = trial
                 self._waiting.pop(identity, None)
-                # The clock first: whoever is told of the trial is told when it was.
+                # First the clock, because ``on_known`` reads it.
                 self._clock.resume(max(self._clock.now(), at))
                 self._tell(trial)
         fresh = [c for c in candidates if c.candidate_id not in answers]
         extra: list[Trial] = []
         new = self._oracle.measure(fresh) if fresh else []
         answers.update((trial.candidate.candidate_id, trial) for trial in new)
-        # Refused candidates have no record: that one is asked for says nothing.
+        # A refused candidate never has a record, so it does not show that the search differs.
         if any(trial.state is not TrialState.INSTANTIATION for trial in new):
             extra = list(self._waiting.values())
             self._waiting.clear()
-            # They count as trials of this search, so whoever counts is told of them, too.
+            # They count as trials of this search, so ``on_known`` must see them.
             for trial in extra:
                 self._tell(trial)
         return [answers[c.candidate_id] for c in candidates] + extra

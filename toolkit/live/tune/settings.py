@@ -1,4 +1,4 @@
-"""How a search spends its budget, and when a search of several tasks has spent enough."""
+"""Settings of a search: its budget, and when a search of several tasks may stop."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from toolkit.live.tune.finalists import FINALISTS
 from toolkit.search.network import NetworkRun
 
 LOOK_BACK, LEAST_FALL, AT_LEAST_S = 0.4, 0.01, 90.0
-"""When a search of several tasks has settled (``settled``)."""
+"""Constants of ``settled``: when a search of several tasks has settled."""
 
 DECAY = 1.5
-"""Ansor expects of a task's next round what its first gave over its rounds; tasks that learn from
-each other settle sooner, and their time is better spent on the many that had few rounds."""
+"""Power of a task's rounds by which its expected gain falls (Ansor: 1). Tasks that learn from each
+other settle sooner, so a higher power gives more time to tasks with few rounds."""
 
 NETWORK_PATIENCE = 16.0
-"""Of the engine that tunes a network (``Device``): slow builds of one function cost all of them."""
+"""``patience`` of a network's engine (``Device``): slow builds of one function delay all others."""
 
 RESERVE_SHARE, CHECKS_SHARE, FINALS_S, CHECK_S = 0.25, 0.1, 8.0, 0.7
-"""Kept for what follows a search: at most the first share, or the second where nothing but outputs
-is left to check, and so many seconds a task."""
+"""Time kept for what follows a search: so many seconds for each task, but at most the first share,
+or the second share if only outputs are left to check."""
 
 
 @dataclass(frozen=True, slots=True)
 class TuneSettings:
-    """How a budget is spent.
+    """How a search spends its budget.
 
     Attributes
     ----------
     trials, seconds
-        Budget of all tasks together; either may be ``None``, not both.
+        Budget of all tasks together; one of them may be ``None``.
     strategy, options
         A strategy of ``toolkit.search`` and its options.
     scheduler, scheduler_options
         A task scheduler of ``toolkit.search`` and its options.
     round_size, first_round
-        Trials that a task is given at a time, and at first.
+        Trials of a task in one round, and in its first round.
     stop_when_settled
-        End a search of several tasks when nothing more is to be expected (``settled``).
+        End a search of several tasks when no further gain is expected (``settled``).
     finalists
-        So many of each task's best programs are read again before one is named; 0: none.
+        Number of each task's best programs that are measured again to find the winner; 0: none.
     check
-        Compare the outputs of each task's best program with the unscheduled one's.
+        Compare the outputs of each task's best program with those of the unscheduled program.
     tolerance
-        Error with which the network was prepared whose tasks these are.
+        Error that was allowed when the network of these tasks was prepared.
     """
 
     trials: int | None = 256
@@ -64,11 +64,12 @@ class TuneSettings:
 
 
 def for_network(settings: TuneSettings, *, stop: bool) -> TuneSettings:
-    """Settings of a network: breadth first, then small turns; ``stop`` ends it when it settled.
+    """Return settings for a network: all tasks first, then small rounds.
 
-    A whole network exists once each task had its first, short round. That round looks at fewer
-    candidates: the first ones of 30 tasks would take minutes otherwise. Nothing is read again: what
-    a program takes in the network is read there (``toolkit.networks.selection``).
+    ``stop`` ends the search when it has settled. A network can run once each task has had its first
+    round, so this round is short and considers fewer candidates: otherwise the first candidates
+    of 30 tasks would take minutes. No program is measured again here: programs are measured in the
+    network (``toolkit.networks.selection``).
     """
     options = dict(settings.options)
     if settings.strategy in ("transfer-evolved", "potential"):
@@ -86,9 +87,10 @@ def for_network(settings: TuneSettings, *, stop: bool) -> TuneSettings:
 
 
 def settled(run: NetworkRun) -> bool:
-    """Whether the last ``LOOK_BACK`` of the time took less than ``LEAST_FALL`` off the objective.
+    """Return whether the objective fell by less than ``LEAST_FALL`` in the last ``LOOK_BACK``.
 
-    Not before every task had two rounds, nor in the first ``AT_LEAST_S`` seconds.
+    ``LOOK_BACK`` is a share of the time. False until every task has had two rounds, and in the
+    first ``AT_LEAST_S`` seconds.
     """
     now = run.clock_s[-1]
     if now < AT_LEAST_S or any(task.rounds < 2 and not task.exhausted for task in run.tasks):
@@ -98,7 +100,7 @@ def settled(run: NetworkRun) -> bool:
 
 
 def search_seconds(settings: TuneSettings, tasks: int) -> float | None:
-    """Seconds of the search itself: what follows it lies within those that are given, too."""
+    """Return the seconds for the search itself: the steps after it are part of the budget."""
     if settings.seconds is None:
         return None
     a_task = (FINALS_S if settings.finalists else 0.0) + (CHECK_S if settings.check else 0.0)

@@ -1,4 +1,4 @@
-"""A task of a search: what is tuned, and how often a network runs it."""
+"""A task of a search: the workload, and how often a network runs it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class TuneTask:
     weight
         How often the network runs it.
     network
-        Whether it is a function of a network, and no workload of its own.
+        Whether the task is a function of a network.
     cold
-        Whether its weights come from memory whenever the network runs: all of them together do not
-        fit a cache.
+        Whether its weights come from memory each time the network runs, since all weights
+        together do not fit into a cache.
     """
 
     name: str

@@ -1,7 +1,8 @@
-"""Tunes tasks on the device into a MetaSchedule database: strategies and schedulers of ``search``.
+"""Tune tasks on the device, into a MetaSchedule database.
 
-The same strategies and the same task schedulers search a record in a replay. Here they are only
-put together: ``run_network`` is the loop, ``DeviceOracle`` the measurement.
+Strategies and task schedulers are those of ``toolkit.search``; a replay uses the same ones on a
+record. This module only puts them together: ``run_network`` is the loop, and ``DeviceOracle``
+measures.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ RESULT_FILE = "tuned.json"
 
 @dataclass(frozen=True)
 class _Searcher:
-    """One task while it is tuned."""
+    """One task during the search."""
 
     task: TuneTask
     space: MetaScheduleSpace
@@ -73,10 +74,10 @@ def make_strategy(
     relatives: Relatives | None = None,
     task: Task | None = None,
 ) -> Strategy:
-    """Build a strategy over a live space with the models' members that never saw its task.
+    """Build a strategy on a live space, with members of the models that never saw its task.
 
     With ``relatives`` the throughput model learns from the other tasks of the search. ``task`` is
-    what no member may have seen, where the models know the space's own by another id.
+    the task that no member may have seen, if the models know the space's task by another id.
     """
     task = task or space.task
     any_space: Any = space
@@ -93,11 +94,11 @@ def make_strategy(
 
 @dataclass(frozen=True, repr=False)
 class TuneResult(Result):
-    """What ``tuned.json`` holds.
+    """The content of ``tuned.json``.
 
-    ``tasks`` has a row a task: best latency in seconds, trials, failures by state, and how many
-    recorded programs were measured first. ``searched_s`` is the search alone, ``seconds`` all of
-    it. A process that runs the programs needs ``threads`` threads in TVM's pool
+    ``tasks`` has a row for each task: best latency in seconds, trials, failures by state, and how
+    many recorded programs were measured first. ``searched_s`` is the search alone; ``seconds`` is
+    the whole run. A process that runs the programs needs ``threads`` threads in TVM's pool
     (``TVM_NUM_THREADS``).
     """
 
@@ -129,32 +130,32 @@ def tune(
     recorded: Recorded | None = None,
     progress: Progress = SILENT,
 ) -> TuneResult:
-    """Tune tasks into the MetaSchedule database in ``out``; go on where it was stopped.
+    """Tune tasks into the MetaSchedule database in ``out``; continue an interrupted run.
 
     Parameters
     ----------
     recorded
         A dataset whose best programs of the same computations are measured first.
     engine
-        Opens what builds and measures (an ``Engine`` that is a context manager); a ``Device``
-        of this machine where it is not given.
+        Opens what builds and measures (an ``Engine`` that is a context manager). Default: a
+        ``Device`` on this machine.
     clock
-        Counts the seconds of the run, from when it was made.
+        Counts the seconds of the run, from its own construction.
 
     Raises
     ------
     LiveError
-        When ``out`` holds a run with other settings.
+        When there is no budget, or ``out`` holds a run with other settings.
     """
     if settings.trials is None and settings.seconds is None:
-        raise LiveError("a search without a budget", cure="give --trials, --seconds, or both")
+        raise LiveError("the search has no budget", cure="give --trials, --seconds, or both")
     _same_settings(out, target, protocol, settings)
     clock = clock or WallClock()
     open_engine = engine or (lambda: Device(target, protocol))
     with open_engine() as device, DatabaseWriter(out, target) as writer:
         remote = device.remote if isinstance(device, ApartEngine) else None
         fingerprint = machine_fingerprint(target) if remote is None else remote.fingerprint(target)
-        # A dataset of these records will name the machine so, and its tasks by it.
+        # A dataset of these records uses this name for the machine, and in the ids of its tasks.
         name = machine or cpu_model() if remote is None else remote.name(machine, fingerprint)
         total = None if settings.trials is None else float(settings.trials)
         label = f"tune {tasks[0].name}" if len(tasks) == 1 else f"tune {len(tasks)} tasks"
@@ -166,7 +167,7 @@ def tune(
             writer.describe(
                 {
                     "machine": name,
-                    # What stands behind a tracker says what it is in the fingerprint alone.
+                    # For a device behind a tracker, only the fingerprint describes the hardware.
                     "hardware": describe_machine() if remote is None else None,
                     "machine_fingerprint": fingerprint,
                     "target": target,
@@ -229,7 +230,7 @@ def tune(
 
 
 def _network_task(searcher: _Searcher) -> NetworkTask:
-    """A task as schedulers see it; tasks of one kind have the same operators."""
+    """Return a task in the schedulers' form; similar tasks have the same operators."""
     task = searcher.task
     operators = re.sub(r"\d+", "", task.name.rpartition(":")[2])
     return NetworkTask(
@@ -242,9 +243,9 @@ def _network_task(searcher: _Searcher) -> NetworkTask:
 
 
 def _same_settings(out: Path, target: str, protocol: Protocol, settings: TuneSettings) -> None:
-    """Refuse to mix two protocols or searches in one folder; a budget may grow.
+    """Refuse to mix two protocols or searches in one folder; the budget may change.
 
-    A folder without a record binds nobody: a mistyped strategy is no search.
+    A folder without records may get any settings: a mistyped strategy is no search.
     """
     records = out / RECORDS_FILE
     if not (records.is_file() and records.stat().st_size):
@@ -253,7 +254,7 @@ def _same_settings(out: Path, target: str, protocol: Protocol, settings: TuneSet
     chosen = {key: value for key, value in asdict(settings).items() if key not in free}
     for newer in ("scheduler_options", "tolerance"):
         if not chosen[newer]:
-            del chosen[newer]  # folders that are older than it have none
+            del chosen[newer]  # settings of older versions do not have it
     wanted = {"target": target, "protocol": protocol.to_dict(), **chosen}
     keep_settings(out / SETTINGS_FILE, wanted, "search")
 

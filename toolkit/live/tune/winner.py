@@ -1,8 +1,9 @@
-"""Names a search's winner: its best programs are read again, and the database says what they take.
+"""Name a search's winner: its best programs are measured again, and the database is updated.
 
 TVM compiles with the record whose mean run time is lowest. The winner of the heats
-(``toolkit.live.tune.finalists``) keeps what the search read of it; the other finalists are put as
-far behind it as the heats say. Programs that were not read again had read slower than all of them.
+(``toolkit.live.tune.finalists``) keeps the latency from the search. The other finalists get
+latencies above it, in the ratios of the heats. Programs that were not measured again had read
+slower than all finalists.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from toolkit.live.tune.resume import ranked_trials
 from toolkit.records import TrialState
 
 CHECKED = 8
-"""So many programs of a task are looked at until one computes what it should."""
+"""Largest number of a task's programs that are checked until one has right outputs."""
 
 
 def name_winner(
@@ -39,26 +40,26 @@ def name_winner(
     rng: np.random.Generator,
     now: Callable[[], float],
 ) -> float | None:
-    """Read a task's best programs again and settle their records.
+    """Measure a task's best programs again and update their records.
 
-    Returns by which factor the machine reads slower than in the search, where that is so much that
-    what the search read stands; else ``None``. A program that fails now is a failure from now on,
-    unless all do. Nothing is read again where only one program is near the best, or where all of
-    the best have been read again before.
+    Returns ``None``, or the factor by which the machine is slower than in the search, if that is
+    too much: then the records stay as they are. A program that fails now is recorded as a failure,
+    unless all fail. Nothing is measured again if only one program is near the best, or if all of
+    the best have been measured again before.
 
     Parameters
     ----------
     finalists
-        At most so many of the programs that are within ``NEAR`` of the lowest reading.
+        Largest number of programs within ``NEAR`` of the lowest reading.
     now
-        Seconds since the search began, written beside the records when the winner is known.
+        Returns seconds since the search began; stored with the records of the finalists.
     """
     ranked = ranked_trials(space, writer)
     near = [each for each in ranked if each[0] <= NEAR * ranked[0][0]][:finalists]
     if len(near) < 2:
         return None
     lines = [writer.trials[position] for _, _, position in near]
-    # A run that was killed while it settled the records has another first one than it named.
+    # If a run was killed during the update, the first record is not the winner that it named.
     if all("searched_s" in line for line in lines) and lines[0]["final_place"] == 1:
         return None
     programs, read_s = {}, {}
@@ -74,7 +75,7 @@ def name_winner(
     with opened as read:
         standing = hold_heats(list(programs), read)
     if not standing.order:
-        # All of them ran in the search: it is the machine that fails, or its limits.
+        # All of them ran in the search, so the machine or its limits are at fault.
         return None
     factor = slowed_by(read_s, standing.seconds)
     if no_verdict(factor):
@@ -91,10 +92,10 @@ def name_winner(
 
 
 def check_winner(space: MetaScheduleSpace, writer: DatabaseWriter, device: Device) -> str | None:
-    """Compare a task's best outputs with the unscheduled program's; condemn what is wrong.
+    """Compare a task's best outputs with the unscheduled program's; mark wrong programs as failed.
 
-    The next best is looked at then, so that the database's first choice computes what it should.
-    Returns why nothing could be compared, if so.
+    After a wrong program the next best is checked, so that the database's first choice is right.
+    Returns the reason if nothing could be compared, else ``None``.
     """
     design = space.design
     reference = device.set_reference(checked_program(design.module, design.inputs))

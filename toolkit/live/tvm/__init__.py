@@ -1,4 +1,4 @@
-"""The toolkit's models and strategies inside TVM's own tuner, and that tuner.
+"""The toolkit's models and strategies inside TVM's own tuner, and TVM's tuner as it is.
 
 Imports ``live.tune``.
 """

@@ -1,9 +1,9 @@
-"""TVM's own tuner, with a note of when each of its trials was known.
+"""TVM's own tuner, with a record of when the result of each trial was known.
 
 ``tune_tir`` of TVM 0.27 (``meta_schedule/tir_integration.py``) with its own builder, runner,
-evolutionary search and cost model, in its default batches. Two things are added: a measure callback
-behind TVM's own, which writes down what they were given, and build workers that start faster
-(``toolkit.live.space.intrinsics``): by themselves those of a batch need 11 to 27 s of their 30 s.
+evolutionary search, cost model and batch size. Two things are added. A measure callback after TVM's
+own callbacks writes down all results. Build workers start faster
+(``toolkit.live.space.intrinsics``): otherwise they need 11 to 27 s of a batch's limit of 30 s.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TRIALS_FILE = "stock_trials.jsonl"
 
 @derived_object
 class TrialNotes(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc]
-    """Writes latency, error and time of every trial, a line each, after every batch."""
+    """Writes latency, error and time of each trial, one line each, after every batch."""
 
     def __init__(self, path: Path, started: float) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class TrialNotes(ms.measure_callback.PyMeasureCallback):  # type: ignore[misc]
         builder_results: Sequence[Any],
         runner_results: Sequence[Any],
     ) -> None:
-        """Note one batch: all of its trials are known when it ends."""
+        """Write down one batch; all its trials are known when it ends."""
         now = time.perf_counter() - self.started
         with self.path.open("ab") as file:
             for built, ran in zip(builder_results, runner_results, strict=True):
@@ -76,10 +76,10 @@ def tune_stock(
 ) -> float:
     """Tune with TVM's own tuner into a database in ``folder``; return the seconds that it took.
 
-    ``started`` is the ``time.perf_counter()`` that clock times count from. Of the protocol the
-    evaluator's settings are used; the builder's and the runner's time-outs are TVM's own unless
+    ``started`` is the value of ``time.perf_counter()`` at clock time 0. Only the evaluator's
+    settings of the protocol are used. Time limits of builder and runner are TVM's own;
     ``build_timeout_s`` replaces the builder's (30 s). ``cost_model`` and ``batch`` (trials between
-    two trainings) are TVM's own where they are not given.
+    two trainings) replace TVM's own, if they are given.
     """
     config = EvaluatorConfig(
         number=protocol.number,

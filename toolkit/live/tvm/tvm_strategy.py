@@ -1,10 +1,10 @@
-"""Our strategies inside TVM's own tuner, for those who keep it.
+"""The toolkit's strategies inside TVM's own tuner.
 
     from toolkit import live
     ms.tune_tir(module, target, work_dir, 256, strategy=live.strategy("etc-mutation", model=FOLDER))
 
-TVM's builder, runner, database and task scheduler stay; what is measured next is asked of a
-strategy of ``toolkit.search`` over ``MetaScheduleSpace``, the same as in ``toolkit tune``.
+TVM's builder, runner, database and task scheduler are unchanged. A strategy of ``toolkit.search``
+proposes the candidates, over ``MetaScheduleSpace``, as in ``toolkit tune``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from toolkit.live.tune.tune import make_strategy
 from toolkit.records import Candidate, Trial, TrialState
 from toolkit.training.trained.models import TrainedModels
 
-# TVM ends a task whose strategy gives nothing: so many refused batches in a row are replaced.
+# TVM ends a task whose strategy returns nothing, so this many refused batches are replaced.
 REFUSED_BATCHES = 16
 
 
@@ -32,8 +32,8 @@ REFUSED_BATCHES = 16
 class ToolkitStrategy(ms.search_strategy.PySearchStrategy):  # type: ignore[misc]
     """A strategy of ``toolkit.search`` as a ``SearchStrategy`` of TVM 0.27.
 
-    The contract is TVM's (``search_strategy/search_strategy.py``): initialised with a context,
-    told of a budget, then asked for batches until it gives ``None``.
+    The contract is TVM's (``search_strategy/search_strategy.py``): initialise with a context, start
+    with a budget, then return batches, and ``None`` at the end.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ToolkitStrategy(ms.search_strategy.PySearchStrategy):  # type: ignore[misc
         database: Any = None,
         cost_model: Any = None,
     ) -> None:
-        """Build the space and the strategy; TVM's cost model is not asked."""
+        """Build the space and the strategy; TVM's cost model is not used."""
         name, options, guides, seed, machine = self.given
         for warning in guides.warnings(str(self.context.target)):
             warnings.warn(warning, UserWarning, stacklevel=2)
@@ -74,11 +74,11 @@ class ToolkitStrategy(ms.search_strategy.PySearchStrategy):  # type: ignore[misc
         self.left, self.batch = int(max_trials), int(num_trials_per_iter)
 
     def post_tuning(self) -> None:
-        """Let go of the space."""
+        """Release the strategy and the space."""
         self.searcher = self.space = None
 
     def generate_measure_candidates(self) -> list[Any] | None:
-        """Ask for the next batch; ``None`` when the budget is spent or nothing is left."""
+        """Return the next batch; ``None`` if the budget is spent or no candidate is left."""
         self.asked, wanted = [], min(self.batch, self.left)
         for _ in range(REFUSED_BATCHES):
             candidates = self.searcher.ask(wanted) if wanted > 0 else []
@@ -104,7 +104,7 @@ class ToolkitStrategy(ms.search_strategy.PySearchStrategy):  # type: ignore[misc
         return None
 
     def notify_runner_results(self, measure_candidates: Sequence[Any], results: Any) -> None:
-        """Tell the strategy what TVM's runner measured."""
+        """Pass the measurements of TVM's runner to the strategy."""
         trials = []
         for candidate, result in zip(self.asked, results, strict=True):
             times = () if result.run_secs is None else tuple(float(s) for s in result.run_secs)
@@ -117,5 +117,5 @@ class ToolkitStrategy(ms.search_strategy.PySearchStrategy):  # type: ignore[misc
         self.searcher.tell(trials)
 
     def clone(self) -> Any:
-        """A fresh one with the same settings: TVM clones a strategy for every task."""
+        """Return a new strategy with the same settings: TVM clones a strategy for every task."""
         return ToolkitStrategy(*self.given)

@@ -1,7 +1,7 @@
-"""A trained throughput model as MetaSchedule's cost model: it starts warm and goes on learning.
+"""A trained throughput model as MetaSchedule's cost model, which keeps learning.
 
 Source of the contract: TVM 0.27 ``s_tir/meta_schedule/cost_model/cost_model.py``. Scores are
-predicted relative throughput, 1 for the task's best, as those of TVM's own model are.
+predicted relative throughput, 1 for the task's best, as in TVM's own model.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from toolkit.training.tasks.throughput import ThroughputModel
 from toolkit.training.trained.scorer import candidate_features
 
 FAILED = 1.0
-"""A failure counts as slower than the task's slowest program by so much, in log throughput."""
+"""A failure counts as this much slower than the task's slowest program, in log throughput."""
 
 Matrix = NDArray[np.float32]
 
 
 @dataclass
 class Observed:
-    """What was measured so far: rows of features, log throughput (NaN: failed), task number."""
+    """Measurements so far: rows of features, log throughput (NaN: failed), task number."""
 
     task_ids: list[str]
     features: Matrix
@@ -55,7 +55,7 @@ class Observed:
         self.task = np.concatenate([self.task, new])
 
     def rows(self) -> tuple[Matrix, NDArray[np.float64], NDArray[np.int64]]:
-        """All rows of tasks where something ran, with failures below the slowest."""
+        """Return the rows of all tasks with a success; failures rank below the slowest."""
         value = self.log_throughput.copy()
         for number in range(len(self.task_ids)):
             own = self.task == number
@@ -68,10 +68,10 @@ class Observed:
 
 @derived_object
 class WarmCostModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
-    """Scores MetaSchedule's candidates and takes their measurements in (``live.cost_model``).
+    """Scores MetaSchedule's candidates and learns from their measurements (``live.cost_model``).
 
-    With ``seen`` it uses the member that saw every task. Without it a task that was trained on is
-    scored by the member that left it out, as ``toolkit predict`` does.
+    With ``seen`` it uses the member that saw every task. Otherwise a task of the training data is
+    scored by the member that left it out, as in ``toolkit predict``.
     """
 
     def __init__(self, model: ThroughputModel, seen: bool, machine: str | None) -> None:
@@ -83,7 +83,7 @@ class WarmCostModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
         self.adapted: dict[str, Adapted] = {}
 
     def predict(self, context: Any, candidates: Sequence[Any]) -> NDArray[np.float64]:
-        """Predicted relative throughput, one a candidate; higher is faster."""
+        """Return predicted relative throughput for each candidate; higher is faster."""
         if not len(candidates):
             return np.zeros(0)
         task, features = self.features(context, candidates)
@@ -94,7 +94,7 @@ class WarmCostModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
         return np.exp(self.adapted[task.task_id].predict(features))
 
     def update(self, context: Any, candidates: Sequence[Any], results: Sequence[Any]) -> None:
-        """Take measurements in; failures count as slow."""
+        """Add measurements; failures count as slow."""
         if not len(candidates):
             return
         task, features = self.features(context, candidates)
@@ -105,7 +105,7 @@ class WarmCostModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
     def features(self, context: Any, candidates: Sequence[Any]) -> tuple[Task, Matrix]:
         """Return the task and the model's features ``(n, d)`` of candidates of a tune context.
 
-        Raises ``ModelError`` when the model's extractor cannot read MetaSchedule candidates.
+        Raises ``ModelError`` if the model's extractor cannot read MetaSchedule candidates.
         """
         reader, target, arguments = self._reader(context)
         sketches: dict[str, Sketch] = {}
@@ -122,9 +122,9 @@ class WarmCostModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
         extractor = self.model.extractor(task)
         if not extractor.supports(task):
             raise ModelError(
-                f"the model reads its features with {extractor.name!r}, which knows no "
+                f"the model's features come from extractor {extractor.name!r}, which cannot read "
                 "MetaSchedule candidates",
-                cure="train one with extractor = 'auto'",
+                cure="train a model with extractor = 'auto'",
             )
         return task, candidate_features(
             task, tuple(sketches.values()), read, extractor, self.model.columns
@@ -142,7 +142,7 @@ class WarmCostModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
         return self.readers[key]
 
     def save(self, path: str) -> None:
-        """Write what was measured (``.npz``); the offline model stays where it is."""
+        """Write the measurements (``.npz``); the offline model is not changed."""
         observed = self.observed
         with Path(path).open("wb") as stream:
             np.savez(
@@ -155,31 +155,31 @@ class WarmCostModel(ms.cost_model.PyCostModel):  # type: ignore[misc]
             )
 
     def load(self, path: str) -> None:
-        """Read what ``save`` wrote, in place of what was measured since.
+        """Read a file that ``save`` wrote; it replaces all measurements so far.
 
-        Raises ``ModelError`` for a file that is none, or of a model with other columns.
+        Raises ``ModelError`` if the file is not from ``save``, or is of a model with other columns.
         """
         try:
             with np.load(path, allow_pickle=False) as kept:
                 columns = kept["columns"].tolist()
                 rows = (kept[name] for name in ("features", "log_throughput", "task"))
                 observed = Observed(kept["task_ids"].tolist(), *rows)
-        except Exception as error:  # NumPy's have no type in common
+        except Exception as error:  # NumPy's errors have no type in common
             raise ModelError(
-                f"holds no measurements of a cost model: {error}", where=path
+                f"the file holds no measurements of a cost model: {error}", where=path
             ) from None
         if columns != list(self.model.columns):
             raise ModelError(
-                "its measurements were kept with a model of other columns",
+                "the measurements were saved by a cost model with other feature columns",
                 where=path,
-                cure="load it into a cost model of the model that it was saved with",
+                cure="load them into a cost model of the same trained model",
             )
         self.observed = observed
         self.adapted.clear()
 
 
 def _log_throughput(result: Any) -> float:
-    """Log of 1 / mean run time in seconds; NaN for a failure."""
+    """Return the log of 1 / mean run time in seconds; NaN for a failure."""
     times = None if result.run_secs is None else [float(t) for t in result.run_secs]
     if not times or result.error_msg is not None:
         return float("nan")

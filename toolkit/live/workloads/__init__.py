@@ -1,4 +1,4 @@
-"""What can be tuned without a network: layers, workloads by name, and drawn ones.
+"""Workloads that can be tuned without a network: layers, TVM's workloads by name, random ones.
 
 Imports ``live.space``.
 """

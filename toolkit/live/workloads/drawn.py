@@ -1,10 +1,10 @@
-"""Random workloads of realistic shapes, as logs to learn from.
+"""Random workloads of realistic shapes, to measure logs for training.
 
 Adams et al. 2019 ("Learning to Optimize Halide with Tree Search and Random Programs") train their
-cost model on random programs, so that it knows no operator better than another. Here operators are
-drawn in turn, so that reductions and what memory bounds are as frequent as products, and each has
-random extents: most as networks have them, some odd. A drawn workload has a name like any other
-(``conv2d_bias_relu:1,28,28,96,96,3,1,1``), by which it can be measured again.
+cost model on random programs, so that it favours no operator. Here the kinds of operators are drawn
+in turn, so that reductions and memory-bound operators are as frequent as matrix products. Extents
+are random: most as in networks, some odd. A drawn workload has a usual name
+(``conv2d_bias_relu:1,28,28,96,96,3,1,1``), with which it can be measured again.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Callable
 import numpy as np
 
 MOST_OPERATIONS = 1.5e9
-"""So that a random program of it runs in milliseconds and not in seconds."""
+"""Limit on the operations, so that a random program runs in milliseconds and not in seconds."""
 LEAST_ELEMENTS, MOST_ELEMENTS = 1 << 10, 1 << 23
-"""Of the largest tensor."""
+"""Limits on the elements of the largest tensor."""
 ODD = 0.2
-"""Share of extents that are any number."""
+"""Share of extents that are drawn as any number."""
 
 _SIDES = (7, 8, 10, 13, 14, 16, 20, 26, 27, 28, 32, 40, 55, 56, 64, 80, 112)
 _ROWS = (1, 8, 16, 32, 49, 64, 100, 128, 196, 197, 256, 384, 512)
@@ -27,7 +27,7 @@ _KERNELS = (1, 1, 1, 3, 3, 3, 3, 5, 7)
 
 
 class _Draw:
-    """One workload's numbers."""
+    """The random numbers of the workloads."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
@@ -42,14 +42,14 @@ class _Draw:
         return self.one_of(values)
 
     def wide(self, least: int, most: int, step: int = 8) -> int:
-        """An extent that is alike likely in every octave, a multiple of ``step`` as a rule."""
+        """Return a log-uniform extent; a multiple of ``step``, except for the share ``ODD``."""
         value = math.exp(self.rng.uniform(math.log(least), math.log(most)))
         if self.rng.random() < ODD:
             return max(1, round(value))
         return max(step, step * round(value / step))
 
     def window(self) -> tuple[int, int, int]:
-        """Kernel, stride and padding."""
+        """Return kernel, stride and padding."""
         kernel = self.one_of(_KERNELS)
         stride = 2 if self.rng.random() < 0.25 else 1
         padding = 0 if self.rng.random() < 0.15 else kernel // 2
@@ -149,13 +149,13 @@ KINDS: tuple[tuple[tuple[str, ...], Callable[[_Draw], _Drawn]], ...] = (
     (("global_mean", "add_relu"), _image),
     (("transpose",), _cube),
 )
-"""Names of workloads that have the same arguments, and what draws these."""
+"""Names of workloads with the same arguments, and the function that draws these arguments."""
 
 
 def draw_workloads(count: int, seed: int = 0) -> list[str]:
-    """Draw names of distinct workloads, kinds of operators in turn; the same for the same seed.
+    """Draw names of distinct workloads, one kind of operator after the other.
 
-    More of the same seed are the same ones and others behind them.
+    With the same seed, a larger ``count`` returns the same workloads first, then further ones.
     """
     draw = _Draw(np.random.default_rng(seed))
     found: dict[str, None] = {}

@@ -1,9 +1,9 @@
-"""Layers as networks have them: fused, channels last, weights packed when the network is loaded.
+"""Layers as in networks: fused, channels last, with weights packed when the network is loaded.
 
-TVM's own test workloads (``te_workload``) are single operators. In a compiled network a product or
-a convolution carries its bias and its activation, and its weights lie as the schedule wants them
-(the attribute ``layout_free_buffers``, as Relax's ``AttachAttrLayoutFreeBuffers`` sets it). ``erf``
-and ``exp`` are the polynomials that Relax's ``FastMathTransform`` puts in their place.
+TVM's own test workloads (``te_workload``) are single operators. In a compiled network, a matrix
+product or convolution also has its bias and activation, and its weights have the layout that the
+schedule wants (Relax's ``AttachAttrLayoutFreeBuffers`` sets the attribute ``layout_free_buffers``).
+``erf`` and ``exp`` are the polynomials of Relax's ``FastMathTransform``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tvm
 from tvm import te, topi
 from tvm.s_tir.meta_schedule.testing import te_workload
 
-# Which argument holds the weights.
+# Index of the argument with the weights.
 WEIGHTS = 1
 
 Activation = Callable[[te.Tensor], te.Tensor] | None
@@ -36,7 +36,7 @@ def _layer(
     *,
     residual: bool = False,
 ) -> tvm.IRModule:
-    """``(data, weights, product)`` with a bias along the last axis and what follows it."""
+    """Return ``(data, weights, product)`` with a bias along the last axis and what follows it."""
     data, weight, result = product
     bias = te.placeholder((result.shape[-1],), name="bias")
     inputs, result = [data, weight, bias], topi.add(result, bias)
@@ -49,7 +49,7 @@ def _layer(
 
 
 def _module(tensors: list[te.Tensor], *, weights: bool = False) -> tvm.IRModule:
-    """A module with ``main``; its weights, where it has some, are marked as free to be laid out."""
+    """Return a module with ``main``; ``weights`` marks its weights as free to be laid out."""
     function = te.create_prim_func(tensors)
     if weights:
         function = function.with_attr("layout_free_buffers", [WEIGHTS])
@@ -59,7 +59,7 @@ def _module(tensors: list[te.Tensor], *, weights: bool = False) -> tvm.IRModule:
 def _convolution(
     name: str, activation: Activation = None, *, residual: bool = False
 ) -> Callable[..., tvm.IRModule]:
-    """A layer: convolution (NHWC, HWIO), bias, the sum with another tensor, activation."""
+    """Return a layer: convolution (NHWC, HWIO), bias, sum with another tensor, activation."""
 
     def layer(
         N: int, H: int, W: int, CI: int, CO: int, kernel: int, stride: int = 1, padding: int = 0
@@ -67,7 +67,7 @@ def _convolution(
         tensors = te_workload.conv2d_nhwc(N, H, W, CI, CO, kernel, stride, padding)
         return _layer(tensors, activation, residual=residual)
 
-    # Python says it when arguments are missing.
+    # Python's error about missing arguments shows this name.
     layer.__name__ = layer.__qualname__ = name
     return layer
 
@@ -106,7 +106,7 @@ def layer_norm(M: int, N: int) -> tvm.IRModule:
 def max_pool2d(
     N: int, H: int, W: int, C: int, kernel: int, stride: int = 1, padding: int = 0
 ) -> tvm.IRModule:
-    """Largest of each window (NHWC)."""
+    """Maximum of each window (NHWC)."""
     data = te.placeholder((N, H, W, C), name="data")
     around = (padding,) * 4
     pooled = topi.nn.pool2d(
@@ -142,7 +142,7 @@ def row_sum(M: int, N: int) -> tvm.IRModule:
 
 
 def transpose(M: int, N: int, K: int) -> tvm.IRModule:
-    """The first two axes change places."""
+    """Swap the first two axes."""
     data = te.placeholder((M, N, K), name="data")
     return _module([data, topi.transpose(data, (1, 0, 2))])
 
@@ -154,7 +154,7 @@ LAYERS = {
         _convolution("conv2d_bias_relu", topi.nn.relu),
         _convolution("conv2d_bias_relu6", _relu6),
         _convolution("conv2d_bias_add", residual=True),
-        # A residual block's end.
+        # The end of a residual block.
         _convolution("conv2d_bias_add_relu", topi.nn.relu, residual=True),
         depthwise_bias_relu6,
         dense_bias,
@@ -169,4 +169,4 @@ LAYERS = {
         transpose,
     )
 }
-"""Every layer by its name, as ``--workload NAME:ARGUMENTS`` takes it."""
+"""Every layer by its name, as in ``--workload NAME:ARGUMENTS``."""

@@ -1,4 +1,4 @@
-"""What to tune: TVM's test workloads and layers of networks by name, or a user's Python file."""
+"""Workloads to tune: TVM's test workloads and network layers by name, or a user's Python file."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Workload:
 def parse_workload(text: str) -> list[Workload]:
     """Resolve ``NAME:ARGUMENTS`` (``matmul:128,128,128``), ``SET:INDEX`` (``GMM:0``) or a file.
 
-    A file is ``path.py`` or ``path.py:name``; see ``from_file``. Raises ``LiveError`` with near
-    names when nothing is called so.
+    A file is ``path.py`` or ``path.py:name``; see ``from_file``. Raises ``LiveError`` with similar
+    names if there is no such workload.
     """
     head, _, tail = text.partition(":")
     if head.endswith(".py"):
@@ -55,7 +55,7 @@ def parse_workload(text: str) -> list[Workload]:
         function, arguments = sets[head]
         chosen = _numbers(tail, text) if tail else range(len(arguments))
         if not chosen or any(not 0 <= index < len(arguments) for index in chosen):
-            raise LiveError(f"{head} has {len(arguments)} workloads, 0 to {len(arguments) - 1}")
+            raise LiveError(f"{head} has workloads numbered 0 to {len(arguments) - 1} only")
         return [
             Workload(f"{head}:{index}", _from_function(function, arguments[index], text))
             for index in chosen
@@ -68,7 +68,7 @@ def _numbers(text: str, whole: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.replace("x", ",").split(",") if part.strip())
     except ValueError:
         raise LiveError(
-            f"{whole!r} has arguments that are no integers", cure="example: matmul:128,128,128"
+            f"the arguments of {whole!r} must be integers", cure="example: matmul:128,128,128"
         ) from None
 
 
@@ -83,21 +83,21 @@ def _from_function(function: Callable[..., Any], arguments: Any, text: str) -> t
 
 
 def _sound(module: tvm.IRModule, text: str, cure: str | None = None) -> tvm.IRModule:
-    """Refuse tensors that hold nothing; return the module."""
+    """Refuse tensors without elements; return the module."""
     if any(isinstance(function, tvm.relax.Function) for function in module.functions.values()):
-        return module  # its tasks are told later
+        return module  # the tasks of a network are found later
     try:
         shapes = [shape for _, _, shape in entry_arguments(module, as_timed=False)]
     except Exception:  # TVM's errors have no type in common
-        raise LiveError(f"{text!r} has no 'main' of tensors of known shapes", cure=cure) from None
+        raise LiveError(f"{text!r} has no 'main' with tensors of known shapes", cure=cure) from None
     for shape in shapes:
         if min(shape, default=1) < 1:
-            raise LiveError(f"{text!r}: a tensor of the shape {list(shape)}", cure=cure)
+            raise LiveError(f"{text!r} has a tensor of the shape {list(shape)}", cure=cure)
     return module
 
 
 def as_module(value: Any) -> tvm.IRModule:
-    """Make a module of tensors (inputs first), a PrimFunc, or a module with a ``main``."""
+    """Return a module, made of tensors (inputs first), a PrimFunc, or a module with ``main``."""
     if isinstance(value, tvm.IRModule):
         return value
     if isinstance(value, tvm.tirx.PrimFunc):
@@ -116,14 +116,14 @@ def from_file(path: Path) -> Iterator[Workload]:
     spec = importlib.util.spec_from_file_location(f"_workloads_of_{path.stem}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # TVMScript looks its module up to read the source of what it decorates.
+    # TVMScript looks up the module to read the source of decorated functions.
     sys.modules[spec.name] = module
     with _told(path):
         spec.loader.exec_module(module)
     workloads = getattr(module, "WORKLOADS", None)
     if not isinstance(workloads, dict) or not workloads:
         raise LiveError(
-            "it defines no workloads",
+            "the file defines no workloads",
             where=path,
             cure='define WORKLOADS = {"name": function_that_returns_tensors_or_a_PrimFunc}',
         )
@@ -135,9 +135,9 @@ def from_file(path: Path) -> Iterator[Workload]:
 
 @contextmanager
 def _told(path: Path) -> Iterator[None]:
-    """Turn what a file of workloads raises into an error; that it would end the process, too."""
+    """Turn errors of a user's file of workloads into ``LiveError``, even if it exits."""
     try:
         yield
     except (Exception, SystemExit) as error:
-        said = (str(error).strip() or "without a word").splitlines()[-1]
+        said = (str(error).strip() or "no message").splitlines()[-1]
         raise LiveError(f"{type(error).__name__}: {said[:300]}", where=path) from None

@@ -1,1 +1,1 @@
-"""Where the bytes of logs come from: found, decompressed. Imports the ground alone."""
+"""Find and decompress log files. Imports only the toolkit's base modules."""

@@ -1,7 +1,7 @@
-"""Archives read member by member, without unpacking to disk.
+"""Archives, read member by member without unpacking to disk.
 
-Nothing is ever written under a member's name; members whose names climb out of the archive are
-refused all the same, because their labels and folders would be false.
+No file is ever written under a member's name. Members whose paths lead out of the archive are still
+refused, because their labels and folders would be wrong.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from toolkit.logs.files.files import (
 TAR_MAGIC = slice(257, 262)
 MAX_MEMBERS = 1_000_000
 CURSORS = 4
-"""Readings of one archive at a time: a database and what stands beside it are read in turns, and
-each reading goes on from where it is. Each holds its decompressor (65 MB of ``xz -9``)."""
+"""Readings of one archive that are kept open: the files of a database are read in turns, and each
+reading continues at its position. Each holds a decompressor (65 MB for ``xz -9``)."""
 FREE_BYTES, MAX_RATIO = 2**30, 1000
-"""An archive may unpack to a GiB, or to a thousand times its size: more is a trap."""
+"""An archive may unpack to 1 GiB, or to 1000 times its size. More is refused as a trap."""
 
 
 _Member = tuple[str, "IO[bytes] | None", "str | None"]
-"""Name, content (``None`` where it cannot be read), what is wrong with it."""
+"""Name, content (``None`` if it cannot be read), what is wrong with the member."""
 
 
 class ArchiveMember(NamedTuple):
@@ -59,9 +59,10 @@ class _Cursor:
 
 
 class Archive:
-    """An archive that is read front to back; going back means beginning again.
+    """An archive that is read front to back; to go back, it is read again from the start.
 
-    A few readings are kept, so that files which are asked for in turns are each reached once.
+    A few readings are kept open, so that reading several files in turns does not start again each
+    time.
     """
 
     def __init__(self, path: Path) -> None:
@@ -72,15 +73,15 @@ class Archive:
         self._cursors: list[_Cursor] = []
 
     def members(self, read_head: Callable[[IO[bytes]], bytes]) -> Iterator[ArchiveMember]:
-        """Give all files with the beginning of their (decompressed) content.
+        """Yield all files with the beginning of their (decompressed) content.
 
-        Raises ``LogError`` where the archive is damaged or a trap; all before were given.
+        Raises ``LogError`` at the point where the archive is damaged or a trap.
         """
         for place, (name, stream, trouble) in enumerate(self._walk()):
             if stream is None:
                 yield ArchiveMember(name, b"", trouble)
                 continue
-            self._places[name] = place  # where a name stands twice the last one counts
+            self._places[name] = place  # if a name occurs twice, the last one counts
             try:
                 head = read_head(decompressed(stream))
             except DecompressionErrors as error:
@@ -91,7 +92,7 @@ class Archive:
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """Open a member that ``members`` gave; fast where files of one kind follow each other."""
+        """Open a member that ``members`` yielded; fast if members are opened in order."""
         place = self._places.get(name, 0)
         cursor = self._take_before(place)
         for found, stream, _ in cursor.walk:
@@ -102,10 +103,10 @@ class Archive:
                 finally:
                     self._cursors = [*self._cursors[1 - CURSORS :], cursor]
                 return
-        raise LogError("the member is gone from the archive", where=f"{self.path}::{name}")
+        raise LogError("this file is no longer in the archive", where=f"{self.path}::{name}")
 
     def _take_before(self, place: int) -> _Cursor:
-        """Take the reading that comes to a place soonest out of those that are kept."""
+        """Remove and return the kept reading that reaches a place first, or start a new one."""
         before = [cursor for cursor in self._cursors if cursor.passed <= place]
         if not before:
             return _Cursor(self._walk())
@@ -117,19 +118,19 @@ class Archive:
         walk = self._walk_zip() if self._zip else self._walk_tar()
         for number, (name, stream, trouble) in enumerate(walk):
             if number >= MAX_MEMBERS:
-                raise LogError(f"more than {MAX_MEMBERS:,} members", where=self.path)
+                raise LogError(f"the archive has more than {MAX_MEMBERS:,} files", where=self.path)
             path = PurePosixPath(name.replace("\\", "/"))
             hidden = (p for p in path.parts if p.startswith(".") and p not in (".", ".."))
             if "__MACOSX" in path.parts or any(hidden):
                 continue
             if path.is_absolute() or ".." in path.parts or ":" in name[:3]:
-                stream, trouble = None, "its path climbs out of the archive"
+                stream, trouble = None, "its path leads out of the archive"
             elif shown(name) != name:
                 stream, trouble = None, BAD_NAME
             yield name, stream, trouble
 
     def _watcher(self) -> Callable[[Any], IO[bytes]]:
-        """Watches streams, and ends them where they give more than is in reason."""
+        """Return a wrapper for streams that raises ``LogError`` when they give too many bytes."""
         limit = left = max(FREE_BYTES, MAX_RATIO * self.path.stat().st_size)
 
         def watched(stream: Any) -> IO[bytes]:
@@ -138,7 +139,7 @@ class Archive:
                 data: bytes = stream.read(size)
                 left -= len(data)
                 if left < 0:
-                    what = f"unpacks to more than {limit >> 20:,} MiB: an archive bomb"
+                    what = f"it unpacks to more than {limit >> 20:,} MiB: an archive bomb"
                     raise LogError(what, where=self.path)
                 return data
 
@@ -154,7 +155,7 @@ class Archive:
                     if info.is_dir():
                         continue
                     if info.flag_bits & 1:
-                        yield info.filename, None, "the member is encrypted"
+                        yield info.filename, None, "this file of the archive is encrypted"
                         continue
                     try:
                         with archive.open(info) as stream:

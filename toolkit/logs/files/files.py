@@ -1,4 +1,4 @@
-"""Log files as byte streams: found in folders, decompressed by content, cut into lines."""
+"""Log files as byte streams: find them in folders, decompress them, split them into lines."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ import zstandard
 from toolkit.errors import LogError
 
 MAX_LINE_BYTES = 32 * 2**20
-"""Lines beyond this are rejected unread: the largest real ones (workloads) have a few MiB."""
+"""Longer lines are rejected unread: the longest real ones (workloads) have a few MiB."""
 
 BLOCK_BYTES = 4 * 2**20
-"""So much is read at a time."""
+"""Number of bytes read at a time."""
 
 BLOCK_LINES = 50_000
-"""A block has at most about so many lines: a file of newlines must not fill the memory."""
+"""A block has at most about this many lines, so that a file of newlines does not fill memory."""
 
 _STEP_BYTES = 2**17
 
 HOPELESS_BYTES = 2**31
-"""After a line of this length reading stops: it is no log."""
+"""Reading stops at a line of this length: the file is no log."""
 
 BOM = b"\xef\xbb\xbf"
 
 DecompressionErrors = (
     EOFError,
-    OSError,  # gzip.BadGzipFile, what bzip2 raises, and the disk itself
+    OSError,  # gzip.BadGzipFile, errors of bzip2 and of the disk
     tarfile.TarError,
     zipfile.BadZipFile,
     zlib.error,
@@ -50,10 +50,10 @@ DecompressionErrors = (
 class LineBlock(NamedTuple):
     """Consecutive lines of a source.
 
-    ``body`` holds the lines with their newlines; ``number`` and ``offset`` count the lines and
-    bytes of the source before it, ``end`` the bytes up to its end. ``complete`` is false for a
-    last line that has no newline behind it. An ``oversize`` block is one line that is too long
-    to be read: its body is the line's head.
+    ``body`` holds the lines with their newlines. ``number`` and ``offset`` count the lines and
+    bytes of the source before the block, ``end`` the bytes up to its end. ``complete`` is false
+    for a last line without a newline. An ``oversize`` block is one line that is too long to be
+    read; its body is the beginning of the line.
     """
 
     body: bytes
@@ -64,28 +64,28 @@ class LineBlock(NamedTuple):
     oversize: bool = False
 
     def pieces(self) -> list[bytes]:
-        """The lines with their newlines (an oversize line: its head)."""
+        """The lines with their newlines (for an oversize line: its beginning)."""
         return io.BytesIO(self.body).readlines()  # bytes.split takes seven times as long
 
 
-HIDDEN = "hidden (its name begins with a dot): name it to have it read"
-LINKED = "a link to a folder, which is not followed: name it to have it read"
+HIDDEN = "hidden (its name begins with a dot): to read it, give its path"
+LINKED = "a link to a folder, which is not followed: to read it, give its path"
 BAD_NAME = "its name is not UTF-8: rename it"
 
 
 class Found(NamedTuple):
-    """A file or folder that paths lead to; ``trouble`` says why it is not read."""
+    """A file or folder found at a path; ``trouble`` says why it is not read."""
 
     path: Path
     trouble: str | None = None
 
 
 def find_logs(paths: Iterable[str | Path]) -> list[Found]:
-    """List the files that paths name, folders walked, each file once, in a stable order.
+    """List the files at the given paths (folders are walked), each once, in a stable order.
 
-    What is left out of a folder is listed as well, with the reason: hidden files and folders,
-    links to folders, and names that are not UTF-8. Raises ``LogError`` for a path that does not
-    exist, or is neither a file nor a folder.
+    Entries of a folder that are not read are listed, too, with the reason: hidden files and
+    folders, links to folders, and names that are not UTF-8. Raises ``LogError`` for a path that
+    does not exist, or is neither a file nor a folder.
     """
     found: dict[Path, Found] = {}
     for given in paths:
@@ -93,8 +93,8 @@ def find_logs(paths: Iterable[str | Path]) -> list[Found]:
         if not path.exists():
             raise LogError("no such file or folder", where=shown(path), cure="check the path")
         if not (path.is_file() or path.is_dir()):
-            # Whoever writes into a pipe may never begin, and it is read more than once.
-            cure = "write what it gives into a file first"
+            # The writer of a pipe may never begin, and logs are read more than once.
+            cure = "save its content in a file first"
             raise LogError("is no regular file", where=path, cure=cure)
         for entry in sorted(_walk(path)) if path.is_dir() else [_named(path)]:
             found.setdefault(entry.path, entry)
@@ -121,15 +121,15 @@ def _named(path: Path) -> Found:
 
 
 def shown(path: object) -> str:
-    """A path (or name) as text that can be printed and written, also where it is not UTF-8."""
+    """Return a path (or name) as text that can be printed and saved, even if it is not UTF-8."""
     return str(path).encode(errors="backslashreplace").decode()
 
 
 @contextmanager
 def open_log(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading; gzip, Zstandard, xz and bzip2 are told by their first bytes.
+    """Open a file for reading; gzip, Zstandard, xz and bzip2 are recognised by the first bytes.
 
-    Raises ``LogError`` where it cannot be opened.
+    Raises ``LogError`` if it cannot be opened.
     """
     try:
         raw = path.open("rb")
@@ -140,15 +140,15 @@ def open_log(path: Path) -> Iterator[IO[bytes]]:
 
 
 def is_compressed(path: Path) -> bool:
-    """Whether a file's first bytes are those of a compression that is read as it is."""
+    """Whether a file's first bytes are those of a supported compression."""
     with path.open("rb") as stream:
         return stream.read(6).startswith(tuple(_COMPRESSIONS))
 
 
 def decompressed(raw: IO[bytes], *, rewinds: bool = False) -> IO[bytes]:
-    """Give a stream's content, decompressed where its first bytes say so.
+    """Return a stream's content, decompressed if its first bytes are those of a compression.
 
-    ``rewinds`` says that the stream can be set back to its beginning.
+    ``rewinds``: the stream can be set back to its beginning.
     """
     head = raw.read(6)
     if rewinds:
@@ -165,7 +165,7 @@ def decompressed(raw: IO[bytes], *, rewinds: bool = False) -> IO[bytes]:
 
 
 class Given(io.RawIOBase):
-    """A stream of the bytes that a function gives, at most as many as it is asked for."""
+    """A stream of the bytes that a function returns; its argument is the largest number."""
 
     def __init__(self, give: Callable[[int], bytes]) -> None:
         self._give = give
@@ -180,7 +180,7 @@ class Given(io.RawIOBase):
 
 
 class _Zstandard:
-    """Reads Zstandard frames; the library's own stream is silent where the last is cut off."""
+    """Reads Zstandard frames; the library's own stream does not report a last frame cut off."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -212,11 +212,11 @@ _COMPRESSIONS: dict[bytes, Callable[[Any], Any]] = {
     b"BZh": bz2.open,
     b"\xfd7zXZ\x00": lzma.open,
 }
-"""Compressions that are read as they are, by the first bytes of a file."""
+"""Supported compressions, by the first bytes of a file."""
 
 
 class _Careful:
-    """Reads in small steps, so that what stands before damage is given and not lost with it."""
+    """Reads in small steps, so that the content before damage is returned, not lost."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -249,14 +249,15 @@ def read_blocks(
     offset: int = 0,
     tap: Callable[[bytes], object] = lambda taken: None,
 ) -> Iterator[LineBlock]:
-    """Cut a stream into blocks of lines, in memory bounded by block and line limits.
+    """Split a stream into blocks of lines; block and line limits bound the memory.
 
     ``number`` and ``offset`` are the lines and bytes of the source before the stream's position.
-    ``tap`` is given all bytes in order; whenever a block is given, exactly those up to its end.
-    Raises ``LogError`` where compressed data is damaged; all lines before were given.
+    ``tap`` receives all bytes in order; when a block is yielded, it has received exactly the bytes
+    up to the block's end. Raises ``LogError`` for damaged compressed data, after all lines before
+    the damage were yielded.
     """
-    rest = head = b""  # what is left of the last chunk; the beginning of an oversize line
-    skipped = 0  # bytes of an oversize line that were given to tap already
+    rest = head = b""  # the rest of the last chunk; the beginning of an oversize line
+    skipped = 0  # bytes of an oversize line that tap has received already
     while True:
         damage: Exception | None = None
         try:
@@ -279,7 +280,7 @@ def read_blocks(
             tap(chunk[: cut or len(chunk)])
             skipped += cut or len(chunk)
             if skipped > HOPELESS_BYTES:
-                raise LogError("a line of more than 2 GiB: this is no log from here on")
+                raise LogError("a line has more than 2 GiB, so this is no log: reading stopped")
             if not cut:
                 continue
             yield LineBlock(head, number, offset, offset + skipped, oversize=True)
@@ -295,7 +296,7 @@ def read_blocks(
         else:
             rest += chunk
         if len(rest) > MAX_LINE_BYTES:
-            # Too long to be a line of any log: its head is kept, the rest only counted.
+            # Too long for a line of a log: its beginning is kept, the rest only counted.
             tap(rest)
             head, skipped, rest = rest[:4096], len(rest), b""
 
@@ -308,7 +309,7 @@ def _lines(body: bytes) -> int:
 
 
 def _cut(body: bytes, lines: int) -> Iterator[tuple[bytes, int]]:
-    """Cut whole lines into pieces of not too many lines; with the number of each piece's."""
+    """Split whole lines into pieces of at most ``BLOCK_LINES``; yield each with its line count."""
     if lines <= BLOCK_LINES:
         yield body, lines
         return

@@ -1,4 +1,4 @@
-"""Where a log lies: a file of its own, or a member of an archive."""
+"""The place of a log: a file, or a member of an archive."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Place:
 
     @property
     def identity(self) -> str:
-        """What tells this place apart, whatever the working directory."""
+        """The resolved path: identifies this place independent of the working directory."""
         resolved = shown(self.path.resolve())
         return resolved if self.member is None else f"{resolved}::{shown(self.member)}"
 
@@ -51,7 +51,7 @@ class Place:
 
     @cached_property
     def folder(self) -> tuple[Path, str | None]:
-        """The folder (inside the archive) that the file lies in."""
+        """The file's folder (and its folder inside an archive)."""
         if self.member is None:
             return self.path.parent, None
         return self.path, str(PurePosixPath(self.member).parent)
@@ -62,7 +62,7 @@ class Place:
         return self.archive.open(self.member)
 
     def json(self) -> dict[str, Any]:
-        """The JSON object that it holds; an empty one where none can be read."""
+        """The JSON object in the file; an empty one if none can be read."""
         try:
             with self.open() as stream:
                 found = orjson.loads(stream.read())
@@ -71,13 +71,13 @@ class Place:
         return found if isinstance(found, dict) else {}
 
     def lines(self) -> Iterator[bytes]:
-        """Lines without their newlines, as far as the file can be read."""
+        """Lines without their newlines, up to damage if there is any."""
         with suppress(LogError, *DecompressionErrors), self.open() as stream:
             for block in read_blocks(stream):
                 yield from (piece.removesuffix(b"\n") for piece in block.pieces())
 
     def siblings(self) -> list[Place]:
-        """Files of the same folder, this one among them, by name."""
+        """Files of the same folder (this one included), sorted by name."""
         if self.member is None:
             return [Place(path) for path in sorted(self.path.parent.iterdir()) if path.is_file()]
         places = [Place(self.path, name, self.archive, self.beside) for name in self.beside]

@@ -1,4 +1,4 @@
-"""One folder a format. Imports ``logs.files`` and ``logs.rows``."""
+"""The log formats, one folder each. Imports ``logs.files`` and ``logs.rows``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["FORMATS", "document_formats", "format_named", "line_formats"]
 
 
 def format_named(name: str) -> LogFormat:
-    """Return a format; one that claims nothing where none is called so.
+    """Return a format; for an unknown name, a ``LogFormat`` with defaults only.
 
     A dataset may hold records of a format whose plug-in is not installed.
     """
@@ -38,16 +38,16 @@ def format_named(name: str) -> LogFormat:
 
 
 def line_formats() -> list[LineFormat]:
-    """All formats with a record a line."""
+    """Return all formats with one record per line."""
     return [found for found in _all() if isinstance(found, LineFormat)]
 
 
 def document_formats() -> list[DocumentFormat]:
-    """All formats with one document a file."""
+    """Return all formats with one document per file."""
     return [found for found in _all() if isinstance(found, DocumentFormat)]
 
 
 def _all() -> list[LogFormat]:
-    """The toolkit's own first: what they recognise is theirs."""
+    """Return all formats, the toolkit's own first: the first that recognises a file reads it."""
     names = sorted(FORMATS.names(), key=lambda name: name not in FORMATS.builtin)
     return [format_named(name) for name in names]

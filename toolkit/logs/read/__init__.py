@@ -1,1 +1,1 @@
-"""Lines to rows, in as many processes as one likes. Imports ``logs.formats``, names none."""
+"""Read lines into rows, in several processes. Imports ``logs.formats``, but no single format."""

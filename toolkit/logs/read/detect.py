@@ -1,4 +1,4 @@
-"""What a file is, told by its content."""
+"""Recognise a file by its content."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from toolkit.logs.files.files import BOM, MAX_LINE_BYTES
 from toolkit.logs.formats import document_formats, line_formats
 
 HEAD_BYTES = 2**18
-"""So much of a file is looked at."""
+"""Number of bytes at the beginning of a file that are examined."""
 
 LONGEST_FIRST = 2 * MAX_LINE_BYTES
-"""A first line may have so many bytes: more than any that is read."""
+"""Largest first line that is examined, in bytes: longer than any line that is read."""
 
 SIDECAR, EMPTY, TEXT_LOG = "sidecar", "empty", "metaschedule-text-log"
 PICKLE, FOREIGN = "pickle", "foreign"
-"""What a file may be besides a log of a registered format."""
+"""Kinds of files that are no log of a registered format."""
 
 WHY_NOT = {
-    TEXT_LOG: "a MetaSchedule text log: it holds no configurations, so it cannot be learned "
-    "from; the database beside it (database_tuning_record.json) can be read",
-    PICKLE: "a pickle (or AutoTVM's pickle protocol): reading it would run what it holds; "
+    TEXT_LOG: "a MetaSchedule text log: it holds no configurations, so it cannot be used; give the "
+    "database beside it instead (database_tuning_record.json)",
+    PICKLE: "a pickle (or AutoTVM's pickle protocol): reading it could run any code in it; "
     "convert it with `python -m tvm.autotvm.record --mode convert` in the TVM that wrote it",
     FOREIGN: "no tuning log that the toolkit knows",
     EMPTY: "the file is empty",
@@ -45,9 +45,9 @@ _OTHERS: tuple[tuple[bytes, str], ...] = (
 
 
 def read_head(stream: IO[bytes]) -> bytes:
-    """The beginning of a file, as much as it takes to recognise it.
+    """Return the beginning of a file, as much as is needed to recognise it.
 
-    Where it ends within the first line, this line and as much again behind it.
+    If ``HEAD_BYTES`` end within the first line, return this line and as many bytes after it.
     """
     head = stream.read(HEAD_BYTES)
     if b"\n" in head or len(head) < HEAD_BYTES or head.removeprefix(BOM)[:1] not in b"{[# \t":
@@ -62,7 +62,7 @@ def read_head(stream: IO[bytes]) -> bytes:
 
 
 def why_foreign(head: bytes) -> str:
-    """What a file of no known kind is, where its first bytes say it."""
+    """Say what an unknown file is, if its first bytes show it."""
     found = (why for magic, why in _OTHERS if head.startswith(magic))
     return next(found, WHY_NOT[FOREIGN])
 
@@ -72,7 +72,7 @@ _OWN = re.compile(
     r"(database_(trials|refused)\.jsonl|(audit|collection|collect|tune|tuned|race|race_settings|"
     r"confirmed|verdicts|spec|leg|curves|error|\.mlflow)\.json)(\.(gz|xz|zst|bz2))?"
 )
-"""What the toolkit itself leaves beside the logs that it writes."""
+"""Files that the toolkit itself writes beside logs."""
 _PICKLE_LINE = re.compile(rb"^gA[NRSV][A-Za-z0-9+/=]+\t")
 
 
@@ -80,7 +80,7 @@ def detect(head: bytes, name: str = "") -> str:
     """Recognise a file by its first bytes (decompressed, some hundred KiB).
 
     Returns the name of a registered format, or ``SIDECAR``, ``EMPTY``, ``TEXT_LOG``, ``PICKLE`` or
-    ``FOREIGN``. The file's name decides only what the content cannot: what the toolkit left itself.
+    ``FOREIGN``. The file's name is used only for files that the toolkit wrote itself (``SIDECAR``).
     """
     head = head.removeprefix(BOM)
     if not head.strip():

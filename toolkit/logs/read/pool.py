@@ -1,4 +1,4 @@
-"""Blocks of lines read in several processes, their results in order."""
+"""Read blocks of lines in this process, in several processes, or on a cluster."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from toolkit.logs.rows.results import BlockResult
 PIPE_BYTES = 2**20
 
 EACH = 3
-"""Blocks of a reading process: one is read, one is on its way, one waits."""
+"""Blocks per reading process: one is being read, one is being sent, one waits."""
 
 READ_HERE = 8
-"""So many blocks that this process read may wait for one before them."""
+"""Number of blocks read by this process that may wait for an earlier block."""
 
 
 @dataclass(frozen=True)
 class SourceSettings:
-    """What a reader must know of a source: its format, its machine, what stands beside it."""
+    """What a reader must know about a source: its format, its machine, the files beside it."""
 
     kind: str
     machine: str | None
@@ -42,7 +42,7 @@ _Job = tuple[SourceSettings, LineBlock, "Future[BlockResult]"]
 
 
 class InProcess:
-    """Reads every block at once, in this process."""
+    """Reads every block immediately, in this process."""
 
     window = 0
     _reader: BlockReader
@@ -60,8 +60,8 @@ class InProcess:
 class WorkerPool:
     """Reads blocks in worker processes, and in this one.
 
-    This process reads while they start, and where each has enough blocks. The first blocks are its
-    own, so that they are written while the others are read.
+    This process reads while the workers start, and when each worker has enough blocks. It reads
+    the first blocks, so that they are written while the workers read the next ones.
     """
 
     def __init__(self, workers: int) -> None:
@@ -85,7 +85,7 @@ class WorkerPool:
 
 
 class ClusterBlocks:
-    """Reads blocks on a cluster, but for those that need a file which lies beside their log."""
+    """Reads blocks on a cluster, except blocks that need a file beside their log."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -100,29 +100,29 @@ class ClusterBlocks:
 
 
 Blocks = InProcess | WorkerPool | ClusterBlocks
-"""Reads blocks, now or later: results are futures."""
+"""What reads blocks; results are futures."""
 
 
 class _Process:
-    """A reading process. One thread sends it blocks, another takes its answers, both in order.
+    """A reading process. One thread sends it blocks, another receives its answers, both in order.
 
-    This process is busy, and a block or an answer of some MiB takes such a thread several turns:
-    the next block is on its way before the last one is answered.
+    This process is busy, and a thread needs several turns for a block or an answer of some MiB. So
+    the next block is sent before the last one is answered.
     """
 
     def __init__(self) -> None:
         environment = {
             "OMP_NUM_THREADS": "1",
-            # They would spin for 0.1 s when NumPy is loaded.
+            # OpenBLAS threads would spin for 0.1 s when NumPy is loaded.
             "OPENBLAS_NUM_THREADS": "1",
-            # glibc gives large arrays back to the system at every turn unless told to keep them.
+            # Without these two, glibc returns large arrays to the system again and again.
             "MALLOC_MMAP_THRESHOLD_": str(2**26),
             "MALLOC_TRIM_THRESHOLD_": str(2**27),
         }
         command = children.python("toolkit.logs.read.worker")
         pipe = subprocess.PIPE
         self._process = children.start(command, environment=environment, stdin=pipe, stdout=pipe)
-        # Pipes hold more than their usual 64 KiB, where the system can: fewer turns for a block.
+        # Larger pipes than the usual 64 KiB, if the system allows it: fewer turns for a block.
         with contextlib.suppress(ImportError, AttributeError, OSError):
             import fcntl
 
@@ -139,7 +139,7 @@ class _Process:
 
     @property
     def unread(self) -> int:
-        """Blocks that it was given and has not answered."""
+        """Number of blocks without an answer yet."""
         return self._sent - self._heard
 
     def submit(self, settings: SourceSettings, block: LineBlock) -> Future[BlockResult]:
@@ -154,7 +154,7 @@ class _Process:
         while (job := self._jobs.get()) is not None:
             settings, block, future = job
             self._waiting.put(future)
-            # Where it has ended, whoever waits for its answer says so.
+            # If the process has ended, '_hear' reports it.
             with contextlib.suppress(BrokenPipeError, ValueError):
                 if settings is not known:
                     beside = settings.beside.description()
@@ -174,10 +174,10 @@ class _Process:
                 if answer is None:
                     raise ToolkitError(
                         f"a reading process ended early (exit code {self._process.poll()})",
-                        cure="what was committed before is kept; ingest again, or with --workers 0",
+                        cure="earlier commits are kept; ingest again, if needed with --workers 0",
                     )
                 future.set_result(decode_result(*answer))
-            except Exception as error:  # It is raised where the result is asked for.
+            except Exception as error:  # The future raises it when the result is read.
                 future.set_exception(error)
             self._heard += 1
 
@@ -188,7 +188,7 @@ class _Process:
         return None
 
     def kill(self) -> None:
-        # It holds nothing that is to be kept, and libraries take a fifth of a second to go.
+        # It holds nothing to keep, and an orderly exit of its libraries takes 0.2 s.
         self._process.kill()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Lines of one source → rows, tasks, sketches and rejected lines; the work of one process."""
+"""Read the lines of one source into rows, tasks, sketches and rejected lines, in one process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from toolkit.logs.rows.rows import Rows
 
 COMMENT = "a comment"
 BLANK = "a blank line"
-TOO_LONG = "longer than a line of any log"
+TOO_LONG = "the line has more than 32 MiB"
 UNFINISHED = "unfinished: the file ends within this line"
 _REASON_CHARACTERS = 500
 
@@ -34,19 +34,19 @@ class LineReader:
 
     @cached_property
     def _readers(self) -> list[tuple[LineFormat, Any]]:
-        """Formats with their readers: a file may hold lines of several, its own is tried first.
+        """Formats with their readers, the source's own first: a file may mix lines of several.
 
-        Most blocks are read together, and need no other format: loading all of them takes as long
-        as two blocks.
+        Loaded on first use: most blocks need no other format, and loading all formats takes as
+        long as reading two blocks.
         """
         own = [] if self.format is None else [(self.format, self.reader)]
         others = (found for found in line_formats() if found.name != self._kind)
         return [*own, *((found, found.reader(self._machine, None)) for found in others)]
 
     def read(self, data: bytes, index: int) -> Reading:
-        """Read one line; ``index`` counts the source's lines that are neither blank nor comment.
+        """Read one line; ``index`` counts earlier lines that are neither blank nor comments.
 
-        Raises ``BadLine`` with the reason why the line is no record.
+        Raises ``BadLine`` with the reason if the line is no record.
         """
         text = data.strip()
         if not text:
@@ -70,7 +70,7 @@ class LineReader:
 
 
 def _keys(entry: Any) -> int:
-    """Keys where a line has objects as a rule; elsewhere they take a slower look."""
+    """Number of keys in the usual places of objects; other lines get a slower check."""
     if isinstance(entry, list):
         record = entry[1] if len(entry) == 2 else None
         return count_keys(record[2:]) if isinstance(record, list) else 0
@@ -99,7 +99,7 @@ class BlockReader:
 
     @no_garbage_collection()
     def read(self, block: LineBlock, index: int) -> BlockResult:
-        """Read a block; ``index`` is the number of counted lines of the source before it."""
+        """Read a block; ``index`` is the number of counted lines of the source before the block."""
         rows = Rows()
         pieces = block.pieces()
         result = BlockResult(None, len(pieces), 0)

@@ -1,9 +1,9 @@
 """A reading process: ``python -m toolkit.logs.read.worker`` reads blocks from its standard input.
 
-It is started as a command, not forked: forking a process whose libraries run threads is unsafe,
-and other ways would import the caller's main module again. It and its parent speak in frames: an
-8-byte length, a JSON head, another 8-byte length and a body. No pickle: a frame can only hold
-values.
+It is started as a command, not forked: forking a process whose libraries run threads is unsafe, and
+``multiprocessing`` would import the caller's main module again. It and its parent exchange frames:
+an 8-byte length, a JSON head, another 8-byte length and a body. Pickle is not used: a frame can
+hold only values.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from toolkit.logs.rows.results import BlockResult, Rejected
 from toolkit.records import Knob, Sketch, Task
 
 MACHINES = 8
-"""Readers of so many machines are kept."""
+"""Number of readers that are kept, one per format and machine."""
 
 
 def write_frame(stream: IO[bytes], head: Any, body: bytes | memoryview = b"") -> None:
-    """Write one frame; dataclasses in its head become objects."""
+    """Write one frame; dataclasses in its head become JSON objects."""
     for part in (orjson.dumps(head), body):
         stream.write(len(part).to_bytes(8, "little"))
         stream.write(part)
@@ -39,7 +39,7 @@ def write_frame(stream: IO[bytes], head: Any, body: bytes | memoryview = b"") ->
 
 
 def read_frame(stream: IO[bytes]) -> tuple[Any, bytes] | None:
-    """Read one frame; ``None`` where the stream has ended."""
+    """Read one frame; ``None`` if the stream has ended."""
     parts: list[bytes] = []
     for _ in range(2):
         if len(length := stream.read(8)) < 8:
@@ -52,7 +52,7 @@ def read_frame(stream: IO[bytes]) -> tuple[Any, bytes] | None:
 
 
 def encode_result(result: BlockResult) -> tuple[Any, memoryview]:
-    """A block's result as a frame's head and body."""
+    """Encode a block's result as a frame's head and body."""
     head = {name: value for name, value in vars(result).items() if name != "rows"}
     head["rejected"] = [
         [*rejected[:3], base64.b64encode(rejected.content).decode()] for rejected in result.rejected
@@ -64,7 +64,7 @@ def encode_result(result: BlockResult) -> tuple[Any, memoryview]:
 
 
 def decode_result(head: Any, body: bytes) -> BlockResult:
-    """The way back from ``encode_result``."""
+    """Decode what ``encode_result`` made."""
     with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
         rows = reader.read_all()
     rejected = [
@@ -88,7 +88,7 @@ def _sketch(entry: dict[str, Any]) -> Sketch:
 
 
 class Worker:
-    """Answers frames: a source's description opens a reader, a block is read by it."""
+    """Answers frames: a source's description opens a reader, which then reads blocks."""
 
     _reader: BlockReader
     _told: dict[str, Task | Sketch]
@@ -97,14 +97,14 @@ class Worker:
         kind, machine = source["kind"], source["machine"]
         found = FORMATS.get(kind)()
         if found.learns:
-            # Tasks and the shapes of lines recur in the files of a folder: learn them once.
+            # Tasks and shapes of lines recur in the files of a folder: keep the reader.
             self._reader = _kept_reader(kind, machine)
         else:
             self._reader = BlockReader(kind, machine, found.reopened(source["beside"]))
         self._told = {}
 
     def read(self, place: dict[str, Any], body: bytes) -> BlockResult:
-        """Read one block; tasks and sketches are told once a source, unless more is known."""
+        """Read one block; return tasks and sketches once per source, and again if they changed."""
         result = self._reader.read(LineBlock(body, **place), 0)
         result.tasks = [t for t in result.tasks if self._told.get(t.task_id) != t]
         result.sketches = [s for s in result.sketches if self._told.get(s.sketch_id) != s]
@@ -119,14 +119,14 @@ def _kept_reader(kind: str, machine: str | None) -> BlockReader:
 
 
 def read_block(source: tuple[str, str | None], block: LineBlock) -> BlockResult:
-    """Read a block of a source, told by format and machine, beside which nothing stands."""
+    """Read a block of a source (format, machine) that needs no files beside it."""
     return _kept_reader(*source).read(block, 0)
 
 
 def main() -> None:
-    """Say that it is ready, and read frames until the parent closes the pipe (or dies).
+    """Report that it is ready, then read frames until the parent closes the pipe (or dies).
 
-    Frames come in and answers go out while a block is read: the parent is slow to take them.
+    Threads receive frames and send answers while a block is read: the parent is slow to do so.
     """
     stdin, stdout = sys.stdin.buffer, sys.stdout.buffer
     worker = Worker()
@@ -143,7 +143,7 @@ def main() -> None:
             while (result := answers.get()) is not None:
                 write_frame(stdout, *result)
             return
-        os._exit(1)  # Nobody is there to hear.
+        os._exit(1)  # The parent has closed the pipe.
 
     write_frame(stdout, None)
     Thread(target=listen, daemon=True).start()

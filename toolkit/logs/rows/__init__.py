@@ -1,1 +1,1 @@
-"""What every reader shares: identities, columns, many lines at once. Imports ``logs.files``."""
+"""Shared by all readers: ids, columns, reading many lines at once. Imports ``logs.files``."""

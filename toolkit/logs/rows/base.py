@@ -1,4 +1,4 @@
-"""What readers share: what a line says, or the reason why it is no record."""
+"""Shared by all readers: the content of a line, or the reason why it is no record."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ INT64_MAX = 2**63 - 1
 SHORTEST_S, LONGEST_S = 1e-10, 1e6
 """No program runs for less than half a cycle of the fastest clock, or for more than 11 days.
 
-Costs beyond that are no measurements: AutoTVM writes 1e9 for a failure, the others 1e10.
+Other costs are no measurements: AutoTVM writes 1e9 for a failure, the others 1e10.
 """
 
-TOO_DEEP = "nested too deeply, or with a number beyond 64 bits"
+TOO_DEEP = "the JSON is nested too deeply, or has a number beyond 64 bits"
 
 
 class BadLine(Exception):
-    """A line is no record; the message is the reason kept with it."""
+    """A line is no record; the message is the reason that is stored with it."""
 
 
 class Reading(NamedTuple):
-    """What one line says, before it is given a place in a dataset."""
+    """The content of one line, before it is added to a dataset."""
 
     task: Task
     sketch: Sketch
@@ -53,8 +53,8 @@ def outcome_of(costs: Any, error_number: Any) -> tuple[TrialState, tuple[float, 
     """Translate logged costs and an error number into a state and run times in seconds.
 
     A failed trial has no run times. Costs that no program can have (``SHORTEST_S``,
-    ``LONGEST_S``) make a trial ``UNKNOWN`` even where the error number says that all went well.
-    Raises ``BadLine`` where the costs are no list of numbers, or TVM knows no such error number.
+    ``LONGEST_S``) make a trial ``UNKNOWN``, even if the error number is 0 (success). Raises
+    ``BadLine`` if the costs are no list of numbers, or TVM has no such error number.
     """
     if not isinstance(costs, list):
         raise BadLine("the measured costs are not a list")
@@ -63,7 +63,7 @@ def outcome_of(costs: Any, error_number: Any) -> tuple[TrialState, tuple[float, 
             raise BadLine("a measured cost is not a number")
     number = 0 if error_number is None else error_number
     if type(number) is not int or number not in ERROR_NUMBER_STATES:
-        raise BadLine("the error number is none of 0 to 8")
+        raise BadLine("the error number is not an integer from 0 to 8")
     state = ERROR_NUMBER_STATES[number]
     if state is not TrialState.OK:
         return state, ()
@@ -73,16 +73,16 @@ def outcome_of(costs: Any, error_number: Any) -> tuple[TrialState, tuple[float, 
 
 
 def seconds(value: Any, what: str) -> float | None:
-    """Return a finite number as float, ``None`` as it is; raise ``BadLine`` for anything else."""
+    """Return a finite number as float, or ``None`` for ``None``; else raise ``BadLine``."""
     if value is None:
         return None
     if (type(value) is float or type(value) is int) and math.isfinite(value):
-        return float(value) + 0.0  # minus zero is zero: otherwise equal records had two ids
+        return float(value) + 0.0  # turns -0.0 into 0.0: otherwise equal records would have two ids
     raise BadLine(f"the {what} is not a number")
 
 
 MAX_NESTING = 100
-"""What is nested deeper is refused: what is read must also fit into what is written around it."""
+"""Deeper nesting is refused: a value must also be writable inside other JSON."""
 
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NO_BRACKETS = bytes(set(range(256)) - set(b"{}[]"))
@@ -94,14 +94,14 @@ def refuse_deep(text: bytes) -> None:
     if text.count(b"[") + text.count(b"{") <= MAX_NESTING:
         return
     left = _unpaired(text)
-    if left and b"[]" not in left:  # brackets in texts stand in the way
+    if left and b"[]" not in left:  # brackets inside strings prevent the pairing
         left = _unpaired(_TEXT.sub(b"", text))
     if left:
         raise BadLine(TOO_DEEP)
 
 
 def _unpaired(text: bytes) -> bytes:
-    """Brackets that are left when innermost pairs are taken away, a level at a time."""
+    """Return the brackets left after removing innermost pairs, one level at a time."""
     left = text.translate(_BRACKETS, _NO_BRACKETS)
     for _ in range(MAX_NESTING):
         if b"[]" not in left:
@@ -111,13 +111,13 @@ def _unpaired(text: bytes) -> bytes:
 
 
 def check_extents(extents: Sequence[int]) -> None:
-    """Raise ``BadLine`` for extents that no loop has: negative ones, or beyond 64 bits."""
+    """Raise ``BadLine`` for impossible loop extents: negative, or beyond 64 bits."""
     if extents and not 0 <= min(extents) <= max(extents) <= INT64_MAX:
         raise BadLine("an extent is negative or beyond 64 bits")
 
 
 def check_shapes(arguments: Any) -> None:
-    """Raise ``BadLine`` for tensors (``["TENSOR", ...]``) of shapes that none has."""
+    """Raise ``BadLine`` for tensors (``["TENSOR", ...]``) of impossible shapes."""
     waiting = [arguments]
     while waiting:
         item = waiting.pop()
@@ -130,7 +130,7 @@ def check_shapes(arguments: Any) -> None:
 
 
 def target_kind(target: str) -> str:
-    """First word of a target string, or the ``kind`` of a target written as JSON."""
+    """Return the first word of a target string, or the ``kind`` of a target in JSON."""
     text = target.strip()
     if not text.startswith("{"):
         return text.split(" ", 1)[0] or "unknown"
@@ -142,7 +142,7 @@ def target_kind(target: str) -> str:
 
 
 def word_code(word: Any) -> int:
-    """Stable code of a categorical value: integers as they are, all else by CRC-32."""
+    """Return a stable code of a categorical value: integers unchanged, others by CRC-32."""
     if type(word) is int and abs(word) <= INT64_MAX:
         return word
     if type(word) is bool:

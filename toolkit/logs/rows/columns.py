@@ -1,7 +1,8 @@
-"""Columns of many rows: Arrow arrays made from buffers, what was chosen, what was measured.
+"""Columns of many rows: Arrow arrays made from buffers, decisions, and outcomes.
 
-``pyarrow.array``, ``pyarrow.scalar`` and ``to_numpy`` look for pandas at every call, which takes
-longer than a small column, and import it where it is installed, which takes longer than a log.
+``pyarrow.array``, ``pyarrow.scalar`` and ``to_numpy`` are not used: they look for pandas at every
+call, which takes longer than a small column, and import it if it is installed, which takes longer
+than reading a log.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _BYTES = np.zeros(2**16, dtype=np.uint8)
 _BYTES[_HEX] = np.arange(256)
 
 STATES = tuple(TrialState)
-"""A state's place is its code, which record ids hash."""
+"""The index of a state is its code, which record ids hash."""
 _CODES = {state: code for code, state in enumerate(STATES)}
 _OF_ERROR = np.array([_CODES[ERROR_NUMBER_STATES[n]] for n in range(len(ERROR_NUMBER_STATES))])
 _NUMBERS = {int, float}
@@ -31,20 +32,20 @@ _NEUTRAL: list[Any] = [[], 8, 0.0, 0.0]
 
 
 def different(values: NDArray[np.int64]) -> list[int]:
-    """The different ones of small counts, ascending (``np.unique`` loads masked arrays first)."""
+    """Distinct values of small counts, ascending (``np.unique`` would load masked arrays)."""
     found: list[int] = np.flatnonzero(np.bincount(values)).tolist()
     return found
 
 
 def numeric(type: Any, values: NDArray[Any], valid: NDArray[np.bool_] | None = None) -> Any:
-    """A numeric column; null where ``valid`` is false."""
+    """Make a numeric column; null where ``valid`` is false."""
     mask = None if valid is None else _bits(valid)
     buffers = [mask, pa.py_buffer(np.ascontiguousarray(values))]
     return pa.Array.from_buffers(type, len(values), buffers)
 
 
 def numbers(column: Any) -> NDArray[Any]:
-    """The values of a numeric Arrow column; 0 where there is none."""
+    """Return the values of a numeric Arrow column, with 0 for null."""
     kind = np.dtype(str(column.type).replace("double", "float64"))
     if not len(column):
         return np.zeros(0, dtype=kind)
@@ -59,7 +60,7 @@ def numbers(column: Any) -> NDArray[Any]:
 
 
 def flags(values: NDArray[np.bool_]) -> Any:
-    """A column of truth values."""
+    """Make a Boolean column."""
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, _bits(values)])
 
 
@@ -68,7 +69,7 @@ def _bits(values: NDArray[np.bool_]) -> Any:
 
 
 def nullable_strings(words: Sequence[str | None]) -> Any:
-    """A string column; null where a word is ``None``."""
+    """Make a string column; null where a word is ``None``."""
     texts = Texts.of([(word or "").encode() for word in words])
     told = np.array([word is not None for word in words], dtype=np.bool_)
     buffers = _offsets(texts.sizes), pa.py_buffer(texts.data), _bits(told)
@@ -76,14 +77,14 @@ def nullable_strings(words: Sequence[str | None]) -> Any:
 
 
 def repeated(word: str, count: int) -> Any:
-    """One word as a string column."""
+    """Make a string column of one repeated word."""
     coded = word.encode()
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(coded))
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(coded * count))
 
 
 def ragged(type: Any, flat: NDArray[Any], sizes: NDArray[np.int64]) -> Any:
-    """Rows of different lengths as a list column."""
+    """Make a list column of rows with different lengths."""
     buffers = [None, _offsets(sizes)]
     return pa.Array.from_buffers(
         pa.list_(type), len(sizes), buffers, children=[numeric(type, flat)]
@@ -96,7 +97,7 @@ def _offsets(sizes: NDArray[np.int64]) -> Any:
 
 
 class Texts(NamedTuple):
-    """Texts of rows one after the other, and the bytes of each."""
+    """Texts of rows one after the other, and the size of each in bytes."""
 
     data: bytes
     sizes: NDArray[np.int64]
@@ -115,13 +116,13 @@ class Texts(NamedTuple):
         return Texts(b"".join(parts), self.sizes[rows])
 
     def column(self, type: Any = None) -> Any:
-        """The texts as a column: of strings, where they are known to be UTF-8, or of bytes."""
+        """Make a column: of strings (the texts must be UTF-8), or of another type such as bytes."""
         buffers = [None, _offsets(self.sizes), pa.py_buffer(self.data)]
         return pa.Array.from_buffers(type or pa.string(), len(self.sizes), buffers)
 
 
 class Words(NamedTuple):
-    """A word a row: the different ones, and each row's number among them."""
+    """One word per row: the distinct words, and each row's index among them."""
 
     different: Sequence[str]
     codes: NDArray[np.int64]
@@ -135,7 +136,7 @@ class Words(NamedTuple):
         return cls(list(numbers), np.array(codes, dtype=np.int64))
 
     def column(self) -> Any:
-        """The rows' words as a string column."""
+        """Make a string column of the rows' words."""
         first = self.codes[0]
         if (self.codes == first).all():
             return repeated(self.different[first], len(self.codes))
@@ -145,14 +146,14 @@ class Words(NamedTuple):
 
 @lru_cache(2**16)
 def candidate_seed(task_id: str, sketch_id: str) -> int:
-    """Where the hash of a candidate begins."""
+    """Initial state of a candidate's hash."""
     return int(content_id(task_id, sketch_id), 16)
 
 
 def candidate_numbers(
     seeds: NDArray[np.uint64], sketch: Sketch, decisions: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """``records.candidate_id`` of every row of a decision matrix, as 64-bit numbers."""
+    """Return ``records.candidate_id`` of every row of a decision matrix, as 64-bit numbers."""
     state = np.array(seeds, dtype=np.uint64)
     width = sketch.width
     free = [column for knob in sketch.knobs for column in range(width)[knob.free]]
@@ -166,7 +167,7 @@ def candidate_numbers(
 
 
 def hex_ids(numbers: NDArray[np.uint64]) -> Any:
-    """64-bit numbers as an Arrow array of 16 hexadecimal digits each."""
+    """Turn 64-bit numbers into an Arrow array of ids with 16 hexadecimal digits."""
     count = len(numbers)
     text = _HEX[numbers.astype(">u8").view(np.uint8)]
     offsets = np.arange(0, 16 * count + 1, 16, dtype=np.int32)
@@ -174,7 +175,7 @@ def hex_ids(numbers: NDArray[np.uint64]) -> Any:
 
 
 def id_numbers(ids: Any) -> NDArray[np.uint64]:
-    """An Arrow array of ids as 64-bit numbers; the way back from ``hex_ids``."""
+    """Turn an Arrow array of ids into 64-bit numbers; the inverse of ``hex_ids``."""
     if not len(ids):
         return np.zeros(0, dtype=np.uint64)
     if isinstance(ids, pa.ChunkedArray):
@@ -184,9 +185,9 @@ def id_numbers(ids: Any) -> NDArray[np.uint64]:
 
 
 class Candidates:
-    """What many rows chose: sketches, and decisions one after the other.
+    """Candidates of many rows: sketches, and decisions one after the other.
 
-    ``tasks`` are those of each row, ``sizes`` say how many decisions each has.
+    ``tasks`` has the task of each row, ``sizes`` its number of decisions.
     """
 
     def __init__(self, tasks: Words, sizes: NDArray[np.int64]) -> None:
@@ -198,7 +199,7 @@ class Candidates:
         self._codes = np.zeros(len(sizes), dtype=np.int64)
 
     def put(self, rows: NDArray[np.intp], sketch: Sketch, decisions: NDArray[np.int64]) -> None:
-        """Enter the decisions ``(rows, parts)`` of rows that share a sketch."""
+        """Set the decisions ``(rows, parts)`` of rows that share a sketch."""
         places = self._begins[rows][:, None] + np.arange(decisions.shape[1])
         self.flat[places] = decisions
         self._codes[rows] = len(self._sketches)
@@ -210,7 +211,7 @@ class Candidates:
         self._numbers[rows] = candidate_numbers(seeds[codes], sketch, decisions)
 
     def columns(self) -> dict[str, Any]:
-        """The columns of a chunk that say what was chosen."""
+        """Return the columns of a chunk that describe candidates."""
         return {
             "task_id": self.tasks.column(),
             "candidate_id": hex_ids(self._numbers),
@@ -220,11 +221,11 @@ class Candidates:
 
 
 class Outcomes(NamedTuple):
-    """What many rows measured.
+    """Outcomes of many rows.
 
-    ``states`` are places in ``STATES``; ``errors`` are -1, elapsed times and timestamps (seconds)
-    NaN where a log tells none. ``flat`` has the run times in seconds of all rows one after the
-    other, ``sizes`` how many each row has: only rows that are ok have any.
+    ``states`` are indices in ``STATES``. If a log does not give them, ``errors`` are -1, and
+    elapsed times and timestamps (seconds) are NaN. ``flat`` has the run times in seconds of all
+    rows one after the other, ``sizes`` the number of each row: only rows that are ok have any.
     """
 
     states: NDArray[np.int64]
@@ -248,7 +249,7 @@ class Outcomes(NamedTuple):
 
     @classmethod
     def of_costs(cls, costs: Sequence[Any]) -> tuple[Outcomes, NDArray[np.bool_]]:
-        """As ``of_results``, where a format tells costs alone."""
+        """Like ``of_results``, for formats that give only costs."""
         outcomes, good = cls.of_results([[cost, 0, 0.0, 0.0] for cost in costs])
         untold = np.full(len(costs), np.nan)
         errors = np.full(len(costs), -1, dtype=np.int64)
@@ -258,8 +259,8 @@ class Outcomes(NamedTuple):
     def of_results(cls, results: Sequence[Any]) -> tuple[Outcomes, NDArray[np.bool_]]:
         """Check results ``[costs, error number, elapsed, timestamp]`` together.
 
-        Also marks those that are what the formats say: all others are left to the reader of
-        single lines, which knows the reasons.
+        Also returns which results are valid. The others are left to the reader of single lines,
+        which gives the reasons.
         """
         good = np.ones(len(results), dtype=np.bool_)
         columns = _columns(results)
@@ -301,7 +302,7 @@ class Outcomes(NamedTuple):
 
 
 def _columns(results: Sequence[Any]) -> tuple[Any, ...] | None:
-    """Results column by column; ``None`` where not all have the types that they should have."""
+    """Return the results by column; ``None`` if any value has a wrong type."""
     if set(map(type, results)) != {list} or set(map(len, results)) != {4}:
         return None
     costs, errors, elapsed, timestamps = columns = tuple(zip(*results, strict=True))

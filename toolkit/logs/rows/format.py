@@ -1,8 +1,8 @@
-"""What a log format is: the contract of the role ``format``.
+"""The interface of a log format: the role ``format``.
 
-A format is a subclass of ``LineFormat`` (a record a line) or ``DocumentFormat`` (one document a
-file). It says how its files are recognised and read, and what else is known of its records.
-Whatever it does not say has a default that claims nothing.
+A format is a subclass of ``LineFormat`` (one record per line) or ``DocumentFormat`` (one document
+per file). It says how its files are recognised and read, and what else is known of its records. All
+other attributes and methods have neutral defaults.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from toolkit.logs.rows.rows import Rows
 from toolkit.records import Sketch, Task
 
 ANY_FORMAT: frozenset[str] | None = None
-"""Records of every format can be written in this one (``LogFormat.writes``)."""
+"""Value of ``LogFormat.writes``: records of every format can be written."""
 
 FAILURE_S = 1e10
 """The cost that Ansor and MetaSchedule write for a failure."""
@@ -35,10 +35,10 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Selection:
-    """Records to be written, with their tasks and sketches by id.
+    """Records to write, with their tasks and sketches by id.
 
-    ``rows`` may be walked more than once. ``space_sizes`` has the number of candidates of a task's
-    whole space, where the log stated it. ``labels`` are those of each source, by its id.
+    ``rows`` can be iterated several times. ``space_sizes`` has the number of candidates of a task's
+    whole space, if the log stated it. ``labels`` has the labels of each source, by its id.
     """
 
     rows: Iterable[Row]
@@ -56,17 +56,17 @@ def tvm_result(row: Row, failure_s: float) -> list[Any]:
     error, stamp = row["error_number"], row["timestamp"] or 0.0
     if error is None:
         error = 0 if row["state"] == "ok" else 8
-    # Integers as TVM writes them, without a point (as far as JSON readers have integers).
+    # Whole numbers without a point, as TVM writes them (if JSON readers can hold the integer).
     whole = stamp.is_integer() and abs(stamp) < 2**53
     costs = row["run_times_s"] or [failure_s]
     return [costs, error, row["elapsed_s"] or 0.0, int(stamp) if whole else stamp]
 
 
 class Beside:
-    """What stands beside the lines of a source; nothing, as a rule.
+    """Content of the files beside a log; by default there are none.
 
-    ``machine`` is the name of the machine that was measured, where a file beside the log tells it;
-    ``labels`` are labels of the source that it tells.
+    ``machine`` is the name of the measured machine, and ``labels`` are labels of the source, if
+    such a file gives them.
     """
 
     machine: str | None = None
@@ -79,16 +79,16 @@ class Beside:
 
     @property
     def note(self) -> str | None:
-        """What is missing beside the records, for whoever reads the report; ``None``: nothing."""
+        """What is missing beside the records, for the report; ``None``: nothing."""
         return None
 
     @property
     def context(self) -> str:
-        """What the records depend on: when it changes, the source is read anew."""
+        """What the records depend on: when it changes, the source is read again."""
         return ""
 
     def description(self) -> Any:
-        """Values of JSON from which ``LineFormat.reopened`` makes this in another process."""
+        """JSON values from which ``LineFormat.reopened`` makes this object in another process."""
         return None
 
 
@@ -100,22 +100,21 @@ class LogFormat:
     name
         Its name in datasets (``Task.format``) and on the command line.
     extractor
-        The feature extractor that serves it best without TVM; ``None``: the first that supports
-        a task.
+        The best feature extractor without TVM; ``None``: the first that supports a task.
     mutation_weights
-        Whose fixed weights of mutation rules stand for it: ``ansor`` or ``metaschedule``.
+        Which fixed weights of mutation rules apply: those of ``ansor`` or ``metaschedule``.
     bare_workloads
-        Whether tasks of the same workload and no arguments may compute different shapes, so that
+        Whether tasks of the same workload without arguments may compute different shapes, so that
         only their extents differ.
     number_in_space
-        Regular expression whose group is a candidate's number in its space, searched in its
-        schedule; empty where candidates have none.
+        Regular expression, searched in a schedule; its group is the candidate's number in its
+        space. Empty if candidates have no number.
     writes
         Formats whose records it can write; none by default.
     repeats
-        Whether what it writes can hold several measurements of a candidate.
+        Whether a written log can hold several measurements of a candidate.
     companion
-        Name of the format of files that stand beside its records and are part of them.
+        Name of the format of the files beside its logs that belong to them.
     """
 
     name: ClassVar[str] = ""
@@ -130,28 +129,28 @@ class LogFormat:
     def is_whole_space(
         self, sketch: Sketch, decisions: NDArray[np.int64], numbers: NDArray[np.int64]
     ) -> bool:
-        """Whether these distinct candidates of a task are all that its space has.
+        """Whether these distinct candidates of a task are its whole space.
 
-        ``decisions`` has a row a candidate; ``numbers`` are their ``number_in_space``, or -1.
+        ``decisions`` has one row per candidate; ``numbers`` are their ``number_in_space``, or -1.
         """
         return False
 
     def beside(self, place: Place, companions: Sequence[Place]) -> Beside:
-        """Read what stands beside a source; ``companions`` are files of that format, anywhere."""
+        """Read the files beside a source; ``companions`` are all files of the companion format."""
         return Beside()
 
     def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:
-        """Give the files of an export with their content."""
-        raise DatasetError(f"{self.name} cannot be written", where=out)
+        """Return the files of an export with their content."""
+        raise DatasetError(f"the format {self.name} cannot be written", where=out)
 
 
 class LineReading(Protocol):
     """Reads the lines of one source."""
 
     def interpret(self, entry: Any, index: int, line: bytes) -> Reading:
-        """Interpret a line, decoded and as it is; raise ``BadLine`` where it is no record.
+        """Interpret a line (decoded, and its bytes); raise ``BadLine`` if it is no record.
 
-        ``index`` counts the source's lines that are neither blank nor comment.
+        ``index`` counts the source's earlier lines that are neither blank nor comments.
         """
         ...
 
@@ -160,30 +159,30 @@ class BlockReading(Protocol):
     """Reads many lines at once."""
 
     def read(self, lines: Sequence[bytes], number: int, rows: Rows) -> Sequence[int]:
-        """Add rows of the lines that it understands; return the places of all others.
+        """Add rows for the lines that it understands; return the indices of all other lines.
 
-        ``number`` is the number of lines of the source before them.
+        ``number`` is the number of lines of the source before these.
         """
         ...
 
 
 class LineFormat(LogFormat):
-    """A format with a JSON value a line.
+    """A format with one JSON value per line.
 
     Attributes
     ----------
     learns
-        Whether a reader of one source reads the next one of the same machine faster.
+        Whether a reader that has read one source reads the next one of the same machine faster.
     """
 
     learns: ClassVar[bool] = False
 
     def accepts(self, entry: Any) -> bool:
-        """Whether a decoded line is one of this format, good or not."""
+        """Whether a decoded line is of this format, valid or not."""
         raise NotImplementedError
 
     def recognises(self, line: bytes, entry: Any) -> bool:
-        """Whether a file with this line is of this format; ``entry`` is ``None`` for no JSON."""
+        """Whether a file with this line is of this format; ``entry`` is ``None`` if not JSON."""
         return entry is not None and self.accepts(entry)
 
     def reader(self, machine: str | None, beside: Any = None) -> LineReading:
@@ -191,29 +190,29 @@ class LineFormat(LogFormat):
         raise NotImplementedError
 
     def together(self, reader: Any) -> BlockReading | None:
-        """Return what reads many lines at once with ``reader``'s help, if anything does."""
+        """Return an object that reads many lines at once with ``reader``, or ``None``."""
         return None
 
     def space_sizes(self, reader: Any) -> Mapping[str, int]:
-        """Number of candidates of the whole space by task id, as far as the log states it."""
+        """Number of candidates of the whole space by task id, if the log states it."""
         return {}
 
     def reopened(self, description: Any) -> Beside:
-        """Make what stands beside a source anew, in another process."""
+        """Make a source's ``Beside`` again in another process, from its ``description``."""
         return Beside()
 
 
 class DocumentFormat(LogFormat):
-    """A format with one document a file, read as a whole."""
+    """A format with one document per file, read as a whole."""
 
     def recognises(self, head: bytes) -> bool:
-        """Whether a file that begins so is of this format."""
+        """Whether a file that begins with ``head`` is of this format."""
         raise NotImplementedError
 
     def read(self, data: bytes, name: str, machine: str | None, beside: Any = None) -> BlockResult:
-        """Read a document; ``name`` stands for the workload where the document tells none.
+        """Read a document; ``name`` is the workload's name if the document does not give it.
 
-        ``beside`` is what the method of that name gave. Raises ``BadLine`` where it is not the
-        document that it seemed to be.
+        ``beside`` is the result of the method ``beside``. Raises ``BadLine`` if it is not a
+        document of this format.
         """
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Tasks and sketches with their ids; equal ones are the same object inside a process."""
+"""Make tasks and sketches with their ids; equal ones are one object inside a process."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _T = TypeVar("_T")
 
 
 class Interner(dict[Any, Any]):
-    """Keeps one object a key, so that a log of millions of lines holds each task once."""
+    """Keeps one object per key, so that each task of a log of millions of lines exists once."""
 
     def made(self, key: Any, make: Callable[[], _T]) -> _T:
-        """Return the object of that key, made on first sight."""
+        """Return the object of a key; make it on first use."""
         found: _T | None = self.get(key)
         if found is None:
             if len(self) >= _CACHE_LIMIT:
@@ -40,13 +40,12 @@ def make_task(
     identity: Any = None,
     named: bool = True,
 ) -> Task:
-    """Make a task whose id follows from all that tells it apart.
+    """Make a task; its id is a hash of everything that identifies it.
 
-    ``identity`` stands for what only the format knows (MetaSchedule: the workload's structural
-    hash; Ansor: the extents where the key alone does not tell shapes). Extents and the blob do
-    not enter by themselves: they are read from schedules or repeat the workload. Where the
-    workload's name is only a label (``named=False``) it does not enter either. Raises ``BadLine``
-    for extents or shapes that no tensor has.
+    ``identity`` is what only the format knows (MetaSchedule: the workload's structural hash; Ansor:
+    the extents, if the key does not give the shapes). Extents and the blob are not hashed: they are
+    read from schedules or repeat the workload. The workload's name is not hashed if it is only a
+    label (``named=False``). Raises ``BadLine`` for impossible extents or shapes.
     """
     check_extents(extents)
     check_shapes(arguments)
@@ -66,7 +65,7 @@ def make_sketch(format: str, skeleton: Any, knobs: Sequence[Knob]) -> Sketch:
 
 
 class KnobList:
-    """Lays knobs side by side in the flat decision vector and keeps their names apart."""
+    """Places knobs in the flat decision vector, and makes their names unique."""
 
     def __init__(self) -> None:
         self.knobs: list[Knob] = []
@@ -81,7 +80,7 @@ class KnobList:
         choices: tuple[int, ...] | None = None,
         labels: tuple[tuple[int, str], ...] = (),
     ) -> None:
-        """Append a knob; a name that is taken gets ``#2``, ``#3``, ... behind it."""
+        """Append a knob; ``#2``, ``#3``, ... is added to a name that is taken."""
         count = self._names[name] = self._names.get(name, 0) + 1
         unique = name if count == 1 else f"{name}#{count}"
         self.knobs.append(Knob(unique, kind, self._width, width, choices, labels))
@@ -89,16 +88,16 @@ class KnobList:
 
 
 def labels_of(values: Iterable[Any]) -> tuple[tuple[int, str], ...]:
-    """Code and word of each value that is no integer."""
+    """Return code and word of each value that is no integer."""
     words = (value for value in values if type(value) is not int)
     return tuple((word_code(word), canonical_json(word).decode()) for word in words)
 
 
 def learn_labels(sketch: Sketch, words: Sequence[tuple[tuple[int, str], ...]]) -> Sketch:
-    """Return the sketch with labels added where a knob met a word for the first time.
+    """Return the sketch with the labels of new words added.
 
-    ``words`` has one tuple of (code, word) a knob. The id stays: labels explain, they do not
-    tell sketches apart.
+    ``words`` has one tuple of (code, word) pairs per knob. The id stays the same: labels do not
+    identify a sketch.
     """
     met = list(zip(sketch.knobs, words, strict=True))
     if all(label in knob.labels for knob, new in met for label in new):
@@ -108,12 +107,12 @@ def learn_labels(sketch: Sketch, words: Sequence[tuple[tuple[int, str], ...]]) -
 
 
 def merge_sketches(one: Sketch, other: Sketch) -> Sketch:
-    """Unite the labels and choices that two sources know of the same sketch."""
+    """Unite the labels that two sources know of the same sketch."""
     return learn_labels(one, [knob.labels for knob in other.knobs])
 
 
 def merge_tasks(one: Task, other: Task) -> Task:
-    """Unite what two records know of the same task: the most extents, whichever came first."""
+    """Unite what two records know of the same task: the longer extents, in either order."""
     if (len(other.extents), other.extents) > (len(one.extents), one.extents):
         return replace(one, extents=other.extents)
     return one

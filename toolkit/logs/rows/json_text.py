@@ -1,6 +1,6 @@
-"""JSON that parsers take too easily or not at all: a key that stands twice, a cut-off document.
+"""JSON that usual parsers do not handle: a key that occurs twice, a document that is cut off.
 
-Where a key stands twice parsers keep the last value and say nothing.
+If a key occurs twice, parsers silently keep the last value.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import orjson
 
 from toolkit.logs.rows.base import BadLine
 
-TWICE = "a key stands twice in a JSON object"
+TWICE = "a key occurs twice in a JSON object"
 
 
 class Repeated(dict[str, Any]):
-    """An object in which a key stands twice; what it said first is kept under other names."""
+    """An object in which a key occurs twice; later values are kept under changed keys."""
 
 
 def decode(text: bytes) -> Any:
-    """Decode JSON, objects with repeated keys as ``Repeated``; ten times slower than orjson."""
+    """Decode JSON; objects with repeated keys are ``Repeated``. Ten times slower than orjson."""
     return json.loads(
         text, object_pairs_hook=_object, parse_int=_integer, parse_constant=refuse_constant
     )
 
 
 def refuse_constant(word: str) -> None:
-    """Refuse NaN and Infinity, which are no JSON."""
+    """Refuse NaN and Infinity, which are not JSON."""
     raise ValueError(word)
 
 
@@ -60,7 +60,7 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def part(value: Any, name: str) -> dict[str, Any]:
-    """The object of that name in a decoded one; an empty one where there is none."""
+    """Return the object under a key of a decoded object, or an empty one."""
     found = value.get(name) if isinstance(value, dict) else None
     return found if isinstance(found, dict) else {}
 
@@ -71,12 +71,12 @@ def holds_repeated(value: Any) -> bool:
 
 
 def count_keys(value: Any) -> int:
-    """Keys of all objects in a decoded value."""
+    """Number of keys of all objects in a decoded value."""
     return sum(map(len, _objects(value)))
 
 
 def written_keys(text: bytes) -> int | None:
-    """How many keys stand in a JSON text; ``None`` where they are not written as usual."""
+    """Number of keys in a JSON text; ``None`` if a space may precede a colon."""
     keys = text.count(b'":')  # inside a string the quote would have a backslash before it
     if text.count(b":") != keys and any(f"{space}:".encode() in text for space in " \t\r\n"):
         return None
@@ -84,17 +84,17 @@ def written_keys(text: bytes) -> int | None:
 
 
 def refuse_repeated(text: bytes, keys: int = 0) -> None:
-    """Raise ``BadLine`` where a key stands twice; ``keys`` are those that were decoded."""
-    # As many colons as keys were decoded: no key was lost. Other colons stand in texts.
+    """Raise ``BadLine`` if a key occurs twice; ``keys`` is the number of decoded keys."""
+    # With as many colons as decoded keys, no key was lost. Other colons are inside strings.
     if text.count(b":") != keys and written_keys(text) != keys and holds_repeated(decode(text)):
         raise BadLine(TWICE)
 
 
 def decode_document(data: bytes, begin: bytes, end: bytes, keyed: bool) -> tuple[Any, int]:
-    """Decode a document, also where it is cut off; give how many bytes of it were understood.
+    """Decode a document, even if it is cut off; return it and the number of decoded bytes.
 
-    ``begin`` (a pattern) and ``end`` stand around its entries, each with a key where ``keyed``.
-    Raises ``BadLine`` where nothing of it can be understood.
+    ``begin`` (a pattern) and ``end`` enclose its entries, which have keys if ``keyed``. Raises
+    ``BadLine`` if nothing can be decoded.
     """
     closed = data
     try:
@@ -119,7 +119,7 @@ def _before_damage(data: bytes, begin: bytes, end: bytes, keyed: bool) -> tuple[
     opened = re.search(begin, data)
     if opened is None:
         return None
-    # Every byte is one character, whatever it stands for: places stay places.
+    # Latin-1 makes every byte one character, so that positions are the same.
     text = data.decode("latin-1")
     parser = json.JSONDecoder(parse_constant=refuse_constant)
     between = re.compile(r"[\s,:]*")

@@ -1,10 +1,10 @@
-"""Texts that differ in some of their numbers only, read as a matrix of numbers.
+"""Read texts that differ only in some of their numbers as a matrix of numbers.
 
-A tuner writes millions of lines, and few of their numbers differ. All runs of digits of many texts
-are found by one pass of array operations. A pattern knows the bytes between those runs that may
-differ: it finds the texts that have them, 32 bytes at a time, and reads the other runs as numbers,
-eight digits at a time; several times faster than a JSON parser, and proof at the same time that a
-text has the structure of the one that was parsed.
+A tuner writes millions of lines, and only few of their numbers differ. One pass of array operations
+finds all runs of digits in many texts. A pattern is one parsed text in which some runs are free. It
+compares the bytes between the free runs with other texts, 32 bytes at a time, and reads the free
+runs as numbers, eight digits at a time. This is several times faster than a JSON parser, and proves
+that a text has the structure of the parsed one.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ _ZEROS = np.uint64(0x3030303030303030)
 _OVER = np.uint64(0x7676767676767676)
 _ONES = np.uint64(0x0101010101010101)
 _COUNTS = np.uint64(sum(digits << (61 - 8 * digits) for digits in range(8)))
-"""Shifted left by so many bytes, its upper three bits are their number."""
+"""Shifted left by n bytes, its upper three bits are n."""
 _PARSED = 8
-"""So many digits are parsed at once."""
+"""Number of digits that are parsed at once."""
 _PADDING = bytes(_WORD)
 
 
 class Runs:
-    """Texts without newlines, and where their runs of digits lie.
+    """Texts without newlines, and the positions of their runs of digits.
 
-    ``joined`` are the texts one after the other, a newline behind each, and zero bytes behind all;
-    ``begins`` and ``ends`` say where each text lies in it.
+    ``joined`` holds the texts one after the other, each with a newline after it, and zero bytes at
+    the end. ``begins`` and ``ends`` are the positions of each text in it.
     """
 
     def __init__(self, texts: Sequence[bytes]) -> None:
@@ -45,7 +45,7 @@ class Runs:
         self.ends = np.cumsum(lengths + 1) - 1
         self.begins = self.ends - lengths
         last = len(self.joined)
-        # Views on every byte: (overlapping) words that begin there.
+        # Views: the (overlapping) words that begin at each byte.
         self._words = np.ndarray((last - _WORD,), f"V{_WORD}", self.joined, 0, (1,))
         self._digits = np.ndarray((last - _PARSED,), "<u8", self.joined, 0, (1,))
 
@@ -54,7 +54,7 @@ class Runs:
 
     @cached_property
     def _bounds(self) -> NDArray[np.intp]:
-        """Begins and ends of the runs of digits, alternating. The last byte is no digit."""
+        """Begins and ends of the runs of digits, alternating. (The last byte is no digit.)"""
         digit = (np.frombuffer(self.joined, dtype=np.uint8) - np.uint8(48)) < 10
         edges = np.flatnonzero(digit[1:] != digit[:-1])
         edges += 1
@@ -71,24 +71,24 @@ class Runs:
     def places(
         self, rows: NDArray[np.intp], columns: NDArray[np.intp]
     ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Starts and stops of some runs of some texts: ``(rows, columns)`` each."""
+        """Starts and stops of some runs of some texts, each ``(rows, columns)``."""
         which = self._first[rows][:, None] + 2 * columns
         return self._bounds.take(which), self._bounds.take(which + 1)
 
     def words(self, places: NDArray[np.intp]) -> NDArray[np.uint64]:
-        """Bytes from some places on: ``(rows, 4 * columns)`` for ``(rows, columns)`` places."""
+        """Words at some positions: ``(rows, 4 * columns)`` for ``(rows, columns)`` places."""
         words: NDArray[np.uint64] = self._words[places].view("<u8")
         return words
 
     def values(
         self, starts: NDArray[np.intp], stops: NDArray[np.intp]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Values of runs, and which are understood: without leading zeros, not over 18 digits."""
+        """Values of runs, and which are valid: no leading zeros, at most 18 digits."""
         lengths = stops - starts
         head = self._digits[starts]
         good = (lengths == 1) | ((head & np.uint64(0xFF)) != ord("0"))
         sizes = np.minimum(lengths, _PARSED)
-        # Digits move to the upper end.
+        # Shift the digits to the upper end.
         part = (head << (64 - 8 * sizes).astype(np.uint64)) & np.uint64(0x0F0F0F0F0F0F0F0F)
         values = _joined_digits(part).view(np.int64)
         for at in zip(*np.nonzero(lengths > _PARSED), strict=True):
@@ -99,15 +99,15 @@ class Runs:
         return values, good
 
     def follow(self, places: NDArray[np.intp]) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-        """Read the run that begins at each place, and move the places behind it.
+        """Read the run that begins at each place, and move the places to its end.
 
-        Also tells which are good: not places without a run, runs of more than seven digits or with
-        leading zeros.
+        Also returns which are good: a place without a run is not, nor is a run of more than seven
+        digits or with leading zeros.
         """
         np.minimum(places, len(self.joined) - _PARSED - 1, out=places)
         part = self._digits[places]
         part ^= _ZEROS
-        # A bit for each byte that is no digit; the lowest says how many digits stand before it.
+        # A bit for each byte that is no digit; the lowest one gives the number of digits before it.
         sizes = part + _OVER
         sizes |= part
         sizes >>= np.uint64(7)
@@ -126,7 +126,7 @@ class Runs:
 
 
 class Pattern:
-    """A text in which some runs of digits are free: those numbered ``columns``, ascending."""
+    """A text in which the runs of digits numbered ``columns`` (ascending) are free."""
 
     def __init__(self, text: bytes, columns: Sequence[int]) -> None:
         spans = [found.span() for found in RUN.finditer(text)]
@@ -149,10 +149,10 @@ class Pattern:
     def read(
         self, runs: Runs, rows: NDArray[np.intp]
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.bool_]]:
-        """Find the texts, of those with as many runs, that differ in the free runs only.
+        """Find the texts that differ only in the free runs; ``rows`` must have as many runs.
 
-        Gives a mask of the rows; of these the values of their free runs, ``(texts, columns)``,
-        and whether all were understood (minus zero is not).
+        Returns a mask of the rows; for the rows found, the values of their free runs,
+        ``(texts, columns)``, and whether all values are valid (minus zero is not).
         """
         starts, stops = runs.places(rows, self._columns)
         after = np.concatenate([runs.begins[rows][:, None], stops], axis=1)
@@ -168,11 +168,11 @@ class Pattern:
         return mask, *self._signed(values, _whole_rows(good))
 
     def follow(self, runs: Runs) -> tuple[NDArray[np.bool_], NDArray[np.int64], NDArray[np.bool_]]:
-        """As ``read`` of all texts, without looking for their runs.
+        """Like ``read`` for all texts, without a search for their runs.
 
-        Each text is followed from one free run to the next as if it were of this pattern, which
-        is several times faster where most are. Texts with a number that is not plain, or of more
-        than seven digits, are none of them.
+        Each text is followed from one free run to the next as if it had this pattern. This is
+        several times faster if most texts have it. Texts with a number that is not plain or has
+        more than seven digits are not found.
         """
         after = np.empty((len(runs), len(self._lengths)), dtype=np.intp)
         values = np.empty((len(self._lengths) - 1, len(runs)), dtype=np.int64).T
@@ -194,7 +194,7 @@ class Pattern:
         return mask, *self._signed(values, np.ones(len(values), dtype=np.bool_))
 
     def _same(self, runs: Runs, after: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Which texts have the pattern's bytes from these places on, ``(texts, fixed parts)``."""
+        """Which texts have the pattern's bytes at these places, ``(texts, fixed parts)``."""
         places = after.take(self._of_word, axis=1)
         places += self._offsets
         words = runs.words(places)
@@ -207,7 +207,7 @@ class Pattern:
     def _signed(
         self, values: NDArray[np.int64], good: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Numbers with the signs that stand before them; minus zero is not understood."""
+        """Numbers with their signs; minus zero is not valid."""
         if self._negative.any():
             good = good & ((values != 0) | ~self._negative).all(axis=1)
             values = np.where(self._negative, -values, values)
@@ -215,7 +215,7 @@ class Pattern:
 
 
 def _joined_digits(part: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Join digits, a byte each, to numbers in place: neighbours, pairs, then quadruples."""
+    """Join digits, one per byte, to numbers in place: neighbours, then pairs, then quadruples."""
     for factor, bits, kept in _JOINTS:
         upper = part >> bits
         part *= factor
@@ -229,7 +229,7 @@ def _as_words(parts: Sequence[bytes]) -> NDArray[np.uint64]:
 
 
 def _whole_rows(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which rows are true throughout; as a rule all are, which is found ten times as fast."""
+    """Which rows are all true. Usually every row is, and that case is ten times faster."""
     if mask.all():
         return np.ones(len(mask), dtype=np.bool_)
     return np.asarray(mask.all(axis=1))

@@ -1,4 +1,4 @@
-"""Documents of parameters and what was measured with them: one task, an entry a configuration.
+"""Documents with one entry per configuration of parameters, with its measurement.
 
 Parameters are categorical knobs. Entries are counted as lines.
 """
@@ -25,23 +25,23 @@ from toolkit.logs.rows.results import REJECTED_BYTES, BlockResult, Rejected
 from toolkit.logs.rows.rows import Rows
 from toolkit.records import Sketch, Task, TrialState, canonical_json
 
-CUT = "unfinished: the document is cut off or damaged within this entry"
+CUT = "unfinished: the document is cut off or damaged in this entry"
 
 Entry = tuple[dict[str, Any], TrialState, Any, "float | None", Any]
 """A configuration, its state, run times and elapsed time in seconds, timestamp."""
 
 
 class ParameterDocument:
-    """Entries of one task → rows.
+    """Reads the entries of a document into rows.
 
-    A subclass finds the entries and the task when it is made, and says what an entry means.
+    A subclass finds the entries and the task in ``__init__``, and interprets an entry in ``entry``.
 
     Attributes
     ----------
     around
-        What stands before (a pattern) and behind the entries, and whether each has a key.
+        The text before (a pattern) and after the entries, and whether each has a key.
     choices
-        Values of parameters, where the document lists them.
+        Values of parameters, if the document lists them.
     """
 
     around: ClassVar[tuple[bytes, bytes, bool]]
@@ -55,10 +55,10 @@ class ParameterDocument:
 
     @classmethod
     def load(cls, data: bytes, name: str, machine: str | None) -> BlockResult:
-        """Read a document; ``name`` stands for the workload where the document does not tell it.
+        """Read a document; ``name`` is the workload's name if the document does not give it.
 
-        Of a damaged document the entries before the damage are read; the rest is one rejected line.
-        Raises ``BadLine`` where it is not the document that it seemed to be.
+        If a document is damaged, the entries before the damage are read, and the rest is one
+        rejected line. Raises ``BadLine`` if it is not a document of this format.
         """
         try:
             document, end = decode_document(data, *cls.around)
@@ -78,7 +78,7 @@ class ParameterDocument:
         return result
 
     def entry(self, raw: Any) -> Entry:
-        """What an entry says; raise ``BadLine``."""
+        """Interpret an entry; raise ``BadLine`` if it is no record."""
         raise NotImplementedError
 
     def read(self) -> BlockResult:
@@ -146,7 +146,7 @@ class ParameterDocument:
 
 
 def shallow(value: Any) -> Any:
-    """The value itself; raise ``BadLine`` where it is nested too deep."""
+    """Return the value; raise ``BadLine`` if it is nested too deeply."""
     refuse_deep(canonical_json(value))
     return value
 
@@ -165,14 +165,14 @@ def _timestamp(value: Any) -> float | None:
         value = f"{value[:-1]}+00:00"
     try:
         told = datetime.fromisoformat(value)
-        # Without a zone it is UTC: an id must not depend on where a log is read.
+        # Without a zone it is taken as UTC: an id must not depend on where a log is read.
         return (told if told.tzinfo else told.replace(tzinfo=timezone.utc)).timestamp()
     except (ValueError, OverflowError, OSError):
         return None
 
 
 def scaled(values: Any, unit: float) -> Any:
-    """Numbers of a list in seconds; anything else as it is, to be refused by the caller."""
+    """Convert the numbers of a list to seconds; leave anything else to the caller, to refuse."""
     if not isinstance(values, list):
         return values
     return [v * unit if type(v) is float or type(v) is int else v for v in values]

@@ -1,4 +1,4 @@
-"""What reading lines gave: rows, rejected lines, tasks and sketches."""
+"""The result of reading lines: rows, rejected lines, tasks and sketches."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class Rejected(NamedTuple):
 
 @dataclass
 class BlockResult:
-    """What a block's lines gave.
+    """The result of a block's lines.
 
-    ``lines == len(rows) + len(rejected)``; ``counted`` are those that are neither blank nor
-    comments; ``unfinished`` says that the last one is cut off by the end of the file.
-    ``space_sizes`` has the number of candidates of a task's whole space, where the log states it.
+    ``lines == len(rows) + len(rejected)``. ``counted`` is the number of lines that are neither
+    blank nor comments. ``unfinished``: the end of the file cuts off the last line. ``space_sizes``
+    has the number of candidates of a task's whole space, if the log states it.
     """
 
     rows: Any
@@ -43,7 +43,7 @@ class BlockResult:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Keep the cycle collector from walking millions of young lists (ten times the time)."""
+    """Turn off the cycle collector: with it, millions of new lists take ten times as long."""
     enabled = gc.isenabled()
     gc.disable()
     try:

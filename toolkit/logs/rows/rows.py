@@ -1,4 +1,4 @@
-"""Rows read from a stretch of lines, one by one or many at once, as Arrow columns."""
+"""Rows that were read one by one or many at once, as Arrow columns."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ SCHEMA = pa.schema(
         ("timestamp", pa.float64()),
     ]
 )
-"""``schema.RECORDS`` without what only the dataset knows: source and order."""
+"""``schema.RECORDS`` without the columns that only the dataset knows: source and order."""
 
 
 class Rows:
-    """Gathers readings one by one, and whole chunks of columns, into one table."""
+    """Collects single readings and chunks of columns into one table."""
 
     def __init__(self) -> None:
         self._readings: list[Reading] = []
@@ -124,9 +124,9 @@ def make_chunk(
     tvm_versions: Sequence[str | None] | None = None,
     hashes: Sequence[Any] | None = None,
 ) -> Any:
-    """Make a record batch of ``SCHEMA``; all arguments have one item a row.
+    """Make a record batch of ``SCHEMA``; all arguments have one item per row.
 
-    ``hashes`` are record ids begun, of task id and schedule.
+    ``hashes`` are hash objects of record ids, already updated with task id and schedule.
     """
     flat, sizes = outcomes.flat, outcomes.sizes
     columns: dict[str, Any] = {
@@ -156,10 +156,10 @@ def _told(values: NDArray[np.float64]) -> Any:
 def _record_ids(
     tasks: Words, schedules: Texts, outcomes: Outcomes, hashes: Sequence[Any] | None
 ) -> Any:
-    """Hash what was measured, on what, when; format and TVM versions do not enter.
+    """Return record ids: hashes of task id, schedule and outcome, without format and TVM versions.
 
-    A record that is exported in another version of its format and read again keeps its id. What
-    was measured stands behind task id and schedule, so that a hash can be begun before it is known.
+    So a record that is exported in another version of its format and read again keeps its id. The
+    outcome comes last, so that a hash can be begun before it is known.
     """
     digests = []
     measured = _outcome_bytes(outcomes, schedules.sizes)
@@ -180,7 +180,7 @@ def _record_ids(
 
 
 def _outcome_bytes(outcomes: Outcomes, lengths: NDArray[np.int64]) -> list[bytes]:
-    """What was measured, as record ids hash it behind schedules of these lengths (in bytes).
+    """Return the bytes of each outcome for record ids; ``lengths`` are those of schedules in bytes.
 
     State and error number as int64, elapsed time, timestamp and run times as float64, the length
     as int64; little-endian.
@@ -204,7 +204,7 @@ def _outcome_bytes(outcomes: Outcomes, lengths: NDArray[np.int64]) -> list[bytes
 
 
 def _means(flat: NDArray[np.float64], sizes: NDArray[np.int64]) -> Any:
-    """Arithmetic means of rows, as ``Reading.latency_s``; null where a row is empty."""
+    """Arithmetic means of rows, as in ``Reading.latency_s``; null if a row is empty."""
     values = np.zeros(len(sizes), dtype=np.float64)
     begins = np.cumsum(sizes) - sizes
     for size in different(sizes[sizes > 0]):

@@ -1,1 +1,1 @@
-"""From a scheduled network to one shared library: weights packed, functions compiled, linked."""
+"""From a scheduled network to one shared library: packs weights, compiles functions, links."""

@@ -1,4 +1,4 @@
-"""Compiles a prepared network with a database into a library, and says what was tuned in it."""
+"""Compiles a scheduled network into a library, and reports which functions use a tuned record."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ class Coverage:
 
 
 def coverage_of(graph: Graph, module: tvm.IRModule) -> Coverage:
-    """Tell which functions of a scheduled network use a record.
+    """Return which functions of a scheduled network use a record.
 
-    Reshapes do not count: the compiler makes views of them. Nor does what came scheduled.
+    Reshapes do not count, since the compiler turns them into views. Functions that were scheduled
+    before do not count, either.
     """
     tuned: list[str] = []
     untuned: list[str] = []
@@ -49,12 +50,12 @@ def coverage_of(graph: Graph, module: tvm.IRModule) -> Coverage:
 
 
 def is_scheduled(function: Any) -> bool:
-    """Whether a function is run as it is."""
+    """Return whether a function has a schedule and is compiled as it is."""
     return bool(function.attrs and function.attrs.get("tirx.is_scheduled", False))
 
 
 def flops_of(graph: Graph, name: str) -> float | None:
-    """Floating-point operations of a network's function; ``None`` where it has none of the name."""
+    """Return the floating-point operations of a function; ``None`` if there is no such function."""
     for variable, function in graph.module.functions.items():
         if variable.name_hint == name and not isinstance(function, relax.Function):
             return operations(tvm.IRModule({"main": function}))
@@ -62,16 +63,16 @@ def flops_of(graph: Graph, name: str) -> float | None:
 
 
 def build_library(module: tvm.IRModule, target: str, path: Path, objects: ObjectFiles) -> None:
-    """Pack the weights as the schedules want them, compile, and write one shared library.
+    """Pack the weights for the schedules, compile, and write one shared library.
 
     Raises
     ------
     LiveError
-        When TVM cannot compile it, or there is no C++ compiler to link with.
+        When TVM cannot compile the network, or there is no C++ compiler to link with.
     """
     t = relax.transform
     split = [t.SplitLayoutRewritePreproc(), t.LiftTransformParams()]
-    # The functions that packed the weights are half of the module, and have done their work.
+    # Drop the functions that packed the weights: half of the module, and no longer needed.
     packed = [tvm.transform.module_pass(lambda m, _: pack_weights(m), opt_level=0)]
     packed += [t.FoldConstant(), t.DeadCodeElimination()]
     try:
@@ -80,29 +81,29 @@ def build_library(module: tvm.IRModule, target: str, path: Path, objects: Object
             lowered = tvm.transform.Sequential(passes)(module)
             unfinished = path.with_suffix(".part.so")
             objects.link(lowered, unfinished)
-    except Exception as error:  # TVM's errors have no type in common
+    except Exception as error:  # TVM's errors have no common type
         left = re.search(r"Offending call:\s*R\.([\w.]+)", str(error))
         if left:
             raise LiveError(
                 f"TVM does not lower the operator {left[1]}",
-                cure="try --layout NCHW; or export the model without it",
+                cure="try --layout NCHW, or export the model without this operator",
             ) from None
         raise LiveError(
             f"TVM cannot compile the network: {said(error)[:200]}",
-            cure="is a C++ compiler installed (g++ or clang++)? TVM links libraries with it",
+            cure="check that a C++ compiler (g++ or clang++) is installed: TVM links with it",
         ) from None
     unfinished.replace(path)
 
 
 def write_network(module: tvm.IRModule, target: str, folder: Path, objects: ObjectFiles) -> None:
-    """Write a folder that can be loaded and read: a scheduled network's library, and its facts."""
+    """Write a folder that can be loaded and measured: a network's library and its facts."""
     build_library(module, target, folder / LIBRARY, objects)
     facts = {"threads": target_threads(target), "inputs": inputs_of(module)}
     write_atomically(folder / FACTS, orjson.dumps(facts))
 
 
 def inputs_of(module: tvm.IRModule) -> list[dict[str, object]]:
-    """Inputs of ``main``: name, dtype and shape of each."""
+    """Return name, dtype and shape of each input of ``main``."""
     return [
         {
             "name": str(parameter.name),
@@ -114,5 +115,5 @@ def inputs_of(module: tvm.IRModule) -> list[dict[str, object]]:
 
 
 def write_runner(folder: Path) -> None:
-    """Write ``run.py`` beside the library: loads it with the threads that it was compiled for."""
+    """Write ``run.py``, which loads the library with the threads that it was compiled for."""
     write_atomically(folder / RUNNER, (Path(__file__).parents[1] / "run_network.py").read_bytes())

@@ -1,8 +1,8 @@
-"""Compiles a network's functions on all cores, and each of them once.
+"""Compiles a network's functions on all cores, each function once.
 
-TVM hands all functions of a module to LLVM as one piece, on one core: two minutes for 200 functions
-on a Zen 3. Here each is an object file of its own. A network that is built again, with other
-programs for some of its functions, takes the objects of the others as they are.
+TVM gives all functions of a module to LLVM as one piece, on one core: two minutes for 200 functions
+on a Zen 3. Here each function is its own object file. When a network is built again with other
+programs for some of its functions, the object files of the other functions are reused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ObjectFiles:
     def __init__(self, target: str) -> None:
         self._target = tvm_target(target)
         self._folder = TemporaryDirectory()
-        # TVM lets Python go on while it compiles.
+        # TVM releases Python's lock while it compiles.
         self._pool = ThreadPoolExecutor(physical_cores())
         self._made: dict[str, list[tuple[Any, Future[str]]]] = {}
         self._count = itertools.count()
@@ -40,9 +40,9 @@ class ObjectFiles:
         self._folder.cleanup()
 
     def link(self, lowered: tvm.IRModule, path: Path) -> None:
-        """Write the library of a network whose every operator is a function by now.
+        """Write the library of a lowered network: every operator is a function.
 
-        As ``relax.build`` of TVM 0.27 does; raises whatever TVM does.
+        It works as ``relax.build`` of TVM 0.27, and raises TVM's errors.
         """
         attributes = dict(lowered.attrs or {})
         builder = relax.ExecBuilder()

@@ -1,7 +1,7 @@
 """Packs constant weights with NumPy: TVM's ``FoldConstant`` compiles a function for each of them.
 
-Schedules that lay weights out anew leave a function that packs them. It copies every element once:
-each of its dimensions is cut into digits, and the digits change places.
+A schedule that changes the layout of weights leaves a function that packs them. The function copies
+every element once: each dimension is split into digits, and the digits are permuted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Array = NDArray[Any]
 
 
 def pack_weights(module: tvm.IRModule) -> tvm.IRModule:
-    """Replace calls that only lay constants out anew by their results; others stay."""
+    """Replace calls that only change the layout of constants by their results."""
     return relax.transform.CanonicalizeBindings()(mutate(module, lambda at, _: _Packer(at)))
 
 
@@ -50,7 +50,7 @@ class _Packer(PyExprMutator):  # type: ignore[misc]
 
 
 def moved(function: tirx.PrimFunc, arrays: list[Array]) -> list[Array] | None:
-    """What a function makes of its inputs if all it does is move their elements; ``None``: more.
+    """Return a function's outputs if it only moves elements of its inputs; otherwise ``None``.
 
     Each of its loop nests copies one whole input into one output.
     """
@@ -81,7 +81,7 @@ def _place(sought: Any, among: list[Any]) -> int | None:
 
 
 def _copy_of(nest: Any) -> tuple[Any, Any, list[Any], list[Any]] | None:
-    """Source, target, variables of the source's dimensions, and indices into the target."""
+    """Return source, target, variables of the source's dimensions, and indices into the target."""
     loops = []
     while isinstance(nest, tirx.For):
         loops.append(nest)
@@ -95,7 +95,7 @@ def _copy_of(nest: Any) -> tuple[Any, Any, list[Any], list[Any]] | None:
     source, variables = store.value.source, [each.var for each in block.iter_vars]
     if not len(loops) == len(variables) == len(source.shape) == len(bound):
         return None
-    # Every loop is one dimension of the source, from its beginning to its end.
+    # Every loop is one whole dimension of the source.
     dimensions = zip(loops, bound, variables, source.shape, store.value.indices, strict=True)
     whole = all(
         value.same_as(loop.loop_var) and index.same_as(variable)
@@ -108,13 +108,13 @@ def _copy_of(nest: Any) -> tuple[Any, Any, list[Any], list[Any]] | None:
 def _laid_out(
     array: Array, variables: list[Any], indices: list[Any], shape: list[int]
 ) -> Array | None:
-    """An array whose element ``v`` stands at ``indices(v)`` in one of another shape."""
+    """Return an array of another ``shape`` with element ``v`` of ``array`` at ``indices(v)``."""
     if math.prod(shape) != array.size:
         return None
     strides = _strides(shape)
     digits: list[tuple[int, int]] = []
     for dimension, extent in zip(variables, array.shape, strict=True):
-        # Where the elements of this dimension go, when the other ones stand at 0.
+        # Offsets of this dimension's elements, with all other indices at 0.
         try:
             values = [_value(each, dimension, np.arange(extent)) for each in indices]
         except TypeError:
@@ -137,7 +137,7 @@ def _strides(shape: list[int]) -> list[int]:
 
 
 def _digits_of(offsets: Array) -> list[tuple[int, int]] | None:
-    """Extents and strides of the digits, the first one outermost, that give such offsets."""
+    """Return extents and strides of the digits that give these offsets, outermost first."""
     digits: list[tuple[int, int]] = []
     rest = offsets
     if rest[0] != 0:
@@ -157,16 +157,16 @@ def _digits_of(offsets: Array) -> list[tuple[int, int]] | None:
 
 
 def _value(index: Any, variable: Any, values: Array) -> Any:
-    """An index where one variable has these values and all others 0.
+    """Return the value of an index if one variable has these values and all others are 0.
 
-    ``TypeError`` where it is no whole arithmetic, or no sum of what each variable alone gives.
+    Raises ``TypeError`` for an index that is not integer arithmetic, or not a sum over variables.
     """
     if isinstance(index, tirx.Var):
         return values if index.same_as(variable) else 0
     if isinstance(index, tirx.IntImm):
         return index.value
     arithmetic = _ARITHMETIC.get(type(index))
-    # Of a sum, or a multiple of it, each dimension's part can be looked at alone.
+    # In a sum, or a multiple of one, each dimension's part can be computed alone.
     linear = isinstance(index, (tirx.Add, tirx.Sub)) or (
         isinstance(index, tirx.Mul) and isinstance(index.b, tirx.IntImm)
     )

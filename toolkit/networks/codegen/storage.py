@@ -1,4 +1,4 @@
-"""Keeps what a network's functions share apart from what one thread works in."""
+"""Separates the storages of a network from the working memory of single threads."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from toolkit.networks.graph.functions import call_again, mutate, named
 
-# Bytes left free behind each storage. A function's reads run a few rows ahead of themselves (the
-# processor's prefetch); where the workspace of another thread lies there, its lines are pulled out
-# of that thread's cache at every sweep: a product of 0.28 ms took 0.38 to 0.99 (Zen 4).
+# Bytes left free after each storage. The processor's prefetch reads a few rows ahead. If the memory
+# of another thread is there, its lines are removed from that thread's cache in every sweep: a
+# product of 0.28 ms took 0.38 to 0.99 (Zen 4).
 APART = 64 * 1024
 
 
@@ -34,7 +34,7 @@ class _Apart(PyExprMutator):  # type: ignore[misc]
 
 
 def network_pipeline(target: tvm.target.Target) -> tvm.transform.Sequential:
-    """TVM's own pipeline for processors, with storages that are kept apart."""
+    """Return TVM's own pipeline for processors, with free bytes after each storage."""
     planned, lowered, *last = finalize_passes(target)
     apart = tvm.transform.module_pass(
         lambda module, _: mutate(module, lambda at, _: _Apart(at)), opt_level=0

@@ -1,1 +1,1 @@
-"""From an imported network to the graph that is tuned: rewritten, laid out, fused."""
+"""From an imported network to the graph that is tuned: rewrites, layout, fusion."""

@@ -1,7 +1,7 @@
-"""Convolutions with constant weights, and what is done to their outputs one element at a time.
+"""Convolutions with constant weights, and the elementwise operators on their outputs.
 
-A chain is a convolution and its epilogue. It can be replaced as a whole: what stands for the
-convolution does the rest while it writes.
+A chain is a convolution and its epilogue. It can be replaced as a whole: the function that replaces
+the convolution computes the epilogue while it writes.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ class Chain:
     """A convolution in channels last, and the epilogue after it.
 
     Shapes: (images, rows, columns, channels) of ``source``, a variable; (rows, columns, channels,
-    filters) of ``weight``, an array; (images, rows, columns, filters) of the result, which the call
-    ``last`` computes and whose type is ``type``. ``before`` is the chain whose result is convolved,
-    when nothing else uses it; ``planar`` what the source was transposed from: channels first.
+    filters) of ``weight``, an array; (images, rows, columns, filters) of the result. The call
+    ``last`` computes the result, and ``type`` is its type. ``before`` is the chain that computes
+    ``source``, if nothing else uses it. ``planar``: the tensor in channels first that ``source`` is
+    a transpose of.
     """
 
     convolution: relax.Call
@@ -48,17 +49,17 @@ class Chain:
 
 
 Replace = Callable[[Chain, PyExprMutator], Any]
-"""Gives the expression that stands for a chain, or ``None``. The mutator's ``visit_expr`` looks a
-variable up in the new module; functions, and calls before this one, are added by its builder."""
+"""Returns the expression that replaces a chain, or ``None``. The mutator's ``visit_expr`` looks up
+a variable in the new module. Its builder adds functions, and calls before this one."""
 
 
 def replace_chains(module: tvm.IRModule, replace: Replace) -> tvm.IRModule:
-    """Rewrite every chain of a module's Relax functions that ``replace`` has something for."""
+    """Rewrite every chain of a module's Relax functions for which ``replace`` returns something."""
     return tidied(mutate(module, lambda at, one: _Rewriter(at, one, replace)))
 
 
 def _chains_of(function: relax.Function) -> list[Chain]:
-    """List a function's chains, each as long as it goes."""
+    """List a function's chains, each as long as possible."""
     values = relax.analysis.get_var2val(function)
     users, results = users_of(values), results_of(function)
     bindings = (one for block in function.body.blocks for one in block.bindings)
@@ -80,7 +81,7 @@ def _chains_of(function: relax.Function) -> list[Chain]:
 
 
 def _planar(call: Any) -> relax.Var | None:
-    """What a call brings from channels first into channels last; ``None`` for other calls."""
+    """Return the argument of a transpose from channels first to channels last; else ``None``."""
     if named(call) != TRANSPOSE or axes_of(call) != [0, 2, 3, 1]:
         return None
     (given,) = call.args
@@ -88,7 +89,7 @@ def _planar(call: Any) -> relax.Var | None:
 
 
 def _weight(call: Any) -> Any:
-    """Constant weights of a convolution whose layouts and shapes are known; ``None`` for others."""
+    """Return a convolution's constant weights, if layouts and shapes are known; else ``None``."""
     if named(call) != "relax.nn.conv2d":
         return None
     source, weight = call.args

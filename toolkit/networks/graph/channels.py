@@ -1,11 +1,11 @@
-"""Pads the channels of convolutions and products that make no whole vectors, or a prime number.
+"""Pads channels of convolutions and products that fill no whole vectors, or a prime number of them.
 
-A ShuffleNet has 58, 116 and 232 channels: 29 times a power of two. What computes a row of them has
-an end that fills no vector, or tiles that fit no registers. With weights of zeros the number is
-64, 128 and 240 (for vectors of 16); what follows takes the channels that were added with weights of
-zeros, too, so that outputs are what they were. Nothing is copied for it: a tensor is padded where
-all that use it do with it, or where the product is so much work that cutting its result does not
-count.
+A ShuffleNet has 58, 116 and 232 channels: 29 times a power of two. A loop over such a row ends with
+a partly filled vector, or its tiles do not fit the registers. With weights of zeros the numbers
+become 64, 128 and 240 (for vectors of 16). The next layer reads the added channels with weights of
+zeros, too, so the outputs do not change. No copies are made for this: a tensor is padded only if
+all its users accept the padding, or if the product is so much work that cutting its result costs
+little.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from toolkit.networks.graph.padding import is_padded, known_extents, plain
 from toolkit.networks.graph.reshapes import ONE, TWO
 
 FACTORS = (2, 3, 4, 5, 6, 7, 8)
-"""Vectors of channels that a tile may have: a row of more must be divided by one of these."""
+"""Vectors of channels in a tile: a longer row must have a multiple of one of these numbers."""
 HALVED = {"znver4"}
-"""Processors that compute vectors of 512 bits in two halves: those of 256 bits are as fast."""
+"""Processors that compute vectors of 512 bits in two halves: for them, 256 bits are as fast."""
 MOST_MORE = 1 / 5
-"""Channels that are added, at most, as a share of those that count."""
+"""Largest number of added channels, as a share of the original ones."""
 WORK = 256
-"""Multiply-adds an output from which on its result may be cut."""
+"""Multiply-adds per output from which the result may be cut."""
 ROWS = 8
-"""Rows from which on it may: with fewer, a product waits for its weights."""
+"""Rows from which the result may be cut: with fewer, a product waits for its weights."""
 
 CONVOLUTION, PRODUCT = "relax.nn.conv2d", "relax.matmul"
 
 WINDOWS = {f"relax.nn.{name}" for name in ("max_pool2d", "avg_pool2d", "adaptive_avg_pool2d")}
-"""Of each channel by itself, in channels last."""
+"""Operators that work on each channel by itself, in channels last."""
 
 
 def pad_channels(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
-    """Rewrite a module's Relax functions, as far as their convolutions have channels last.
+    """Rewrite a module's Relax functions, where their convolutions are in channels last.
 
     ``lanes`` is how many float32 a vector holds.
     """
@@ -55,7 +55,7 @@ def pad_channels(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
 
 
 def lanes_of(target: tvm.target.Target) -> int:
-    """How many float32 the vectors hold that a processor computes fastest with; 1: no processor."""
+    """Return the float32 per vector with which a processor is fastest; 1 for other devices."""
     if target.kind.name != "llvm":
         return 1
     has = tvm.target.codegen.target_has_features
@@ -64,7 +64,7 @@ def lanes_of(target: tvm.target.Target) -> int:
 
 
 def padded(channels: int, lanes: int) -> int:
-    """The number that is computed for ``channels``: the same, or more that make whole vectors."""
+    """Return the number of channels to compute for ``channels``: the same, or whole vectors."""
     most = channels + int(MOST_MORE * channels) if lanes > 1 else channels
     for wanted in range(channels, most + 1):
         vectors, rest = divmod(wanted, lanes)
@@ -74,9 +74,9 @@ def padded(channels: int, lanes: int) -> int:
 
 
 def _padded_calls(function: relax.Function, lanes: int) -> dict[Any, bool]:
-    """The calls whose results have more channels: what computes them can, and what uses them.
+    """Find the calls whose results get more channels: both they and their users can do so.
 
-    By call whether the function returns its result, which is cut then.
+    The value tells, by call, whether the function returns its result, which is then cut.
     """
     values = relax.analysis.get_var2val(function)
     users, returned = users_of(values), returned_by(function, values)
@@ -92,7 +92,7 @@ def _padded_calls(function: relax.Function, lanes: int) -> dict[Any, bool]:
             found[variable] = all(found[one] for one in sources)
 
     def takes(user: Any, variable: Any) -> bool:
-        """Whether a tensor's user takes more channels."""
+        """Return whether the user of a tensor accepts more channels."""
         value = values[user]
         if isinstance(value, relax.Tuple):
             return all(named(values[one]) == "relax.concat" for one in users.get(user, []))
@@ -106,7 +106,7 @@ def _padded_calls(function: relax.Function, lanes: int) -> dict[Any, bool]:
         if any(one not in found for one in sources):
             return False
         of = users.get(variable, [])
-        if variable in returned:  # it is cut at once: no call may use it
+        if variable in returned:  # the result is cut at once, so no call may use it
             return found[variable] and not any(map(_is_call, map(values.get, of)))
         return bool(of) and (found[variable] or all(takes(one, variable) for one in of))
 
@@ -125,7 +125,7 @@ def _is_call(value: Any) -> bool:
 
 
 def _weights(call: Any) -> list[int]:
-    """Extents of the constant weights of a convolution in one group, or of a product."""
+    """Return extents of the constant weights of a convolution in one group, or of a product."""
     name = named(call)
     if name == CONVOLUTION and (int(call.attrs.groups) != 1 or not _channels_last(call)):
         return []
@@ -150,7 +150,7 @@ def _is_depthwise(call: Any) -> bool:
 
 
 def _sources(call: Any, shape: Sequence[int]) -> list[Any]:
-    """The tensors of as many channels that a call works on, each by itself; none for others."""
+    """Return the tensors with ``shape[-1]`` channels on which a call works channel by channel."""
     name = named(call)
     if name in WINDOWS:
         through = str(call.attrs.layout) == str(call.attrs.out_layout) == "NHWC"
@@ -158,7 +158,7 @@ def _sources(call: Any, shape: Sequence[int]) -> list[Any]:
         axes = [int(axis) % call.args[0].ty.ndim for axis in call.attrs.axis or ()]
         through = bool(axes) and call.args[0].ty.ndim - 1 not in axes
     elif name == "relax.divide":
-        through = not isinstance(call.args[1], relax.Var)  # 0 / 0 times a weight of 0 is no 0
+        through = not isinstance(call.args[1], relax.Var)  # 0 / 0 is NaN, and times 0 still NaN
     else:
         through = name in ONE | TWO or _is_depthwise(call)
     tensors = [one for one in call.args[: 2 if name in TWO else 1] if isinstance(one, relax.Var)]
@@ -167,9 +167,9 @@ def _sources(call: Any, shape: Sequence[int]) -> list[Any]:
 
 @mutator
 class _Padder(PyExprMutator):  # type: ignore[misc]
-    """Visits bindings in order. A tensor is padded where its extents are not those of the old one.
+    """Visits bindings in order. A tensor is padded if its extents differ from those of the old one.
 
-    What is not known to take more channels is given those that count.
+    Calls that may not accept more channels get tensors with the original ones.
     """
 
     def __init__(self, module: tvm.IRModule, more: dict[Any, bool], lanes: int) -> None:
@@ -178,7 +178,7 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
         self._lanes = lanes
 
     def visit_call_(self, call: Any) -> Any:
-        """Compute more channels, or take them, where that was found to go."""
+        """Compute more channels, or read them, where ``_padded_calls`` allows it."""
         done = self._with_more(call)
         emit = self.builder_.emit
         return plain(call, emit(done), emit) if self._more.get(call) else done
@@ -212,7 +212,7 @@ def _with_weight(call: Any, source: Any, weight: Any, groups: int) -> Any:
 
 
 def _grown(constant: Any, extents: dict[int, int], fill: float = 0) -> Any:
-    """The constant with some axes grown to an extent."""
+    """Return the constant with some axes grown to an extent."""
     array = constant.value.numpy()
     more = [(0, 0)] * array.ndim
     for axis, extent in extents.items():

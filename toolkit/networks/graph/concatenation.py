@@ -1,10 +1,10 @@
-"""Concatenations: as sums of convolutions, or as copies, a loop nest for each part; and splits.
+"""Concatenations as sums of convolutions, or as copies with a loop nest per part; and splits.
 
-TVM's own concatenation asks at every element which input it comes from, which no schedule
-vectorises well; of a shuffle (reshape, transpose, reshape) it divides at every element. The copies
-do neither. Slices before and after are part of them: a copy reads and writes what is wanted alone.
-What goes straight into an elementwise operator stays: there it fuses, and copies would cost a pass
-over memory.
+TVM's own concatenation checks at every element which input it comes from: no schedule vectorises
+this well. For a shuffle (reshape, transpose, reshape), TVM divides at every element. The copies do
+neither. They include slices before and after: a copy reads and writes only what is needed. A
+concatenation whose users are elementwise operators stays: it fuses with them, and copies would cost
+another pass over memory.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ from toolkit.networks.graph.reshapes import MOVES
 FUSED = ("add", "subtract", "multiply", "divide", "clip", "relu", "relu6", "gelu", "silu", "tanh",
          "sigmoid", "exp", "erf", "sqrt", "rsqrt", "negative", "abs", "maximum", "minimum", "power",
          "leakyrelu", "prelu", "batch_norm", "astype", "round", "where")  # fmt: skip
-"""Operators, by the last part of their name, that a concatenation fuses into."""
+"""Operators, by the last part of their name, with which a concatenation fuses."""
 
 
 def splits_as_slices(module: tvm.IRModule) -> tvm.IRModule:
-    """Write the parts of a split as slices, which transposes pass and what uses them fuses with."""
+    """Write the parts of a split as slices: transposes can move past them, and their users fuse."""
     return tidied(mutate(module, lambda at, _: _Slices(at)))
 
 
 @mutator
 class _Slices(PyExprMutator):  # type: ignore[misc]
     def visit_tuple_getitem_(self, item: Any) -> Any:
-        """Put a slice of what is split in the place of a part."""
+        """Replace a part of a split by a slice of the tensor."""
         visited = self.visit_expr_post_order(item)
         split = behind(visited.tuple_value, self.lookup_binding)
         if named(split) != "relax.split":
@@ -76,19 +76,19 @@ class _Slices(PyExprMutator):  # type: ignore[misc]
 def convolve_before_concatenation(module: tvm.IRModule) -> tvm.IRModule:
     """Write a convolution of a concatenation as the sum of convolutions of its parts.
 
-    Channels come first. Only where the concatenation has no other use, and the convolution has at
-    most half as many channels as it: then the sums cost less than the copy that is saved.
-    SqueezeNet spends a sixth of its time in such copies.
+    Channels come first. This is done only if the concatenation has no other use and the convolution
+    has at most half as many output channels as input channels: then the sums cost less than the
+    copy. SqueezeNet spends a sixth of its time in such copies.
     """
     made = mutate(module, lambda at, one: _Sums(at, _convolved_once(one)))
     t = relax.transform
-    # Sums have two names now; ``ConvertLayout`` stops at a second one.
+    # Sums have two names now, and ``ConvertLayout`` fails at a second name.
     passes = [t.Normalize(), t.CanonicalizeBindings(), t.DeadCodeElimination()]
     return tvm.transform.Sequential(passes)(made)
 
 
 def _convolved_once(function: relax.Function) -> dict[Any, list[Any]]:
-    """Concatenations along channels with one use, a convolution: their parts, by its call."""
+    """Find concatenations along channels with one use, a convolution; return parts by its call."""
     values = relax.analysis.get_var2val(function)
     users, results = users_of(values), results_of(function)
     found = {}
@@ -103,7 +103,7 @@ def _convolved_once(function: relax.Function) -> dict[Any, list[Any]]:
 
 
 def _of_parts(call: Any) -> bool:
-    """Whether it is a convolution, in one group, of half as many channels as it is given."""
+    """Return whether it is a convolution in one group that at least halves the channels."""
     if named(call) != "relax.nn.conv2d" or int(call.attrs.groups) != 1:
         return False
     layouts = str(call.attrs.data_layout), str(call.attrs.kernel_layout)
@@ -120,7 +120,7 @@ class _Sums(PyExprMutator):  # type: ignore[misc]
         self._parts = parts
 
     def visit_call_(self, call: Any) -> Any:
-        """Put a sum in the place of a convolution, the first part added to the last."""
+        """Replace a convolution by the sum over the parts, in order."""
         visited = self.visit_expr_post_order(call)
         parts = self._parts.get(call)
         if parts is None:
@@ -137,12 +137,12 @@ class _Sums(PyExprMutator):  # type: ignore[misc]
 
 
 def concatenate_by_copies(module: tvm.IRModule) -> tvm.IRModule:
-    """Replace concatenations and shuffles whose users are no elementwise operators by copies."""
+    """Replace concatenations and shuffles by copies, unless their users are elementwise."""
     return relax.transform.DeadCodeElimination()(mutate(module, _Copies))
 
 
 def _into_elementwise(values: Any) -> set[Any]:
-    """Variables that an elementwise operator uses; ``values`` as ``get_var2val`` gives them."""
+    """Return variables that an elementwise operator uses; ``values`` is from ``get_var2val``."""
     users = [one for one in values.values() if named(one).rpartition(".")[2] in FUSED]
     return {arg for one in users for arg in one.args if isinstance(arg, relax.Var)}
 
@@ -159,7 +159,7 @@ class _Copies(PyExprMutator):  # type: ignore[misc]
         self._found: dict[Any, list[Copy]] = {}
 
     def visit_call_(self, call: Any) -> Any:
-        """Put copies in the place of a concatenation or a shuffle of known shapes."""
+        """Replace a concatenation or a shuffle of known shapes by copies."""
         var = self._variables.get(call)
         if var is None or var in self._kept or self._waits(var) or not (made := self._copies(var)):
             return self.visit_expr_post_order(call)
@@ -171,7 +171,7 @@ class _Copies(PyExprMutator):  # type: ignore[misc]
         return relax.call_tir(called, given, relax.TensorType(shape, dtype))
 
     def _copies(self, var: Any) -> list[Copy]:
-        """The copies that give a result; none where something else does."""
+        """Return the copies that compute a result; empty if copies cannot."""
         if var not in self._found:
             self._found[var] = []
             with suppress(*UNKNOWN):
@@ -183,7 +183,7 @@ class _Copies(PyExprMutator):  # type: ignore[misc]
         if moves:
             source = moves[-1].args[0]
             if named(call) != SLICE and named(self._value(source)) != CONCATENATE:
-                return None  # it may fuse with what computes its source
+                return None  # it may fuse with the function that computes its source
             kept = window_of(call) if named(call) == SLICE else whole(extents(call))
         else:
             source, kept = var, whole(extents(call))
@@ -194,12 +194,12 @@ class _Copies(PyExprMutator):  # type: ignore[misc]
         if kept is None or movement is None or (moves and not _shuffles(movement)):
             return None
         copies = copies_of(self._boxes(source), movement, kept)
-        if copies is None:  # a part ends within what moves as one
+        if copies is None:  # a part ends within a factor of the movement
             copies = copies_of([box_of(source)], movement, kept)
         return copies
 
     def _moves(self, call: Any) -> list[Any]:
-        """Transposes and reshapes that end in a call, perhaps before a slice, from the last."""
+        """Return the transposes and reshapes that end in a call or before a slice, last first."""
         at = self._value(call.args[0]) if named(call) == SLICE else call
         moves: list[Any] = []
         while named(at) in MOVES:
@@ -211,7 +211,7 @@ class _Copies(PyExprMutator):  # type: ignore[misc]
         return self._values.get(expression)
 
     def _waits(self, var: Any) -> bool:
-        """Whether a result is used by copies alone, which look behind it."""
+        """Return whether only copies use a result: they read its sources instead."""
         if var in self._results or named(self._value(var)) not in {CONCATENATE, *MOVES}:
             return False
         users = self._users.get(var, [])
@@ -228,7 +228,7 @@ class _Copies(PyExprMutator):  # type: ignore[misc]
         return user not in self._kept and named(self._value(user)) == CONCATENATE
 
     def _boxes(self, tensor: Any, inner: bool = False) -> list[Box]:
-        """What a tensor consists of: parts of concatenations, and of what is sliced."""
+        """Return the boxes of a tensor: parts of concatenations, and of sliced tensors."""
         value = self._value(tensor)
         if named(value) == CONCATENATE and (self._waits(tensor) or not inner):
             axis, offset, boxes = int(value.attrs.axis) % value.ty.ndim, 0, []
@@ -247,16 +247,16 @@ class _Copies(PyExprMutator):  # type: ignore[misc]
 
 
 def _shuffles(movement: Movement) -> bool:
-    """Whether it takes a transpose between two reshapes: TVM divides at every element of it."""
+    """Return whether it is a transpose between two reshapes: TVM divides at each element."""
     return len(movement.steps()) == 3
 
 
 def copying_function(
     copies: Sequence[Copy], shapes: Sequence[Sequence[int]], shape: Sequence[int], dtype: str
 ) -> Any:
-    """A function of inputs of these shapes that copies them into an output of another."""
+    """Return a function of inputs with these shapes that copies them into one output."""
     with IRBuilder() as builder, build.prim_func(is_private=True, s_tir=True):
-        # Opaque: of parts of one element TVM would fuse what is next to it, and fails at that.
+        # Opaque: TVM would fuse parts of one element with their neighbours, and fails at that.
         build.func_attr({"tirx.noalias": True, "op_pattern": 8})
         parts = [
             build.arg(f"part{place}", build.buffer(list(each), dtype))

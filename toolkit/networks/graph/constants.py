@@ -1,9 +1,9 @@
 """Folds constants with NumPy: TVM's ``FoldConstant`` compiles a function for each of them.
 
-A network in channels last has its weights transposed, one by one. Compiled, that takes 13 s of
-ResNet-50's preparation; here 0.2 s. A batch norm that TVM folds into a convolution leaves sums and
-roots of constants and bare numbers, at which ``ConvertLayout`` crashes (TVM 0.27); at constants of
-fewer dimensions than what they are combined with, it puts transposes.
+The weights of a network in channels last are transposed one by one. With compiled functions this
+takes 13 s of ResNet-50's preparation, with NumPy 0.2 s. A batch norm that TVM folds into a
+convolution leaves sums and roots of constants and bare numbers. ``ConvertLayout`` crashes at these
+(TVM 0.27). At constants with fewer dimensions than the other operand, it inserts transposes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOVES: dict[str, Callable[[Any, Any], Any]] = {
     "relax.reshape": _reshaped,
     "relax.expand_dims": _reshaped,
     "relax.squeeze": _reshaped,
-    # TVM's own fails for infinities.
+    # TVM's own folding fails for infinities.
     "relax.full": lambda value, call: np.full(extents(call), value),
 }
 
@@ -42,22 +42,22 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "relax.sqrt": lambda a, _: np.sqrt(a),
     "relax.rsqrt": lambda a, _: 1 / np.sqrt(a),
 }
-"""What is folded, by operator: a function of the arguments' arrays and the call."""
+"""Operators that are folded: a function of the arguments' arrays and the call."""
 
 FLOATS = ("float32", "float64")
-"""Dtypes in which NumPy computes what TVM does; others are only moved."""
+"""Dtypes in which NumPy and TVM compute the same; other constants are only moved."""
 
 
 def fold_constants(module: tvm.IRModule) -> tvm.IRModule:
-    """Replace transposes, reshapes and arithmetic of constants by their results."""
+    """Replace transposes, reshapes and arithmetic on constants by their results."""
     folded = mutate(module, lambda at, _: _Folder(at))
     return relax.transform.CanonicalizeBindings()(folded)
 
 
 def fold_rest(module: tvm.IRModule) -> tvm.IRModule:
-    """Fold what NumPy does not: TVM's pass, where a call of nothing but constants is left.
+    """Fold the rest with TVM's pass, if a call has only constants as arguments.
 
-    The pass lowers every operator of the network before it looks (2 s for 200 convolutions).
+    The pass first lowers every operator of the network (2 s for 200 convolutions).
     """
     if not any(map(_has_constant_call, relax_functions(module))):
         return module
@@ -80,7 +80,7 @@ def _has_constant_call(function: relax.Function) -> bool:
 
 @mutator
 class _Folder(PyExprMutator):  # type: ignore[misc]
-    """Visits bindings in order, so that a chain of calls is folded from its beginning."""
+    """Visits bindings in order, so that a chain of calls is folded from its start."""
 
     def visit_call_(self, call: Any) -> Any:
         """Evaluate a call whose arrays are all constants."""
@@ -89,7 +89,7 @@ class _Folder(PyExprMutator):  # type: ignore[misc]
         fold: Callable[..., Any] | None = _MOVES.get(name) or _ARITHMETIC.get(name)
         if fold is None:
             return visited
-        # The other argument of a reshape is a shape.
+        # The second argument of a reshape is a shape.
         arrays = [self._array(one) for one in visited.args if not isinstance(one, relax.ShapeExpr)]
         if any(array is None for array in arrays):
             return _of_equal_rank(visited) if name in _ARITHMETIC else visited
@@ -102,7 +102,7 @@ class _Folder(PyExprMutator):  # type: ignore[misc]
         return relax.const(np.ascontiguousarray(result), str(call.ty.dtype))
 
     def _array(self, source: Any) -> Any:
-        """The array of a constant or number, ``None`` where it is none."""
+        """Return the array of a constant or number; ``None`` for other arguments."""
         if isinstance(source, relax.Var):
             source = self.lookup_binding(source)
         if isinstance(source, tvm.tirx.FloatImm):
@@ -111,7 +111,7 @@ class _Folder(PyExprMutator):  # type: ignore[misc]
 
 
 def _of_equal_rank(call: Any) -> Any:
-    """A call whose numbers are constants, and whose constants have the result's dimensions."""
+    """Return the call with numbers as constants, and constants of the result's rank."""
     args = []
     for arg in call.args:
         if isinstance(arg, tvm.tirx.FloatImm):

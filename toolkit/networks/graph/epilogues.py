@@ -1,7 +1,7 @@
-"""What is done to each element of a convolution's output before anything else uses it.
+"""Elementwise operators on a convolution's output before anything else uses it.
 
-An epilogue has one way in and one way out. Between them a value may be used more than once, as in
-x * sigmoid(x). What stands for the convolution computes it all while it writes its outputs.
+An epilogue has one input and one output. In between, a value may be used several times, as in
+x * sigmoid(x). The function that replaces the convolution computes the epilogue while it writes.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from tvm import relax, tirx
 from toolkit.networks.graph.functions import known_shape, named
 
 ESTIMATED_FLOPS = "estimated_flops"
-"""TVM's attribute of a function whose operations it need not count; it counts no named values."""
+"""TVM's attribute for the operations of a function; TVM counts none in named values (``Let``)."""
 
 
 @dataclass(frozen=True)
 class Operand:
-    """What a step works on.
+    """Operand of a step.
 
-    ``value`` 0 is the convolution's element, ``value`` n what the nth step made of it; ``given`` n
-    is an element of what the epilogue is given; ``number`` is the number itself.
+    ``value`` 0 is the convolution's element, ``value`` n the result of the nth step. ``given`` n is
+    an element of the nth tensor that the epilogue gets. ``number`` is a number.
     """
 
     kind: Literal["value", "given", "number"]
@@ -46,9 +46,9 @@ Steps = tuple[Elementwise, ...]
 
 @dataclass(frozen=True)
 class Epilogue:
-    """Steps in their order, the last one gives the result.
+    """Steps in order; the last one computes the result.
 
-    ``given``: constants of one number a channel (arrays), and variables of the output's shape.
+    ``given``: constants with one number per channel (arrays), and variables of the output's shape.
     """
 
     steps: Steps = ()
@@ -56,14 +56,14 @@ class Epilogue:
 
     @property
     def whole(self) -> tuple[bool, ...]:
-        """Of each that is given, whether it is a variable of the output's shape."""
+        """For each tensor in ``given``: whether it is a variable of the output's shape."""
         return tuple(isinstance(one, relax.Var) for one in self.given)
 
 
 def finished(value: Any, steps: Steps, given: Sequence[Any]) -> Any:
-    """TIR's expression of an element of a convolution after the steps of its epilogue.
+    """Return the TIR expression of a convolution's element after the steps of its epilogue.
 
-    ``given`` holds the elements of what the epilogue is given.
+    ``given`` holds the elements of the tensors that the epilogue gets.
     """
 
     def after(values: list[Any], steps: Steps) -> Any:
@@ -83,7 +83,7 @@ def _element(one: Operand, values: Sequence[Any], given: Sequence[Any]) -> Any:
 
 
 def given_to(steps: Steps) -> int:
-    """How much the steps are given."""
+    """Return the number of tensors that the steps get."""
     return sum(one.kind == "given" for step in steps for one in step.operands)
 
 
@@ -94,10 +94,10 @@ def epilogue_of(
     order: Mapping[Any, int],
     results: Sequence[Any],
 ) -> tuple[Epilogue, relax.Var]:
-    """The longest epilogue of a convolution's result, and the variable that it ends in.
+    """Return the longest epilogue of a convolution's result, and the variable in which it ends.
 
-    ``values``, ``users`` and ``results`` are the function's, as ``get_var2val``, ``users_of`` and
-    ``results_of`` give them; ``order`` has each variable's place among the bindings.
+    ``values``, ``users`` and ``results`` belong to the function and come from ``get_var2val``,
+    ``users_of`` and ``results_of``. ``order`` has each variable's position among the bindings.
     """
     shape = known_shape(variable)
     places: dict[Any, int] = {variable: 0}
@@ -116,7 +116,7 @@ def epilogue_of(
             break
         steps.append(step)
         places[at] = len(steps)
-        if not pending:  # all that use what came before are in it
+        if not pending:  # the steps include all users of earlier values
             found, last = Epilogue(tuple(steps), tuple(given)), at
     return found, last
 
@@ -124,7 +124,7 @@ def epilogue_of(
 def _step(
     call: Any, places: Mapping[Any, int], given: list[Any], shape: list[int] | None
 ) -> Elementwise | None:
-    """What a call does to an element, or ``None``; ``given`` may grow."""
+    """Return the step that a call is, or ``None``; may add to ``given``."""
     name = named(call)
     if name not in _OPERATORS or known_shape(call) != shape or str(call.ty.dtype) != "float32":
         return None
@@ -157,7 +157,7 @@ def _operand(
 
 
 def _shared(value: Any, use: Callable[[Any], Any]) -> Any:
-    """What ``use`` makes of a value that it names several times: computed once."""
+    """Return the result of ``use`` with the value bound to a variable: it is computed once."""
     variable = tirx.Var("shared", "float32")
     return tirx.Let(variable, value, use(variable))
 
@@ -171,9 +171,9 @@ def _one_and_exp_of_minus(x: Any) -> Any:
 
 
 def _exp(x: Any) -> Any:
-    """2^n exp(f) with n whole and f small (Cephes' ``expf``); TIR's own is a call an element.
+    """Return 2^n exp(f) with n whole and f small (Cephes' ``expf``); TIR's ``exp`` calls a library.
 
-    Below -87 it stays what it is there, above 88 too.
+    The argument is limited to -87 and 88.
     """
 
     def power(x: Any) -> Any:

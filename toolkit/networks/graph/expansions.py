@@ -1,10 +1,11 @@
-"""A convolution that makes many channels of few, and the depthwise one after it: one function.
+"""One function for a convolution that increases the channels and the depthwise one after it.
 
 An inverted residual (Sandler et al., "MobileNetV2", CVPR 2018) makes six times as many channels and
-convolves each of them by itself; such networks begin so, too, with an image of three. On large
-images megabytes lie between the two: too much for the caches of a core. Here a tile of them is made
-when its outputs need it; its border is made twice. An image in channels first is read as it is. The
-function is no task: its tiles follow from the shapes.
+convolves each of them by itself. Such networks also start like this, with an image of three
+channels. For large images there are megabytes between the two convolutions: too much for the caches
+of a core. Here a tile of this tensor is computed when its outputs need it. The border of a tile is
+computed twice. An image in channels first is read as it is. The function is not a task: its tiles
+follow from the shapes.
 """
 
 from __future__ import annotations
@@ -23,36 +24,36 @@ from toolkit.networks.graph.epilogues import ESTIMATED_FLOPS, Steps, finished, g
 from toolkit.networks.graph.functions import extents
 
 LEAST_BYTES = 4_000_000
-"""Size of what lies between, at least. Of 4.8 MB, 16 to 96 channels, the two took 0.90 ms in
-MobileNet-V2, as one 0.50 (two cores of a Zen 3; docs/results/networks.md)."""
+"""Least size of the tensor between the two. For 4.8 MB, 16 to 96 channels, two functions took
+0.90 ms in MobileNet-V2, one function 0.50 (two cores of a Zen 3; docs/results/networks.md)."""
 
 LEAST_OPENING_BYTES = 1_000_000
-"""The same where the first one has a window. Of 1.6 MB, 3 to 32 channels, the two and the image's
-transpose took 0.60 ms there, as one 0.43."""
+"""The same if the first convolution has a window. For 1.6 MB, 3 to 32 channels, two functions and
+the image's transpose took 0.60 ms there, one function 0.43."""
 
 MOST_DEPTH = 32
-"""Products in a sum of the first one. With more the time goes into multiplications, not memory."""
+"""Most products per sum of the first one. With more, multiplications take the time, not memory."""
 
 TILE_BYTES = 128 * 1024
-"""Of a tile that lies between: half of a small second cache."""
+"""Most bytes of a tile of the tensor between the two: half of a small second-level cache."""
 
 MOST_TWICE = 1.25
-"""Elements between the two that are made, at most, for each that is needed."""
+"""Most elements between the two that are computed, for each one that is needed."""
 
 GROUPS = (6, 5, 4, 3)
-"""Pixels whose sums stay in registers, two vectors of channels each; the first that divides."""
+"""Pixels whose sums stay in registers, two vectors of channels each; the first divisor is taken."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """A convolution's kernel and strides, and the zeros above and left of its input."""
+    """A convolution's kernel and strides, and the padding above and left of its input."""
 
     kernel: tuple[int, int] = (1, 1)
     strides: tuple[int, int] = (1, 1)
     before: tuple[int, int] = (0, 0)
 
     def read(self, rows: int, columns: int) -> tuple[int, int]:
-        """Rows and columns of the input for so many of the output."""
+        """Return the rows and columns of input that this many rows and columns of output need."""
         (down, across), (high, wide) = self.strides, self.kernel
         return down * (rows - 1) + high, across * (columns - 1) + wide
 
@@ -61,9 +62,9 @@ class Window:
 class Expansion:
     """Extents of both convolutions.
 
-    ``source``: rows, columns and channels of what the first one convolves, which is given in
-    channels first where ``planar``; ``middle`` and ``out``: rows and columns between the two and
-    after them; ``filters``: channels of both.
+    ``source``: rows, columns and channels of the first one's input, which is in channels first if
+    ``planar``. ``middle`` and ``out``: rows and columns between the two and after them.
+    ``filters``: channels of both outputs.
     """
 
     source: tuple[int, int, int]
@@ -76,34 +77,34 @@ class Expansion:
 
     @property
     def depth(self) -> int:
-        """Products whose sum is an element between the two."""
+        """Products that are summed for an element between the two."""
         return self.source[2] * math.prod(self.first.kernel)
 
     @property
     def flops(self) -> int:
-        """Operations of both convolutions, as a network does them that has them apart."""
+        """Operations of both convolutions when each is its own function."""
         taps = math.prod(self.second.kernel)
         products = math.prod(self.middle) * self.depth + math.prod(self.out) * taps
         return 2 * self.filters * products
 
     def group(self, columns: int) -> int | None:
-        """Pixels of a group, for a tile of so many columns of outputs."""
+        """Return the pixels of a group, for a tile of ``columns`` columns of outputs."""
         wide = self.second.read(1, columns)[1]
         return next((one for one in GROUPS if wide % one == 0), None)
 
     def fits(self, rows: int, columns: int) -> bool:
-        """Whether a tile of so many outputs stays in the cache, and makes little twice."""
+        """Return whether a tile of outputs fits in the cache and computes little twice."""
         pixels = math.prod(self.second.read(rows, columns))
         needed = rows * columns * math.prod(self.second.strides)
         return 4 * pixels * self.filters <= TILE_BYTES and pixels <= MOST_TWICE * needed
 
     def cost(self, rows: int, columns: int) -> float:
-        """Expected cost of an output, relative: what is made twice, and loads a multiplication."""
+        """Return the relative cost of an output: repeated elements, and loads a multiplication."""
         pixels = math.prod(self.second.read(rows, columns)) / math.prod(self.second.strides)
         return pixels / (rows * columns) * (1 + 1 / (self.group(columns) or 1))
 
     def tile(self) -> tuple[int, int] | None:
-        """Rows and columns of outputs that are made at a time; ``None``: none is good."""
+        """Return the rows and columns of a tile of outputs; ``None``: no tile is good."""
         tiles = [
             (rows, columns)
             for rows in _divisors(self.out[0])
@@ -114,9 +115,9 @@ class Expansion:
 
 
 def with_expansions(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
-    """Make convolutions and depthwise ones after them by tiles where much lies between them.
+    """Replace convolutions and the depthwise ones after them, if the tensor between is large.
 
-    ``lanes``: how many float32 a vector of the processor holds; 1: it is none, and none is made.
+    ``lanes``: float32 per vector of the processor; 1: the device is no processor, nothing is done.
     """
     if lanes == 1:
         return module
@@ -136,7 +137,7 @@ def with_expansions(module: tvm.IRModule, lanes: int) -> tvm.IRModule:
 
 
 def shape_of(chain: Chain) -> Expansion | None:
-    """Extents of a depthwise convolution and the one before it; else ``None``."""
+    """Return the extents of a depthwise convolution and the one before it; else ``None``."""
     first = chain.before
     if first is None or chain.weight.shape[2] != 1:
         return None
@@ -170,7 +171,7 @@ def _window(chain: Chain) -> Window:
 def expansion(
     shape: Expansion, tile: tuple[int, int], lanes: int, first: Steps, second: Steps
 ) -> Any:
-    """Function from the image, and weights and what the steps are given of each, to the outputs."""
+    """Return the function from the image, weights and tensors of the steps to the outputs."""
     scheduled = _scheduled(Schedule(_computed(shape, first, second)), shape, tile, lanes)
     made = scheduled.mod["main"].without_attr("global_symbol")
     return made.with_attrs(
@@ -179,7 +180,7 @@ def expansion(
 
 
 def _computed(shape: Expansion, first: Steps, second: Steps) -> Any:
-    """What is computed, block by block."""
+    """Return the computation, block by block."""
     one, other = shape.first, shape.second
     rows, columns = other.read(*shape.out)
     height, width, channels = shape.source
@@ -198,7 +199,7 @@ def _computed(shape: Expansion, first: Steps, second: Steps) -> Any:
         for steps in (first, second)
     )
     zero = tirx.const(0.0, "float32")
-    # Where the first row and column of what lies between, with its zeros, begin to read.
+    # Offset of the first row and column that the tensor between the two (with its padding) reads.
     above, before = (
         margin + stride * zeros
         for margin, stride, zeros in zip(one.before, one.strides, other.before, strict=True)
@@ -252,9 +253,9 @@ def _computed(shape: Expansion, first: Steps, second: Steps) -> Any:
 
 
 def _scheduled(schedule: Schedule, shape: Expansion, tile: tuple[int, int], lanes: int) -> Schedule:
-    """Outputs by tiles, shared among threads; of each tile first what lies between, then the rest.
+    """Compute tiles of outputs in parallel threads; for each tile, first the tensor in between.
 
-    Sums stay in registers: of one output's taps, and of a group of pixels.
+    Sums stay in registers: those of one output's taps, and those of a group of pixels.
     """
     padded, convolved, between, depthwise, y = (
         schedule.get_sblock(name) for name in ("padded", "convolved", "between", "depthwise", "y")

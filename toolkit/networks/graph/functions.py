@@ -1,4 +1,4 @@
-"""What passes ask of a module or a Relax function, and how they rewrite it."""
+"""Questions about a module or a Relax function, and ways to rewrite it, for passes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import tvm
 from tvm import relax
 
 UNKNOWN = (AttributeError, TypeError, ValueError)
-"""What is raised where a shape is not known."""
+"""Errors that are raised when a shape is not known."""
 
 
 def mutate(
     module: tvm.IRModule, make: Callable[[tvm.IRModule, relax.Function], Any]
 ) -> tvm.IRModule:
-    """Rewrite each Relax function by what ``make`` gives for it, a ``PyExprMutator``.
+    """Rewrite each Relax function by the ``PyExprMutator`` that ``make`` returns for it.
 
-    ``make`` is called with the module as it is by then, and the function.
+    ``make`` gets the module with all earlier changes, and the function.
     """
     for name, function in module.functions.items():
         if isinstance(function, relax.Function):
@@ -28,17 +28,17 @@ def mutate(
 
 
 def tidied(module: tvm.IRModule) -> tvm.IRModule:
-    """Bind every call to a variable, and drop what nothing uses."""
+    """Bind every call to a variable, and remove unused bindings."""
     return relax.transform.DeadCodeElimination()(relax.transform.Normalize()(module))
 
 
 def relax_functions(module: tvm.IRModule) -> list[relax.Function]:
-    """The module's Relax functions."""
+    """Return the module's Relax functions."""
     return [f for f in module.functions.values() if isinstance(f, relax.Function)]
 
 
 def nodes_of(module: tvm.IRModule) -> list[Any]:
-    """All that the module's Relax functions consist of."""
+    """Return all nodes of the module's Relax functions."""
     nodes: list[Any] = []
     for function in relax_functions(module):
         relax.analysis.post_order_visit(function, nodes.append)
@@ -46,12 +46,12 @@ def nodes_of(module: tvm.IRModule) -> list[Any]:
 
 
 def extents(expression: Any) -> list[int]:
-    """Extents of an expression; raises one of ``UNKNOWN`` where they are not known."""
+    """Return the extents of an expression; raise one of ``UNKNOWN`` if they are not known."""
     return [int(extent) for extent in expression.ty.shape.values]
 
 
 def known_shape(expression: Any) -> list[int] | None:
-    """Extents of an expression; ``None`` where they are not known."""
+    """Return the extents of an expression; ``None`` if they are not known."""
     try:
         return extents(expression)
     except UNKNOWN:
@@ -59,25 +59,25 @@ def known_shape(expression: Any) -> list[int] | None:
 
 
 def named(node: Any) -> str:
-    """The operator that a call is of; empty for what is none."""
+    """Return the name of the operator that a node calls; empty if it is not such a call."""
     is_operator = isinstance(node, relax.Call) and isinstance(node.op, tvm.ir.Op)
     return str(node.op.name) if is_operator else ""
 
 
 def call_again(call: Any, args: Iterable[Any]) -> Any:
-    """The same call of other arguments."""
+    """Return the same call with other arguments."""
     return relax.Call(call.op, list(args), call.attrs, call.ty_args)
 
 
 def behind(expression: Any, value_of: Callable[[Any], Any]) -> Any:
-    """What a variable stands for, which may be another name of one; all else is itself."""
+    """Return the value of a variable, through all its other names; else the expression itself."""
     while isinstance(expression, relax.Var):
         expression = value_of(expression)
     return expression
 
 
 def users_of(values: Any) -> dict[Any, list[Any]]:
-    """Variables whose values use a variable, by variable; ``values`` as ``get_var2val`` gives."""
+    """Return by variable the variables whose values use it; ``values`` is from ``get_var2val``."""
     found: dict[Any, list[Any]] = {}
     for variable, value in values.items():
         for used in relax.analysis.free_vars(value):
@@ -86,12 +86,12 @@ def users_of(values: Any) -> dict[Any, list[Any]]:
 
 
 def results_of(function: relax.Function) -> list[Any]:
-    """Variables that a function returns: nothing may take their place."""
+    """Return the variables that a function returns: they must not be replaced."""
     return list(relax.analysis.free_vars(function.body.body))
 
 
 def returned_by(function: relax.Function, values: Any) -> set[Any]:
-    """Variables that leave a function: by themselves, by another name, or in a tuple."""
+    """Return the variables that a function returns: directly, by another name, or in a tuple."""
     found, left = set(), results_of(function)
     while left:
         variable = left.pop()

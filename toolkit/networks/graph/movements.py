@@ -1,6 +1,6 @@
-"""What a chain of transposes and reshapes does: the source read in another order.
+"""The effect of a chain of transposes and reshapes: it reads the source in another order.
 
-The order is one of factors of the source's extents, each with its stride.
+The order is a list of factors of the source's extents, each with its stride.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Factor = tuple[int, int]
 
 @dataclass(frozen=True)
 class Movement:
-    """What a chain of transposes and reshapes does.
+    """The effect of a chain of transposes and reshapes.
 
-    ``before`` and ``after`` are extents of the source, and of what the chain gives; ``axes`` the
-    factors of the source that each axis of the result consists of, outermost first.
+    ``before`` and ``after`` are the extents of the source and of the result. ``axes`` has the
+    factors of the source in each axis of the result, outermost first.
     """
 
     before: list[int]
@@ -35,20 +35,20 @@ class Movement:
     axes: list[list[Factor]]
 
     def factors(self) -> list[Factor]:
-        """All factors, in the result's order."""
+        """Return all factors, in the result's order."""
         return _merged([one for axis in self.axes for one in axis])
 
     def order(self) -> list[int]:
-        """Where in the result the source's factors are, in the source's order."""
+        """Return the positions in the result of the source's factors, in the source's order."""
         factors = self.factors()
         return sorted(range(len(factors)), key=lambda at: -factors[at][1])
 
     def transposes(self) -> bool:
-        """Whether any factor moved; else the chain is a reshape."""
+        """Return whether any factor moved; if not, the chain is a reshape."""
         return self.order() != list(range(len(self.factors())))
 
     def apart(self) -> tuple[Movement, list[int]]:
-        """The same as what keeps the axes in the source's order, and a transpose after it."""
+        """Return a movement with axes in the source's order, and the transpose to do after it."""
         innermost, keys = max(self.before, default=1) * _stride([*self.before, 1], 0) + 1, []
         for axis in self.axes:
             innermost = min((stride for _, stride in axis), default=innermost)
@@ -58,7 +58,7 @@ class Movement:
         return Movement(self.before, *inner), inverse(order)
 
     def as_transpose(self) -> list[int] | None:
-        """The axes of the one transpose that does the same; ``None`` if it takes a reshape."""
+        """Return the axes of a single transpose that does the same; ``None`` if there is none."""
         strides = {_stride(self.before, at): at for at, one in enumerate(self.before) if one > 1}
         ones, axes = [at for at, extent in enumerate(self.before) if extent == 1], []
         for extent, axis in zip(self.after, self.axes, strict=True):
@@ -72,7 +72,7 @@ class Movement:
         return axes if sorted(axes) == list(range(len(self.before))) else None
 
     def steps(self) -> list[tuple[Any, list[int]]]:
-        """Operators that do the same, with what they are given: at most one is a transpose."""
+        """Return operators that do the same, with their arguments; at most one is a transpose."""
         if not self.transposes():
             return [] if self.before == self.after else [(relax.op.reshape, self.after)]
         whole = self.as_transpose()
@@ -94,9 +94,9 @@ class Movement:
         return steps
 
     def pieces(self) -> list[list[tuple[int, int, int]]]:
-        """The factors of each axis of the result, each within one axis of the source.
+        """Return the factors of each axis of the result, each within one axis of the source.
 
-        A piece is that axis, its extent, and its stride there, outermost first.
+        A piece is the source's axis, its extent, and its stride there, outermost first.
         """
         return [[piece for one in axis for piece in self._within(one)] for axis in self.axes]
 
@@ -111,7 +111,7 @@ class Movement:
         return pieces
 
     def undone(self, array: Any) -> Any:
-        """What an array that is broadcast to the result is before the movement: no larger."""
+        """Return the array, which broadcasts to the result, as it is before the movement."""
         whole = np.broadcast_to(array, self.after)
         if not prod(self.before):
             return whole.reshape(self.before)
@@ -125,13 +125,13 @@ class Movement:
 
 
 def axes_of(call: Any) -> list[int]:
-    """The axes of a transpose; reversed where none are named."""
+    """Return the axes of a transpose; reversed order if it names none."""
     axes = call.attrs.axes
     return list(range(call.ty.ndim))[::-1] if axes is None else [int(one) for one in axes]
 
 
 def inverse(axes: Sequence[int]) -> list[int]:
-    """The transpose that undoes one."""
+    """Return the transpose that undoes ``axes``."""
     return sorted(range(len(axes)), key=lambda at: axes[at])
 
 
@@ -140,7 +140,7 @@ def _stride(shape: list[int], axis: int) -> int:
 
 
 def movement_of(before: list[int], chain: Sequence[Any]) -> Movement | None:
-    """What calls do one after another; ``None`` where extents do not align."""
+    """Return the effect of calls one after another; ``None`` if extents do not align."""
     axes = [[(one, _stride(before, at))] if one > 1 else [] for at, one in enumerate(before)]
     after = before
     for call in chain:
@@ -156,7 +156,7 @@ def movement_of(before: list[int], chain: Sequence[Any]) -> Movement | None:
 
 
 def _grouped(factors: list[Factor], shape: Sequence[int]) -> list[list[Factor]] | None:
-    """Factors by the axes of a new shape; a factor that reaches over the end of one is split."""
+    """Group factors by the axes of a new shape; split a factor that crosses the end of an axis."""
     left, axes = factors[::-1], []
     for extent in shape:
         axis: list[Factor] = []
@@ -187,16 +187,16 @@ def _merged(factors: list[Factor]) -> list[Factor]:
 
 
 Window = list[tuple[int, int, int]]
-"""Begin, end and step (at least 1) of what is kept along each axis."""
+"""Begin, end and step (at least 1) of the part that is kept along each axis."""
 
 
 def whole(shape: Sequence[int]) -> Window:
-    """The window that keeps everything."""
+    """Return the window that keeps everything."""
     return [(0, extent, 1) for extent in shape]
 
 
 def window_of(call: Any) -> Window | None:
-    """What a slice keeps; ``None`` for one that goes backwards."""
+    """Return the window that a slice keeps; ``None`` if it goes backwards."""
     shape = extents(call.args[0])
     axes, begins, ends, *rest = ([int(one.value) for one in each.fields] for each in call.args[1:])
     window = whole(shape)
@@ -211,9 +211,9 @@ def window_of(call: Any) -> Window | None:
 
 @dataclass(frozen=True)
 class Box:
-    """A box that is read from a tensor: where it begins there, its steps, where it comes to lie.
+    """A box that is read from a tensor: its start and steps there, and its place in the result.
 
-    ``at`` is begin and end along each axis of what it is a part of.
+    ``at`` is begin and end along each axis of the tensor that contains the box.
     """
 
     source: Any
@@ -222,13 +222,13 @@ class Box:
     at: list[tuple[int, int]]
 
     def moved(self, axis: int, offset: int) -> Box:
-        """The same box, further along an axis."""
+        """Return the same box, moved along an axis."""
         at = list(self.at)
         at[axis] = at[axis][0] + offset, at[axis][1] + offset
         return Box(self.source, self.begin, self.step, at)
 
     def cut(self, window: Window) -> Box | None:
-        """What a window keeps of it, if anything; it comes to lie where it is in the window."""
+        """Return the part that a window keeps, placed within the window; ``None`` if empty."""
         begin, step, at = [], [], []
         for old, stride, (first, last), (low, high, by) in zip(
             self.begin, self.step, self.at, window, strict=True
@@ -243,21 +243,21 @@ class Box:
 
 
 def box_of(tensor: Any) -> Box:
-    """All of a tensor."""
+    """Return the box that is all of a tensor."""
     shape = extents(tensor)
     at = [(0, extent) for extent in shape]
     return Box(tensor, [0] * len(shape), [1] * len(shape), at)
 
 
 Index = tuple[int, list[tuple[int, int]]]
-"""Where along an axis: an offset, and the loops that count, each with its step."""
+"""Position along an axis: an offset, and the loops that add to it, each with its step."""
 
 
 @dataclass(frozen=True)
 class Copy:
-    """A loop nest that copies one input: extents of the loops, where it reads and where it writes.
+    """A loop nest that copies one input: extents of the loops, and where it reads and writes.
 
-    Each axis of the input, and of the output, has an index.
+    Each axis of the input and of the output has an index.
     """
 
     source: Any
@@ -267,9 +267,9 @@ class Copy:
 
 
 def copies_of(boxes: Sequence[Box], movement: Movement, window: Window) -> list[Copy] | None:
-    """Copies of what a window keeps of a movement, whose source consists of boxes.
+    """Return copies for the part of a movement that a window keeps; its source consists of boxes.
 
-    ``None`` where a box or the window ends within what moves as one, or the window has steps.
+    ``None`` if a box or the window ends within a factor, or if the window has steps.
     """
     if any(step > 1 for *_, step in window):
         return None
@@ -278,7 +278,7 @@ def copies_of(boxes: Sequence[Box], movement: Movement, window: Window) -> list[
 
 
 def _copy_of(box: Box, movement: Movement, window: list[tuple[int, int]]) -> Copy | None:
-    """The copy of a box, with a loop of no steps where it lies outside of the window."""
+    """Return the copy of a box, with a loop of no steps if it is outside the window."""
     reads: list[Index] = [(begin, []) for begin in box.begin]
     writes: list[Index] = []
     loops: list[int] = []

@@ -1,9 +1,9 @@
-"""Pads the rows of products whose number no tile divides.
+"""Pads the rows of products whose number of rows no tile divides.
 
-A vision transformer has 197 rows: 14 x 14 patches and one more, a prime. TVM's tiles divide their
-loops, so that a product of 197 rows is computed row by row. With 200 rows, the last three unused,
-tiles of 4 and 8 fit. Rows do not mix but in attention, where the columns of the unused ones get a
-weight of zero: outputs are what they were, and the rounding too.
+A vision transformer has 197 rows, a prime: 14 x 14 patches and one more. TVM's tiles divide their
+loops, so a product of 197 rows is computed row by row. With 200 rows, the last three unused, tiles
+of 4 and 8 fit. Rows mix only in attention. There the columns of the unused rows get a weight of
+zero: the outputs do not change, and neither does their rounding.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from toolkit.networks.graph.movements import TRANSPOSE, axes_of
 from toolkit.networks.graph.reshapes import LAST, ONE, RESHAPES, TWO
 
 TILES = (4, 5, 6, 7, 8, 9, 10, 12, 14, 16)
-"""Rows that a tile may have in registers."""
+"""Numbers of rows that a tile may have in registers."""
 MULTIPLE = 8
 """Rows are padded up to a multiple of this."""
 MOST_MORE = 1 / 8
-"""Rows that are added, at most, as a share of those that count."""
+"""Largest number of added rows, as a share of the original ones."""
 LEAST_PRODUCTS = 3
-"""Products with weights that must have such a number of rows."""
+"""Least number of products with weights that must have this number of rows."""
 
 REDUCTIONS = {f"relax.{name}" for name in ("mean", "sum", "max", "min", "variance")}
 
@@ -44,23 +44,23 @@ SIGNS = {
     **dict.fromkeys(("relax.exp", "relax.sigmoid"), 2),
     **dict.fromkeys(("relax.abs", "relax.nn.relu", "relax.nn.softmax", "relax.variance"), 1),
 }
-"""What ``least_sign`` is of, whatever they are given."""
+"""``least_sign`` of operators whose result has this sign for every input."""
 
 CUTS = {"relax.split", "relax.strided_slice"}
 
 UNUSED = -np.inf
-"""Added to a score before its softmax: below whatever a mask may have made of the others."""
+"""Added to a score before its softmax: below any value that a mask gives to the others."""
 
 
 def pad_rows(module: tvm.IRModule) -> tvm.IRModule:
-    """Rewrite the Relax functions whose tensors have such a number of rows from the beginning."""
+    """Rewrite the Relax functions whose rows are to be padded from their source on."""
     return tidied(mutate(module, lambda at, one: _Padder(at, one, _rows_to_pad(one))))
 
 
 def _rows_to_pad(function: relax.Function) -> int:
-    """The number of rows that most products with weights have, and no tile divides; 0: none.
+    """Return the most frequent number of rows of products with weights that no tile divides; or 0.
 
-    They come from an input or from a concatenation, where padding costs nothing.
+    The rows must come from an input or from a concatenation, where padding costs nothing.
     """
     products: Counter[int] = Counter()
     begun = {extent for one in function.params for extent in known_extents(one)}
@@ -87,15 +87,15 @@ def _padded(rows: int) -> int:
 
 
 def known_extents(expression: Any) -> list[int]:
-    """Extents of a tensor; ``[0]`` where they are not known or it is none."""
+    """Return the extents of a tensor; ``[0]`` if they are not known or it is not a tensor."""
     return known_shape(expression) or [0]
 
 
 @mutator
 class _Padder(PyExprMutator):  # type: ignore[misc]
-    """Visits bindings in order. A tensor is padded where its extents are not those of the old one.
+    """Visits bindings in order. A tensor is padded if its extents differ from those of the old one.
 
-    What is not known to keep its rows apart is given the rows that count, and no others.
+    Calls that may mix rows get tensors with the original rows only.
     """
 
     def __init__(self, module: tvm.IRModule, function: relax.Function, rows: int) -> None:
@@ -106,7 +106,7 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
         self._returned = [self._values.get(one, one) for one in returned]
 
     def visit_call_(self, call: Any) -> Any:
-        """Do with padded rows what can be done so."""
+        """Compute with padded rows where possible."""
         if not self._rows:
             return self.visit_expr_post_order(call)
         # The call itself is not visited: its shapes may not fit each other before they are padded.
@@ -119,7 +119,7 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
         return done
 
     def _with_padding(self, call: Any, args: list[Any]) -> Any:
-        """The call on padded tensors; ``None`` where it needs plain ones."""
+        """Return the call on padded tensors; ``None`` if it needs unpadded ones."""
         name, shape = named(call), known_extents(call)
         if name == "relax.concat":
             return self._concatenated(call, args, shape)
@@ -136,7 +136,7 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
         if name == "relax.nn.softmax" and shape[_axes(call)[0]] == self._rows:
             return self._softmax(call, args, _axes(call)[0])
         if name in LAST | REDUCTIONS | CUTS:
-            # What goes along other axes does with every row the same.
+            # A call along other axes treats every row the same.
             along = [known_extents(call.args[0])[axis] for axis in _axes(call)]
             return call_again(call, args) if along and self._rows not in along else None
         return None
@@ -149,7 +149,7 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
         axis = int(call.attrs.axis) % len(shape)
         if shape[axis] != self._rows:
             if any(known_extents(one)[axis] == self._rows for one in old):
-                new = self._plain(old, new)  # what is added would lie between them
+                new = self._plain(old, new)  # the added rows would lie between them
             elif any(map(is_padded, old, new)):
                 new = list(map(self._grown, old, new))
             return relax.op.concat(new, axis)
@@ -170,7 +170,7 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
         return relax.op.matmul(*map(self._grown, call.args, args))
 
     def _is_zero_beyond(self, old: Any, axis: int) -> bool:
-        """Whether a tensor is zero behind the rows of an axis: constants, weights of attention."""
+        """Return whether a tensor is zero after an axis's rows: constants, attention weights."""
         value = behind(old, self._values.get)
         if isinstance(value, tvm.ir.expr.GenericConst):
             return True
@@ -180,7 +180,7 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
         if name in RESHAPES:
             before, after = (known_extents(one) for one in (value.args[0], value))
             if self._places(before) != self._places(after):
-                return False  # zeros would have to be put behind it: a copy
+                return False  # its added elements would need a copy to become zeros
             at = after[:axis].count(self._rows)
             rows = [place for place, extent in enumerate(before) if extent == self._rows]
             return self._is_zero_beyond(value.args[0], rows[at])
@@ -193,7 +193,7 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
         return relax.op.reshape(args[0], padded)
 
     def _places(self, shape: list[int]) -> list[int]:
-        """Where the rows are: what is multiplied behind each axis of them."""
+        """Return the product of the extents after each axis of rows."""
         return [
             int(np.prod(shape[at + 1 :], dtype=np.int64))
             for at, extent in enumerate(shape)
@@ -205,7 +205,7 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
             if self._rows not in known_extents(old) or is_padded(old, new):
                 continue
             if name == "relax.divide" and at == 1:
-                return None  # by zeros
+                return None  # it would divide by zeros
             if isinstance(old, relax.Var) and str(old.ty.dtype) != "float32":
                 return None
         given = list(map(self._grown, call.args, args))
@@ -214,7 +214,7 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
         return relax.Call(call.op, given, call.attrs)
 
     def _without_zeros(self, old: Any, new: Any) -> Any:
-        """A divisor whose unused rows are 1 if they may be 0: a weight of zero hides no NaN."""
+        """Return a divisor with 1 in unused rows that may be 0: 0 times NaN is NaN."""
         if least_sign(new, self.lookup_binding) == 2:
             return new
         shape = known_extents(old)
@@ -234,20 +234,23 @@ class _Padder(PyExprMutator):  # type: ignore[misc]
         return [plain(*each, self.builder_.emit) for each in zip(old, new, strict=True)]
 
     def _grown(self, old: Any, new: Any) -> Any:
-        """The tensor with rows of zeros, if it has rows and they are not padded."""
+        """Return the tensor with rows of zeros, if it has rows and they are not padded yet."""
         shape = known_extents(old)
         if self._rows not in shape or is_padded(old, new):
             return new
         more = [(0, self._padded - self._rows if one == self._rows else 0) for one in shape]
         if isinstance(new, tvm.ir.expr.GenericConst):
             array = new.value.numpy()
-            # A row of a mask that lets nothing through would be NaN: the last one stands for it.
+            # An all-masked row would give NaN, so the last row of a mask is repeated.
             return relax.const(np.pad(array, more, "edge" if array.dtype == bool else "constant"))
         return self.builder_.emit(relax.op.nn.pad(new, [width for each in more for width in each]))
 
 
 def least_sign(tensor: Any, value_of: Callable[[Any], Any], depth: int = 6) -> int:
-    """2: every element is above zero; 1: none is below; 0: so many operators do not tell."""
+    """Return 2 if every element is above zero, 1 if none is below, 0 if neither can be shown.
+
+    It follows at most ``depth`` operators.
+    """
     value = behind(tensor, value_of)
     number = value.value if isinstance(value, tvm.tirx.FloatImm) else None
     if isinstance(value, tvm.ir.expr.GenericConst):
@@ -272,14 +275,14 @@ def least_sign(tensor: Any, value_of: Callable[[Any], Any], depth: int = 6) -> i
 
 
 def is_padded(old: Any, new: Any) -> bool:
-    """Whether a tensor, or one of a tuple, has other extents than the old one."""
+    """Return whether a tensor, or one of a tuple, has other extents than the old one."""
     if isinstance(old, relax.Tuple):
         return any(map(is_padded, old.fields, new.fields))
     return known_extents(old) != known_extents(new)
 
 
 def plain(old: Any, new: Any, emit: Callable[[Any], Any]) -> Any:
-    """The tensor, or the tuple, without what was added at its ends."""
+    """Return the tensor, or the tuple, without the added ends."""
     if isinstance(old, relax.Tuple):
         fields = [plain(*each, emit) for each in zip(old.fields, new.fields, strict=True)]
         return relax.Tuple(fields)
@@ -292,14 +295,14 @@ def plain(old: Any, new: Any, emit: Callable[[Any], Any]) -> Any:
 
 
 def _fields(parts: Any, value_of: Callable[[Any], Any]) -> list[Any] | None:
-    """The fields of a tuple, or of the one that a variable stands for."""
+    """Return the fields of a tuple, or of the tuple behind a variable."""
     if isinstance(parts, relax.Var):
         parts = value_of(parts)
     return list(parts.fields) if isinstance(parts, relax.Tuple) else None
 
 
 def _axes(call: Any) -> list[int]:
-    """Axes along which a call works; none: along all of them."""
+    """Return the axes along which a call works; empty: along all of them."""
     if named(call) == "relax.strided_slice":
         given = call.args[1].fields
     elif hasattr(call.attrs, "axes"):

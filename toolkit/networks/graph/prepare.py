@@ -1,11 +1,11 @@
-"""Prepares a network's graph: what is folded, in which layout, what is fused, what is packed.
+"""Prepares a network's graph: folds constants, chooses a layout, fuses and packs.
 
-The passes are TVM's (``static_shape_tuning_pipeline`` of ``relax/pipeline.py``, TVM 0.27), with
-batch norms folded, a layout chosen, and ``erf``, ``exp`` and ``tanh`` as polynomials
-(``FastMathTransform``): as library calls, one an element, they cost more than the products around
-them. Outputs differ by about 1e-6 of their range; where more is allowed, Winograd's convolutions
-are taken (``winograd``). The tasks of a graph that went through any pass
-again have other hashes, and no record fits them: what is tuned is what is compiled.
+The passes are TVM's (``static_shape_tuning_pipeline`` of ``relax/pipeline.py``, TVM 0.27). In
+addition batch norms are folded, a layout is chosen, and ``erf``, ``exp`` and ``tanh`` become
+polynomials (``FastMathTransform``): a library call per element would cost more than the products
+around it. Outputs differ by about 1e-6 of their range. If a larger error is allowed, some
+convolutions use Winograd's algorithm (``winograd``). If a graph goes through any pass again, its
+tasks have other hashes and no record fits: the tuned graph is the compiled graph.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ NHWC = {
 }
 
 TRANSPOSES = 0.25
-"""NHWC is taken where it adds at most so many transposes for each convolution, and four more."""
+"""NHWC is taken if it adds at most this many transposes per convolution, and four more."""
 
 CACHE_BYTES = 24 * 2**20
 """Weights of smaller networks are still in the last cache when the network runs again."""
@@ -63,9 +63,9 @@ CACHE_BYTES = 24 * 2**20
 class Graph:
     """A network as it is tuned and compiled.
 
-    ``module`` has a Relax ``main`` that calls fused functions; its weights are constants whose
-    layout is free, of ``weight_bytes`` together. ``layout`` is that of its convolutions;
-    ``tolerance`` the error of its outputs, as a share of their range, that was allowed.
+    ``module`` has a Relax ``main`` that calls fused functions. Its weights are constants with a
+    free layout, ``weight_bytes`` in total. ``layout`` is the layout of its convolutions.
+    ``tolerance`` is the allowed error of its outputs, as a share of their range.
     """
 
     name: str
@@ -78,20 +78,20 @@ class Graph:
 def prepare(
     module: tvm.IRModule, target: str, name: str, layout: Layout = "auto", tolerance: float = 0.0
 ) -> Graph:
-    """Turn an imported network into what is tuned and compiled.
+    """Turn an imported network into the graph that is tuned and compiled.
 
-    ``tolerance`` is the error of the outputs, as a share of their range, up to which algorithms are
-    taken that round differently: 1e-5 or 1e-4 allow Winograd's convolutions of two sizes.
+    ``tolerance`` is the allowed error of the outputs, as a share of their range. 1e-5 allows
+    Winograd's convolutions of one size, 1e-4 of two; they round differently.
 
     Raises
     ------
     LiveError
-        When TVM cannot lower it, or cannot give it the layout that was asked for.
+        When TVM cannot lower the network, or cannot convert it to the requested layout.
     """
     made = tvm_target(target)
     t = relax.transform
     try:
-        with made, quiet():  # legalizing a gather prints TVM's thoughts on bounds
+        with made, quiet():  # legalizing a gather prints remarks about bounds
             plain = fold_rest(fold_constants(module))
             plain = t.DecomposeOpsForInference()(t.FoldBatchnormToConv2D()(plain))
             plain = fold_constants(splits_as_slices(slices(plain)))
@@ -112,16 +112,16 @@ def prepare(
             lowered = tvm.transform.Sequential(passes)(plain)
     except LiveError:
         raise
-    except Exception as error:  # TVM's errors have no type in common
+    except Exception as error:  # TVM's errors have no common type
         raise LiveError(
             f"TVM cannot lower the network {name!r}: {said(error)[:200]}",
-            cure="its shapes must be known: relax.transform.BindSymbolicVars binds dynamic ones",
+            cure="all shapes must be known: bind dynamic ones (relax.transform.BindSymbolicVars)",
         ) from None
     return Graph(name, lowered, chosen, _constant_bytes(lowered), tolerance)
 
 
 def _laid_out(module: tvm.IRModule, layout: Layout) -> tuple[str, tvm.IRModule]:
-    """Convert to channels last where convolutions gain by it: where few transposes remain."""
+    """Convert to channels last if the convolutions gain by it: if few transposes remain."""
     before = operators(module)
     convolutions = sum(before[name] for name in NHWC)
     kept = transposed_convolutions(module) if convolutions else module
@@ -129,9 +129,9 @@ def _laid_out(module: tvm.IRModule, layout: Layout) -> tuple[str, tvm.IRModule]:
         return "NCHW", kept
     try:
         converted = relax.transform.ConvertLayout(NHWC)(module)
-        # Weights are transposed now.
+        # The weights have transposes now.
         converted = _joined(fold_constants(transposed_convolutions(converted)))
-    except Exception as error:  # an internal error of TVM's
+    except Exception as error:  # an internal error of TVM
         if layout == "NHWC":
             raise LiveError(
                 f"TVM cannot convert the layout: {said(error)[:200]}", cure="give --layout NCHW"
@@ -147,7 +147,7 @@ def _laid_out(module: tvm.IRModule, layout: Layout) -> tuple[str, tvm.IRModule]:
 def _joined(module: tvm.IRModule) -> tvm.IRModule:
     joined = relax.transform.EliminateCommonSubexpr()(join_transposes(module))
     kept, left = (operators(one)["relax.permute_dims"] for one in (module, joined))
-    return joined if left <= kept else module  # one that many use stays for the others
+    return joined if left <= kept else module  # a transpose with several users stays for the others
 
 
 def operators(module: tvm.IRModule) -> Counter[str]:
@@ -161,6 +161,6 @@ def _constant_bytes(module: tvm.IRModule) -> int:
 
 
 def said(error: Exception) -> str:
-    """The line of a TVM error that says most: the last one that is no remark."""
+    """Return the most useful line of a TVM error: the last one that is not a remark."""
     lines = [line for line in str(error).strip().splitlines() if not line.startswith("#")]
     return lines[-1].strip() if lines else type(error).__name__

@@ -1,4 +1,4 @@
-"""Rewrites of a Relax graph: what no layout runs through, what TVM does not lower, what is slow."""
+"""Rewrites of a Relax graph: operators that block layouts, that TVM cannot lower, or are slow."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from toolkit.networks.graph.functions import extents, known_shape, tidied
 
 LAST = {2: "NHWC", 3: "NDHWC"}
 FIRST = {2: "NCHW", 3: "NCDHW"}
-"""Layouts of data, by how many axes a window has."""
+"""Layouts of data, by the number of axes of a window."""
 
 
 def transposed_convolutions(module: tvm.IRModule) -> tvm.IRModule:
     """Write transposed convolutions as convolutions of the inputs.
 
     TVM's operator puts zeros between the inputs and multiplies by them, and some tuned programs of
-    it give wrong outputs. A phase is the outputs whose places have the same remainder modulo the
-    stride. One convolution computes all phases, which are then put beside each other. TVM's
-    operator stays for grouped and dilated ones, and for weights that are no constant; TVM lowers it
-    in channels first alone.
+    it give wrong outputs. A phase is the set of outputs whose positions have the same remainder
+    modulo the stride. One convolution computes all phases, and they are then interleaved. TVM's
+    operator stays for grouped and dilated convolutions, and for weights that are not constant. TVM
+    lowers it in channels first only.
     """
     data, weight = wildcard(), wildcard()
 
@@ -61,10 +61,11 @@ def transposed_convolutions(module: tvm.IRModule) -> tvm.IRModule:
 def _as_phases(
     data: relax.Expr, weight: Any, given: Any, images: int, inputs: list[int], outputs: list[int]
 ) -> relax.Expr | None:
-    """A transposed convolution in channels last as one convolution; ``None`` where it is none.
+    """Return a transposed convolution in channels last as one convolution; ``None`` if impossible.
 
-    Its window holds what any place of a group needs (``_groups``). ``weight`` has the shape (I, O,
-    ...); ``inputs`` and ``outputs`` are sizes of data and result without images and channels.
+    Its window covers the inputs of all positions of a group (``_groups``). ``weight`` has the shape
+    (I, O, ...). ``inputs`` and ``outputs`` are extents of data and result without images and
+    channels.
     """
     axes = len(outputs)
     plain = int(given.groups) == 1 and all(int(one) == 1 for one in given.dilation)
@@ -78,14 +79,14 @@ def _as_phases(
         return None
     matrix = np.moveaxis(weight, (0, 1), (-2, -1))
     for axis, (found, taps, stride) in enumerate(zip(groups, kernel, strides, strict=True)):
-        # (offsets, phases) in the place of the window's axis.
+        # (offsets, phases) instead of the window's axis.
         places = [[found.begin + p - d * stride for p in range(stride)] for d in found.offsets]
         chosen = np.take(matrix, np.clip(places, 0, taps - 1), axis=2 * axis)
         inside = np.array([[0 <= one < taps for one in row] for row in places], dtype=weight.dtype)
         matrix = chosen * inside.reshape(*inside.shape, *[1] * (chosen.ndim - 2 * axis - 2))
     counts, cuts = [one.number for one in groups], [one.cut for one in groups]
     padding = [*(one.before for one in groups), *(one.after for one in groups)]
-    # (offset, phase) an axis, then channels and filters: windows first, phases beside the filters.
+    # (offset, phase) per axis, then channels and filters: windows first, phases next to filters.
     order = [*range(0, 2 * axes, 2), 2 * axes, *range(1, 2 * axes, 2), 2 * axes + 1]
     matrix = np.ascontiguousarray(matrix.transpose(order))
     matrix = matrix.reshape(*matrix.shape[: axes + 1], -1)
@@ -101,7 +102,7 @@ def _as_phases(
             kernel_layout=f"{LAST[axes][1:-1]}IO",
         )
     apart = relax.op.reshape(done, [images, *counts, *strides, filters])
-    # Each axis of places beside the axis of its phases.
+    # Each axis of positions next to the axis of its phases.
     beside = [axis for one in range(1, 1 + axes) for axis in (one, one + axes)]
     apart = relax.op.permute_dims(apart, [0, *beside, 1 + 2 * axes])
     whole = [count * stride for count, stride in zip(counts, strides, strict=True)]
@@ -113,11 +114,11 @@ def _as_phases(
 
 
 class _Groups(NamedTuple):
-    """Places of a result, along one axis, in groups of ``stride`` that are computed together.
+    """Positions of a result, along one axis, in groups of ``stride`` that are computed together.
 
-    Without padding, a place ``u`` takes the input ``i`` by the weight ``u - i * stride``. Group
+    Without padding, a position ``u`` takes the input ``i`` by the weight ``u - i * stride``. Group
     ``q`` begins at ``u = q * stride + begin`` and takes the inputs at ``q + offset``. The first
-    ``cut`` places of the first group are not in the result.
+    ``cut`` positions of the first group are not in the result.
     """
 
     begin: int
@@ -129,10 +130,11 @@ class _Groups(NamedTuple):
 
 
 def _groups(taps: int, stride: int, pad: int, inputs: int, extent: int) -> _Groups | None:
-    """The groups whose windows take the fewest products; ``None`` where inputs were cut off.
+    """Return the groups whose windows need the fewest products; ``None`` if inputs were cut off.
 
-    A window of 4 with a stride of 2 needs two inputs a place. Groups that begin at the padding, 1,
-    would take three: their first place the two before, the second the two after.
+    A window of 4 with a stride of 2 needs two inputs per position. Groups that begin at the
+    padding, 1, would need three: their first position takes the two before, the second the two
+    after.
     """
     found = []
     for begin in range(stride):
@@ -146,14 +148,14 @@ def _groups(taps: int, stride: int, pad: int, inputs: int, extent: int) -> _Grou
 
 
 def batch_norms(module: tvm.IRModule) -> tvm.IRModule:
-    """Write what is left of batch norms as a product and a sum; no division is left."""
+    """Write the remainder of batch norms as a product and a sum, without a division."""
     x, mean, root, scale, shift = wildcard(), is_const(), is_const(), is_const(), is_const()
     centred = is_op("relax.divide")(is_op("relax.subtract")(x, mean), root)
     whole = is_op("relax.add")(is_op("relax.multiply")(centred, scale), shift)
 
     def product(call: relax.Call, found: Any) -> relax.Expr:
         kind = str(call.ty.dtype)
-        if kind.startswith(("int", "uint")):  # a quotient of whole numbers is cut
+        if kind.startswith(("int", "uint")):  # integer division truncates
             return call
         at, divisor, by, more = (found[one].value.numpy() for one in (mean, root, scale, shift))
         factor = by / divisor
@@ -163,9 +165,9 @@ def batch_norms(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def clips_as_relus(module: tvm.IRModule) -> tvm.IRModule:
-    """Write clips from 0 on as ``onnx_rewrites`` does: ``ConvertLayout`` has no rule for clips.
+    """Write clips with lower bound 0 as ``onnx_rewrites`` does: ``ConvertLayout`` cannot do clips.
 
-    ``clips_and_roots`` makes clips of them again.
+    ``clips_and_roots`` turns them into clips again.
     """
     x, low, high = wildcard(), wildcard(), wildcard()
 
@@ -174,7 +176,7 @@ def clips_as_relus(module: tvm.IRModule) -> tvm.IRModule:
         if not all(isinstance(found[bound], numbers) for bound in (low, high)) or call.ty.ndim != 4:
             return call
         least, most, kind = float(found[low].value), float(found[high].value), str(call.ty.dtype)
-        # Others would have to be shifted, which rounds; integers may wrap around.
+        # Other lower bounds would need a shift, which rounds; integers may wrap around.
         if least != 0 or not np.isfinite(most) or not kind.startswith("float"):
             return call
         relu = relax.op.nn.relu(found[x])
@@ -184,9 +186,9 @@ def clips_as_relus(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def slices(module: tvm.IRModule) -> tvm.IRModule:
-    """Write gathers of what constants name, one or evenly spaced, as slices, which are fused.
+    """Write gathers of constant indices, one or evenly spaced, as slices, which fuse.
 
-    This is how exporters write the parts of a stacked query, key and value.
+    Exporters write the parts of a stacked query, key and value as such gathers.
     """
     x, indices = wildcard(), is_const()
 
@@ -210,7 +212,7 @@ def slices(module: tvm.IRModule) -> tvm.IRModule:
 
 def _rewrite(module: tvm.IRModule, pattern: Any, replace: Any) -> tvm.IRModule:
     def replaced(call: Any, found: Any) -> Any:
-        # A second name of a result matches what its first one stands for.
+        # The pattern also matches a second name of a result.
         return replace(call, found) if isinstance(call, relax.Call) else call
 
     made = tvm.IRModule(module.functions, attrs=module.attrs)
@@ -221,11 +223,11 @@ def _rewrite(module: tvm.IRModule, pattern: Any, replace: Any) -> tvm.IRModule:
 
 
 def clips_and_roots(module: tvm.IRModule) -> tvm.IRModule:
-    """Write what stood in the way of layouts, or would be a call an element, in fewer operators.
+    """Restore clips that layouts needed as relus, and write some powers as roots and products.
 
-    r - relu(r - c) with r = relu(x) is a clip again (``onnx_rewrites``): one stage and not four.
-    Powers of quarters, and the third one, are square roots and products, which are vectorised:
-    response normalisation raises to 0.75, GELU to 3.
+    r - relu(r - c) with r = relu(x) is a clip again (``onnx_rewrites``): one stage instead of four.
+    Powers of 0.25, 0.5, 0.75, 1.5, 2 and 3 become square roots and products. These are vectorised,
+    while a power is a call per element: response normalisation raises to 0.75, GELU to 3.
     """
     x, limit = wildcard(), is_const()
     relu = is_op("relax.nn.relu")(x)
@@ -244,15 +246,14 @@ def clips_and_roots(module: tvm.IRModule) -> tvm.IRModule:
 
 
 LARGE_MEAN = 1 << 17
-"""Elements from which a mean over rows and columns is taken in two steps."""
+"""Elements from which a mean over rows and columns is computed in two steps."""
 
 
 def large_means(module: tvm.IRModule) -> tvm.IRModule:
-    """Write large means over rows and columns, channels last, as means of rows' means.
+    """Write large means over rows and columns, in channels last, as means of the rows' means.
 
-    The rows can be shared among threads then, and what is added stays in registers. As one
-    reduction it is split by TVM's rule into partial sums, whose programs are slow to build and to
-    run.
+    Threads can then share the rows, and sums stay in registers. TVM's rule splits a single
+    reduction into partial sums, whose programs are slow to build and to run.
     """
     x = wildcard()
 
@@ -270,10 +271,10 @@ def large_means(module: tvm.IRModule) -> tvm.IRModule:
 
 
 def activations(module: tvm.IRModule) -> tvm.IRModule:
-    """Write activations by ``exp``, ``erf`` and ``tanh`` of their own.
+    """Write activations in terms of ``exp``, ``erf`` and ``tanh``.
 
-    ``FastMathTransform`` makes polynomials of these three alone. A sigmoid, a GELU or a Mish would
-    be a library call an element, which costs more than the convolution before it.
+    ``FastMathTransform`` makes polynomials of these three only. Otherwise a sigmoid, a GELU or a
+    Mish would be a library call per element, which costs more than the convolution before it.
     """
     x, zero, one = wildcard(), is_const(), is_const()
     small = is_op("relax.exp")(is_op("relax.negative")(is_op("relax.abs")(x)))
@@ -326,14 +327,14 @@ def _gelu_tanh(x: relax.Expr) -> relax.Expr:
 
 
 def _tanh_of_softplus(x: relax.Expr) -> relax.Expr:
-    """tanh(log(1 + e)) with e = exp(x) is n / (n + 2), n = e (e + 2): 1 from x = 20 on."""
+    """Return tanh(log(1 + e)), e = exp(x): n / (n + 2) with n = e (e + 2); 1 from x = 20 on."""
     e = relax.op.exp(relax.op.minimum(x, relax.const(20.0)))
     n = e * (e + relax.const(2.0))
     return n / (n + relax.const(2.0))
 
 
 def _number(constant: Any, beside: Any) -> float | None:
-    """The value of a constant that is one number, and gives a result no further dimensions."""
+    """Return a constant's value if it is one number and adds no dimensions to the result."""
     value = constant.value.numpy()
     return float(value.reshape(-1)[0]) if value.size == 1 and value.ndim <= beside.ty.ndim else None
 

@@ -1,8 +1,9 @@
-"""Moves reshapes behind what works element by element, or row by row, where they cancel.
+"""Moves reshapes behind operators that work element by element or row by row, where they cancel.
 
-A product of three dimensions by a matrix is imported as a product of two, with a reshape before and
-one after. Between two layers of a transformer stands nothing else but bias, activation, addition
-and norm; behind a reshape none of them fuses with the product, and each is a pass over memory.
+A product of a tensor of three dimensions and a matrix is imported as a product of two matrices,
+with a reshape before and one after it. Between two layers of a transformer there are only bias,
+activation, addition and norm. Behind a reshape none of them fuses with the product, and each is
+another pass over memory.
 """
 
 from __future__ import annotations
@@ -19,32 +20,32 @@ from toolkit.networks.graph.functions import UNKNOWN, behind, extents, mutate, n
 RESHAPES = {f"relax.{name}" for name in ("reshape", "expand_dims", "squeeze", "flatten")}
 
 MOVES = {"relax.permute_dims", *RESHAPES}
-"""They give the elements of one tensor, in another order or as they are."""
+"""Operators that return the elements of one tensor, in another order or unchanged."""
 
 ONE = {
     *(f"relax.{name}" for name in ("negative", "abs", "exp", "erf", "tanh", "sigmoid", "sqrt")),
     *(f"relax.nn.{name}" for name in ("relu", "gelu", "gelu_tanh", "silu", "leakyrelu")),
     "relax.clip",
 }
-"""Of one tensor, element by element; other arguments are numbers."""
+"""Elementwise operators on one tensor; their other arguments are numbers."""
 
 TWO = {f"relax.{name}" for name in ("add", "subtract", "multiply", "divide", "minimum", "maximum")}
 
 LAST = {"relax.nn.layer_norm", "relax.nn.softmax"}
-"""Along the last dimension, where they name that."""
+"""Operators along the last dimension, if their axis is that one."""
 
 
 def move_reshapes(module: tvm.IRModule) -> tvm.IRModule:
-    """Rewrite a module's Relax functions; shapes that are not known stay as they are."""
+    """Rewrite a module's Relax functions; unknown shapes stay as they are."""
     return tidied(mutate(module, lambda at, _: _Mover(at)))
 
 
 @mutator
 class _Mover(PyExprMutator):  # type: ignore[misc]
-    """Visits bindings in order, so that a reshape moves as far as it goes."""
+    """Visits bindings in order, so that a reshape moves as far as possible."""
 
     def visit_call_(self, call: Any) -> Any:
-        """Join a reshape with the one before, or do what is called before the reshape."""
+        """Join a reshape with the one before, or move the call before the reshape."""
         visited = self.visit_expr_post_order(call)
         name = named(visited)
         with suppress(*UNKNOWN):
@@ -87,14 +88,14 @@ class _Mover(PyExprMutator):  # type: ignore[misc]
         return relax.op.reshape(self.builder_.emit(done), shape)
 
     def _reshaped(self, source: Any) -> Any:
-        """What a variable is a reshape of; ``None`` when it is none."""
+        """Return the source of a reshape; ``None`` for other values."""
         value = behind(source, self.lookup_binding)
         found = value.args[0] if named(value) in RESHAPES else None
         return found if isinstance(found, relax.Var) else None
 
 
 def _of_rows(source: Any, dimensions: int, same_rows: bool) -> Any:
-    """A constant of one number, or of one a column, for so many dimensions; else ``None``."""
+    """Return a constant of one number, or one per column, in ``dimensions`` axes; else ``None``."""
     if not isinstance(source, tvm.ir.expr.GenericConst):
         return None
     array = source.value.numpy()

@@ -1,9 +1,9 @@
-"""Joins transposes and reshapes that follow each other, and moves transposes to where they meet.
+"""Joins transposes and reshapes that follow each other, and moves transposes so that they meet.
 
-Exporters and ``ConvertLayout`` put transposes around whatever works in another order of axes. Two
-of them often cancel, but for a reshape or an addition between them. What a chain of transposes and
-reshapes gives is its source read in another order: factors of the source's extents, each with its
-stride. Written from these, it takes one transpose at most.
+Exporters and ``ConvertLayout`` put transposes around operators with another order of axes. Two of
+them would often cancel, if there were no reshape or addition between them. A chain of transposes
+and reshapes reads its source in another order: by factors of the source's extents, each with its
+stride. Written from these factors, the chain needs at most one transpose.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from toolkit.networks.graph.reshapes import MOVES, ONE, RESHAPES, TWO
 
 PAD = "relax.nn.pad"
 MEANS = "relax.nn.avg_pool3d"
-"""Of neighbouring channels, as the importer writes local response normalisation."""
+"""A mean over neighbouring channels: the importer writes local response normalisation with it."""
 
 
 def join_transposes(module: tvm.IRModule) -> tvm.IRModule:
-    """Rewrite a module's Relax functions; shapes that are not known stay as they are."""
+    """Rewrite a module's Relax functions; unknown shapes stay as they are."""
     apart = mutate(module, lambda at, _: _Joiner(at, apart=True))
-    # A transpose that has met no other is joined again.
+    # A transpose that has not met another one is joined again.
     return tidied(mutate(apart, lambda at, _: _Joiner(at, apart=False)))
 
 
 @mutator
 class _Joiner(PyExprMutator):  # type: ignore[misc]
-    """Visits bindings in order, so that what comes before a call is joined already."""
+    """Visits bindings in order, so that the operators before a call are joined already."""
 
     def __init__(self, module: tvm.IRModule, *, apart: bool) -> None:
         super().__init__(module)
-        self._apart = apart  # the transpose that may meet others from what mixes axes
+        self._apart = apart  # split the transpose, which may meet others, off
 
     def visit_call_(self, call: Any) -> Any:
-        """Join a transpose or reshape with those before; let a transpose pass behind the call."""
+        """Join a transpose or reshape with earlier ones; move a transpose behind the call."""
         visited = self.visit_expr_post_order(call)
         name = named(visited)
         with suppress(*UNKNOWN):
@@ -67,14 +67,14 @@ class _Joiner(PyExprMutator):  # type: ignore[misc]
         return visited
 
     def _copied(self, call: Any) -> Any:
-        """What a function of the importer only copies: a padding by nothing, say."""
+        """Return the source if an importer's function only copies it, as an empty padding does."""
         function, given = self.builder_.get()[call.args[0]], call.args[1].fields
         same = len(given) == 1 and len(function.params) == 2
         same = same and extents(given[0]) == extents(call)
         return given[0] if same and relax.analysis.has_reshape_pattern(function) else call
 
     def _chain(self, expression: Any) -> tuple[Any, list[Any]]:
-        """What a chain of transposes and reshapes begins with, and its calls from the last."""
+        """Return the start of a chain of transposes and reshapes, and its calls, last one first."""
         chain: list[Any] = []
         while True:
             value = behind(expression, self.lookup_binding)
@@ -84,7 +84,7 @@ class _Joiner(PyExprMutator):  # type: ignore[misc]
             expression = value.args[0]
 
     def _movement(self, expression: Any) -> tuple[Any, Movement | None]:
-        """The source of a transpose, perhaps with reshapes, and what is done to it."""
+        """Return the source of a transpose, perhaps with reshapes, and its movement."""
         source, chain = self._chain(expression)
         movement = movement_of(extents(source), chain[::-1]) if chain else None
         return source, movement if movement and movement.transposes() else None
@@ -109,7 +109,7 @@ class _Joiner(PyExprMutator):  # type: ignore[misc]
         return steps[-1][0](source, steps[-1][1]) if steps else source
 
     def _behind(self, call: Any, name: str) -> Any:
-        """Do what is called to the sources, and move the result."""
+        """Apply the call to the sources, and move the result."""
         shape, tensors = extents(call), 1 if name in ONE else 2
         found = [self._movement(one) for one in call.args[:tensors]]
         moved = [one for _, one in found if one is not None]
@@ -124,7 +124,7 @@ class _Joiner(PyExprMutator):  # type: ignore[misc]
                     inner, order = its.apart()
                     if axes is None or order != axes or inner.after != movement.before:
                         return call
-                    # A product of rows, seen as an image: its reshape moves on by itself.
+                    # A product of rows, used as an image: its reshape moves on alone.
                     source = self.builder_.emit(relax.op.reshape(source, inner.after))
                 args.append(source)
             elif isinstance(one, tvm.ir.expr.GenericConst):
@@ -168,7 +168,7 @@ class _Joiner(PyExprMutator):  # type: ignore[misc]
         return relax.op.permute_dims(self.builder_.emit(relax.op.concat(sources, along)), axes)
 
     def _transposed(self, expression: Any) -> tuple[Any, list[int] | None]:
-        """What a transpose is of, and its axes; ``None`` for what is no transpose."""
+        """Return the source and the axes of a transpose; axes ``None`` for other expressions."""
         _, chain = self._chain(expression)
         if not chain or named(chain[0]) != TRANSPOSE:
             return expression, None
@@ -176,7 +176,7 @@ class _Joiner(PyExprMutator):  # type: ignore[misc]
 
 
 def _means(source: Any, given: Any, axes: list[int]) -> Any:
-    """Means over windows before a transpose of depth, rows and columns; ``None`` for others."""
+    """Return means over windows before a transpose of depth, rows and columns; else ``None``."""
     if axes[:2] != [0, 1] or str(given.layout) != "NCDHW" or str(given.out_layout) != "NCDHW":
         return None
     back = [at - 2 for at in inverse(axes)[2:]]
@@ -188,7 +188,7 @@ def _means(source: Any, given: Any, axes: list[int]) -> Any:
 
 
 def _does_nothing(call: Any, name: str) -> bool:
-    """Whether a call gives what it is given: no padding, a slice of all, extents as they are."""
+    """Return whether a call changes nothing: no padding, a slice of all, the same extents."""
     if name == PAD:
         return not any(int(one) for one in call.attrs.pad_width)
     if name == TRANSPOSE:

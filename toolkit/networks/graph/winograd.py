@@ -1,11 +1,11 @@
-"""Winograd's convolutions: 3 x 3 with fewer multiplications, where a tolerance allows.
+"""Winograd's convolutions: 3 x 3 with fewer multiplications, where a tolerance allows them.
 
 Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016. F(m x m, 3 x 3)
-computes m x m outputs from a tile of (m + 2) x (m + 2) inputs: tiles and weights are transformed,
-multiplied element by element and summed over channels, and transformed back. The sums are a product
+computes m x m outputs from a tile of (m + 2) x (m + 2) inputs. Tiles and weights are transformed,
+multiplied element by element, summed over channels, and transformed back. The sums are one product
 of matrices for each of the (m + 2)^2 elements: a task like any other. The transforms of tiles need
 no search: they read and write everything once, vectorised along channels. Weights are transformed
-when the network is compiled. What followed the convolution is done where outputs are written.
+when the network is compiled. The epilogue is computed where the outputs are written.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from toolkit.networks.graph.epilogues import ESTIMATED_FLOPS, Steps, finished
 from toolkit.networks.graph.functions import extents
 
 ERRORS = {2: 1e-5, 4: 1e-4}
-"""By m: error of a network's outputs, as a share of their range, that is to be reckoned with. One
-convolution of 512 channels has up to 9e-7 and 2e-5 (docs/results/networks.md)."""
+"""By m: the error of a network's outputs to expect, as a share of their range. One convolution of
+512 channels has up to 9e-7 and 2e-5 (docs/results/networks.md)."""
 
 LANES = 16
-"""Channels at a time: a cache line of float32, one vector of AVX-512 or two of AVX2."""
+"""Channels per step: a cache line of float32, one vector of AVX-512 or two of AVX2."""
 
 TRANSFORM_FLOPS = 25.0
-"""What reading or writing an element of a transformed tile costs, in operations of a product.
-Alone it is 0.1 ns on two cores of 150 GFLOP/s (Zen 3): 15; in a network, with cold caches, more."""
+"""Cost of reading or writing an element of a transformed tile, in operations of a product. Alone it
+takes 0.1 ns on two cores of 150 GFLOP/s (Zen 3): 15. In a network, with cold caches, it is more."""
 
 MEMORY_FLOPS = 20.0
-"""What a byte of weights from memory costs, in operations of a product: two cores of a Zen 5 do
-500 GFLOP/s and read 113 MB in 4 ms."""
+"""Cost of a byte of weights from memory, in operations of a product: two cores of a Zen 5 do 500
+GFLOP/s and read 113 MB in 4 ms."""
 
 LEAST_GAIN = 1.15
-"""A convolution is left when less than this factor is expected."""
+"""A convolution stays as it is if the expected speedup is below this factor."""
 
 _INPUT = {
     2: ((1, 0, -1, 0), (0, 1, 1, 0), (0, -1, 1, 0), (0, 1, 0, -1)),
@@ -66,7 +66,7 @@ _OUTPUT = {
 
 @dataclass(frozen=True)
 class Shape:
-    """A 3 x 3 convolution of stride 1: extents of its input and output, and zeros around it."""
+    """A 3 x 3 convolution of stride 1: extents of its input and output, and its padding."""
 
     images: int
     rows: int
@@ -79,11 +79,11 @@ class Shape:
     left: int
 
     def tiles(self, m: int) -> tuple[int, int]:
-        """Rows and columns of tiles that cover the output."""
+        """Return the rows and columns of tiles that cover the output."""
         return -(-self.out_rows // m), -(-self.out_columns // m)
 
     def cost(self, m: int, weights_in_cache: bool) -> float:
-        """Expected time, in operations of a product; ``m`` = 1: the convolution as it is."""
+        """Return the expected time, in operations of a product; ``m`` = 1: without Winograd."""
         weight = 4.0 * self.channels * self.filters * (m + 2) ** 2
         memory = 0.0 if weights_in_cache else MEMORY_FLOPS * weight
         if m == 1:
@@ -95,7 +95,7 @@ class Shape:
         return product + transforms + memory
 
     def best_tile(self, tolerance: float, weights_in_cache: bool) -> int | None:
-        """The m that is expected to be fastest within a tolerance; ``None``: leave it."""
+        """Return the m that should be fastest within a tolerance; ``None``: no Winograd."""
         allowed = [m for m, error in ERRORS.items() if error <= tolerance]
         if not allowed or self.channels % 4 or self.filters % 4:
             return None
@@ -105,10 +105,10 @@ class Shape:
 
 
 def with_winograd(module: tvm.IRModule, tolerance: float, weights_in_cache: bool) -> tvm.IRModule:
-    """Compute 3 x 3 convolutions of stride 1 in channels last by Winograd's where it pays.
+    """Compute 3 x 3 convolutions of stride 1 in channels last by Winograd's where it is faster.
 
-    ``tolerance`` is the greatest error, as a share of the outputs' range; ``weights_in_cache``:
-    whether a run finds the weights of the network where the run before left them.
+    ``tolerance`` is the largest error, as a share of the outputs' range. ``weights_in_cache``:
+    whether the network's weights are still in the cache when it runs again.
     """
 
     def replace(chain: Chain, to: Any) -> Any:
@@ -132,7 +132,7 @@ def with_winograd(module: tvm.IRModule, tolerance: float, weights_in_cache: bool
 
 
 def shape_of(chain: Chain) -> Shape | None:
-    """The shape of a chain's convolution when it is one of 3 x 3 and stride 1; else ``None``."""
+    """Return the shape of a chain's convolution if it is 3 x 3 with stride 1; else ``None``."""
     attributes = chain.convolution.attrs
     plain = (
         chain.weight.shape[:2] == (3, 3)
@@ -157,7 +157,7 @@ def transformed_weight(weight: Any, m: int) -> Any:
 
 @cache
 def input_transform(shape: Shape, m: int) -> Any:
-    """Function from inputs (images, rows, columns, channels) to ((m + 2)^2, tiles, channels)."""
+    """Return a function from (images, rows, columns, channels) to ((m + 2)^2, tiles, channels)."""
     size, tiles = m + 2, shape.images * math.prod(shape.tiles(m))
     lanes = math.gcd(LANES, shape.channels)
 
@@ -191,9 +191,9 @@ def input_transform(shape: Shape, m: int) -> Any:
 
 @cache
 def output_transform(shape: Shape, m: int, steps: Steps, whole: tuple[bool, ...]) -> Any:
-    """Function from sums ((m + 2)^2, tiles, filters), and what the steps are given, to the outputs.
+    """Return a function from sums ((m + 2)^2, tiles, filters) and the steps' tensors to outputs.
 
-    ``whole``: of each that is given, whether it is a tensor of the output's shape.
+    ``whole``: for each of these tensors, whether it has the output's shape.
     """
     size, tiles = m + 2, shape.images * math.prod(shape.tiles(m))
     lanes = math.gcd(LANES, shape.filters)
@@ -238,7 +238,7 @@ def _both_sides(
 ) -> list[tuple[tuple[int, int], Any]]:
     """Multiply a square of values by a matrix from the left, and by its transpose from the right.
 
-    ``column`` gives the elements of a column; the first product is put into ``t``. Returns the
+    ``column`` returns the elements of a column. The first product is stored in ``t``. Returns the
     elements of the second one by row and column.
     """
     size = len(matrix[0])
@@ -256,7 +256,7 @@ def _both_sides(
 def _either(
     condition: Any, body: Callable[[Any, Any, bool], None], chunks: int, lanes: int
 ) -> None:
-    """Loops over channels with one body for tiles that lie inside, and one for the others."""
+    """Loop over channels, with one body for tiles that lie inside and one for the others."""
     with T.If(condition):
         for frame, border in ((T.Then, False), (T.Else, True)):
             with frame(), T.serial(0, chunks) as chunk, T.vectorized(0, lanes) as lane:
@@ -264,14 +264,14 @@ def _either(
 
 
 def _sum(factors: Sequence[float], values: Sequence[Any]) -> Any:
-    """A sum of products with numbers that are known, without those by 0 and 1."""
+    """Return a sum of products with known numbers; factors 0 and 1 cost nothing."""
     found: Any = None
     for factor, value in zip(factors, values, strict=True):
         if not factor:
             continue
         product = value if abs(factor) == 1 else value * T.float32(abs(factor))
         if found is None:
-            # A leading minus would be a multiplication by -1.
+            # A leading minus would become a multiplication by -1.
             found = product if factor > 0 else T.float32(0) - product
         else:
             found = found + product if factor > 0 else found - product
@@ -279,7 +279,7 @@ def _sum(factors: Sequence[float], values: Sequence[Any]) -> Any:
 
 
 def _operations(matrix: Sequence[Sequence[float]]) -> int:
-    """Operations of a product of this matrix and a vector, as ``_sum`` does it."""
+    """Return the operations of a product of this matrix and a vector, as ``_sum`` does it."""
     factors = [abs(factor) for row in matrix for factor in row if factor]
     return len(factors) - len(matrix) + sum(factor != 1 for factor in factors)
 
@@ -291,11 +291,12 @@ def _function(
     emit: Callable[..., None],
     flops: int | None = None,
 ) -> Any:
-    """A function that does what ``emit`` says for every tile; its last buffer is the result.
+    """Return a function that runs ``emit`` for every tile; its last buffer is the result.
 
-    ``emit`` is given the tile's image, its place there in tiles, its number among all, and buffers.
-    It counts as scheduled: nothing is fused into it, and it is no task. Written by the builder:
-    TVM's parser of scripts takes a second for one. ``flops`` says what TVM cannot count.
+    ``emit`` gets the tile's image, its row and column of tiles there, its number among all tiles,
+    and the buffers. The function counts as scheduled: nothing fuses with it, and it is not a task.
+    It is made by the builder, since TVM's script parser takes a second for each. ``flops`` is set
+    if TVM cannot count the operations.
     """
     rows, across = shape.tiles(m)
     with IRBuilder() as builder:

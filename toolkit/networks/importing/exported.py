@@ -1,7 +1,7 @@
 """Reads a program that ``torch.export.save`` wrote as a Relax module.
 
-PyTorch takes operators apart before TVM imports them. Those that TVM imports whole, and better so,
-stay whole; attention is taken apart without the steps that only a mask needs.
+PyTorch decomposes operators before TVM imports them. Operators that TVM imports better as a whole
+are not decomposed. Attention is decomposed without the steps that only a mask needs.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ KEPT = (
     "softplus.default",
     "upsample_bicubic2d.vec",
 )
-"""Operators that stay whole: no layout runs through the parts of some, others have dozens."""
+"""Operators that are not decomposed: some have parts that block layouts, others dozens of parts."""
 
 MISSING = r"Unsupported function types \[(.*)\]"
-"""What TVM's importer says of operators that it does not know."""
+"""Message of TVM's importer about operators that it does not know."""
 
 ONNX = "torch.onnx.export(model.eval(), inputs, 'model.onnx')"
 EXPORT = "torch.export.save(torch.export.export(model.eval(), inputs), 'model.pt2')"
 
 
 def load_exported(path: Path, shapes: Mapping[str, Sequence[int]]) -> tvm.IRModule:
-    """Import an exported program with its weights as constants; ``shapes`` are those left open.
+    """Import an exported program, its weights as constants; ``shapes`` are for dynamic inputs.
 
     Raises
     ------
@@ -57,11 +57,11 @@ def load_exported(path: Path, shapes: Mapping[str, Sequence[int]]) -> tvm.IRModu
 
         try:
             program = torch.export.load(str(path))
-        except Exception:  # of many types; they say little of what was wrong
+        except Exception:  # of many types, with messages that rarely name the problem
             raise LiveError(
-                "PyTorch cannot read it as an exported program",
+                "PyTorch cannot read the file as an exported program",
                 where=path,
-                cure=f"write it by {EXPORT}, with this version of PyTorch ({torch.__version__})",
+                cure=f"write it with {EXPORT}, in this version of PyTorch ({torch.__version__})",
             ) from None
         _refuse_training(program, path)
         try:
@@ -72,20 +72,20 @@ def load_exported(path: Path, shapes: Mapping[str, Sequence[int]]) -> tvm.IRModu
                 custom_convert_map=IMPORTED,
             )
             problem = None
-        except Exception as error:  # TVM's and PyTorch's errors have no type in common
+        except Exception as error:  # TVM's and PyTorch's errors have no common type
             problem = not_imported(
-                error, path, MISSING, f"export the model without them, or as ONNX: {ONNX}",
-                f"export it as ONNX: {ONNX}",
+                error, path, MISSING, f"export the model without these, or as ONNX: {ONNX}",
+                f"export the model as ONNX: {ONNX}",
             )  # fmt: skip
         if problem is not None:
-            gc.collect()  # TVM's builder warns when it is destroyed: now, where nobody sees it
+            gc.collect()  # TVM's builder warns when it is destroyed: now, while warnings are off
             raise problem
     return _with_shapes(module, shapes, path)
 
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Nothing on the terminal: both packages warn of what a user can do nothing about."""
+    """Silence both packages: their warnings are about things that a user cannot change."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -97,7 +97,7 @@ def _silent() -> Iterator[None]:
 
 
 def _decompositions(torch: Any) -> Any:
-    """PyTorch's table of what is taken apart, and how, without what stays whole."""
+    """Return PyTorch's table of decompositions, without the operators in ``KEPT``."""
     aten, table = torch.ops.aten, torch.export.default_decompositions()
     for name in KEPT:
         packet, overload = name.split(".")
@@ -106,7 +106,7 @@ def _decompositions(torch: Any) -> Any:
     usual = table[attention]
 
     def plain_attention(query: Any, key: Any, value: Any, *args: Any, **options: Any) -> Any:
-        """PyTorch's own looks at every row for whether a mask left anything of it."""
+        """Compute attention without PyTorch's check of each row for a mask that leaves nothing."""
         names = ("attn_mask", "dropout_p", "is_causal")
         given = {**dict(zip(names, args, strict=False)), **options}
         is_masked = given.get("attn_mask") is not None
@@ -124,7 +124,7 @@ def _decompositions(torch: Any) -> Any:
 
 
 def _select(node: Any, importer: Any) -> Any:
-    """Import the choice of one index. TVM's own reads beyond the tensor where that is negative."""
+    """Import the choice of one index. TVM's own reads beyond the tensor if it is negative."""
     source, axis, index = importer.env[node.args[0]], int(node.args[1]), int(node.args[2])
     extent = int(source.ty.shape.values[axis]) if index < 0 else 0
     begin, emit = index + extent, importer.block_builder.emit
@@ -133,9 +133,10 @@ def _select(node: Any, importer: Any) -> Any:
 
 
 def _index(node: Any, importer: Any) -> Any:
-    """Import the choice of several indices, those below 0 counted from the end.
+    """Import the choice of several indices; negative ones count from the end.
 
-    TVM's own reads beyond the tensor for these, and takes every pair of several axes' indices.
+    TVM's own import reads beyond the tensor for negative indices, and takes every pair of indices
+    of several axes.
     """
     source, emit = importer.env[node.args[0]], importer.block_builder.emit
     chosen = {
@@ -156,7 +157,7 @@ def _index(node: Any, importer: Any) -> Any:
     ]
     front = emit(relax.op.permute_dims(source, [*axes, *rest])) if rest else source
     found = emit(relax.op.index_tensor(front, indices))
-    # What was chosen of neighbouring axes stays in their place.
+    # The chosen axes keep their position if they are neighbours.
     before = axes[0] if axes == list(range(axes[0], axes[-1] + 1)) else 0
     if before == 0:
         return found
@@ -167,13 +168,13 @@ def _index(node: Any, importer: Any) -> Any:
 def _from_end(index: Any, extent: int, emit: Any) -> Any:
     kind = str(index.ty.dtype)
     if not kind.startswith("int"):
-        raise NotImplementedError("an index that is a mask: the output's shape is open")
+        raise NotImplementedError("a mask as index is not supported: the output's shape is unknown")
     behind = relax.op.add(index, relax.const(extent, kind))
     return emit(relax.op.where(relax.op.less(index, relax.const(0, kind)), behind, index))
 
 
 def _grid_sample(node: Any, importer: Any) -> Any:
-    """Import a sampled grid, whose two coordinates PyTorch has last, TVM second."""
+    """Import a sampled grid. PyTorch has its two coordinates last, TVM second."""
     grid = node.args[1]
     given = importer.env[grid]
     importer.env[grid] = importer.block_builder.emit(relax.op.permute_dims(given, [0, 3, 1, 2]))
@@ -183,7 +184,7 @@ def _grid_sample(node: Any, importer: Any) -> Any:
 
 
 def _most(node: Any, importer: Any) -> Any:
-    """Import the largest or the smallest along axes."""
+    """Import the maximum or the minimum along axes."""
     reduced = relax.op.max if node.target.__name__.startswith("amax") else relax.op.min
     axes = [int(axis) for axis in node.args[1]] if len(node.args) > 1 else []
     keep = bool(node.args[2]) if len(node.args) > 2 else False
@@ -198,7 +199,7 @@ IMPORTED = {
     "index.Tensor": _index,
     "select.int": _select,
 }
-"""What TVM does not import, or imports wrongly (0.27)."""
+"""Operators that TVM does not import, or imports wrongly (0.27)."""
 
 
 def _refuse_training(program: Any, path: Path) -> None:
@@ -207,49 +208,53 @@ def _refuse_training(program: Any, path: Path) -> None:
         given = dict(zip((one.name for one in arguments), node.args, strict=False)) | node.kwargs
         if any(given.get(name) is True for name in ("train", "training")):
             raise LiveError(
-                f"it was exported in training mode: {node.target} trains",
+                f"the model was exported in training mode (operator {node.target})",
                 where=path,
-                cure=f"call model.eval() first: {EXPORT}",
+                cure=f"call model.eval() before the export: {EXPORT}",
             )
 
 
 def not_imported(
     error: Exception, path: Path, missing: str, without: str, cure: str | None = None
 ) -> LiveError:
-    """What TVM says of a file that it does not import.
+    """Return the error for a file that TVM does not import.
 
-    The group of ``missing``, a regular expression, names the operators that TVM does not know.
-    ``without`` is the cure for these, ``cure`` that of all else.
+    ``missing`` is a regular expression; its group names the operators that TVM does not know.
+    ``without`` is the cure for these, ``cure`` the cure for all other errors.
     """
     said = str(error).strip() or type(error).__name__
     if found := re.search(missing, said):
         problem = f"TVM does not import the operators {found[1].strip()}"
         return LiveError(problem, where=path, cure=without)
-    return LiveError(f"TVM cannot import it: {said.splitlines()[-1][-200:]}", where=path, cure=cure)
+    return LiveError(
+        f"TVM cannot import the file: {said.splitlines()[-1][-200:]}", where=path, cure=cure
+    )
 
 
 def refuse_unknown(shapes: Mapping[str, Any], inputs: Sequence[str], path: Path) -> None:
-    """Raise ``LiveError`` for a shape that is given to no input."""
+    """Raise ``LiveError`` for a shape of an input that the network does not have."""
     for name in shapes:
         if name not in inputs:
             raise LiveError(
-                f"it has no input {name!r}", where=path, cure=f"its inputs: {', '.join(inputs)}"
+                f"the network has no input {name!r}",
+                where=path,
+                cure=f"its inputs: {', '.join(inputs)}",
             )
 
 
 def open_shape(name: str, example: str, path: Path) -> LiveError:
-    """What is wrong with an input whose shape nobody gave."""
+    """Return the error for an input without a known shape."""
     return LiveError(
-        f"the shape of its input {name!r} is open",
+        f"the input {name!r} has no fixed shape",
         where=path,
-        cure=f"give it, for example: --shape {name}={example}",
+        cure=f"give one, for example: --shape {name}={example}",
     )
 
 
 def _with_shapes(
     module: tvm.IRModule, shapes: Mapping[str, Sequence[int]], path: Path
 ) -> tvm.IRModule:
-    """Bind the dimensions that were exported as dynamic."""
+    """Bind the dynamic dimensions of an exported program."""
     inputs = {str(one.name): list(one.ty.shape.values) for one in module["main"].params}
     refuse_unknown(shapes, list(inputs), path)
     bound: dict[Any, int] = {}
@@ -264,15 +269,15 @@ def _with_shapes(
         if len(given) != len(known) or not all(fits):
             exported = ",".join("?" if extent is None else str(extent) for extent in known)
             raise LiveError(
-                f"{name!r} was exported with the shape {exported}",
+                f"the input {name!r} was exported with the shape {exported}",
                 where=path,
-                cure="name what shall be open in dynamic_shapes of torch.export.export",
+                cure="give a shape that fits, or export with dynamic_shapes of torch.export.export",
             )
         for dim, extent in zip(dims, given, strict=True):
             if isinstance(dim, tvm.tirx.Var) and bound.setdefault(dim, int(extent)) != int(extent):
                 raise LiveError(
-                    f"an extent of {name!r} is {extent}, and {bound[dim]} in another input",
+                    f"an extent of input {name!r} is {extent}, and {bound[dim]} in another input",
                     where=path,
-                    cure="give both the same: they were exported with one dimension",
+                    cure="give both inputs the same: they were exported with one dimension",
                 )
     return relax.transform.BindSymbolicVars(bound)(module) if bound else module

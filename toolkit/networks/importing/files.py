@@ -1,9 +1,9 @@
-"""Reads a model file (ONNX, or what ``torch.export.save`` writes) as a Relax module with constants.
+"""Reads a model file (ONNX, or from ``torch.export.save``) as a Relax module with constants.
 
-Weights stay in the module as constants: batch norms are folded into them and layouts are changed
-when the graph is prepared. An ONNX graph is cleaned before TVM sees it, since the importer turns
-several operators into ones that later passes stop at (``Sum`` becomes a stack and a sum over five
-axes, ``Clip`` two calls that no layout runs through, ``Dropout`` a tuple).
+Weights stay in the module as constants: when the graph is prepared, batch norms are folded into
+them and their layouts are changed. An ONNX graph is cleaned before TVM reads it, since the importer
+makes operators that block later passes (``Sum`` becomes a stack and a sum over five axes, ``Clip``
+two calls that no layout passes through, ``Dropout`` a tuple).
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from toolkit.networks.importing.exported import (
 from toolkit.networks.importing.onnx_rewrites import rewrite
 
 EXTRAS = {".onnx": "onnx", ".pt2": "torch"}
-"""Endings of model files, and the extra that reads them."""
+"""Endings of model files, and the extra of the toolkit that reads each."""
 
 MISSING = r"not supported for frontend ONNX: (.*)"
-"""What TVM's importer says of operators that it does not know."""
+"""Message of TVM's importer about operators that it does not know."""
 
 SINGLE_FILE_BYTES = 1_500_000_000
-"""A larger graph does not fit into one protobuf message: ONNX Runtime cannot hand it over."""
+"""A larger graph does not fit into one protobuf message, so ONNX Runtime cannot return it."""
 
 
 def is_model_file(text: str) -> bool:
-    """Whether a text names a model file by its ending."""
+    """Return whether a text names a model file, by its ending."""
     return Path(text).suffix in EXTRAS
 
 
 def load_model(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) -> tvm.IRModule:
     """Import a model file as a Relax module whose ``main`` holds the weights as constants.
 
-    ``shapes`` are those of inputs whose file leaves them open, by name.
+    ``shapes`` are the shapes of dynamic inputs, by name.
 
     Raises
     ------
@@ -61,48 +61,48 @@ def load_model(path: Path, shapes: Mapping[str, Sequence[int]] | None = None) ->
         from tvm.relax.frontend.onnx import from_onnx
 
         with warnings.catch_warnings():
-            # It tells each name that it changes; files of PyTorch call an input "input.1".
+            # It warns of each name that it changes; files of PyTorch call an input "input.1".
             warnings.simplefilter("ignore")
             return from_onnx(read_onnx(path, shapes or {}), keep_params_in_input=False)
     except ImportError as error:
         raise LiveError(
-            f"reading it needs {extra}: {error}",
+            f"reading this file needs {extra}: {error}",
             where=path,
             cure=f"install it: pip install 'tvm-tuning-toolkit[{extra}]'",
         ) from None
     except LiveError:
         raise
-    except Exception as error:  # TVM's and protobuf's errors have no type in common
-        cure = "export the model without them, or cut them off the graph"
+    except Exception as error:  # TVM's and protobuf's errors have no common type
+        cure = "export the model without these, or remove them from the graph"
         raise not_imported(error, path, MISSING, cure) from None
 
 
 def read_onnx(path: Path, shapes: Mapping[str, Sequence[int]]) -> Any:
-    """Read an ONNX file with known shapes, constants folded, in the operators that TVM fuses."""
+    """Read an ONNX file with known shapes, folded constants, and operators that TVM fuses."""
     model = simplified_onnx(path, shapes)
     rewrite(model, importlib.import_module("onnx"))
     return model
 
 
 def simplified_onnx(path: Path, shapes: Mapping[str, Sequence[int]]) -> Any:
-    """Read an ONNX file with known shapes, its weights as constants, and constants folded."""
+    """Read an ONNX file with known shapes, weights as constants, and folded constants."""
     onnx = importlib.import_module("onnx")
     model = onnx.load(str(path))
     weights = {tensor.name for tensor in model.graph.initializer}
     inputs = [value for value in model.graph.input if value.name not in weights]
-    # Until IR version 3 every weight was an input, too, which a caller might have replaced.
+    # Up to IR version 3 every weight was also an input, which a caller could replace.
     del model.graph.input[:]
     model.graph.input.extend(inputs)
     model.ir_version = max(model.ir_version, 4)
     _set_shapes(model.graph.input, shapes, path)
     known = all(value.type.tensor_type.HasField("shape") for value in model.graph.output)
     if not known and model.ByteSize() <= SINGLE_FILE_BYTES:
-        model = onnx.shape_inference.infer_shapes(model)  # importers refuse outputs without one
+        model = onnx.shape_inference.infer_shapes(model)  # importers need shapes of outputs
     return _folded(model)
 
 
 def for_runtimes(path: Path, shapes: Mapping[str, Sequence[int]], folder: Path) -> Path:
-    """The file that other runtimes are given: of ONNX ``simplified_onnx``, in the folder."""
+    """Return the file for other runtimes: an ONNX file is simplified and written to ``folder``."""
     if EXTRAS[path.suffix] != "onnx":
         return path.resolve()
     out = folder / "model.onnx"
@@ -117,7 +117,7 @@ def _set_shapes(inputs: Sequence[Any], shapes: Mapping[str, Sequence[int]], path
         given = shapes.get(value.name)
         if given is not None:
             if len(dims) not in (0, len(given)):
-                raise LiveError(f"{value.name!r} has {len(dims)} dimensions", where=path)
+                raise LiveError(f"the input {value.name!r} has {len(dims)} dimensions", where=path)
             del dims[:]
             for extent in given:
                 dims.add().dim_value = int(extent)
@@ -127,9 +127,9 @@ def _set_shapes(inputs: Sequence[Any], shapes: Mapping[str, Sequence[int]], path
 
 
 def _folded(model: Any) -> Any:
-    """Fold constants and batch norms, drop what does nothing: ONNX Runtime's basic level.
+    """Fold constants and batch norms, and drop operators without effect, with ONNX Runtime.
 
-    It gives standard operators again. Without ONNX Runtime the graph stays as it is.
+    Its basic level keeps standard operators. Without ONNX Runtime the graph stays as it is.
     """
     try:
         runtime = importlib.import_module("onnxruntime")
@@ -148,5 +148,5 @@ def _folded(model: Any) -> Any:
                 model.SerializeToString(), options, providers=["CPUExecutionProvider"]
             )
             return importlib.import_module("onnx").load(path)
-        except Exception:  # what it does not know, TVM may
+        except Exception:  # TVM may know operators that ONNX Runtime does not
             return model

@@ -1,7 +1,7 @@
-"""Rewrites of an ONNX graph, so that what TVM's importer makes of it fuses.
+"""Rewrites of an ONNX graph, so that the operators that TVM's importer makes of it fuse.
 
-``Sum`` would become a stack and a sum over five axes, ``Clip`` two calls that no layout runs
-through.
+Without them, ``Sum`` would become a stack and a sum over five axes, and ``Clip`` two calls that no
+layout passes through.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def rewrite(model: Any, onnx: Any) -> None:
 
 
 def _constants(model: Any, onnx: Any) -> dict[str, Any]:
-    """Constant tensors as arrays, by name."""
+    """Return constant tensors as arrays, by name."""
     values = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "Constant" and node.attribute[0].name == "value":
@@ -43,17 +43,17 @@ def _without_sum(model: Any, onnx: Any) -> None:
 
 
 def _clip_as_relu(model: Any, onnx: Any) -> None:
-    """Write ``Clip`` between 0 and c as r - relu(r - c) with r = relu(x): all of it fuses."""
+    """Write ``Clip`` between 0 and c as r - relu(r - c) with r = relu(x), which fuses."""
     values = _constants(model, onnx)
     nodes = []
     for node in model.graph.node:
         bounds = _bounds(node, values, onnx) if node.op_type == "Clip" else None
-        # Without a sign r - c would wrap around.
+        # Unsigned r - c would wrap around.
         if bounds is None or bounds[0] != 0 or bounds[1].dtype.kind == "u":
             nodes.append(node)
             continue
         out, make = node.output[0], onnx.helper.make_node
-        # The type of x is that of the bound; attributes of old versions are for float32.
+        # x has the type of the bound; attributes of old versions are float32.
         limit = onnx.numpy_helper.from_array(bounds[1], f"{out}__limit")
         model.graph.initializer.append(limit)
         nodes += [
@@ -66,8 +66,8 @@ def _clip_as_relu(model: Any, onnx: Any) -> None:
 
 
 def _bounds(node: Any, values: Mapping[str, Any], onnx: Any) -> tuple[float, Any] | None:
-    """Lower bound as a number, upper bound as an array; ``None`` where one is not constant."""
-    given = {a.name: np.float32(a.f) for a in node.attribute}  # until operator set 11
+    """Return the lower bound as a number, the upper as an array; ``None`` if not constant."""
+    given = {a.name: np.float32(a.f) for a in node.attribute}  # before operator set 11
     if {"min", "max"} <= given.keys():
         return float(given["min"]), np.asarray(given["max"])
     ends = [values.get(name) for name in node.input[1:3]]

@@ -1,1 +1,1 @@
-"""Work in any process. Imports ``replay.record`` and ``replay.statistics``."""
+"""Replays in one or many processes. Imports ``replay.record`` and ``replay.statistics``."""

@@ -1,7 +1,7 @@
 """Replay of whole networks: a scheduler gives rounds to the tasks, a strategy searches each.
 
-The objective is the weighted sum of the tasks' best latencies, in recorded values. Schedulers are
-told a task's operations, and that tasks of one family of operators are alike, where features tell.
+The objective is the weighted sum of the tasks' best latencies, in recorded values. Schedulers
+get a task's number of operations and its family of operators, if the features know them.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _network_row(
     context: ReplayContext,
     name: Name,
 ) -> dict[str, Any]:
-    """Compute what one run achieved; ``None`` where it did not get there."""
+    """Return the figures of one run; ``None`` for a goal that it did not reach."""
     _, seed, network_name, scheduler = name
     run, objective = replay_network(network, weights, context, scheduler, int(seed), computed)
     best = sum(w * float(context.tables[t].best_s or np.inf) for t, w in weights.items())

@@ -1,4 +1,4 @@
-"""Runs of one strategy on one task: a single one, all seeds, and the files that they fill."""
+"""Runs of one strategy on one task: a single one, all seeds, and the files of their results."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def strategy_of(
 ) -> Strategy:
     """Make a scenario's strategy for one run: over a record, or over the space of a device.
 
-    Its generator is another one for every seed, task and label.
+    Its generator depends on the seed, the task and the label.
     """
     key = int(content_id("strategy", space.task.task_id, choice.label), 16)
     rng = np.random.default_rng([seed, key])
@@ -104,9 +104,9 @@ def run_over(
 def replay_seeds(
     table: RecordedTable, grids: Mapping[str, Sequence[float]], context: ReplayContext, name: Name
 ) -> list[dict[str, Any]]:
-    """Replay a strategy on a task, seed after seed; the metrics of each, with its curves.
+    """Replay a strategy on a task for all seeds; return the metrics and curves of each run.
 
-    ``name`` ends in the strategy's label. Beside the metrics its evaluations are kept as Parquet.
+    ``name`` ends with the strategy's label. The evaluations are written to a Parquet file.
     """
     _, task_id, label = name
     scenario = context.scenario
@@ -133,7 +133,7 @@ def replay_seeds(
 def runs_table(
     table: RecordedTable, scenario: str, label: str, runs: Sequence[SeedRun]
 ) -> pa.Table:
-    """One row an evaluation: what was measured, what it cost, and the best so far."""
+    """One row per evaluation: what was measured, what it cost, and the best so far."""
     each = [run.replayed for run in runs]
     lengths = [len(run.candidate) for run in each]
     first = np.zeros(sum(lengths), np.int32)
@@ -168,7 +168,7 @@ def runs_table(
 
 
 def write_runs(tables: Sequence[Path], target: Path) -> None:
-    """Put files of ``runs_table`` together, in this order."""
+    """Concatenate files of ``runs_table``, in this order."""
     with (
         replacing(target) as temporary,
         pq.ParquetWriter(temporary, pq.read_schema(tables[0]), compression="zstd") as writer,
@@ -178,7 +178,7 @@ def write_runs(tables: Sequence[Path], target: Path) -> None:
 
 
 def write_results(rows: Rows, scenario: str, target: Path) -> None:
-    """Write one row a run with all its metrics."""
+    """Write one row per run with all its metrics."""
     flat = [
         {"scenario": scenario, "strategy": label, "task_id": task_id}
         | {k: v for k, v in row.items() if not k.startswith("curve_") and k != "steps"}

@@ -1,7 +1,7 @@
-"""Work that is kept as soon as it is done: what is missing is made, here or on a cluster.
+"""Work whose pieces are stored when done; missing pieces are made, here or on a cluster.
 
-Pieces do not depend on each other or on their order, so that any number of processes and any
-interruption end with the same files.
+Pieces do not depend on each other or on their order, so that the files are the same for any number
+of processes and after any interruption.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from toolkit.replay.scenario import Scenario
 from toolkit.training.trained.models import TrainedModels
 
 Name = tuple[str, ...]
-"""Of a piece of work: its kind, one thing that tells it apart, and what progress says of it."""
+"""Name of a piece of work: its kind, one more part, and the parts that progress shows."""
 
 
 @dataclass
 class ReplayContext:
-    """What all work needs, sent once to each process; ``tables`` only where the work names tasks.
+    """Inputs of all work, sent once to each process; ``tables`` only for work that names tasks.
 
-    ``folder`` holds a file for each piece that is done, whole or absent. Spaces and scores of the
-    tasks that were asked for last are kept in memory.
+    ``folder`` holds one complete file for each finished piece. Spaces and scores of the latest
+    tasks are kept in memory.
     """
 
     scenario: Scenario
@@ -52,11 +52,11 @@ class ReplayContext:
     )
 
     def path(self, name: Name, suffix: str = ".json") -> Path:
-        """File of a piece; with another suffix, of what is kept beside it (written before it)."""
+        """File of a piece; with another suffix, a further file that is written before it."""
         return self.folder / f"{content_id(*name)}{suffix}"
 
     def guided(self, *tables: RecordedTable) -> list[tuple[RecordedSpace, StrategyModels]]:
-        """Space of each task, and the models that guide a search of it."""
+        """Return the space of each task, and the models that guide a search of it."""
         known, self._guided = self._guided, {}
         for table in tables:
             task_id = table.task.task_id
@@ -69,9 +69,9 @@ class ReplayContext:
 
 @dataclass(frozen=True)
 class Work:
-    """Pieces that one process makes one after the other, since they need the same things.
+    """Pieces that one process makes one after the other, since they share inputs.
 
-    ``make`` can be pickled and returns what is kept of a piece, JSON-ready; ``size`` is relative.
+    ``make`` can be pickled and returns the result of a piece, JSON-ready; ``size`` is relative.
     """
 
     names: Sequence[Name]
@@ -79,7 +79,7 @@ class Work:
     make: Callable[[ReplayContext, Name], Any]
 
     def do(self, context: ReplayContext) -> Iterator[Name]:
-        """Make and keep all pieces; yield the name of each when it is done."""
+        """Make and store all pieces; yield the name of each when it is done."""
         for name in self.names:
             write_atomically(context.path(name), orjson.dumps(self.make(context, name)))
             yield name
@@ -92,9 +92,9 @@ def finish(
     progress: Progress,
     workers: int | Cluster = 1,
 ) -> dict[Name, Any]:
-    """Make what is missing of all work; return what was kept of every piece, in order.
+    """Make all missing pieces; return the stored result of every piece, in order.
 
-    ``workers`` is a number of processes of this machine, or a cluster.
+    ``workers`` is a number of processes on this machine, or a cluster.
     """
     files = {name: context.path(name) for work in works for name in work.names}
     missing = {name for name, path in files.items() if not path.is_file()}
@@ -103,7 +103,7 @@ def finish(
     with progress.step(title, len(files)) as step:
         done = len(files) - len(missing)
         step.advance(done, note="resumed" if done else None)
-        # The largest first, so that none is begun when the other processes are done.
+        # The largest first, so that no large one begins when the other processes are done.
         ordered = sorted(todo, key=lambda work: -work.size)
         made: Iterator[Name] = (name for work in todo for name in work.do(context))
         if isinstance(workers, Cluster):
@@ -123,7 +123,7 @@ def _in_processes(works: Sequence[Work], context: ReplayContext, count: int) -> 
             ours, theirs = Pipe()
             process = children.start(
                 children.python("toolkit.replay.execute.worker", str(theirs.fileno())),
-                # They share the machine: threads of a library's own would only slow them.
+                # Processes share the machine: threads of libraries would only slow them.
                 environment=dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
                 pass_fds=(theirs.fileno(),),
             )
@@ -159,7 +159,7 @@ def _on_cluster(works: Sequence[Work], context: ReplayContext, cluster: Cluster)
 
 
 def _made_there(context: ReplayContext, work: Work) -> list[tuple[Name, str, bytes]]:
-    """Make all pieces in a folder of this machine; return their files, the whole one last."""
+    """Make all pieces in a temporary folder; return their files, each result after the rest."""
     found = []
     with TemporaryDirectory() as folder:
         there = replace(context, folder=Path(folder))
@@ -176,6 +176,6 @@ def _alive(process: Popen[bytes]) -> Iterator[None]:
         yield
     except (EOFError, OSError):
         raise ToolkitError(
-            f"a working process ended early (exit code {process.wait()})",
-            cure="what was finished is kept: run the same command again, or with --workers 1",
+            f"a worker process ended early (exit code {process.wait()})",
+            cure="finished work is kept: run the same command again, or with --workers 1",
         ) from None

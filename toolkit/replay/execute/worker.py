@@ -1,4 +1,4 @@
-"""A process of ``replay.execute.work``, started with the number of its pipe."""
+"""Worker process of ``replay.execute.work``; its argument is the descriptor of its pipe."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What the device will show. Imports ``replay.execute``."""
+"""Forecasts of runs on the device. Imports ``replay.execute``."""

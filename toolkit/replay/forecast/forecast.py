@@ -1,9 +1,9 @@
-"""Forecasts what runs on the device will see: replays in posterior draws of the latencies.
+"""Forecasts of what runs on the device will see: replays in posterior draws of the latencies.
 
-A replay draws recorded readings, the same ones again and again: it knows how runs differ by their
-seeds, and nothing of what a reading hides. Here every *draw* has latencies of its own, from
-what the readings leave open, and each evaluation is a fresh reading of those. Nothing of it
-is a measurement (honesty rule 1): it forecasts, and is never among the results of a replay.
+A replay draws the same recorded readings again and again: it shows how runs differ by their seeds,
+but not how uncertain a reading is. Here every *draw* has its own latencies, drawn from their
+posterior given the readings, and each evaluation is a fresh reading of them. None of this is a
+measurement (honesty rule 1): a forecast is never among the results of a replay.
 """
 
 from __future__ import annotations
@@ -32,21 +32,22 @@ from toolkit.search.moves.knobs import FloatArray
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-# Draws take their seeds from here on, so that no run shares one with a replay.
+# First seed of the forecast runs, so that no run shares a seed with a replay.
 FIRST_SEED = 1_000_000
 
 NOMINAL = 0.90
-"""What the intervals promise; how often they held is in ``docs/results/forecasts.md``."""
+"""Nominal coverage of the intervals; ``docs/results/forecasts.md`` has the observed one."""
 
 LEVELS = 20
-"""Levels of the machine that each draw is looked at with: they cost no run."""
+"""Machine levels that each draw is scored with: they need no further run."""
 
 
 class ForecastOracle(RecordedOracle):
-    """A record whose good readings are new ones of one draw; failures stay as recorded.
+    """A record with new readings from one draw instead of the good ones; failures stay.
 
-    A run meets a stretch of the draw's noise that begins anywhere. ``pace``: readings that the
-    record took in the time of one evaluation; the noise of each holds until the next one.
+    A run uses a stretch of the draw's noise that begins at a random place. ``pace``: number of
+    readings that the record took in the time of one evaluation; each one's noise lasts until the
+    next one.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class ForecastOracle(RecordedOracle):
         self._begin = np.random.default_rng([seed, key]).random() * len(draw.noise)
 
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
-        """Return a fresh reading of each recorded candidate, in order; the others have none."""
+        """Return a fresh reading of each recorded candidate, in order; none for the others."""
         before = len(self.occasions)
         trials = super().measure(candidates)
         numbers = self.table.owner[self.occasions[before:]]
@@ -90,14 +91,13 @@ def forecast(
 ) -> list[list[FloatArray]]:
     """Run a strategy several times in each of many draws, each time for the scenario's budget.
 
-    Draws depend on the task and their number alone: strategies that are compared meet the same.
-    The machine's level is the record's mean; scale by ``Readings.levels`` for another day. Where an
-    evaluation takes another time than a reading of the record took, ``pace`` is the ratio: a run
-    that is over sooner meets less change.
+    A draw depends on the task and its number only: all strategies get the same draws. The machine's
+    level is the record's mean; scale by ``Readings.levels`` for another day. ``pace`` is the time
+    of an evaluation over the time of a recorded reading: a shorter run sees less change.
 
-    Returned is for each draw and run ``(2, evaluations)``: the latencies in seconds that the run
-    saw, and the latencies that those candidates have in the draw over the least of any candidate
-    (1: the best there is); NaN for a failure.
+    Returns for each draw and run an array ``(2, evaluations)``: the latencies in seconds that the
+    run saw, and the candidates' latencies in the draw over the lowest of any candidate (1: the
+    best); NaN for a failure.
     """
     # The best recorded candidate need not be the best in a draw: no run ends there.
     whole = scenario.model_copy(update={"stop_at_best": False})
@@ -122,13 +122,14 @@ def forecast(
 def seen_scores(latencies: FloatArray, best_s: float, budget: int) -> tuple[float, float, float]:
     """Scores of one run from the latencies in seconds that it saw, in order; NaN for a failure.
 
-    Area under the curve: mean over the budget's evaluations of the record's best over the best seen
-    so far (0 before the first success, higher is better). The logarithm of that ratio at the end.
-    Evaluations until a latency within 10 % of the record's best was seen, or the budget.
+    First, the area under the curve: mean over the budget's evaluations of the record's best over
+    the best seen so far (0 before the first success, higher is better). Second, the logarithm of
+    that ratio at the end. Third, the evaluations until a latency within 10 % of the record's best
+    was seen, or the budget.
     """
     curve = np.zeros(budget)
     ratios = best_s / np.fmin.accumulate(latencies[:budget])
-    # Only before the first success there is no best: it counts as 0.
+    # Before the first success there is no best: the ratio counts as 0.
     ratios[np.isnan(ratios)] = 0.0
     last = ratios[-1] if len(ratios) else 0.0
     curve[: len(ratios)], curve[len(ratios) :] = ratios, last
@@ -139,10 +140,11 @@ def seen_scores(latencies: FloatArray, best_s: float, budget: int) -> tuple[floa
 
 
 def chosen_share(run: FloatArray) -> float:
-    """What the program that a run would choose is worth, of what ``forecast`` gives for the run.
+    """Relative speed of the program that a run would choose, from an array of ``forecast``.
 
-    The best latency of the draw over that of the candidate whose reading was the fastest: 1 is
-    perfect. The reading itself was lucky, the more so the more were taken. 0 without any success.
+    The best latency of the draw over the latency of the candidate with the fastest reading: 1 is
+    perfect. The fastest reading itself is too low by luck, the more readings the more so. 0 without
+    any success.
     """
     seen, slower = run
     return float(1.0 / slower[np.nanargmin(seen)]) if np.isfinite(seen).any() else 0.0
@@ -160,10 +162,10 @@ def forecast_scenario(
 
     In ``strategies`` (mean over the tasks), ``per_task`` and ``pairs`` every figure has the
     interval in which ``nominal`` of the draws lie. ``auc`` is the mean over the budget's
-    evaluations of best recorded over best seen, ``final`` that ratio at the end (above 1 where a
-    run will see a faster reading than the record's best value), ``chosen`` what the program that it
-    would choose is worth once the luck of that reading is gone (1: the best there is; 1 minus it
-    is the simple regret, in throughput). ``left_out``: tasks whose noise is not known.
+    evaluations of best recorded over best seen, ``final`` that ratio at the end (above 1 if a run
+    will see a faster reading than the record's best value), ``chosen`` the relative speed of the
+    program that it would choose, without the luck of that reading (1: the best; 1 minus it is the
+    simple regret, in throughput). ``left_out``: tasks whose noise is not known.
     """
     labels = context.scenario.labels
     works = [
@@ -204,8 +206,8 @@ def _scores(
     ((space, guides),) = context.guided(table)
     choice = scenario.strategies[scenario.labels.index(name[-1])]
     drawn = forecast(space, readings, choice, scenario, draws=draws, runs=1, **guides)
-    # By the machine alone: strategies that are compared meet the same one, and on a day on
-    # which it is slower it is so for all of its tasks.
+    # Seeded by the machine alone: all strategies get the same levels, and on a slow day all tasks
+    # of a machine are slow.
     rng = np.random.default_rng(int(content_id("levels", table.task.machine or ""), 16))
     levels = np.exp(readings.levels(rng, draws * LEVELS)).reshape(draws, LEVELS)
     budget = scenario.budget.evaluations or len(table)
@@ -231,6 +233,6 @@ def _figures(scores: FloatArray) -> dict[str, Any]:
 
 
 def _figure(name: str, draws: FloatArray) -> dict[str, Any]:
-    """Median over the draws, and between which values the nominal share of them lies."""
+    """Median over the draws, and the interval that holds the nominal share of them."""
     low, middle, high = np.quantile(draws, [(1 - NOMINAL) / 2, 0.5, (1 + NOMINAL) / 2]).tolist()
     return {name: middle, f"{name}_interval": [low, high]}

@@ -1,4 +1,4 @@
-"""Models that guide strategies in a replay, and the proof that they never saw the judged task."""
+"""Models that guide strategies in a replay, with a proof that they never saw the judged task."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class TableScorer:
         return np.asarray(picker(self._space, self._space.candidates()), dtype=np.float64)
 
     def preference(self, space: Space, candidates: Sequence[Candidate]) -> FloatArray:
-        """The order to measure the recorded candidates in; that of the scores for any others."""
+        """Preferences of recorded candidates; the scores if any candidate is unrecorded."""
         index = self._space.index_of(candidates) if space is self._space else None
         if index is None or (index < 0).any():
             return self.score(space, candidates)
@@ -51,12 +51,12 @@ class TableScorer:
 
 
 class TableDirectionScorer:
-    """Gains of the directions of recorded candidates, kept once they were computed."""
+    """Gains of the directions of candidates, computed once and kept."""
 
     def __init__(self, scorer: DirectionScorer) -> None:
         self.training_task_ids = scorer.training_task_ids
         self._scorer = scorer
-        # What a calibrated model says of its gains, where it does ('movers.GuidedMover').
+        # A calibrated model gives the temperature of its gains (``movers.GuidedMover``).
         if hasattr(scorer, "temperature"):
             self.temperature: float = scorer.temperature
         self._kept: dict[tuple[str, tuple[Direction, ...]], FloatArray] = {}
@@ -79,7 +79,7 @@ class StrategyModels(TypedDict, total=False):
 
 
 def guides_of(models: TrainedModels, space: RecordedSpace) -> StrategyModels:
-    """Return the models that guide a search of a task, proven not to have seen it."""
+    """Return the models that guide a search of a task; none of them was trained on it."""
     scorer: Scorer | None = None
     if models.throughput is not None:
         scorer = _unseen(models.throughput, space, "throughput model")
@@ -93,7 +93,7 @@ def guides_of(models: TrainedModels, space: RecordedSpace) -> StrategyModels:
 
 
 def _unseen(model: Any, space: RecordedSpace, what: str) -> Any:
-    """Take a model's member for a task; raise ``LeakError`` unless it says on what it was trained.
+    """Return a model's member for a task; raise ``LeakError`` unless it provably never saw it.
 
     Honesty rule 4: a replay proves that no model was trained on the task that it is judged on.
     """
@@ -102,11 +102,11 @@ def _unseen(model: Any, space: RecordedSpace, what: str) -> Any:
     if trained_on is None:
         raise LeakError(
             f"the {what} does not say which tasks it was trained on",
-            cure="give it 'training_task_ids', or train it with 'toolkit train'",
+            cure="set its 'training_task_ids', or train it with 'toolkit train'",
         )
     if task_id in trained_on:
         raise LeakError(
-            f"the {what} was trained on task {task_id}, on which it is judged",
+            f"the {what} was trained on task {task_id}, and would be judged on it",
             cure="train with cross-fitted members ('toolkit train'), or leave the task out",
         )
     return member

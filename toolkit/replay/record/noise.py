@@ -1,11 +1,11 @@
-"""Latencies told apart from the noise of their readings, whatever shape that noise has.
+"""Separates latencies from the noise of their readings, for any shape of the noise.
 
 In logarithms a reading is a latency plus noise. Noise of measurements is seldom normal: most
-readings agree to a percent or two, some are a tenth slower, and on a machine with two clocks there
-are two heaps. A mean and a standard deviation then mislead twice: a slow reading makes its fellows
-look lucky, and all candidates count as equally uncertain.
+readings agree to a percent or two, some are a tenth slower, and a machine with two clock rates
+gives two groups. A mean and a standard deviation then mislead twice: one slow reading makes the
+candidate's other readings look lucky, and all candidates count as equally uncertain.
 
-So neither shape is assumed. The distribution of the noise and that of the latencies are estimated
+So no shape is assumed. The distribution of the noise and that of the latencies are estimated
 in turn from all readings of a task: given both, Bayes' rule says where each candidate's latency may
 lie; what is left over is the noise. This is the EM algorithm for a deconvolution with an unknown
 error distribution, which several readings of each candidate identify (Kotlarski 1967), smoothed in
@@ -24,7 +24,7 @@ from toolkit.search.moves.knobs import FloatArray, IntArray
 PROBABILITIES: FloatArray = np.concatenate(
     [[0.001, 0.005, 0.02], np.linspace(0.05, 0.95, 19), [0.98, 0.995, 0.999]]
 )
-"""At which quantiles a candidate's latency is given."""
+"""Quantiles at which a candidate's latency is given."""
 
 # The noise's density lives on cells of asinh(noise / (CORE * scale)): fine where most readings lie,
 # coarse in the tails, which begin at CORE scales.
@@ -32,29 +32,29 @@ CORE, CELL, REACH = 2.0, 0.02, 7.0
 AXIS: FloatArray = np.arange(-REACH, REACH + CELL / 2, CELL)
 
 # Widths of the kernels: for the noise on that axis with TYPICAL readings (more readings, less
-# smoothing), for the latencies in scales over the root of a candidate's number of readings. No
-# fine choice: half or twice either changes the ranked probability score of occasions that were held
-# out, on 41 tasks of several machines, by less than 3 %, and wider ones say too little where noise
-# is normal.
+# smoothing), for the latencies in scales over the root of a candidate's number of readings. The
+# values are not critical: half or twice either changes the ranked probability score of held-out
+# occasions, on 41 tasks of several machines, by less than 3 %. Wider ones give too wide a posterior
+# if the noise is normal.
 NOISE_WIDTH, TYPICAL, LATENCY_WIDTH = 0.2, 500, 1.5
-# So many readings of a Student's t with two degrees of freedom are thought to have been seen too.
+# Prior on the noise: ASSUMED readings of a Student's t with two degrees of freedom.
 ASSUMED, FREEDOM = 10.0, 2.0
 
 ROUNDS = 10
-# The shapes are estimated from about so many readings, evenly from fast and slow candidates, of
-# each at most so many.
+# The shapes are estimated from about ENOUGH readings, evenly from fast and slow candidates, at most
+# EACH per candidate.
 ENOUGH, EACH = 5_000, 8
-# A posterior's grid is fine around so many readings of a candidate, each with so many points.
+# A posterior's grid is fine around ANCHORS readings of a candidate, with POINTS points each.
 ANCHORS, POINTS = 5, 61
 _PRIOR_CELLS = 8192
 _AT_ONCE = 10_000
 
 
 def latency_quantiles(readings: FloatArray) -> FloatArray:
-    """Where each candidate's latency may lie, given its readings and those of all others.
+    """Quantiles of each candidate's latency, given its readings and those of all others.
 
-    ``readings``, ``(n, occasions)``, are logarithms of seconds, freed of the machine's level; NaN
-    for none. Some candidates must have several. Returned are quantiles of the posterior of each
+    ``readings``, ``(n, occasions)``, are logarithms of seconds without the machine's level; NaN
+    for none. Some candidates must have several. Returns quantiles of the posterior of each
     logarithm, ``(n, len(PROBABILITIES))``; NaN for a candidate without readings.
     """
     out = np.full((len(readings), len(PROBABILITIES)), np.nan)
@@ -76,14 +76,14 @@ def _scale(packed: FloatArray) -> float:
     """Standard deviation of the bulk of the noise, from consecutive readings of a candidate."""
     apart = np.abs(np.diff(packed, axis=1))
     apart = apart[np.isfinite(apart)]
-    # As of a normal distribution: of its differences half are below 0.954 standard deviations, and
-    # they are 1.128 on average (of use where a coarse clock makes most of them 0).
+    # For a normal distribution, half of the differences are below 0.954 standard deviations, and
+    # their mean is 1.128 (used when a coarse clock makes most of them 0).
     return float(np.median(apart) / 0.954) or float(apart.mean() / 1.128)
 
 
 @dataclass(frozen=True)
 class _Shapes:
-    """Logarithms of both densities: of the noise on ``AXIS``, of the latencies on even cells."""
+    """Logarithms of two densities: of the noise on ``AXIS``, of the latencies on even cells."""
 
     noise: FloatArray
     latency: FloatArray
@@ -93,10 +93,10 @@ class _Shapes:
 
 @dataclass(frozen=True)
 class _Grid:
-    """Points at which candidates' latencies are looked at, and the noise that each would mean."""
+    """Points for the possible latencies of candidates, and the noise that each point implies."""
 
     points: FloatArray  # (n, p): logarithms
-    widths: FloatArray  # (n, p): how much of the line each stands for
+    widths: FloatArray  # (n, p): width of the line around each
     starts: IntArray  # (n,): first reading of each candidate
     place: FloatArray  # (readings, p): where on AXIS the noise of each would be, in cells
 
@@ -149,7 +149,7 @@ def _at(values: FloatArray, place: FloatArray) -> FloatArray:
 
 
 def _counted(place: FloatArray, weights: FloatArray, cells: int) -> FloatArray:
-    """Weights that fall on each cell, shared between the two that a place lies between."""
+    """Sum of the weights in each cell; a weight between two cells is shared."""
     cell, between = _cells(place.ravel(), cells)
     before = np.bincount(cell, weights.ravel() * (1 - between), cells)
     return np.asarray(before + np.bincount(cell + 1, weights.ravel() * between, cells))
@@ -175,10 +175,10 @@ def _estimate(packed: FloatArray, scale: float) -> _Shapes:
 
     def latency(places: FloatArray, weights: FloatArray) -> FloatArray:
         counted = _counted((places - lowest) / step, weights, _PRIOR_CELLS)
-        # Cells coarser than the kernel would be taken for structure.
+        # With a kernel narrower than the cells, the cells would look like structure.
         width = max(LATENCY_WIDTH * scale / np.sqrt(readings / len(used)) / step, 3.0)
         smooth = smoothed(counted, width)
-        # And one candidate anywhere.
+        # Plus one candidate spread over all cells.
         return np.asarray(np.log(smooth / smooth.sum() * len(used) + 1 / _PRIOR_CELLS))
 
     stretch = np.cosh(AXIS)

@@ -19,16 +19,16 @@ class RecordedOracle:
     """Recorded measurements of one task, one occasion drawn for each evaluation.
 
     Noise (honesty rule 6): where a candidate was measured on several occasions, one of them is
-    drawn, failures included; measured again in the same run it gives the next occasion in turn.
-    The draws depend on the task and the seed alone, so that strategies that are compared under
-    one seed meet the same luck (paired runs).
+    drawn, failures included; a second measurement in the same run gives the next occasion.
+    The draws depend on the task and the seed only, so that all strategies get the same occasions
+    under one seed (paired runs).
 
-    Candidates outside the record (honesty rule 2) have no trial (``missing="skip"``; the runner
-    counts them), are an ``error``, or the recorded candidate of the same sketch with the fewest
-    other decisions answers (``nearest``; such answers are counted in ``substituted``).
+    A candidate outside the record (honesty rule 2) has no trial (``missing="skip"``; the runner
+    counts it), raises ``SearchError`` (``error``), or gets the trial of the recorded candidate of
+    its sketch with the fewest other decisions (``nearest``; counted in ``substituted``).
 
-    ``occasions`` are those that were paid for, in order: what the metrics are computed from;
-    ``missed_at`` says for each miss how many occasions had been paid for before it.
+    ``occasions`` are the measured occasions in order, from which the metrics are computed;
+    ``missed_at`` gives for each miss the number of occasions before it.
     """
 
     def __init__(self, space: RecordedSpace, *, seed: int = 0, missing: Missing = "skip") -> None:
@@ -46,13 +46,14 @@ class RecordedOracle:
             self._turn = (rng.random(len(table)) * self._count).astype(np.int64)
 
     def measure(self, candidates: Sequence[Candidate]) -> list[Trial]:
-        """Return one recorded trial a candidate, in order; unrecorded ones have none (``skip``)."""
+        """Return one recorded trial per candidate, in order; an unrecorded one has none."""
         index = self.space.numbers_of(candidates)
         if -1 in index:
             if self.missing == "error":
                 outside = candidates[index.index(-1)]
                 raise SearchError(
-                    f"candidate {outside.candidate_id} was never recorded: {outside.decisions}",
+                    f"candidate {outside.candidate_id} was never recorded "
+                    f"(decisions {outside.decisions})",
                     where=f"task {self.table.task.task_id}",
                     cure="set missing = 'skip' or 'nearest' in the scenario",
                 )
@@ -97,7 +98,7 @@ class RecordedOracle:
         return trials
 
     def _nearest(self, candidate: Candidate) -> int | None:
-        """Fewest differing knobs first, then the least difference of logarithms; recorded order."""
+        """Nearest recorded candidate: fewest differing knobs, then the least difference of logs."""
         ids = [sketch.sketch_id for sketch in self.table.sketches]
         if candidate.sketch_id not in ids:
             return None

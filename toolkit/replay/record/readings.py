@@ -1,4 +1,4 @@
-"""The noise of a record with several readings a candidate, and what readings to come may be."""
+"""The noise of a record with several readings per candidate, and draws of future readings."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from toolkit.replay.record.noise import PROBABILITIES, latency_quantiles
 from toolkit.replay.record.table import RecordedTable
 from toolkit.search.moves.knobs import FloatArray, IntArray
 
-# Of levels and candidates' middles in turn; three or four do.
+# Rounds of median polish, levels and candidates in turn; three or four are enough.
 _POLISHES = 5
 
-# What is thought of a machine's level before its occasions are seen: as if two had been 5 % off.
-# Occasions of a record lie minutes apart; of three virtual machines one was 13 % away from its
-# record an hour later and one 5 % ten minutes later, both with occasions that agreed better.
+# Prior on a machine's level: as if two occasions had been 5 % off. Occasions of a record are
+# minutes apart; of three virtual machines one was 13 % away from its record an hour later and one
+# 5 % ten minutes later, although the occasions in both records agreed better.
 PRIOR_LEVEL, PRIOR_FREEDOM = 0.05, 2
 
 
 @dataclass(frozen=True)
 class PosteriorDraw:
-    """One posterior draw: latencies that all candidates may have, given what was recorded."""
+    """One posterior draw of the latencies of all candidates, given the record."""
 
     log_latency: FloatArray  # (n,): of seconds; NaN where no reading ever succeeded
-    noise: FloatArray  # logarithms by which readings differ from it, one after the other
+    noise: FloatArray  # log differences of readings from latencies, in recorded order
 
     def read(self, numbers: IntArray, places: IntArray) -> FloatArray:
         """Return a reading in seconds of each candidate, given by number.
 
-        ``places`` say where in the noise each is taken; after its end it begins anew.
+        ``places`` are positions in the noise, which repeats after its end.
         """
         slower = self.noise[places % len(self.noise)]
         return np.asarray(np.exp(self.log_latency[numbers] + slower))
@@ -39,13 +39,13 @@ class PosteriorDraw:
 
 @dataclass(frozen=True)
 class Readings:
-    """What is known of the readings of one task, in logarithms of seconds.
+    """Latencies and noise of one task's readings, in logarithms of seconds.
 
     A reading is taken to be a candidate's latency, times the machine's level on that occasion (the
     same for all candidates of the task), times what is left over: the noise
-    (``toolkit.replay.record.noise``). It is not white: a clock or a neighbour that changes slows
-    many readings in a row, and so a whole run. It is kept in the order in which it was recorded,
-    and a run meets a stretch of it.
+    (``toolkit.replay.record.noise``). The noise is not white: a change of the clock or of another
+    load slows many readings in a row, and so a whole run. It is kept in recorded order, and a run
+    uses a stretch of it.
     """
 
     # (n, len(PROBABILITIES)): quantiles of what each candidate's latency may be at the mean level
@@ -66,8 +66,8 @@ class Readings:
         below = np.minimum(place.astype(np.int64), last - 1)
         low, high = (self.latency[np.arange(n), end] for end in (below, below + 1))
         drawn = low + (place - below) * (high - low)
-        # Candidates are drawn one by one, though readings in a row were slowed alike: how noise
-        # follows noise is seen better beside what is most likely.
+        # Candidates are drawn independently, but readings in a row were slowed together: the order
+        # of the noise is therefore taken from the median latencies.
         middle = self.latency[self.owner, last // 2]
         noise = np.empty(len(self.seen))
         noise[np.argsort(self.seen - middle)] = np.sort(self.seen - drawn[self.owner])
@@ -79,27 +79,26 @@ class Readings:
         return float(self.draw(np.random.default_rng(0)).noise.std())
 
     def levels(self, rng: np.random.Generator, n: int) -> FloatArray:
-        """Draw logarithms of the machine's level on a day to come over the record's, ``(n,)``.
+        """Draw log ratios of the machine's level on another day to the record's, ``(n,)``.
 
-        Student's t, since the record's occasions are few; wider by what is not known of their own
-        mean.
+        Student's t, since the record has few occasions; widened by the uncertainty of their mean.
         """
         reach = self.level * np.sqrt(1 + 1 / self.occasions)
         return np.asarray(reach * rng.standard_t(self.freedom, n))
 
 
 def readings_of(tables: Mapping[str, RecordedTable]) -> dict[str, Readings]:
-    """Estimate the noise of each task; how much a machine's level varies from all its tasks.
+    """Estimate the noise of each task, and the spread of a machine's level from all its tasks.
 
-    A task without two occasions that hold good readings of half of those candidates that have
-    several is left out: its noise is not known. ``DatasetError`` when all of them are.
+    A task is kept if two occasions each have good readings of at least half of the candidates
+    with several readings. Otherwise its noise is unknown. ``DatasetError`` if none is kept.
     """
     found = {task_id: _levelled(table) for task_id, table in tables.items()}
     known = {task_id: one for task_id, one in found.items() if one is not None}
     if not known:
         raise DatasetError(
-            "too few programs were read twice in any task, so that their noise is not known",
-            cure="measure several occasions: 'toolkit collect --occasions 3'",
+            "the noise is unknown: no task has enough programs that were read twice",
+            cure="measure on several occasions: 'toolkit collect --occasions 3'",
         )
     out = {}
     for task_id, (logs, own, seen, owner) in known.items():
@@ -114,17 +113,17 @@ def readings_of(tables: Mapping[str, RecordedTable]) -> dict[str, Readings]:
 
 
 def _levelled(table: RecordedTable) -> tuple[FloatArray, FloatArray, FloatArray, IntArray] | None:
-    """Free readings of the machine's level on each occasion; ``None`` where it is not known.
+    """Remove the machine's level of each occasion from the readings; ``None`` if it is unknown.
 
-    Returned are all of them, ``(n, occasions)``, the levels, and as in ``Readings`` ``seen`` and
-    ``owner``.
+    Returns all readings, ``(n, occasions)``, the levels, and ``seen`` and ``owner`` of
+    ``Readings``.
     """
     owner = table.owner
     turn = np.arange(len(owner)) - table.offsets[owner]
     logs = np.full((len(table), int(turn.max()) + 1), np.nan)
     logs[owner, turn] = np.log(table.latency_s)
     several = np.isfinite(logs).sum(axis=1) > 1
-    # A level of few readings would be theirs and not the machine's.
+    # A level from few readings would be the level of these programs, not of the machine.
     shared = np.isfinite(logs[several]).sum(axis=0) >= max(1, several.sum() / 2)
     if shared.sum() < 2:
         return None

@@ -1,8 +1,8 @@
 """The recorded candidates of one task as a space, with their one-decision neighbour graph.
 
-``sample``, ``neighbours`` and ``mutate`` stay inside the record; ``compose`` is the only way out
-of it, and the oracle counts what leaves. How much of each neighbourhood was recorded at all is
-reported (``neighbourhood_coverage``): a walk over a sparse record is not the walk over the space.
+``sample``, ``neighbours`` and ``mutate`` return recorded candidates only. ``compose`` alone can
+return others, and the oracle counts them. ``neighbourhood_coverage`` is the recorded share of the
+neighbourhoods: a walk over a sparse record differs from a walk over the space.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class RecordedSpace:
         return np.array(self.numbers_of(candidates), dtype=np.int64)
 
     def numbers_of(self, candidates: Sequence[Candidate]) -> list[int]:
-        """Do as ``index_of``, in a list."""
+        """``index_of`` as a list."""
         return list(map(self._number.get, map(candidate_id, candidates), repeat(-1)))
 
     def grid_order(self) -> IntArray:
@@ -77,7 +77,7 @@ class RecordedSpace:
     def sample(
         self, rng: np.random.Generator, n: int, sketch_id: str | None = None
     ) -> list[Candidate]:
-        """Draw up to n distinct recorded candidates, from one sketch where it is named."""
+        """Draw up to n distinct recorded candidates; only of ``sketch_id`` if it is given."""
         pool: Any = len(self._candidates)
         if sketch_id is not None:
             pool = self._by_sketch.get(sketch_id, np.empty(0, dtype=np.int64))
@@ -150,8 +150,8 @@ class RecordedSpace:
     def neighbourhood_coverage(self) -> float:
         """Mean over candidates of recorded neighbours over possible ones (0 to 1).
 
-        Possible are all values of a knob that occur anywhere in the task's sketch: the real space
-        may have more, so this is an upper bound, and 1 for a space that was enumerated.
+        Possible values of a knob are those that occur in the task's sketch. The real space may have
+        more, so this is an upper bound, and 1 for a space that was enumerated.
         """
         if not len(self._candidates):
             return 0.0

@@ -1,4 +1,4 @@
-"""What was recorded of one task, in arrays: candidates, their decisions, and every occasion."""
+"""The record of one task in arrays: candidates, their decisions, and every occasion."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ STATES = tuple(TrialState)
 
 
 class CostModel(Settings):
-    """Seconds of a measurement that the log does not time.
+    """Seconds of a measurement if the log does not have them.
 
-    A measurement is a build and then ``repeats`` runs of the program, each going on for at least
+    A measurement is a build and then ``repeats`` runs of the program, each of at least
     ``minimal_run_s`` (TVM's ``min_repeat_ms``); a failure costs a build. The default is what one
     trial of MetaSchedule costs on a CPU of two cores: about a second, half of it building.
     """
@@ -108,7 +108,7 @@ class RecordedTable:
         return len(self.candidate_ids)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the fields alone: what was computed of them is not sent to other processes."""
+        """Return the fields only: cached values are not sent to other processes."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @cached_property
@@ -123,7 +123,7 @@ class RecordedTable:
 
     @cached_property
     def trials(self) -> tuple[Trial, ...]:
-        """One trial an occasion, made once and shared by all runs."""
+        """One trial per occasion, made once and shared by all runs."""
         candidates = [self.candidates[i] for i in self.owner.tolist()]
         states = [STATES[s] for s in self.state.tolist()]
         return tuple(map(Trial, candidates, states, self.run_times_s, self.elapsed_s.tolist()))
@@ -145,7 +145,7 @@ class RecordedTable:
 
     @cached_property
     def noisy(self) -> bool:
-        """Whether any candidate has several occasions; without, occasions are candidates."""
+        """Whether any candidate has several occasions; if not, each candidate is one occasion."""
         return bool((self.occasions != 1).any())
 
     @cached_property
@@ -169,9 +169,9 @@ class RecordedTable:
         cost: CostModel | None = None,
         enumerated: bool = False,
     ) -> RecordedTable:
-        """Build from records of one task (``COLUMNS``); ``DatasetError`` when there is none."""
+        """Build from records of one task (``COLUMNS``); raise ``DatasetError`` if it has none."""
         if records.is_empty():
-            raise DatasetError(f"task {task.task_id} has no record", cure="see 'toolkit describe'")
+            raise DatasetError(f"task {task.task_id} has no record", cure="run 'toolkit describe'")
         records = records.sort("source_id", "order", maintain_order=True)
         first = records.unique("candidate_id", keep="first", maintain_order=True)
         ids = first["candidate_id"].to_list()
@@ -229,7 +229,7 @@ def _medians(latency: FloatArray, offsets: IntArray) -> FloatArray:
 
 
 def _config_index(log_format: str, first: pl.DataFrame) -> IntArray | None:
-    """AutoTVM writes the configuration's index; the order of grid search follows it."""
+    """Configuration index, which only AutoTVM writes: the order of grid search."""
     if log_format != "autotvm":
         return None
     rows = [orjson.loads(text or "null") for text in first["schedule"].to_list()]
@@ -241,8 +241,8 @@ def _config_index(log_format: str, first: pl.DataFrame) -> IntArray | None:
 def elapsed_seconds(records: pl.DataFrame, cost: CostModel) -> tuple[FloatArray, dict[str, int]]:
     """Seconds of each record: recorded, else the gap between timestamps, else the cost model.
 
-    Records must be in the order of their source; ``dated_seconds`` says which gaps are believed.
-    Returned are the seconds, and how many came from where.
+    Records must be in the order of their source; ``dated_seconds`` says which gaps are used.
+    Returns the seconds, and how many came from each source.
     """
     known = records.select(
         elapsed=timed_seconds(), gap=dated_seconds(cost.longest_gap_s), latency="latency_s"

@@ -1,1 +1,1 @@
-"""What runs achieved, and how sure that is. Imports ``replay.record``."""
+"""Metrics of runs, and their uncertainty. Imports ``replay.record``."""

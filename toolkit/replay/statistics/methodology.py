@@ -5,8 +5,8 @@ Computer Systems 159 (2024). Between the time at which random search is expected
 way from the median to the optimum and the time at which it has come 95 %, a strategy's curve is
 placed between random search (0) and the optimum (1); the score is its mean over time and then over
 spaces. Numbers equal those of the package ``autotuning-methodology`` 1.1 (checked to 1e-6 on its
-own T4 spaces), whose constants these are; it draws from numpy's global generator, this from the
-one that it is given.
+own T4 spaces). The constants are the package's. The package draws from numpy's global generator,
+this module from the generator that it is given.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ GAVE_UP = ("exhausted", "misses")
 
 @dataclass(frozen=True)
 class SpaceFacts:
-    """What the methodology needs of a space."""
+    """Values and costs of a space's candidates."""
 
-    values: FloatArray  # one a candidate, lower is better; NaN where it never succeeded
-    seconds: FloatArray  # one a candidate: what its evaluation costs
+    values: FloatArray  # one per candidate, lower is better; NaN if it never succeeded
+    seconds: FloatArray  # one per candidate: cost of its evaluation
 
     @classmethod
     def of(cls, table: RecordedTable) -> SpaceFacts:
@@ -47,7 +47,7 @@ class SpaceFacts:
         return np.sort(self.values[np.isfinite(self.values)])
 
     def evaluations_to(self, share: float) -> int:
-        """Evaluations after which random search is expected to be that far from median to best.
+        """Evaluations after which random search is expected to be this share from median to best.
 
         Expected position after m of N draws without replacement: m (N + 1) / (m + 1).
         """
@@ -68,7 +68,7 @@ class SpaceFacts:
         return np.linspace(start * per_evaluation, end * per_evaluation, resolution)
 
     def mean_seconds(self) -> float:
-        """Mean cost of an evaluation that succeeds, and of the failures that come with it."""
+        """Mean cost of a success, plus that of a failure times the share of failures."""
         failed = np.isnan(self.values)
         if not failed.any():
             return float(self.seconds.mean())
@@ -104,7 +104,7 @@ def strategy_curve(
     Isotonic regression of the rank of the best so far on time, bagged over the runs. ``times`` and
     ``best``, ``(evaluations, runs)``: when each evaluation ended, and the best value so far; NaN
     beyond a run's end and before its first success. ``None`` where a run has fewer than two points
-    near the range of time. Scikit-learn takes no other kind of generator.
+    near the range of time. Scikit-learn accepts only this kind of generator.
     """
     from sklearn.ensemble import BaggingRegressor
     from sklearn.isotonic import IsotonicRegression
@@ -138,7 +138,7 @@ def strategy_curve(
     predicted = bagging.predict(time_s.reshape(-1, 1))
     curve: FloatArray = ascending[np.clip(np.round(predicted).astype(int), 0, len(ascending) - 1)]
     if time_s[0] < stop < time_s[-1]:
-        # Fewer than half of the runs go on beyond: what they say there is not used.
+        # Fewer than half of the runs continue beyond this time: their values there are not used.
         at = int(np.flatnonzero(time_s > stop)[0])
         curve[at:] = curve[at]
     return curve
@@ -153,10 +153,10 @@ def standardised(space: SpaceFacts, curve: FloatArray, time_s: FloatArray) -> Fl
 def score(
     space: SpaceFacts, times: FloatArray, best: FloatArray, random_state: np.random.RandomState
 ) -> float | None:
-    """Score of a strategy's runs (``strategy_curve``); ``None`` where the methodology has none.
+    """Score of a strategy's runs (``strategy_curve``); ``None`` if the methodology has none.
 
-    That is when all values are equal, when random search is at the optimum at once, or when a run
-    has too few points in the range of time.
+    It has none for fewer than three good values, if the median equals the best, if random search is
+    expected to reach the best within the range of time, or if a run has too few points there.
     """
     ascending = space.ascending
     if len(ascending) < 3 or ascending[0] == np.median(ascending):
@@ -173,8 +173,8 @@ def score_runs(
 ) -> float | None:
     """Score of replayed runs on one space.
 
-    Where the methodology defines none because a run gave up too soon, that run stays what it was:
-    a strategy that strands would else take the score from all that it is compared with.
+    If the methodology defines none because a run gave up too soon, that run is continued with its
+    best value. Otherwise one strategy that gives up would leave all strategies without a score.
     """
     found = score(space, *run_matrices(space, runs), random_state)
     if found is None and any(run.stopped in GAVE_UP for run in runs):
@@ -188,8 +188,8 @@ def run_matrices(
     """Times and best values of replayed runs as ``(evaluations, runs)``.
 
     A run that was ended because it had measured the best candidate (``stopped``) is continued with
-    evaluations of mean cost, at which nothing changes: without them it would count as one that
-    gave up. ``continued`` names the reasons of the runs to which this is done.
+    evaluations of mean cost that change nothing: otherwise it would count as a run that gave up.
+    ``continued`` lists the stop reasons of the runs to continue.
     """
     end = float(space.time_range(2)[-1]) * 1.2
     step = space.mean_seconds()

@@ -1,8 +1,8 @@
-"""What one replayed run achieved, from the occasions that it paid for.
+"""Metrics of one replayed run, from its measured occasions.
 
 Everything is measured in *recorded values*: a candidate's value is the median over its ok
-occasions, the best recorded value of the task is the reference. What a run saw (one drawn occasion
-a candidate) decides which candidate it would have shipped (``incumbent``), never what is reported.
+occasions, the best recorded value of the task is the reference. The readings that a run saw (one
+drawn occasion per candidate) only decide which candidate it would have chosen (``incumbent``).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ NAMES = ("1pct", "5pct", "10pct")
 
 @dataclass(frozen=True)
 class Replayed:
-    """One run in arrays, one entry an evaluation."""
+    """One run in arrays, one entry per evaluation."""
 
     candidate: IntArray  # number of the candidate in the task's table
     state: IntArray  # number of the trial's state in ``STATES``
     latency_s: FloatArray  # what was seen: the drawn occasion's latency, NaN for a failure
     value_s: FloatArray  # the candidate's recorded value, NaN where this evaluation failed
     clock_s: FloatArray  # when the evaluation ended
-    missed_at: IntArray  # for each unrecorded proposal how many evaluations came before it
+    missed_at: IntArray  # for each unrecorded proposal the number of evaluations before it
     proposals: int
     substituted: int
     budget: int  # evaluations that the run could have spent (it may have stopped before)
@@ -42,7 +42,7 @@ class Replayed:
 def area_under_curve(run: Replayed, best_s: float) -> float:
     """Mean of best recorded over best so far, over all evaluations of the budget (0 to 1).
 
-    Before the first success it is 0; after a run ended it stays what it was. Higher is better.
+    0 before the first success; after the end of a run its last value. Higher is better.
     """
     relative = np.nan_to_num(best_s / run.best_s(), nan=0.0)[: run.budget]
     if not len(relative):
@@ -52,7 +52,7 @@ def area_under_curve(run: Replayed, best_s: float) -> float:
 
 
 def improvements(run: Replayed, unit: str) -> tuple[FloatArray, FloatArray]:
-    """At which evaluations or seconds the best value improved, in that order, and to what."""
+    """Evaluations or seconds at which the best value improved, in order, and the new values."""
     order, at = np.arange(len(run.clock_s)), np.arange(1.0, len(run.clock_s) + 1)
     if unit == "seconds":
         # With several measuring workers trials of a batch may end out of order.
@@ -68,7 +68,7 @@ def relative_at(
 ) -> list[float]:
     """Best recorded over best so far (0 to 1) at points of a grid of evaluations or seconds.
 
-    0 before the first success; after a run ended it stays what it was.
+    0 before the first success; after the end of a run its last value.
     """
     at, values = improvements(run, unit)
     relative = np.r_[0.0, (best_s or np.nan) / values]
@@ -94,11 +94,10 @@ def time_ratio(
 def run_metrics(table: RecordedTable, run: Replayed) -> dict[str, float | int | str | None]:
     """Compute the metrics of one run.
 
-    ``evaluations_to_*`` and ``seconds_to_*`` are ``None`` where the run did not get there: it is
-    censored at its budget, and never counted as if it had. The bounds are the evaluations to 1 %
-    if every unrecorded proposal had been best (the first of them would have been the goal), or
-    worst (each before the goal would have cost an evaluation that gave nothing); ``None`` where
-    the goal is not reached even so.
+    ``evaluations_to_*`` and ``seconds_to_*`` are ``None`` if the run did not reach the goal: it is
+    censored at its budget. The bounds are the evaluations to 1 % if every unrecorded proposal had
+    been the best candidate (the first one would have reached the goal), or the worst (each one
+    before the goal would have cost an evaluation); ``None`` if the goal is not reached even then.
     """
     best, missed = table.best_s, run.missed_at
     seen_any = np.isfinite(run.latency_s).any()
@@ -128,7 +127,7 @@ def run_metrics(table: RecordedTable, run: Replayed) -> dict[str, float | int | 
             out["upper_bound_to_1pct"] = worst
     out["auc"] = area_under_curve(run, best)
     out["best_s"] = float(np.fmin.reduce(run.value_s)) if seen_any else None
-    # The candidate that looked best: what the run would have shipped.
+    # The candidate that looked best: the run would have chosen it.
     shipped = float(run.value_s[np.nanargmin(run.latency_s)]) if seen_any else None
     out["incumbent_regret"] = None if shipped is None else shipped / best - 1.0
     return out

@@ -1,4 +1,4 @@
-"""What a comparison of strategies can prove with its tasks, and how many it would take."""
+"""Power of a comparison of strategies: what it can prove, and how many tasks it needs."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from toolkit import show
 from toolkit.search.moves.knobs import FloatArray
 
 ENUMERATED = 12
-"""Tasks up to which all sign patterns are tried; with more, so many are drawn:"""
+"""Up to this many tasks all sign patterns are tried; with more, ``FLIPS`` are drawn."""
 FLIPS = 4999
 CHANCE = 0.8
-"""With which a comparison of ``tasks_to_decide`` tasks proves what is there."""
+"""Chance that a comparison of ``tasks_to_decide`` tasks proves a real difference."""
 
 
 def units_needed(strategies: int, confidence: float = 0.95) -> int | None:
     """Fewest tasks (or seeds of a single task) with which ``compare`` can prove any difference.
 
-    That of the clearest pair, which wins on every task. ``None``: no number will do, since there
-    are too many pairs for the sign patterns that are drawn.
+    That is the difference of a pair in which one wins on every task. ``None``: no number is enough,
+    since there are too many pairs for ``FLIPS`` sign patterns.
     """
     level = _level(strategies, confidence)
     if level >= 2.0 ** (1 - ENUMERATED):
         return max(1, math.ceil(1 - math.log2(level)))
-    # Of the patterns that are drawn, 2 in 2^n flip all tasks alike.
+    # Of the drawn patterns, 2 in 2^n flip all tasks or none.
     rest = (level * (FLIPS + 1) - 1) / FLIPS
     return max(ENUMERATED + 1, math.ceil(1 - math.log2(rest))) if rest > 0 else None
 
@@ -35,7 +35,7 @@ def units_needed(strategies: int, confidence: float = 0.95) -> int | None:
 def tasks_to_decide(
     differences: FloatArray, strategies: int, confidence: float = 0.95
 ) -> int | None:
-    """Tasks like these with which a difference like this would be proven with a chance of 80 %.
+    """Number of tasks like these that would prove this difference with a chance of 80 %.
 
     Normal approximation at the level of the first of Holm's steps; ``differences`` are
     ``(tasks, seeds)``. ``None``: unknown (a single task), or there is no difference.
@@ -56,10 +56,10 @@ def _level(strategies: int, confidence: float) -> float:
 
 
 def power(tasks: int, seeds: int, strategies: int, confidence: float) -> dict[str, Any] | None:
-    """Say what is compared (``units``: tasks, or seeds of a single task) and what it can prove.
+    """Return what a comparison can prove with its ``units``: tasks, or seeds of a single task.
 
-    ``count`` of them there are, ``needed`` are the fewest with which any of the pairs can be told
-    apart (``None``: no number will do), ``can_decide`` whether there are enough. ``None`` for one
+    ``count`` is the number of units, ``needed`` the fewest that can prove a difference of any pair
+    (``None``: no number is enough), ``can_decide`` whether there are enough. ``None`` for one
     strategy.
     """
     if strategies < 2:
@@ -78,7 +78,7 @@ def told_power(found: Mapping[str, Any]) -> str:
     if found["can_decide"]:
         return (
             f"{have} can prove a difference between {strategies} strategies that shows on nearly "
-            f"all {units} ({needed} are the fewest)"
+            f"all {units} (at least {needed} are needed)"
         )
-    takes = f"it takes {needed} {units}" if needed else "compare fewer strategies"
+    takes = f"at least {needed} {units} are needed" if needed else "compare fewer strategies"
     return f"no difference between {strategies} strategies can be proven with {have}: {takes}"

@@ -1,7 +1,7 @@
 """Intervals, comparisons and rankings of many runs, paired by task and then by seed.
 
-Values come as ``(tasks, seeds)`` matrices, one a strategy; entry (t, s) of every strategy was made
-with the same seed on the same task, and is resampled together with the others (honesty rule 5).
+Values come as ``(tasks, seeds)`` matrices, one per strategy. Entry (t, s) of every strategy has the
+same seed and the same task, and is resampled together with the others (honesty rule 5).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from toolkit.search.moves.knobs import FloatArray, IntArray
 from toolkit.training.evaluate.bootstrap import expanded_tail
 
 Statistic = Callable[[FloatArray], Any]
-"""Of values over their last axis."""
+"""A statistic of values, over their last axis."""
 
 mean: Statistic = partial(np.mean, axis=-1)
 maximum: Statistic = partial(np.max, axis=-1)
 
 
 def median(values: FloatArray) -> FloatArray:
-    """Median over the last axis; infinite where half or more are."""
+    """Median over the last axis; infinite if half or more of the values are."""
     n = values.shape[-1]
     # Not np.median: with an infinite upper middle value the result is infinite, never NaN.
     part = np.partition(values, [(n - 1) // 2, n // 2], axis=-1)
@@ -36,7 +36,7 @@ def median(values: FloatArray) -> FloatArray:
 
 
 def finite(value: float) -> float | None:
-    """Infinite means "not reached" and NaN "unknown"; JSON says null for both."""
+    """Return ``None`` for infinite ("not reached") and NaN ("unknown"): JSON has neither."""
     return float(value) if np.isfinite(value) else None
 
 
@@ -67,8 +67,8 @@ def interval(
 ) -> tuple[float, float]:
     """Percentile interval of a statistic, widened for few units (``expanded_tail``).
 
-    Units are tasks, or seeds where there is but one task. A single unit says nothing of its own
-    spread: both ends are NaN, unknown.
+    Units are tasks, or seeds if there is only one task. With a single unit the spread is unknown:
+    both ends are NaN.
     """
     tasks, seeds = values.shape
     units = tasks if tasks > 1 else seeds
@@ -149,10 +149,10 @@ def compare(
 def ranking(
     values: Mapping[str, FloatArray], comparisons: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Order strategies by their mean, best first, and say which cannot be told apart.
+    """Order strategies by rank and then by mean, best first, with their ties.
 
-    A strategy's rank is one more than the number of strategies that are proven better; it is
-    ``tied_with`` all those from which the comparisons do not separate it.
+    A strategy's rank is one more than the number of strategies that are proven better. It is
+    ``tied_with`` the strategies to which no difference is proven.
     """
     tied: dict[str, set[str]] = {label: set() for label in values}
     beaten = dict.fromkeys(values, 0)

@@ -1,4 +1,4 @@
-"""The figures of a simulation: plain dictionaries that tests check and reports draw."""
+"""The figures of a simulation, as plain dictionaries."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from toolkit.replay.statistics.statistics import (
 from toolkit.search.moves.knobs import FloatArray
 
 Rows = Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]
-"""By task and label, for each seed: the metrics of the run, its steps and curves."""
+"""Metrics, steps and curves of each seed's run, by task and label."""
 
 
 class RunFigures:
-    """Figures of all runs; of each strategy a metric is a matrix ``(tasks, seeds)``."""
+    """Figures of all runs; a metric of one strategy is a matrix ``(tasks, seeds)``."""
 
     def __init__(self, rows: Rows, tasks: Sequence[str], scenario: Scenario) -> None:
         self.rows, self.tasks, self.labels = rows, list(tasks), scenario.labels
@@ -53,9 +53,10 @@ class RunFigures:
         return np.array(values, dtype=np.float64)
 
     def censored(self, label: str, key: str, at: str) -> FloatArray:
-        """Matrix in which runs that did not get there count as what they had spent at most.
+        """Matrix in which a run that did not reach the goal counts as its value of ``at``.
 
-        Of a run that its seconds ended the evaluations that it made, since it had no more.
+        With ``budget``, a run that ended because its seconds were used up counts as the evaluations
+        that it made.
         """
         values, most = self.matrix(label, key), self.matrix(label, at)
         if at == "budget":
@@ -68,9 +69,9 @@ class RunFigures:
         """Summarise one strategy over all tasks and seeds, every figure with its interval.
 
         ``median``, ``mean`` and ``max`` are over all runs (every task has the same number of
-        seeds). A run that did not get there is infinite: the median and the mean are null when that
-        makes them infinite. ``restricted_mean`` counts such a run at its budget (``censored``), and
-        so is a lower bound.
+        seeds). A run that did not reach the goal is infinite: the median and the mean are null when
+        that makes them infinite. ``restricted_mean`` counts such a run at its budget
+        (``censored``), and so is a lower bound.
         """
         get = partial(self.matrix, label)
         make = partial(figure, resamples=self.resamples, confidence=self.confidence)
@@ -114,7 +115,7 @@ class RunFigures:
         return out | {"effective_runs": effective_sample_size(logs), "runs": logs.size}
 
     def per_task(self) -> list[dict[str, Any]]:
-        """One row a task and strategy."""
+        """One row per task and strategy."""
         out = []
         for t, task_id in enumerate(self.tasks):
             for label in self.labels:
@@ -131,7 +132,7 @@ class RunFigures:
         return out
 
     def comparisons(self) -> dict[str, Any]:
-        """Which differences hold, the ranking that follows, and what could be proven at all."""
+        """Proven differences, the ranking that follows, and the power of the comparison."""
         values = {label: self.matrix(label, "auc", 0.0) for label in self.labels}
         pairs = compare(values, self.resamples, self.confidence)
         return {
@@ -153,7 +154,7 @@ class RunFigures:
 
 
 def task_facts(table: RecordedTable) -> dict[str, Any]:
-    """Say what is known of a task's record: how complete, how noisy, where its times are from."""
+    """Return facts on a task's record: completeness, noise, sources of its times."""
     task, best = table.task, table.best_s
     near = 0 if best is None else int((table.value_s <= best * 1.01).sum())
     return {

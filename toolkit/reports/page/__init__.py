@@ -1,4 +1,4 @@
 """Theme and charts of the page, the words of its figures, and where its rows come from.
 
-Imports the ground alone.
+Imports no other part of ``reports``.
 """

@@ -1,4 +1,4 @@
-"""The vocabulary of all figures: layouts, axes, names of tasks, and the marks that recur."""
+"""Common parts of all figures: layouts, axes, names of tasks, and marks."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ CLOCK = (
     "datum.value >= 1e-3 ? format(datum.value * 1e3, '~r') + ' ms' : "
     "format(datum.value * 1e6, '~r') + ' µs'"
 )
-# Seconds at which a clock's reader expects a tick.
+# Seconds at which an axis of time has ticks.
 CLOCK_TICKS = [10.0**power for power in range(-9, 1)] + [10, 60, 600, 3600, 36000, 360000, 3.6e6]
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Room that a figure has."""
+    """Size of a figure."""
 
     name: str
     width: int  # pixels in all, axes included
@@ -61,7 +61,7 @@ class Figure:
     title: str
     reading: str  # how to read it
     limits: str  # what it does not show
-    description: str  # what is seen, for those who do not see it
+    description: str  # what the figure shows, for screen readers
     draw: Callable[[Layout], Any]  # makes the chart for a layout
 
     def of(self, part: str) -> Figure:
@@ -70,7 +70,7 @@ class Figure:
 
 
 def figure(caption: str, draw: Callable[[Layout], Any], **values: Any) -> Figure:
-    """Return a figure with its words from ``captions.toml``, in which values are filled in."""
+    """Return a figure with its texts from ``captions.toml``, with the values filled in."""
     texts = {"key": caption, **CAPTIONS[caption]}
     words = {name: " ".join(text.split()).format(**values) for name, text in texts.items()}
     return Figure(**words, draw=draw)
@@ -137,13 +137,13 @@ def wide_legend(layout: Layout) -> Any:
 
 
 def series(channel: Any, values: Mapping[str, Any], legend: Any = None) -> Any:
-    """Channel (``alt.Color``, ``alt.Shape``, ...) that tells the field ``series`` apart."""
+    """Channel (``alt.Color``, ``alt.Shape``, ...) that encodes the field ``series``."""
     scale = alt.Scale(domain=list(values), range=list(values.values()))
     return channel("series:N", scale=scale, legend=legend)
 
 
 def told_apart(looks: Mapping[str, tuple[str, str]], legend: Any) -> dict[str, Any]:
-    """Colour and shape of the field ``series``, each by a role's name and a shape's."""
+    """Colour and shape of the field ``series``; ``looks`` are the names of a role and a shape."""
     palette = {name: light(role) for name, (role, _) in looks.items()}
     shapes = {name: shape for name, (_, shape) in looks.items()}
     return {"color": series(alt.Color, palette, legend), "shape": series(alt.Shape, shapes, legend)}
@@ -163,7 +163,7 @@ def curves(
     *,
     dashed: bool = True,
 ) -> Any:
-    """Steps of ``value`` against ``x``, one line a series, with a band from ``low`` to ``high``."""
+    """Steps of ``value`` against ``x``, one line per series; band from ``low`` to ``high``."""
     shape = {"clip": True, "interpolate": "step-after"}
     base = chart(rows).encode(x=alt.X("x:Q", **x), color=colours(styles, legend))
     line = base.mark_line(**shape).encode(y=alt.Y("value:Q", **y))
@@ -208,7 +208,7 @@ def diagonal(low: float, x: Mapping[str, Any], y: Mapping[str, Any]) -> Any:
 
 
 def short_name(name: str, chars: int) -> str:
-    """Cut a long name in its middle: both ends tell names apart."""
+    """Cut a long name in its middle: names differ at both ends."""
     if len(name) <= chars:
         return name
     head = (chars - 1) * 2 // 3
@@ -218,7 +218,7 @@ def short_name(name: str, chars: int) -> str:
 def labels_of(
     rows: Iterable[Mapping[str, Any]], layout: Layout, shorten: Shorten = show.task_label
 ) -> list[str]:
-    """Distinct short labels of rows by their ``name``: what is there twice is numbered."""
+    """Distinct short labels of rows by their ``name``; repeated ones are numbered."""
     seen: Counter[str] = Counter()
     labels = []
     for row in rows:

@@ -45,9 +45,9 @@ def draw_png(figure: Figure, layout: Layout = EXPORT) -> bytes:
 
 
 def inline_svg(figure: Figure, layout: Layout) -> str:
-    """Draw a figure for the page: in CSS variables, scaling, with a name of its own for all ids."""
+    """Draw a figure for the page: scalable, with CSS variables and unique ids."""
     svg = with_variables(draw_svg(figure, layout))
-    # The engine numbers clips over its whole life: equal figures would differ.
+    # The engine numbers clips across all figures: equal figures would differ.
     for number, name in enumerate(dict.fromkeys(re.findall(r'id="((?:clip|gradient)[^"]*)"', svg))):
         own = f"{figure.key}-{layout.name}-{number}"
         svg = svg.replace(f'id="{name}"', f'id="{own}"').replace(f"url(#{name})", f"url(#{own})")
@@ -68,9 +68,9 @@ def inline_svg(figure: Figure, layout: Layout) -> str:
 
 
 def sparkline(logs: Sequence[Mapping[str, Any]]) -> str:
-    """Best so far (0 to 1, upwards) against records (logarithmic), one line a log, as SVG.
+    """Best so far (0 to 1, upwards) against records (logarithmic), one line per log, as SVG.
 
-    ``logs`` are a task's ``curves``. Drawn by hand: a chart in each cell would weigh too much.
+    ``logs`` are a task's ``curves``. Drawn by hand: a chart in each cell would be too large.
     """
     most = max((log["records"] for log in logs), default=0)
     if most < 2:

@@ -1,4 +1,4 @@
-"""What a report is made from: the folders that the commands before it left."""
+"""Inputs of a report: the folders that earlier commands wrote."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def find_inputs(
         for folder in folders:
             if folder is not None and not (folder / name).is_file():
                 raise ToolkitError(
-                    f"there is no {what} ({name})", where=folder, cure=f"made by: {command}"
+                    f"there is no {what} ({name})", where=folder, cure=f"make it with: {command}"
                 )
 
     def below(parent: str, name: str) -> list[Path]:
@@ -86,7 +86,7 @@ def find_inputs(
 
 
 def read_json(path: Path, made_by: str) -> dict[str, Any]:
-    """Read a JSON object; raise ``ModelError`` that says what makes it anew."""
+    """Read a JSON object; raise ``ModelError`` with the command that makes it again."""
     try:
         value = orjson.loads(path.read_bytes())
     except (OSError, orjson.JSONDecodeError) as error:
@@ -98,9 +98,9 @@ def read_json(path: Path, made_by: str) -> dict[str, Any]:
 
 @contextmanager
 def reading(path: Path, made_by: str, whole: Path | None = None) -> Iterator[dict[str, Any]]:
-    """Give a JSON object; say that it is damaged where what is read from it is not there.
+    """Yield a JSON object; if the block finds it incomplete, raise ``ModelError``: damaged.
 
-    ``whole`` is what is called damaged, where more than that file is read.
+    ``whole`` is the path to name as damaged, if the block reads more than that file.
     """
     content = read_json(path, made_by)
     try:

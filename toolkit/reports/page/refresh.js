@@ -1,12 +1,12 @@
 "use strict";
 (function () {
-  // While the report is followed: load it anew, and show the reader the same place again.
+  // While the report is followed: reload it, and restore the reader's place.
   var key = "toolkit-report-place:" + location.pathname, kept = null;
   var folds = Array.prototype.slice.call(document.querySelectorAll("details"));
   try {
     kept = JSON.parse(sessionStorage.getItem(key));
     sessionStorage.removeItem(key);
-  } catch (e) { /* a file may not: the browser keeps the place itself */ }
+  } catch (e) { /* not allowed for local files: the browser keeps the place itself */ }
   if (kept) {
     folds.forEach(function (fold, i) { fold.open = kept.open.indexOf(i) >= 0; });
     window.scrollTo(kept.x, kept.y);

@@ -4,7 +4,7 @@
   var root = document.documentElement, button = document.getElementById("theme");
   var modes = ["system", "light", "dark"], signs = { system: "◐", light: "☀", dark: "☾" };
   var mode = "system";
-  try { mode = localStorage.getItem("toolkit-report-theme") || "system"; } catch (e) { /* a file may not */ }
+  try { mode = localStorage.getItem("toolkit-report-theme") || "system"; } catch (e) { /* not allowed for local files */ }
   function show() {
     if (mode === "system") root.removeAttribute("data-theme"); else root.setAttribute("data-theme", mode);
     button.textContent = signs[mode];
@@ -14,7 +14,7 @@
   button.hidden = false;
   button.addEventListener("click", function () {
     mode = modes[(modes.indexOf(mode) + 1) % modes.length];
-    try { localStorage.setItem("toolkit-report-theme", mode); } catch (e) { /* a file may not */ }
+    try { localStorage.setItem("toolkit-report-theme", mode); } catch (e) { /* not allowed for local files */ }
     show();
   });
   show();

@@ -16,8 +16,8 @@ from toolkit.toml_file import read_toml
 THEME = read_toml(Path(__file__).with_suffix(".toml"))
 ROLES: dict[str, tuple[str, str]] = {role: tuple(pair) for role, pair in THEME["roles"].items()}
 
-# Beyond ten, colours come again with other dashes. Each has a role of its own all the same, so
-# that the page can fade one without the other: its blue differs by a step that no eye sees.
+# Beyond ten, colours repeat with other dashes. Each still has its own role, so that the page can
+# fade one without the other: its blue differs by an invisible step.
 DASHES: tuple[tuple[int, ...], ...] = ((1, 0), (7, 3), (2, 3))
 HUES = 10
 
@@ -89,7 +89,7 @@ def altair_config(font_size: int) -> dict[str, Any]:
     labels = {"labelFont": FONT, "labelFontSize": font_size, "titleFontSize": font_size}
     sizes: dict[str, dict[str, Any]] = {
         "axis": {**labels, "titleFont": FONT},
-        # A browser's font may be wider than the one that is measured here: a letter and more apart.
+        # A browser's font may be wider than the one measured here: labels are a letter apart.
         "axisX": {"labelOverlap": "greedy", "labelSeparation": font_size},
         "legend": labels,
         "text": {"font": FONT, "fontSize": font_size},

@@ -1,4 +1,4 @@
-"""A section a module: its rows, its figures, and beside it its template.
+"""One module per section: its rows and figures; its template is the file next to it.
 
 Imports ``reports.page``.
 """

@@ -1,4 +1,4 @@
-"""What people ask of a log first: where the time goes, what decides, who got there."""
+"""Figures of a dataset's analysis: latency and time, decisions, tuners."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ KNOBS_DRAWN = 3
 LEAST_OF_A_WORKLOAD = 5
 SKETCHES_DRAWN = 6
 LEAST = 0.02
-"""Share of what is to be gained in all below which a task is not drawn."""
+"""Tasks with a smaller share of the total gain to expect are not drawn."""
 
-UNWEIGHTED = "How often a network runs each task is not known: all weigh the same. "
+UNWEIGHTED = "How often a network runs each task is not known: all have the same weight. "
 UNTIMED = "The log does not say how long measurements took. "
 
 # Bars of a task: its key, and the role of its colour.
@@ -123,7 +123,7 @@ def _knobs(knobs: list[Section]) -> Figure:
         title = "variance of log latency explained"
         x = alt.X(
             "effect:Q",
-            # Room for the numbers stands right of the longest bar.
+            # The numbers need room to the right of the longest bar.
             scale=alt.Scale(domain=[0, 1.6]),
             axis=alt.Axis(format="%", title=title, values=[0, 0.5, 1]),
         )
@@ -167,7 +167,7 @@ def _tuners(found: Section) -> Figure:
 
 
 def decision_label(name: str, chars: int) -> str:
-    """Shorten ``DECISION · WORKLOAD``: first the workload, which the decision often names, too."""
+    """Shorten ``DECISION · WORKLOAD``: first the workload: the decision often names it, too."""
     decision, _, workload = name.partition(" · ")
     room = chars - len(decision) - len(" · ")
     if room >= len(workload):

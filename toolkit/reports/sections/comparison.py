@@ -1,4 +1,4 @@
-"""Two workspaces side by side: what both measured, trained, replayed and confirmed."""
+"""Comparison of two workspaces: what both measured, trained, replayed and confirmed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STRATEGY_FIGURES = {
     "reached_share": "runs within 1 %",
     "auc": "area under the curve",
 }
-"""Of a replay's strategies: keys of the summary and what they are called."""
+"""Figures of strategies that are compared: keys of the summary, and their names."""
 
 
 def comparison_section(mine: Section, other: Section, name: str) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def comparison_section(mine: Section, other: Section, name: str) -> dict[str, An
 
     ``groups`` have a ``title``, a ``note`` (``None``: nothing to say), a ``unit`` (``seconds``,
     ``number``) and ``rows``: ``what``, its values ``here`` and ``there``, their intervals where
-    there are some, and ``ratio`` (here over there). Rows are what both have; a group without any
+    there are some, and ``ratio`` (here over there). Rows are what both have; a group without rows
     is left out. ``latency_ratio`` is the geometric mean over the tasks that both measured.
     """
     groups = [
@@ -33,8 +33,8 @@ def comparison_section(mine: Section, other: Section, name: str) -> dict[str, An
             "Best measured latency",
             _latencies(mine["dataset"], other["dataset"]),
             unit="seconds",
-            note="Tasks of the same workload, kind of target and number of cores; of several "
-            "machines the fastest.",
+            note="Tasks of the same workload, kind of target and number of cores; if there are "
+            "several machines, the fastest.",
         ),
         *_models(mine, other),
         *_replays(mine["simulations"], other["simulations"]),
@@ -86,7 +86,7 @@ def _counts(mine: Section, other: Section) -> Iterator[dict[str, Any]]:
 
 
 def _latencies(mine: Section, other: Section) -> Iterator[dict[str, Any]]:
-    """Rows of the tasks in both, those first that changed for the worse."""
+    """Rows of the tasks in both, the largest ratio (worst change) first."""
     here, there = _best(mine), _best(other)
     rows = [_row(_label(key), here[key], there[key]) for key in here if key in there]
     yield from sorted(rows, key=lambda row: -row["ratio"])

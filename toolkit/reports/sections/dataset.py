@@ -43,10 +43,9 @@ def dataset_section(
 ) -> dict[str, Any]:
     """Summarise a dataset for the report.
 
-    Beside what ``toolkit describe`` says (its keys keep their names), each task has ``spread``
-    (quantiles of the candidates' values over ``best_s``), ``rarity`` (the same at ``SHARES``) and
-    ``curves`` (best so far in recorded order, one curve a log). ``peaks`` as for
-    ``with_computations``.
+    In addition to the keys of ``toolkit describe``, each task has ``spread`` (quantiles of the
+    candidates' values over ``best_s``), ``rarity`` (the same at ``SHARES``) and ``curves`` (best
+    so far in recorded order, one curve per log). ``peaks`` as for ``with_computations``.
     """
     if folder is None:
         return {"missing": "toolkit ingest LOGS"}

@@ -1,4 +1,4 @@
-"""The device: which winners were proven, and by how much."""
+"""Live verdicts: which winners were proven on the device, and by how much."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sections on models of every kind share: intervals, names of tasks, features."""
+"""Common parts of the sections on models: intervals, names of tasks, features."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FEATURES_DRAWN = 12
 
 
 def model_facts(folder: Path, manifest: Section) -> dict[str, Any]:
-    """What is said of a model of any kind: where it lies and what it was made from."""
+    """Return facts on a model of any kind: its folder and its inputs."""
     metrics = manifest["metrics"]
     shares = manifest.get("importance") or {}
     total = sum(shares.values()) or 1.0
@@ -37,7 +37,7 @@ def model_facts(folder: Path, manifest: Section) -> dict[str, Any]:
 
 
 def fit_facts(manifest: Section) -> dict[str, Any]:
-    """What is said of how a model was fitted."""
+    """Return facts on how a model was fitted."""
     return {
         "columns": len(manifest.get("columns", [])),
         "libraries": sorted({model["library"] for model in manifest["recipe"]["models"]}),
@@ -55,7 +55,7 @@ def judged_tasks(manifest: Section, order: Callable[[Section], float]) -> list[d
 
 
 def with_intervals(metrics: Section, keys: Iterable[str]) -> dict[str, dict[str, float | None]]:
-    """Turn ``{name, name_interval}`` into ``{name: {value, low, high}}``; absent ones are left."""
+    """Turn ``{name, name_interval}`` into ``{name: {value, low, high}}``; skip absent ones."""
     found = {}
     for key in keys:
         if metrics.get(key) is not None:
@@ -65,14 +65,14 @@ def with_intervals(metrics: Section, keys: Iterable[str]) -> dict[str, dict[str,
 
 
 def place_axis(tasks: Sequence[Section], title: str) -> Any:
-    """Horizontal axis of the field ``place``: one column a task, from 1."""
+    """Horizontal axis of the field ``place``: one column per task, from 1."""
     scale = alt.Scale(domain=[0.5, len(tasks) + 0.5], nice=False)
     axis = alt.Axis(title=title, grid=False, tickMinStep=1, format="d")
     return alt.X("place:Q", scale=scale, axis=axis)
 
 
 def spots(rows: Sequence[Section], tasks: Sequence[Section], **channels: Any) -> Any:
-    """Points that are smaller where there are many tasks."""
+    """Points, smaller if there are many tasks."""
     return charts.points(charts.chart(rows), 70 if len(tasks) <= 40 else 28, 0.9, **channels)
 
 

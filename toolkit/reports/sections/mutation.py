@@ -28,7 +28,7 @@ LEVELS = {
     "rule": "which kind of decision",
     "way": "which decision, and up or down",
 }
-# Who chooses the direction: the key of its share of the oracle's gain, and how it is drawn.
+# Ways to choose the direction: key of the share of the oracle's gain, name, colour and shape.
 POLICIES = {
     "model": ("gain_share", "this model", "s1", "circle"),
     "base_rate": ("gain_share_base_rate", "best on average", "s2", "diamond"),
@@ -45,7 +45,7 @@ METRICS = (*SHARES.values(), *CEILINGS, "accuracy", *LEADS)
 def mutation_section(folder: Path, manifest: Section) -> dict[str, Any]:
     """Summarise one mutation model; every figure is of tasks that the judging member never saw.
 
-    ``levels`` has one entry a level of detail, the recipe's own first: the shares of the oracle's
+    ``levels`` has one entry per level of detail, the recipe's own first: the shares of the oracle's
     gain by policy (1: always the best recorded direction; 0: no gain), and the accuracy. Gains are
     differences of log latency, higher is better.
     """

@@ -1,4 +1,4 @@
-"""Task schedulers: how soon a whole network is fast under one budget."""
+"""Task schedulers: how soon a whole network becomes fast under one budget."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def network_section(network: Section | None, strategy: str) -> dict[str, Any] | 
     """Summarise the networks of a replay; ``None`` where it had none.
 
     ``schedulers`` holds the replay's own figures, the soonest first. ``curves`` has, against
-    evaluations for each task of the network, the mean over all runs of best recorded over reached
-    (weighted sums of latencies; 1 is perfect), and between which values eight of ten runs lie.
+    evaluations per task of the network, the mean over all runs of best recorded over reached
+    (weighted sums of latencies; 1 is perfect), and the band in which eight of ten runs lie.
     """
     if network is None:
         return None

@@ -14,7 +14,7 @@ from toolkit.reports.page.inputs import SEARCH_FILE, Section, read_json, reading
 
 MADE_BY = "toolkit tune"
 POINTS = 60
-"""Points of a curve at most: a search of thousands of trials is drawn as one of some."""
+"""About this many points are drawn of a curve, however many trials a search has."""
 
 
 def search_sections(folders: Sequence[Path]) -> list[dict[str, Any]]:
@@ -38,7 +38,7 @@ def _search(folder: Path, settings: Section) -> dict[str, Any]:
     trials = list(_lines(folder / "database_trials.jsonl"))
     records = list(_lines(folder / "database_tuning_record.json"))
     own: dict[int, list[tuple[Any, Any]]] = {}
-    # Of two files that are written one after the other, the last line may be in one alone.
+    # The two files are written one after the other: the last line may be in only one of them.
     for trial, record in zip(trials, records, strict=False):
         own.setdefault(record[0], []).append((trial, record))
     return {
@@ -96,7 +96,7 @@ def _state(folder: Path) -> str:
 
 
 def _lines(path: Path) -> Iterator[Any]:
-    """The whole lines of a file that may be growing; what is no JSON ends it."""
+    """Complete lines of a file that may be growing; stop at a line that is not JSON."""
     try:
         content = path.read_bytes()
     except OSError:

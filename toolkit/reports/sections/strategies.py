@@ -1,4 +1,4 @@
-"""Strategies: what a replay of a scenario found, and how soon each gets how far."""
+"""Strategies: the results of a replay, and how soon each strategy reaches them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from toolkit.reports.page.theme import Style, styles
 from toolkit.reports.sections.network import network_section
 
 TURNED = {"better": "worse", "worse": "better"}
-"""What a verdict is from the other's side; a tie is one from both."""
+"""A verdict as seen from the other strategy; a tie stays a tie."""
 
 RESULTS_FILE = "results.parquet"
 PROFILE_POINTS = 60
@@ -29,8 +29,8 @@ PROFILE_POINTS = 60
 UNITS = {"evaluations": "evaluations", "seconds": "recorded seconds of measuring"}
 TICKS = {"evaluations": charts.COUNT, "seconds": charts.CLOCK}
 CURVE_LIMITS = {
-    "evaluations": "A mean hides single tasks (see the table), and how good what was never "
-    "recorded would be. An evaluation counts the same whether it failed or not.",
+    "evaluations": "A mean hides single tasks (see the table). Candidates that were never recorded "
+    "may be better. An evaluation counts the same whether it failed or not.",
     "seconds": "Seconds are those of the machine that was recorded, without the strategy's own "
     "computing. A mean hides single tasks (see the table).",
 }
@@ -66,9 +66,9 @@ def simulation_sections(folders: Sequence[Path]) -> list[dict[str, Any]]:
 def simulation_section(folder: Path, summary: Section) -> dict[str, Any]:
     """Summarise one simulation: strategies best first, tasks by name, what holds and what is tied.
 
-    Figures and intervals are the replay's own; new are ``profile`` (the
-    share of runs within 1 % of the best recorded after so many evaluations or seconds) and
-    ``rank``: one more than the number of strategies that are proven better.
+    Figures and intervals are the replay's own. Two keys are added: ``profile`` (the share of runs
+    within 1 % of the best recorded, against evaluations or seconds) and ``rank`` (one more than the
+    number of strategies that are proven better).
     """
     scenario = summary["scenario"]
     tasks = {
@@ -108,7 +108,7 @@ def simulation_section(folder: Path, summary: Section) -> dict[str, Any]:
         "power": summary["comparisons"].get("power"),
         "curves": summary["curves"],
         "profile": _profile(folder / RESULTS_FILE, labels),
-        # The scenario's first strategy searches inside, whichever came first.
+        # The scenario's first strategy searches inside, whatever its rank.
         "network": network_section(summary.get("network"), scenario["strategy"][0]["label"]),
         "forecast": summary.get("forecast"),
         "left_out": summary.get("left_out", []),
@@ -136,7 +136,7 @@ def _seconds_from(tasks: Mapping[str, Section]) -> dict[str, float]:
 def _per_task(
     rows: Sequence[Section], labels: Sequence[str], tasks: Mapping[str, Section]
 ) -> list[dict[str, Any]]:
-    """One row a task: median evaluations to 1 % for each strategy, hardest task first."""
+    """One row per task: median evaluations to 1 % for each strategy, hardest task first."""
     cells: dict[str, dict[str, dict[str, Any]]] = {}
     for row in rows:
         cells.setdefault(row["task_id"], {})[row["strategy"]] = {

@@ -1,4 +1,4 @@
-"""Throughput models: how well candidates of tasks were ranked that were left out."""
+"""Throughput models: how well they rank the candidates of left-out tasks."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ SLOWEST_SHOWN = math.log(1 / 64)
 # What a task's row in the manifest is judged by, and which way is better.
 METRICS: dict[str, str] = {
     "top1": "speed of the first pick, relative to the best recorded (1 is perfect)",
-    "top5": "speed of the best of the first five picks, likewise",
-    "top10": "speed of the best of the first ten picks, likewise",
+    "top5": "speed of the best of the first five picks, relative to the best recorded",
+    "top10": "speed of the best of the first ten picks, relative to the best recorded",
     "to_1pct": "candidates taken in predicted order until one within 1 % of the best recorded",
-    "pairwise": "share of pairs ordered rightly (0.5 is chance)",
+    "pairwise": "share of pairs in the right order (0.5 is chance)",
     "spearman": "rank correlation of prediction and measurement (1 is perfect)",
     "recall10": "share of the ten fastest among the first ten picks",
     "rmse": "root mean square error of the log relative speed (0 is perfect)",
     "calibration": "slope of measured on predicted log relative speed (1 is calibrated)",
 }
-# Who picks, by the key of a row of ``top_k``: in words, and the role of its colour.
+# Predictors by the key of a row of ``top_k``: the name, and the role of its colour.
 PREDICTORS = {
     "model": ("this model", "s1"),
     "measurement": ("told one measurement", "s3"),
@@ -53,8 +53,8 @@ PICKS = {"first pick": ("top1", "s2", "circle"), "best of five": ("top5", "s1", 
 def throughput_section(folder: Path, manifest: Section) -> dict[str, Any]:
     """Summarise one throughput model; every figure is of tasks that the judging member never saw.
 
-    ``top_k`` has one row a k: the model, the predictor that knows nothing (ties in random order)
-    and the one that is told a measurement, each with an interval where the manifest has one.
+    ``top_k`` has one row per k: the model, the predictor that knows nothing (ties in random order)
+    and the one that is given a measurement, each with an interval if the manifest has one.
     """
     metrics = manifest["metrics"]
     own = with_intervals(metrics, METRICS)

@@ -1,4 +1,4 @@
-"""Validity models: which candidates fail, told on tasks never seen."""
+"""Validity models: how well failures are predicted on tasks that the model never saw."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from toolkit.reports.page.inputs import Section
 from toolkit.reports.sections.models import judged_tasks, model_facts, with_intervals
 
-# What a validity model is judged by: what it means, and the key of what the base rate gives.
+# Metrics of a validity model: the meaning, and the key of the base rate's value.
 METRICS: dict[str, tuple[str, str | None]] = {
     "auc": ("probability that a failed candidate has the higher prediction (0.5 is chance)", None),
     "average_precision": (
@@ -20,7 +20,7 @@ METRICS: dict[str, tuple[str, str | None]] = {
     "calibration_error": ("distance between predicted and observed share (0 is perfect)", None),
     "avoided": ("share of the failed candidates with a probability above 0.5", None),
     "lost": ("share of the good candidates with a probability above 0.5", None),
-    "lost_best": ("share of tasks whose best candidate is above it", None),
+    "lost_best": ("share of tasks whose best candidate has a probability above 0.5", None),
 }
 FIGURE_TITLE = "What failures are foreseen by"
 

@@ -1,4 +1,4 @@
 """Models that a run trains while it searches.
 
-Imports the ground of ``search``.
+Imports ``search.moves`` and the modules directly in ``search``.
 """

@@ -1,4 +1,4 @@
-"""The cost model that a run trains on its own measurements, again and again."""
+"""The cost model that a run trains repeatedly on its own measurements."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CostModelOptions(StrategyOptions):
     """Boosted trees on a space's features.
 
     Depth, learning rate and regularisation are AutoTVM's (TVM 0.16, ``xgboost_cost_model.py``).
-    AutoTVM adds trees until its recall stands still for 20 rounds; here their number is fixed.
+    AutoTVM adds trees until its recall does not improve for 20 rounds; here the number is fixed.
     """
 
     library: Literal["xgboost", "lightgbm"] = Field(
@@ -75,7 +75,7 @@ class History:
         return np.array(self._throughput)
 
     def best(self, n: int) -> list[Candidate]:
-        """Return the n fastest measured candidates, best first; failures never."""
+        """Return the n fastest measured candidates, best first, without failures."""
         order = np.argsort(-np.array(self._throughput), kind="stable").tolist()
         ranked = (self.candidates[i] for i in order if self._throughput[i] > 0)
         return list({c.candidate_id: c for c in ranked}.values())[:n]
@@ -84,7 +84,7 @@ class History:
 class OnlineCostModel:
     """Predicts relative throughput within one space (higher is faster).
 
-    ``seed`` is the library's (one thread, so that the same data give the same model).
+    ``seed`` is given to the library, which uses one thread: the same data give the same model.
     """
 
     def __init__(self, options: CostModelOptions, seed: int) -> None:
@@ -157,7 +157,7 @@ class OnlineCostModel:
         )
         parameters = {
             "objective": "lambdarank" if rank else "regression",
-            # All pairs count, by how far apart they are: not only those near the top.
+            # All pairs count, weighted by their difference: not only those near the top.
             "lambdarank_truncation_level": len(target),
             "label_gain": list(range(31)),
             "num_leaves": 2**o.depth,

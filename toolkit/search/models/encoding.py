@@ -1,7 +1,7 @@
 """Decisions as numbers for a cost model that learns within one space.
 
-Only what the decisions themselves say: no workload, no hardware. Models that carry over to other
-tasks have their own features (``toolkit.features``).
+Only decisions are encoded: no workload, no hardware. Models that are used on other tasks have
+their own features (``toolkit.features``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _knob_columns(knob: Knob) -> list[tuple[str, int]]:
 
 
 def _knob_matrix(knob: Knob, decisions: IntArray) -> FloatArray:
-    """Tile parts as log2 and, for several, their product; choices by place; others as they are."""
+    """Tile parts and their product as log2, extents as log2(x + 1), labels by place."""
     parts = decisions[:, knob.free].astype(np.float64)
     if knob.kind == "tile":
         logs = np.log2(np.maximum(parts, 1.0))
@@ -70,7 +70,7 @@ def value_codes(sketches: Sequence[Sketch], candidates: Sequence[Candidate]) -> 
     """Number the knob values of candidates: ``(n, knobs)``, equal numbers are equal values.
 
     Column k is the k-th knob of a candidate's own sketch; knobs of different sketches never share
-    a number, nor does a knob that a sketch does not have (-1) count as a value of others.
+    a number. -1: the sketch has no such knob.
     """
     knobs = {sketch.sketch_id: sketch.knobs for sketch in sketches}
     numbers: dict[tuple[str, int, tuple[int, ...]], int] = {}
@@ -84,7 +84,7 @@ def value_codes(sketches: Sequence[Sketch], candidates: Sequence[Candidate]) -> 
 
 
 def number_codes(columns: NDArray[np.float32]) -> IntArray:
-    """Number the values of each column: as ``value_codes``, but of single numbers; NaN is -1."""
+    """Number the values of each column, as ``value_codes`` does for knobs; NaN is -1."""
     out = np.full(columns.shape, -1, dtype=np.int64)
     begin = 0
     for k, column in enumerate(columns.T):

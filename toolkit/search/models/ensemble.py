@@ -1,7 +1,7 @@
-"""A bootstrap ensemble of cost models, and what an uncertain candidate is worth.
+"""A bootstrap ensemble of cost models, and its acquisition values.
 
 Chen et al. 2018 (AutoTVM), section 5.1, compare expected improvement and upper confidence bounds on
-bootstrapped models with the plain mean, and find that they bring little.
+bootstrapped models with the plain mean, and find little benefit.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class BootstrapEnsemble(OnlineCostModel):
 
 
 def expected_improvement(mean: FloatArray, deviation: FloatArray, best: float) -> FloatArray:
-    """Mean of max(value - best, 0) for normal values; the plain gap where nothing is uncertain."""
+    """Mean of max(value - best, 0) for normal values, plus a millionth of value - best."""
     from scipy.special import ndtr
 
     gap = mean - best
     z = gap / np.maximum(deviation, 1e-12)
     density = np.exp(-0.5 * z * z) / np.sqrt(2.0 * np.pi)
-    # Far below the best the integral underflows: the gap then keeps the order.
+    # Far below the best the mean underflows to 0: the small multiple of the gap keeps the order.
     return np.asarray(gap * ndtr(z) + deviation * density + 1e-6 * gap)

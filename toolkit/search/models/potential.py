@@ -1,12 +1,12 @@
-"""One value a candidate whose differences fit the predicted gains of all single steps best.
+"""One value per candidate, whose differences best fit the predicted gains of all single steps.
 
 A direction model predicts each step by itself, and its errors contradict each other: two ways to
 the same candidate promise different gains. Least squares over the graph of neighbours finds the
 values that contradict the predictions least (HodgeRank: Jiang, Lim, Yao and Ye 2011, "Statistical
-ranking and combinatorial Hodge theory"). Errors of single steps cancel along the many ways.
+ranking and combinatorial Hodge theory"). Errors of single steps partly cancel over the many paths.
 
-Sums over a direction's neighbours are differences of running sums, since neighbours stand side by
-side in ``NeighbourGraph.members``: one product with the matrix costs O(knobs n).
+Sums over a direction's neighbours are differences of running sums, since neighbours are stored
+side by side in ``NeighbourGraph.members``: one product with the matrix costs O(knobs n).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Steps:
         return np.asarray(total / self._neighbours - own)
 
     def transposed(self, weights: FloatArray) -> FloatArray:
-        """Product of the transposed matrix of ``differences`` with a value an equation."""
+        """Product of the transposed matrix of ``differences`` with one value per equation."""
         each = weights / self._neighbours
         steps = np.bincount(self._low, each, len(self._members) + 1)
         steps -= np.bincount(self._high, each, len(self._members) + 1)
@@ -66,9 +66,9 @@ def fit_potential(
 ) -> FloatArray:
     """Find the potential ``(n,)``, up to a constant in each connected part of the graph.
 
-    ``gains``, ``(equations,)``, are predicted of each direction (log latency before minus after).
-    ``levels`` are predicted log throughput of each candidate, up to a constant, as further
-    equations with this ``weight``. They also tie parts together that no step joins.
+    ``gains``, ``(equations,)``, are predicted gains of directions (log latency before minus after).
+    ``levels`` are the predicted log throughput of each candidate, up to a constant, as further
+    equations with this ``weight``. They also connect parts that no step joins.
     """
     n = steps.candidates
     if levels is None:
@@ -90,7 +90,7 @@ def fit_potential(
 
 
 def finite(scores: NDArray[np.float64]) -> FloatArray:
-    """Scores with what a model could not say (NaN, minus infinity) as the lowest of the others."""
+    """Replace NaN and minus infinity in scores by the lowest of 0 and the finite scores."""
     scores = np.asarray(scores, dtype=np.float64)
     lowest = scores[np.isfinite(scores)].min(initial=0.0)
     return np.nan_to_num(scores, nan=lowest, neginf=lowest)
@@ -103,11 +103,11 @@ def potential_of(
     levels: Scorer | None = None,
     weight: float = 0.0,
 ) -> FloatArray:
-    """The potential of candidates of a listed space, ``(n,)``, by what models say of all of them.
+    """Return the potential of candidates of a listed space, ``(n,)``, as models predict it.
 
-    Computed once for all runs on the space. Gains must have a unit: those of the methods
-    ``expected`` and ``direct`` do, the log probabilities of ``classifier`` do not. ``levels`` is a
-    throughput model whose predictions are further equations with this ``weight``.
+    Computed once for all runs on the space. Gains must be in log latency: those of the methods
+    ``expected`` and ``direct`` are, the log probabilities of ``classifier`` are not. ``levels`` is
+    a throughput model whose predictions are further equations with this ``weight``.
     """
     assert isinstance(space, Indexed)
     graph, every = space.graph, space.candidates()

@@ -1,13 +1,13 @@
-"""A Gaussian process on what a prior prediction gets wrong, over one space's candidates.
+"""A Gaussian process on the error of a prior prediction, over one space's candidates.
 
 Rasmussen and Williams 2006, "Gaussian Processes for Machine Learning", algorithm 2.1, with the
 Cholesky factor grown by a row for each measurement. The residual of log throughput is
 
     c + b * prior + sum over columns of a main effect + an interaction of all columns + noise
 
-with Matern 5/2 kernels on the columns. Residuals are clipped around their median before they are
-believed: that a candidate is four times slower than predicted says little about its neighbours,
-least of all that they are four times slower as well (bounded influence, Huber 1981).
+with Matern 5/2 kernels on the columns. Residuals are clipped around their median: a
+candidate that is four times slower than predicted says little about its neighbours (bounded
+influence, Huber 1981).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat
 from toolkit.search.moves.knobs import FloatArray
 from toolkit.search.strategy import StrategyOptions
 
-LEVEL = 2.0  # prior standard deviation of c: the task's level, which no model of others knows
+LEVEL = 2.0  # prior standard deviation of c: the task's level, unknown to models of other tasks
 
 
 class ResidualOptions(StrategyOptions):
@@ -54,7 +54,7 @@ class ResidualProcess:
     """Posterior of all candidates given the measured ones.
 
     ``columns``, ``(n, d)``, are numbers that describe the candidates; NaN (a knob that a sketch
-    lacks) counts as 0, and whether it is there as a column of its own. ``prior``, ``(n,)``, is
+    lacks) counts as 0, and an extra column marks it. ``prior``, ``(n,)``, is
     predicted log throughput, up to a constant and a factor.
     """
 
@@ -75,7 +75,7 @@ class ResidualProcess:
         )
         n = len(self.prior)
         self._left = self._variance.copy()  # posterior variance
-        self._rows = np.empty((64, n))  # L^-1 K, a row a measurement
+        self._rows = np.empty((64, n))  # L^-1 K, one row per measurement
         self._factor = np.zeros((64, 64))
         self.measured: list[int] = []
         self._residuals: list[float] = []

@@ -1,4 +1,4 @@
 """Neighbours, mutation and crossover.
 
-Imports the ground of ``search``.
+Imports the modules directly in ``search``.
 """

@@ -1,4 +1,4 @@
-"""What a genetic tuner breeds: points of a grid where there is one, candidates elsewhere."""
+"""The genes of a genetic tuner: points of a grid if there is one, else candidates."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def draw_pairs(rng: np.random.Generator, weights: FloatArray, n: int) -> tuple[I
         if not len(same):
             return first, second
         second[same] = total.searchsorted(rng.random(len(same)), side="right")
-    # One parent may hold nearly all the weight: then the next one is taken.
+    # One parent may hold nearly all the weight: the second parent is then the next one in order.
     return first, np.where(first == second, (first + 1) % len(weights), second)
 
 
 class Genes:
-    """Genes are candidates: crossover where the space composes, mutation by the space's kernel.
+    """Genes that are candidates: crossover if the space can compose, mutation by its ``mutate``.
 
     A generation is an array of genes along its first axis.
     """
@@ -50,7 +50,7 @@ class Genes:
         return np.array(left, dtype=object)
 
     def candidates(self, genes: Any) -> list[Candidate]:
-        """Candidates of genes, without points that are none."""
+        """Return the candidates of genes, without points that are not candidates."""
         return list(genes)
 
     def breed(
@@ -62,7 +62,7 @@ class Genes:
         mutation: float,
         visited: set[str] | None,
     ) -> Any:
-        """Return n children by crossover and mutation; outside ``visited`` where it is given."""
+        """Return n children by crossover and mutation; outside ``visited`` if it is given."""
         children: list[Candidate] = []
         taken = set() if visited is None else set(visited)
         for _ in range(ATTEMPTS):
@@ -93,9 +93,9 @@ class Genes:
 
 
 class LatticeGenes(Genes):
-    """The same on a grid: genes are rows (sketch, point), and are bred all at once.
+    """Genes on a grid: rows (sketch, point), bred all at once.
 
-    A knob that mutates takes any of its values, its own among them, as in AutoTVM.
+    A knob that mutates takes any of its values, possibly the same one, as in AutoTVM.
     """
 
     _space: Any
@@ -135,7 +135,7 @@ class LatticeGenes(Genes):
         return [c for c in self._each(genes) if c is not None]
 
     def _each(self, genes: IntArray) -> list[Candidate | None]:
-        """Candidate of each row, composed where unrecorded, ``None`` at an invalid hole."""
+        """Candidate of each row; an unrecorded one is composed, an invalid hole gives ``None``."""
         if len(self._lattices) == 1:
             return self._lattices[0].candidates(genes[:, 1:])
         out: list[Candidate | None] = [None] * len(genes)
@@ -187,7 +187,7 @@ class LatticeGenes(Genes):
         else:
             counts = np.array([len(lattice.dims) for lattice in self._lattices])
             point = (rng.random(n) * np.maximum(counts[sketch], 1)).astype(np.int64)
-            # Parents of different sketches have no knobs in common: such a child is the first.
+            # Parents of different sketches have no knobs in common: the child copies the first.
             tail = second_parent(self._knobs, point) & (sketch == other[:, 0])[:, None]
             dims = self._dims[sketch]
         genes = children[:, 1:]

@@ -1,18 +1,17 @@
-"""What a decision may become, once for each kind of knob: order, mutation and crossover.
+"""Rules of each kind of knob: order, mutation and crossover.
 
-Records and devices are searched by these rules; a space only says which values it has.
+The rules are the same for records and devices; a space only says which values it has.
 
-- *Order*. A tile stands by the product of its free parts (the inner extent), then by the parts,
-  outermost first. Unrolling, vectorisation and parallel extents stand by their place among the
-  choices that are known, else by their value; so do other kinds, which have no up and down
-  (``toolkit.records.iter_ways``) all the same.
+- *Order*. Tiles are sorted by the product of their free parts (the inner extent), then by the
+  parts, outermost first. Every other kind is sorted by the place among its choices if they are
+  known, else by value. Only some kinds have an up and a down (``toolkit.records.iter_ways``).
 - *Mutation*. A ``Kernel`` says what one step may do to a tile: ``any-value`` takes any other
   value (AutoTVM, Ansor), ``one-divisor`` moves a divisor from one level to another
-  (``mutate_tile_size.cc`` of MetaSchedule). Every other kind takes any other value by both.
+  (``mutate_tile_size.cc`` of MetaSchedule). Every other kind takes any other value with both.
 - *Crossover*. At one point: the first parent's knobs before it, the second parent's from it on.
 
 Each rule has an object form, for a space whose candidates are made one by one, and an array form,
-for one that is listed; a property test holds them equal.
+for one that is listed; a property test checks that both agree.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ def divisors(number: int) -> tuple[int, ...]:
 
 
 def divisor_moves(levels: Sequence[int], innermost: int) -> list[list[int]]:
-    """All tiles that ``one-divisor`` makes of one, outermost factor first.
+    """All tiles that one ``one-divisor`` step makes from a tile, outermost factor first.
 
     ``innermost`` is the largest factor that the last level may have.
     """
@@ -81,10 +80,10 @@ def divisor_moves(levels: Sequence[int], innermost: int) -> list[list[int]]:
 
 
 def can_become(knob: Knob, before: IntArray, after: IntArray, kernel: Kernel) -> BoolArray:
-    """Whether one mutation leads from each row of free parts ``(n, parts)`` to the other's.
+    """Whether one mutation leads from each row of ``before`` to that of ``after``.
 
-    The outermost factor of a tile is not among them: where a single part changes it is the
-    outermost that gives or takes.
+    Rows are free parts, ``(n, parts)``: without the outermost factor of a tile. If a single part
+    changes, the other half of the step is in the outermost factor.
     """
     changed = before != after
     differs: BoolArray = changed.any(axis=1)
@@ -109,5 +108,5 @@ def crossed(
 
 
 def second_parent(knobs: int, points: IntArray) -> BoolArray:
-    """Do as ``crossed`` in arrays: which of a child's knobs are the second's, ``(n, knobs)``."""
+    """Array form of ``crossed``: which knobs come from the second parent, ``(n, knobs)``."""
     return np.asarray(np.arange(knobs) >= points[:, None])

@@ -1,7 +1,7 @@
-"""A sketch's candidates as points of a grid: one axis a knob, one step a value.
+"""A sketch's candidates as points of a grid: one axis per knob, one step per value.
 
-AutoTVM's tuners think in such points (``ConfigSpace.point2knob``): a gene, a coordinate, a grid
-index. The grid has holes where the record or the template has no candidate.
+AutoTVM's tuners work on such points (``ConfigSpace.point2knob``): a gene, a coordinate, a grid
+index. The grid has holes: points that are no candidate of the record or the template.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from toolkit.records import Candidate
 from toolkit.search.base import Composes, Indexed, Space
 from toolkit.search.moves.knobs import IntArray
 
-# Candidates at holes are kept, since tuners come back to them; so many at most, for the memory.
+# Candidates at holes are kept, since tuners return to them; at most this many, to limit memory.
 MOST_HOLES = 200_000
-# Grids of so many points at most are looked up in a table with one entry a point (2 MiB).
+# Grids of at most this many points are looked up in a table with one entry per point (2 MiB).
 MOST_POINTS = 1 << 18
 
 
 class Lattice:
     """The grid of one sketch of an indexed space.
 
-    Values of a knob stand in the order in which they first appear along ``grid_order``: in AutoTVM
+    Values of a knob are in the order in which they first appear along ``grid_order``: in AutoTVM
     that is the template's own order of a knob's entities. ``dims``, ``(knobs,)``, are the numbers
-    of values of each knob; ``numbers`` those of the sketch's candidates in the space, and
-    ``points``, ``(candidates, knobs)``, where these lie.
+    of values of each knob. ``numbers`` are the numbers of the sketch's candidates in the space,
+    ``points``, ``(candidates, knobs)``, their places on the grid.
     """
 
     def __init__(self, space: Space, sketch: int = 0) -> None:
@@ -53,8 +53,8 @@ class Lattice:
             place[by_appearance] = np.arange(len(by_appearance))
             self.points[:, k] = place[graph.rank[k, self.numbers]]
             self._values.append(graph.values[sketch][k][by_appearance].tolist())
-        # The key of a point is its place in the grid where that is small enough for a table, else
-        # a hash: a sum of random multiples (64 bits), equal for different points never.
+        # The key of a point is its place in the grid if the grid is small enough for a table, else
+        # a hash: a sum of random multiples (64 bits), practically never equal for two points.
         small = math.prod(self.dims.tolist()) <= MOST_POINTS
         rng = np.random.default_rng(0x1A77)
         strides = np.r_[1, np.cumprod(self.dims)[:-1]][:knobs].astype(np.int64)
@@ -75,7 +75,7 @@ class Lattice:
         return space.graph.keep(("lattice", sketch), lambda: cls(space, sketch))
 
     def keys(self, points: IntArray) -> IntArray:
-        """One number a point, ``(n, knobs)`` to ``(n,)``."""
+        """One number per point, ``(n, knobs)`` to ``(n,)``."""
         keys: IntArray = points @ self._factors
         return keys
 
@@ -95,7 +95,7 @@ class Lattice:
         return tuple(vector)
 
     def candidates(self, points: IntArray) -> list[Candidate | None]:
-        """Candidate at each point; at a hole the unrecorded one, ``None`` where it is invalid."""
+        """Candidate at each point; at a hole the composed one, or ``None`` if it is invalid."""
         numbers = self.find(points)
         found: list[Candidate | None] = list(map(self._all.__getitem__, numbers.tolist()))
         holes = (numbers < 0).nonzero()[0]

@@ -1,4 +1,4 @@
-"""Which decision of a program is mutated: any, by weights of the rules, or as a model says."""
+"""Choice of the decision to mutate: at random, by weights of the rules, or by a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolkit.search.moves.knobs import FloatArray, IntArray
 from toolkit.search.strategy import throughput
 
 # Ansor's weights on a CPU (TVM 0.16, auto_scheduler/search_policy/sketch_policy.cc). Kinds that
-# Ansor does not mutate have the weight of its rarest rule, so that no knob is out of reach.
+# Ansor does not mutate have the weight of its rarest rule, so that every knob can mutate.
 ANSOR_WEIGHTS: dict[str, float] = {
     "tile": 0.90,
     "unroll": 0.04,
@@ -25,24 +25,24 @@ ANSOR_WEIGHTS: dict[str, float] = {
 }
 
 UNCALIBRATED = 0.1
-"""Temperature, in log latency, for a model that does not say its own."""
+"""Temperature, in log latency, for a model that gives none."""
 
 
 def rule_shares(kinds: Sequence[str], weights: Mapping[str, float]) -> FloatArray:
-    """Weight of each knob: a rule's weight is shared by the knobs that it may change."""
+    """Weight of each knob: the knobs that a rule may change share the rule's weight."""
     counts = {kind: kinds.count(kind) for kind in set(kinds)}
     return np.array([weights.get(kind, 0.0) / counts[kind] for kind in kinds], dtype=np.float64)
 
 
 def either_way(directions: Sequence[Direction]) -> list[Direction]:
-    """Knobs of directions, in their order: up and down of one knob are one, without a way."""
+    """Directions without a way: up and down of one knob become one; the order is kept."""
     return list({(d.rule, d.knob): Direction(d.rule, d.knob) for d in directions}.values())
 
 
 class Mover:
-    """Mutates candidates, each once: of a listed space by number, of any other one by one.
+    """Mutates candidates once each: by number in a listed space, else one by one.
 
-    This one takes each knob that can move alike, whichever way.
+    This class draws uniformly among the knobs that can move, up or down.
     """
 
     def __init__(self, space: Space) -> None:
@@ -51,18 +51,18 @@ class Mover:
             self._graph = space.graph
 
     def numbers(self, rng: np.random.Generator, states: IntArray) -> IntArray:
-        """Mutate numbered candidates; what cannot move stays."""
+        """Mutate numbered candidates; those that cannot move stay."""
         return self._graph.random_step(rng, states)
 
     def direction(
         self, rng: np.random.Generator, candidate: Candidate, directions: Sequence[Direction]
     ) -> Direction:
-        """Choose one of a candidate's directions (there is at least one), or a knob of them."""
+        """Choose one of a candidate's directions (at least one), or a knob without a way."""
         knobs = either_way(directions)
         return knobs[int(rng.integers(len(knobs)))]
 
     def moved(self, rng: np.random.Generator, candidate: Candidate) -> Candidate | None:
-        """Mutate one candidate; ``None`` where it cannot move."""
+        """Mutate one candidate; ``None`` if it cannot move."""
         directions = self._space.directions(candidate)
         if not directions:
             return None
@@ -70,7 +70,7 @@ class Mover:
 
 
 class WeightedMover(Mover):
-    """Rules drawn with fixed weights, then one of the rule's knobs, whichever way."""
+    """Draws a rule by fixed weights, then one of the rule's knobs, up or down."""
 
     def __init__(self, space: Space, weights: Mapping[str, float]) -> None:
         super().__init__(space)
@@ -97,12 +97,11 @@ class WeightedMover(Mover):
 
 
 class GuidedMover(Mover):
-    """The direction that a trained model expects most of, or one drawn from its softmax.
+    """Takes the direction with the highest predicted gain, or draws one from the softmax.
 
     Han et al. 2025, section 3, algorithm 1. Gains of a numbered candidate are computed once.
     ``mode`` is ``best`` (the highest expected gain) or ``sampled`` (softmax of gains over
-    ``temperature``, in units of log latency; ``None``: the scorer's own, which fits what its task
-    gains).
+    ``temperature``, in units of log latency; ``None``: the scorer's own, if it has one).
     """
 
     def __init__(
@@ -122,7 +121,7 @@ class GuidedMover(Mover):
             self._known = np.zeros(len(self._all), dtype=bool)
 
     def _drawn(self, rng: np.random.Generator, gains: FloatArray) -> FloatArray:
-        """Gains whose largest is the one to take."""
+        """Return one value per gain; the largest marks the direction to take."""
         if self._mode == "sampled":
             return gains / self._temperature - np.log(-np.log(rng.random(gains.shape)))
         return gains
@@ -157,7 +156,7 @@ def sampled_pool(
     parents = [trial.candidate for trial in good[: max(1, len(good) // 5)]]
     mover = Mover(space)
     for _ in range(mutants):
-        # The faster a parent, the more mutants: ranks are drawn by a triangular distribution.
+        # The faster a parent, the more mutants: its rank is drawn as a product of two uniforms.
         parent = parents[int(len(parents) * rng.random() * rng.random())]
         moved = mover.moved(rng, parent)
         if moved is not None:

@@ -16,9 +16,9 @@ from toolkit.search.moves.knobs import knob_order
 def t_test_p_value(first: Sequence[float], second: Sequence[float]) -> float:
     """Two-sided p-value of Student's t-test for two independent samples of equal variance.
 
-    What ``scipy.stats.ttest_ind`` computes, a hundred times faster on a handful of repeats. 0 when
-    neither sample varies and the means differ; 1 when they do not, or a sample has one value only
-    and nothing can be said (``nan`` never comes out).
+    The result of ``scipy.stats.ttest_ind``, a hundred times faster on a few repeats. 0 when
+    neither sample varies and the means differ; 1 when neither varies and the means are equal, or
+    when a sample has a single value. Never ``nan``.
     """
     a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     free = len(a) + len(b) - 2
@@ -33,7 +33,7 @@ def t_test_p_value(first: Sequence[float], second: Sequence[float]) -> float:
 
 
 def beats(times_s: Sequence[float], best_s: Sequence[float], p_value: float) -> bool:
-    """Whether times are lower than the best ones on average, significantly where both repeat."""
+    """Whether the mean of ``times_s`` is lower; significantly, if both have repeats."""
     if sum(best_s) / len(best_s) <= sum(times_s) / len(times_s):
         return False
     single = min(len(best_s), len(times_s)) < 2
@@ -43,9 +43,9 @@ def beats(times_s: Sequence[float], best_s: Sequence[float], p_value: float) -> 
 class Stepper:
     """Moves candidates along their knobs' order: s values up or down, in one knob or several.
 
-    As published, every knob has an order: that of its values in the template. A knob of words or
-    of a Kernel Tuner parameter is stepped through in the order of its choices, since a knob that
-    is never moved could never be tuned.
+    As published, every knob has an order: the order of its values in the template. Knobs of words
+    and Kernel Tuner parameters are stepped through in the order of their choices; otherwise they
+    could not be tuned.
     """
 
     def __init__(self, space: Space) -> None:
@@ -86,7 +86,7 @@ class Stepper:
         return side[abs(by) - 1] if abs(by) <= len(side) else None
 
     def around(self, candidate: Candidate, step: int, together: int) -> Iterator[Candidate]:
-        """Candidates ``step`` values up or down in each of 1 to ``together`` knobs, few first."""
+        """Candidates ``step`` values up or down in 1 to ``together`` knobs, fewest knobs first."""
         knobs = self._knobs(candidate)
         for size in range(1, min(together, len(knobs)) + 1):
             for chosen in combinations(knobs, size):
@@ -98,6 +98,6 @@ class Stepper:
                         yield moved
 
     def longest(self, candidate: Candidate) -> int:
-        """Number of values on the longer side of any knob: beyond it no step leads anywhere."""
+        """Number of values on the longer side of any knob: no longer step is possible."""
         sides = [side for knob in self._knobs(candidate) for side in self.sides(candidate, knob)]
         return max(map(len, sides), default=0)

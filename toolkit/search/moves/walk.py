@@ -1,8 +1,8 @@
 """Many candidates moving at once over a model's scores.
 
 Simulated annealing and evolution propose by walking over predictions. The states of a walk are an
-array of candidate numbers: in the order in which candidates were met, or in a listed space those
-of the space, which is faster. A strategy is written once over either.
+array of candidate numbers. In a listed space these are the space's own numbers, which is faster;
+otherwise candidates are numbered as they are met. Strategies use both in the same way.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Walk:
         return [self._met[i] for i in states.tolist()]
 
     def rescore(self, predict: Predict) -> None:
-        """Take a model, before anything is scored; what was visited is forgotten."""
+        """Set the model, before anything is scored; no state counts as visited any more."""
         self._predict, self._scored = predict, {}
 
     def start(self, rng: np.random.Generator, n: int, first: Sequence[Candidate] = ()) -> IntArray:
@@ -57,16 +57,16 @@ class Walk:
         given = list(first)[:n]
         drawn = self._space.sample(rng, n - len(given)) if n > len(given) else []
         pool = self._numbers([*given, *drawn])
-        # A small space gives fewer than asked for: several chains then start at one candidate.
+        # A small space may give fewer candidates: several chains then start at one candidate.
         return pool[np.arange(n) % len(pool)] if len(pool) else pool
 
     def draw(self, rng: np.random.Generator, sketches: Sequence[str]) -> IntArray:
-        """Return a random state of each of these sketches (fewer where one has none)."""
+        """Return a random state of each of these sketches (fewer if a sketch has none)."""
         counts = Counter(sketches).items()
         return self._numbers(c for s, count in counts for c in self._space.sample(rng, count, s))
 
     def mutate(self, rng: np.random.Generator, states: IntArray, mover: Mover) -> IntArray:
-        """Return each state mutated as the mover says (itself where it cannot move)."""
+        """Return each state mutated by the mover (itself if it cannot move)."""
         return self._numbers(mover.moved(rng, c) or c for c in self.candidates(states))
 
     def scores(self, states: IntArray) -> FloatArray:
@@ -95,7 +95,7 @@ class Walk:
 
 
 class IndexedWalk(Walk):
-    """The same in arrays over a listed space; predictions are made once for the whole of it."""
+    """``Walk`` in arrays over a listed space; predictions are made once for the whole space."""
 
     def __init__(self, space: Any) -> None:
         super().__init__(space)

@@ -12,7 +12,7 @@ import numpy as np
 from toolkit.search.strategy import StrategyOptions, parse_options
 
 RETRY = 0.1
-"""After each round that failed, a task's work counts for its urgency times this factor."""
+"""Factor on a task's urgency for each of its rounds without a success."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class TaskProgress:
 
 @runtime_checkable
 class Scheduler(Protocol):
-    """Chooses the task of the next round; sees latencies that were paid for, nothing else."""
+    """Chooses the task of the next round; sees nothing but measured latencies."""
 
     name: str
 
@@ -70,10 +70,10 @@ class BaseScheduler:
         self.rng = rng if rng is not None else np.random.default_rng(0)
 
     def choose(self, tasks: Sequence[TaskProgress]) -> int:
-        """Give every task its first round, those of most work first, then ask the scheduler.
+        """Give every task its first round, most work first; then let ``pick`` choose.
 
-        Work is operations times calls. When the time ends early, what is left untuned is small. A
-        task whose rounds all failed is tried again before tasks of less than a tenth of its work.
+        Work is operations times calls. If time runs out, the untuned tasks are small ones. A task
+        whose rounds all failed is tried again before tasks with less than a tenth of its work.
         """
         left = [i for i, t in enumerate(tasks) if t.current_s == math.inf and not t.exhausted]
 

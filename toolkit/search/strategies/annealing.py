@@ -91,13 +91,13 @@ class Annealing(BaseStrategy):
         self._trained = 0
 
     def propose(self, n: int) -> Iterable[Candidate]:
-        """Take from the plan; every epsilon-th candidate, and those beyond the plan, are random."""
+        """Take from the plan; a share epsilon, and candidates beyond the plan, are random."""
         batch: list[Candidate] = []
         while self._plan and len(batch) < n:
             if self.rng.random() < self.options.epsilon:
                 fresh = self._random(1, batch)
                 if not fresh and self.options.epsilon == 1:
-                    break  # the plan is never asked, and nothing else is left
+                    break  # the plan is never used, and no random candidate is left
                 batch += fresh
             else:
                 candidate = self._plan.pop(0)
@@ -173,7 +173,7 @@ def diverse(scores: FloatArray, codes: IntArray, n: int, alpha: float) -> list[i
     """Choose n that nearly maximise sum of scores + alpha x number of distinct knob values.
 
     Greedy; the objective is submodular (Chen et al. 2018, section 3.3, equation 3). ``codes`` has a
-    row a candidate and a column a knob; equal numbers in a column are equal values.
+    row per candidate and a column per knob; equal numbers in a column are equal values.
     """
     left = np.ones(len(scores), dtype=bool)
     new = np.ones(codes.shape, dtype=bool)

@@ -2,9 +2,9 @@
 
 Adams et al. 2019, "Learning to Optimize Halide with Tree Search and Random Programs", sections 3
 and 5. A state is a prefix of decisions; its score is the best (or a quantile of the) predicted
-value over the candidates that complete it. Passes go from coarse to fine: the first keeps but the
-best state of each coarse hash, which drops the inner decisions, so that the beam stays diverse
-where it matters; later passes refine below what survived. Between measurements states are dropped
+value over the candidates that complete it. Passes go from coarse to fine: each keeps only the
+best state of each coarse hash. The hash ignores the inner decisions, so that the beam stays diverse
+in the outer ones; later passes refine the surviving states. Between measurements states are dropped
 at random, the model is trained again, and the beam is run again (the paper's autotuning mode).
 """
 
@@ -115,10 +115,10 @@ class Beam(BaseStrategy):
         o = self.options
         complete = rows
         for number in range(o.passes):
-            # How many decisions the coarse hash still sees: all of them in the last pass.
+            # Number of decisions in the coarse hash: all of them in the last pass.
             depth = 1 + round((self._codes.shape[1] - 1) * (number + 1) / o.passes)
             complete = self._pass(rows, scores, keep, depth)
-            # The next pass refines below what survived: only below the hashes seen in this one.
+            # The next pass refines only the hashes that survived this one.
             survived = _hash(self._codes[complete, :depth])
             rows = rows[np.isin(_hash(self._codes[rows, :depth]), survived)]
         return complete[np.argsort(-scores[complete], kind="stable")]
@@ -138,7 +138,7 @@ class Beam(BaseStrategy):
             if keep < 1.0:
                 kept = order[self.rng.random(len(order)) < keep]
                 order = kept if len(kept) else order[:1]
-            # Above the coarse depth the hash has not told prefixes apart yet.
+            # Before the coarse depth, the hash does not separate prefixes yet.
             if level >= depth - 1:
                 # Keep the best state of each coarse hash; the order is best first.
                 of_state = np.empty(int(prefix.max(initial=-1)) + 1, dtype=np.int64)
@@ -151,7 +151,7 @@ class Beam(BaseStrategy):
 
 
 def _hash(codes: IntArray) -> IntArray:
-    """Number that equal rows share, the same in every pass (codes are small)."""
+    """Hash of each row, the same in every pass (codes are small)."""
     out = np.zeros(len(codes), dtype=np.int64)
     for column in range(codes.shape[1]):
         out = out * np.int64(1_000_003) + codes[:, column] + 2

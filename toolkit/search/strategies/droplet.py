@@ -1,9 +1,9 @@
 """Droplet search: coordinate descent with a significance test, corrected.
 
-Canesche et al., "The Droplet Search Algorithm for Kernel Scheduling" (ACM TACO 2024). What TVM has
-of it is ``droplet-faithful``; this one measures all that it queued, compares only measurements of
-its own, keeps results with their candidates when some fail, does not step off one end of a knob
-onto the other, and ends when no neighbour wins at any step. Canesche, Verma, Quintão Pereira 2024,
+Canesche et al., "The Droplet Search Algorithm for Kernel Scheduling" (ACM TACO 2024). TVM's
+version is ``droplet-faithful``. This version measures every queued candidate, compares only its own
+measurements, keeps results with their candidates when some fail, does not wrap around at the end
+of a knob, and ends when no neighbour wins at any step. Canesche, Verma, Quintão Pereira 2024,
 "Explore as a Storm, Exploit as a Raindrop", let Ansor sample a few hundred kernels first.
 """
 
@@ -67,12 +67,12 @@ class Droplet(BaseStrategy):
         self._step = 0
 
     def begin(self, trial: Trial) -> None:
-        """Begin at a candidate that was measured before, with that measurement."""
+        """Begin at a candidate that was already measured, with that measurement."""
         self._best, self._queue, self._left, self._step = trial, [], {}, 0
 
     def propose(self, n: int) -> Iterable[Candidate]:
         if self._best is None:
-            # An explorer may have measured the start, and nothing that succeeded.
+            # An explorer may have measured the start, but without any success.
             self._queue = [c for c in self._queue if c.candidate_id not in self.seen]
         while not self._queue:
             if self._best is None:
@@ -98,7 +98,7 @@ class Droplet(BaseStrategy):
         better = [trial for trial in trials if self._beats(trial)]
         if better:
             self._best = min(better, key=lambda trial: trial.latency_s or float("inf"))
-            # Neighbours of the place that was left are measured only when nothing else is.
+            # Remaining neighbours of the old place are measured only when nothing else is left.
             self._left.update((c.candidate_id, c) for c in self._queue)
             self._queue, self._step = [], 0
 
@@ -142,7 +142,10 @@ class ExploreThenDroplet(BaseStrategy):
 
         o = self.options
         if o.strategy == self.name:
-            raise SearchError(f"{self.name!r} cannot explore with itself", cure="name another")
+            raise SearchError(
+                f"strategy {self.name!r} cannot explore with itself",
+                cure="name another strategy in its option 'strategy'",
+            )
         models = {"scorer": self.scorer, "direction_scorer": self.direction_scorer}
         explorer = STRATEGIES.get(o.strategy)(self.space, o.options, self.rng, **models)
         self._explorer: BaseStrategy = explorer

@@ -1,13 +1,13 @@
-"""Droplet search exactly as published, defects included, to compare with.
+"""Droplet search exactly as published, defects included, for comparison.
 
 Two versions are in use, and logs of both exist: the one of the published experiments
 (lac-dcc/DropletSearch, early 2023, ``droplet_turner.py``) and the one that TVM 0.13 to 0.16 carry
 (``autotvm/tuner/droplet_tuner.py``). Replaying recorded runs through these classes gives the
 recorded order of configurations, one by one.
 
-Defects that are kept on purpose. 2023: results are matched to the queue although what was visited
-was left out of it, so that a better result moves the search to another place than where it was
-measured. TVM: the last queued candidate of every batch is dropped; a coordinate past its upper
+Defects that are kept on purpose. 2023: visited places are not measured again, yet results are
+matched to the whole queue by position, so that a better result can move the search to a wrong
+place. TVM: the last queued candidate of every batch is dropped; a coordinate past its upper
 end wraps around; a configuration that the template forbids shifts the results behind it; the
 stop on an all-invalid neighbourhood never happens, because nothing counts the iterations.
 """
@@ -61,7 +61,7 @@ class DropletFaithful(BaseStrategy):
 
     def propose(self, n: int) -> Iterable[Candidate]:
         """Return the rest of the tuner's batch, or the next one."""
-        # A batch of configurations that the template forbids is measured by nobody: TVM goes on.
+        # If the template forbids the whole batch, nothing is measured and TVM goes on.
         while not self._waiting and self._tuner.has_next():
             if self._asked:
                 self._update()
@@ -88,7 +88,7 @@ class DropletFaithful(BaseStrategy):
 
 
 class _Tuner2023:
-    """The published experiments' code: a batch is the whole queue without what was visited."""
+    """The published experiments' code: a batch is the whole queue without visited places."""
 
     def __init__(self, dims: list[int], p_value: float) -> None:
         self.dims, self.p_value = dims, p_value
@@ -107,7 +107,7 @@ class _Tuner2023:
             yield tuple(-x for x in up)
 
     def _move(self, results: Sequence[Times | None]) -> bool:
-        """Move to the queue's i-th place for each i-th result that is better; whether one was."""
+        """Move to the i-th queued place for each better i-th result; return whether any was."""
         found = False
         for place, times in zip(self._next, results, strict=False):
             if times is not None and beats(times, self.best, self.p_value):
@@ -169,7 +169,7 @@ class _TunerTVM(_Tuner2023):
         return found
 
     def update(self, results: Sequence[Times | None]) -> None:
-        """Move, cut the batch and the last of the rest (a defect) off the queue, fill it up."""
+        """Move; drop the batch and the last other entry (a defect) from the queue; refill it."""
         found = self._move(results)
         self._next = self._next[self._batch : -1]
         if found:

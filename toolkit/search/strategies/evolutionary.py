@@ -163,7 +163,7 @@ class Evolutionary(BaseStrategy):
             if len(plan) < o.round_size and candidate.candidate_id not in self.seen:
                 plan.setdefault(candidate.candidate_id, candidate)
         if len(plan) < o.round_size:
-            # Sampling by sketch found nothing new: the rest of the space, whatever the sketch.
+            # Sampling by sketch found too few new programs: take the rest from any sketch.
             missing = o.round_size - len(plan)
             more = sample_unseen(self.space, rng, missing, self.seen | plan.keys())
             plan.update((c.candidate_id, c) for c in more)

@@ -17,7 +17,7 @@ from toolkit.search.moves.genes import Genes, LatticeGenes
 from toolkit.search.strategy import BaseStrategy, Share, StrategyOptions, candidate_id, throughputs
 
 _measured_id: Callable[[Trial], str] = attrgetter("candidate.candidate_id")
-# Stands for the latency of what was not measured: no latency is negative, and a failure has none.
+# Marks a gene that was not measured: no latency is negative, and a failure has no latency.
 UNKNOWN = -1.0
 _latency_s: Callable[[Trial], float | None] = attrgetter("latency_s")
 
@@ -72,7 +72,7 @@ class Genetic(BaseStrategy):
         self._told: list[Trial] = []
 
     def _allowed(self) -> float:
-        """How many more may be asked for before all was proposed (``has_next`` in AutoTVM)."""
+        """How many more may be proposed before all were visited (``has_next`` in AutoTVM)."""
         if len(self._visited) < self._size:
             return float("inf")
         left = max(len(self._candidates) - self._asked, 0)
@@ -99,7 +99,7 @@ class Genetic(BaseStrategy):
 
     def _latencies(self) -> dict[str, float | None]:
         """First latency of each gene (AutoTVM drops those of a wrapped batch), by candidate."""
-        # Told last to first, so that of equal keys the first trial stays.
+        # From last to first, so that the first trial of a candidate stays.
         told = self._told[::-1]
         return dict(zip(map(_measured_id, told), map(_latency_s, told), strict=True))
 
@@ -112,7 +112,7 @@ class Genetic(BaseStrategy):
         if left <= self._population:
             self._begin(genes.rest(self._visited))
             return
-        # What was not recorded has no score and cannot be a parent.
+        # An unrecorded gene has no score and cannot be a parent.
         known = list(map(self._latencies().get, self._ids, repeat(UNKNOWN)))
         latencies = np.array(known, dtype=np.float64)
         measured = (latencies != UNKNOWN).nonzero()[0]

@@ -1,8 +1,8 @@
 """The strategies that Kernel Tuner ships, run by Kernel Tuner itself (extra ``[kernel-tuner]``).
 
 Kernel Tuner (van Werkhoven 2019, doi 10.1016/j.future.2018.08.004; version 1.5) calls a cost
-function where a strategy here is asked and told. Its code therefore runs in a thread that waits
-for each measurement. One side computes at a time, so that a run depends on its seed alone.
+function, while a strategy here has ``ask`` and ``tell``. Its code therefore runs in a thread that
+waits for each measurement. One side computes at a time, so that a run depends on its seed alone.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _GOODBYE_S = 5.0
 
 
 class KernelTunerOptions(StrategyOptions):
-    """Which of Kernel Tuner's strategies, and its own options."""
+    """Name and options of one of Kernel Tuner's strategies."""
 
     algorithm: str = Field(
         default="genetic_algorithm", description="a strategy by Kernel Tuner's name (`pso`, ...)"
@@ -44,7 +44,7 @@ class KernelTunerOptions(StrategyOptions):
     @classmethod
     def _timeless(cls, given: dict[str, Any]) -> dict[str, Any]:
         if "time_limit" in given:
-            raise ValueError("the time is limited by the budget of the run, not by time_limit")
+            raise ValueError("limit the time with the budget of the run, not with time_limit")
         return given
 
 
@@ -79,7 +79,7 @@ class KernelTuner(BaseStrategy):
         parameters = parameters_of(self.space)
         side = AlgorithmRunner(tune, o.algorithm, o.strategy_options, parameters, self.rng)
         self._dialogue = dialogue = _Dialogue(side)
-        # The thread knows the dialogue and not the strategy: it ends when the strategy is dropped.
+        # The thread refers to the dialogue, not to the strategy: it ends when that is deleted.
         weakref.finalize(self, dialogue.close)
 
     def propose(self, n: int) -> Iterable[Candidate]:
@@ -109,19 +109,19 @@ def _tune_of(algorithm: str) -> Any:
             cure=did_you_mean(algorithm, strategy_map),
         )
     try:
-        # Importing it draws random numbers: within a search the first run would differ from others.
+        # This import draws random numbers: during a search, the first run would differ.
         import scipy.stats.qmc  # noqa: F401
 
         return strategy_map[algorithm].tune
     except ImportError as error:
         raise SearchError(
             f"Kernel Tuner cannot import its strategy {algorithm!r}: {error}",
-            cure="install what it names, or take another algorithm",
+            cure="install the module that is named, or choose another algorithm",
         ) from None
 
 
 class _Dialogue:
-    """Two sides that take turns: the search in its thread, and whoever measures for it."""
+    """Two sides that take turns: the search in its thread, and the caller that measures."""
 
     def __init__(self, side: AlgorithmRunner) -> None:
         self._side: AlgorithmRunner | None = side
@@ -130,9 +130,9 @@ class _Dialogue:
         self._questions: SimpleQueue[list[int] | Exception] = SimpleQueue()
 
     def turn(self, answers: Answers) -> list[int]:
-        """Give what was asked for; return which candidates to measure next, none at the end.
+        """Pass on measurements; return which candidates to measure next, none at the end.
 
-        Raises ``SearchError`` where Kernel Tuner did.
+        Raises ``SearchError`` if Kernel Tuner raised an error.
         """
         if self._side is None:
             return []
@@ -167,6 +167,6 @@ class _Dialogue:
         thread, self._thread, self._side = self._thread, None, None
         if thread is not None:
             self._answers.put(None)
-            # Garbage is collected in any thread.
+            # Garbage collection can call this in the thread itself.
             if thread is not threading.current_thread():
                 thread.join(_GOODBYE_S)

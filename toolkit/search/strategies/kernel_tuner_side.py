@@ -1,6 +1,6 @@
-"""A space and its measurements as Kernel Tuner has them, and its algorithms run one after another.
+"""A space and its measurements in Kernel Tuner's form, and the runner of its algorithms.
 
-The other half of ``kernel_tuner.py``, which takes turns with it.
+The other half of ``kernel_tuner.py``: the two take turns.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from toolkit.search.base import Indexed, Space
 Config = tuple[Any, ...]
 """A value for each parameter."""
 Answers = Mapping[int, Trial | None]
-"""What candidates measured; ``None`` where there is no measurement."""
+"""Measurements by the candidate's number; ``None`` where there is none."""
 Ask = Callable[[list[int]], Answers]
 
-# Kernel Tuner's strategies draw from the generators of the process: one of them at a time.
+# Kernel Tuner's strategies use the global random generators: only one may compute at a time.
 _GENERATORS = threading.Lock()
-# A start that was answered from memory for so many times the space's size has nothing to add.
+# A start ends after so many times the space's size of answers from memory in a row.
 _REPEATS = 10
 
 
 class Closed(BaseException):
-    """The strategy is gone: no ``except Exception`` of Kernel Tuner may stop it."""
+    """The strategy is gone. Not an ``Exception``, so that Kernel Tuner cannot catch it."""
 
 
 class _Word(str):
-    """A word whose hash is the same in all processes: Kernel Tuner goes through sets of values."""
+    """A word whose hash is the same in all processes: Kernel Tuner iterates over sets of values."""
 
     __slots__ = ()
 
@@ -47,10 +47,10 @@ class _Word(str):
 
 
 class Parameters(NamedTuple):
-    """A space in Kernel Tuner's words: all ``values`` of each parameter.
+    """A space in Kernel Tuner's form: all ``values`` of each parameter.
 
-    ``number_of`` says which candidate a configuration is, ``listed`` gives each candidate's
-    parameters by name, both in the order in which Kernel Tuner is to list them.
+    ``number_of`` is the candidate of each configuration, ``listed`` each candidate's parameters by
+    name. Both are in the order in which Kernel Tuner lists configurations.
     """
 
     values: dict[str, list[Any]]
@@ -59,7 +59,7 @@ class Parameters(NamedTuple):
 
 
 def parameters_of(space: Space) -> Parameters:
-    """Return a space's parameters, made once where runs share the space."""
+    """Return a space's parameters, made once for all runs on an indexed space."""
     if not isinstance(space, Indexed):
         return _made(space)
     return space.graph.keep("kernel-tuner", partial(_made, space))
@@ -81,7 +81,7 @@ def _made(space: Space) -> Parameters:
         for candidate in candidates
     ]
     orders = [_ordered({row[key] for row in rows if key in row}, of) for key, of in knobs.items()]
-    # What a sketch does not have stands at its lowest value there: the sketch tells them apart.
+    # A parameter that a sketch lacks has its lowest value there: the sketch makes rows differ.
     codes = [
         [places[candidate.sketch_id]]
         + [order.get(row.get(key, -1), 0) for key, order in zip(knobs, orders, strict=True)]
@@ -91,12 +91,12 @@ def _made(space: Space) -> Parameters:
     words += [_words(order, of) for order, of in zip(orders, knobs.values(), strict=True)]
     if len(places) == 1 and knobs:
         codes, words = [code[1:] for code in codes], words[1:]
-    # In the order of their values: that of a record must not help.
+    # In the order of their values: the order of a record must not help.
     number_of = {
         tuple(word[code] for word, code in zip(words, codes[i], strict=True)): i
         for i in sorted(range(len(codes)), key=codes.__getitem__)
     }
-    # Names of our own: Kernel Tuner forbids some ("time"), and gives others a meaning.
+    # New names: Kernel Tuner forbids some ("time"), and gives others a meaning.
     values = {f"p{number}": word for number, word in enumerate(words)}
     listed = {i: dict(zip(values, config, strict=True)) for config, i in number_of.items()}
     return Parameters(values, number_of, listed)
@@ -118,9 +118,9 @@ def _words(order: dict[int, int], knobs: Sequence[Knob]) -> list[Any]:
 
 
 class AlgorithmRunner:
-    """Starts one of Kernel Tuner's algorithms, again and again, and is the runner that it calls.
+    """Starts one of Kernel Tuner's algorithms repeatedly, and is the runner that it calls.
 
-    ``tune`` is the algorithm's own function; every start has a seed of ``rng``.
+    ``tune`` is the algorithm's own function; every start takes a seed from ``rng``.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class AlgorithmRunner:
         self._repeats = 0
 
     def search(self, ask: Ask, tell: Callable[[list[int] | Exception], None]) -> None:
-        """Search until nothing new is asked for; tell the end (an empty list) or the error."""
+        """Search until a start asks for nothing new; tell the end (an empty list) or the error."""
         end: list[int] | Exception = []
         self._ask = ask
         try:
@@ -161,7 +161,7 @@ class AlgorithmRunner:
 
     @contextmanager
     def _generators(self) -> Iterator[None]:
-        """Compute with generators of its own in the place of the process's."""
+        """Replace the global random generators by own ones inside the block."""
         with _GENERATORS, warnings.catch_warnings(), np.errstate(all="ignore"):
             # The value of a failure overflows where a method of SciPy takes a difference.
             warnings.simplefilter("ignore")
@@ -215,7 +215,7 @@ class AlgorithmRunner:
     def run(self, configurations: Iterable[Sequence[Any]], tuning: Any) -> list[Any]:
         """Measure configurations for Kernel Tuner; ``None`` for those beyond its budget.
 
-        As in its simulation, what a start has visited is no further evaluation of that start.
+        As in its simulation mode, a configuration counts once per start as an evaluation.
         """
         from kernel_tuner.util import InvalidConfig, StopCriterionReached
 
@@ -251,18 +251,18 @@ class AlgorithmRunner:
             self._results[config] = {**parameters, **_result(answers.get(number))}
 
     def refusal(self, error: Exception) -> SearchError:
-        """Say an error of Kernel Tuner as one of ours."""
-        cure = "mend its strategy_options (a population larger than the space?)"
+        """Return an error of Kernel Tuner as a ``SearchError``."""
+        cure = "check its strategy_options (is a population larger than the space?)"
         if isinstance(error, ImportError):
-            cure = "install what it names"
+            cure = "install the module that is named"
         return SearchError(
             f"Kernel Tuner's {self._algorithm!r} stopped with an error on "
             f"{len(self._parameters.number_of)} candidates: {error or type(error).__name__}",
-            cure=f"{cure}, or take another algorithm",
+            cure=f"{cure}, or choose another algorithm",
         )
 
     def add_strategy_time(self, seconds: float) -> None:
-        """Take no note of the time that the algorithm took."""
+        """Ignore the time that the algorithm took."""
 
 
 def _swap(states: Any) -> Any:
@@ -274,7 +274,7 @@ def _swap(states: Any) -> Any:
 
 
 def _result(trial: Trial | None) -> dict[str, Any]:
-    """Say a measurement as Kernel Tuner does: milliseconds, or the kind of failure."""
+    """Return a measurement in Kernel Tuner's form: milliseconds, or the kind of failure."""
     from kernel_tuner import util
 
     if trial is not None and trial.latency_s is not None:

@@ -1,11 +1,11 @@
 """Monte Carlo tree search over decisions, without a model: UCT on measurements alone.
 
-Kocsis & Szepesvári 2006, "Bandit based Monte-Carlo Planning": the tree is descended by UCB1, one
-node is added a descent, the rest of the decisions is random, and the reward is averaged in all
-nodes on the way. ProTuner (Haj-Ali et al. 2020, arXiv 2005.13685) searches Halide's schedules so,
-by a cost model and measurements; here every reward is a measurement. A batch is chosen
-with virtual loss (Chaslot, Winands & van den Herik 2008, "Parallel Monte-Carlo Tree Search"): what
-is under way counts as a visit without a reward.
+Kocsis & Szepesvári 2006, "Bandit based Monte-Carlo Planning": UCB1 chooses the way down
+the tree, one node is added per descent, the other decisions are random, and the reward is averaged
+in all nodes on the way. ProTuner (Haj-Ali et al. 2020, arXiv 2005.13685) searches Halide's
+schedules in this way, by a cost model and measurements; here every reward is a measurement. A batch
+is chosen with virtual loss (Chaslot, Winands & van den Herik 2008, "Parallel Monte-Carlo Tree
+Search"): a candidate without a result yet counts as a visit without a reward.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class MctsOptions(StrategyOptions):
 
 
 class _Node:
-    """A prefix of decisions: what may still be measured below it, and what was gained there."""
+    """A prefix of decisions: the open candidates below it, and the rewards gained there."""
 
     __slots__ = ("children", "open", "total", "visits")
 
@@ -72,7 +72,7 @@ class Mcts(BaseStrategy):
         self._ways: dict[str, list[_Node]] = {}
         self._trials: list[Trial] = []
         self._best = 0.0
-        # Branches of equal worth are taken in this order: that of a record must not help.
+        # Equal branches are taken in this order: the order of a record must not help.
         self._show(shuffled(self.rng, self.space.candidates() if self.finite else []))
 
     def propose(self, n: int) -> Iterable[Candidate]:
@@ -96,7 +96,7 @@ class Mcts(BaseStrategy):
                 continue
             self._known.add(key)
             knobs = [candidate.decisions[free] for free in self._free[candidate.sketch_id]]
-            # The id comes last: candidates that no knob tells apart are leaves of their own.
+            # The id comes last: candidates with equal knobs are separate leaves.
             self._decisions.append([candidate.sketch_id, *knobs, key])
             self._pool.append(candidate)
             row = len(self._pool) - 1
@@ -116,7 +116,7 @@ class Mcts(BaseStrategy):
             yield node
 
     def _children(self, node: _Node, depth: int) -> list[_Node]:
-        """Nodes one decision further in which something is open."""
+        """Child nodes that have an open candidate."""
         if node.children is None:
             node.children = {}
             for row in node.open:
@@ -139,7 +139,7 @@ class Mcts(BaseStrategy):
                 break
         row = node.open[int(self.rng.integers(len(node.open)))]
         for passed in way:
-            passed.visits += 1  # a visit without a reward, until it was measured
+            passed.visits += 1  # a visit without a reward, until it is measured
         for holder in self._existing(row):
             holder.open.remove(row)
         candidate = self._pool[row]
@@ -147,7 +147,7 @@ class Mcts(BaseStrategy):
         return candidate
 
     def _bound(self, visits: int) -> Callable[[_Node], float]:
-        """UCB1 of a child whose parent was visited so often (higher is better)."""
+        """Return UCB1 of a child, by the visits of its parent (higher is better)."""
         best = self._best or 1.0
         weight = self.options.exploration * sqrt(2.0 * log(visits))
         return lambda child: child.total / (child.visits * best) + weight / sqrt(child.visits)

@@ -1,4 +1,4 @@
-"""A model of other tasks alone: candidates in the order of its predictions."""
+"""Search with a model of other tasks alone, in the order of its predictions."""
 
 from __future__ import annotations
 

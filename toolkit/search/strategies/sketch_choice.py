@@ -1,9 +1,9 @@
-"""Which sketches new programs have: drawn alike, by explore-then-commit, or as a bandit's arms.
+"""Choice of the sketches of new programs: uniform, by explore-then-commit, or by a bandit.
 
 *Explore-then-commit*: Han, Wang, Li, Gao 2025, "Automatic Scheduling Search Optimization Method
 Based on TVM", section 4, algorithm 2. Where the paper leaves it open: the mean throughput of a
-sketch is the mean over the programs that were sampled of it, as the cost model scores them, with
-measured programs counting as they were measured; last round and history are weighted half and half.
+sketch is the mean over its sampled programs. A measured program counts with its measurement, any
+other with the cost model's score. By default the last round and the history have equal weight.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ class SketchChoice:
         self._ids = list(sketches)
 
     def draw(self, rng: np.random.Generator, n: int, number: int) -> list[str]:
-        """Sketches of n new programs of round ``number`` (from 1); ``[]`` where there is none."""
+        """Sketches of n new programs of round ``number`` (from 1); ``[]`` if there is no sketch."""
         ids = self._ids
         return [ids[i] for i in rng.integers(len(ids), size=n).tolist()] if ids else []
 
     def scored(self, programs: Sequence[Candidate], scores: FloatArray, number: int) -> None:
-        """Take note of what the model says of the programs sampled in a round."""
+        """Take the model's scores of the programs sampled in a round."""
 
     def measured(self, trials: Sequence[Trial]) -> None:
-        """Take note of what was measured, before the next round."""
+        """Take the measurements of a batch, before the next round."""
 
 
 class ExploreThenCommit(SketchChoice):
-    """Uniform in ``warm_up`` and ``explore`` rounds, then the best mean with a few others."""
+    """Uniform in ``warm_up`` and ``explore`` rounds, then mostly the sketch of the best mean."""
 
     def __init__(
         self, sketches: Sequence[str], warm_up: int, explore: int, last: float, other: float
@@ -58,7 +58,7 @@ class ExploreThenCommit(SketchChoice):
                 self.means[sketch] = self._last * mean + (1.0 - self._last) * old
 
     def best(self) -> str:
-        """Return the sketch with the best mean; the first where none is known."""
+        """Return the sketch with the best mean; the first if no mean is known."""
         return max(self._ids, key=lambda sketch: self.means.get(sketch, -np.inf))
 
     def draw(self, rng: np.random.Generator, n: int, number: int) -> list[str]:
@@ -85,7 +85,7 @@ class ExploreThenCommit(SketchChoice):
 
 
 class SketchBandit(SketchChoice):
-    """UCB1 or normal Thompson sampling over sketches; one without a measurement comes first.
+    """UCB1 or normal Thompson sampling over sketches; those without a measurement come first.
 
     A reward is a measured throughput relative to the best so far.
     """
@@ -118,6 +118,6 @@ class SketchBandit(SketchChoice):
             else:
                 deviation = self._exploration / np.sqrt(counts)
                 k = int((means + deviation * rng.standard_normal(len(ids))).argmax())
-            counts[k] += 1.0  # as if measured: the next draw knows of this one
+            counts[k] += 1.0  # counts as measured in the next draw
             chosen.append(ids[k])
         return chosen

@@ -19,7 +19,7 @@ from toolkit.search.moves.movers import sampled_pool
 from toolkit.search.strategy import BaseStrategy, StrategyOptions, preset, shuffled, throughput
 
 MEMORY = 2 * 10**7  # numbers that a process may keep: candidates times measurements, 160 MB
-BRED_BATCH = 8  # least proposals of a pool that was bred, which takes as long as measuring several
+BRED_BATCH = 8  # minimum proposals of a bred pool: breeding takes as long as several measurements
 
 
 class TransferOptions(StrategyOptions):
@@ -133,20 +133,20 @@ class Transfer(BaseStrategy):
         sketches = self.space.sketches
         columns = encode_all(sketches, self._pool)
         self._processes = [ResidualProcess(columns, scores, o) for o in self.options.residuals]
-        # A row of numbers a measurement and process: a large space learns from fewer of them.
+        # A row of numbers per measurement and process: a large space learns from fewer of them.
         self._most = min(self.options.most, max(MEMORY // max(len(self._pool), 1), 64))
         self._codes = value_codes(sketches, self._pool)
         self._sketch = sketch_numbers(sketches, self._pool)
         self._best: tuple[float, int] | None = None
-        # What may never have been measured: values of knobs. Nearly every tile of a large space
-        # is one that never was; there it is single factors.
+        # What counts as new: knob values that were never measured. In a large space nearly every
+        # tile is new; in a bred pool single factors count instead.
         self._values = number_codes(columns) if self._bred else self._codes
         self._tried = np.zeros(int(self._values.max(initial=-1)) + 2, dtype=bool)
         self._tried[-1] = True  # a knob that a sketch does not have (-1) is nothing to try
         self._open = np.array([c.candidate_id not in self.seen for c in self._pool], dtype=bool)
 
     def _predictions(self) -> FloatArray:
-        """Log relative throughput of the pool by the model of other tasks, asked once for each."""
+        """Predicted log relative throughput of the pool; each candidate is predicted once."""
         if self.options.prior == "directions" and self.finite:
             weight = self.options.levels
             return potential_of(
@@ -163,7 +163,7 @@ class Transfer(BaseStrategy):
         return np.array([self._predicted[c.candidate_id] for c in self._pool], dtype=np.float64)
 
     def _scores(self, candidates: Sequence[Candidate]) -> FloatArray:
-        """What the model of other tasks predicts of candidates."""
+        """Predictions of the model of other tasks for candidates."""
         weight = self.options.levels if self.options.prior == "directions" else 1.0
         total = np.zeros(len(candidates))
         if weight:
@@ -173,26 +173,26 @@ class Transfer(BaseStrategy):
             directions = self.require(self.direction_scorer, "mutation")
             if not isinstance(directions, Scorer):
                 raise SearchError(
-                    f"{self.name!r} lists all candidates for a model of single steps, and this "
-                    "space cannot be listed",
-                    cure="train the mutation model with method = 'expected', as by default",
+                    f"strategy {self.name!r} needs a finite space for a mutation model that "
+                    "predicts single steps only, and this space cannot be listed",
+                    cure="train the mutation model with method = 'expected' (the default)",
                 )
             total = (total + directions.score(self.space, candidates)) / (1.0 + weight)
         return total
 
     def _refresh(self) -> None:
-        """Sample a new pool, with everything measured in it; breed it where that is asked for."""
+        """Sample a new pool that holds all measured candidates; breed it if ``pool`` says so."""
         o = self.options
         if isinstance(self.scorer, Learner) and self.scorer.refresh():
             self._predicted.clear()
-        # The first proposals stand on the prediction alone: it is worth a closer look.
+        # The first proposals depend on the prediction alone: their pool is larger.
         more = o.first if self._bred and not self._trials else 1
         samples, parents = more * o.samples, more * o.parents
         self._fill(sampled_pool(self.space, self.rng, samples, self._trials))
         for _ in range(min(more, 2) * o.generations if self._bred else 0):
             order = np.argsort(-self._bound(), kind="stable")
             best = [self._pool[i] for i in order[: max(parents, samples // 2)].tolist()]
-            # Else the turns that look for something new would find nothing but the same again.
+            # Without these, the turns for new knob values would find none.
             rest = order[parents:]
             novel = rest[self._novel()[rest]]
             new = [self._pool[i] for i in novel[: samples // 4].tolist()]
@@ -200,7 +200,7 @@ class Transfer(BaseStrategy):
             self._fill([*best, *new, *children])
 
     def _fill(self, candidates: Iterable[Candidate]) -> None:
-        """Take another pool, and learn every measurement again; if too many, the latest."""
+        """Replace the pool, and learn all measurements again; if too many, the latest."""
         measured = [trial.candidate for trial in self._trials]
         self._set_pool(list({c.candidate_id: c for c in [*measured, *candidates]}.values()))
         for trial in reversed(self._trials):
@@ -213,7 +213,7 @@ class Transfer(BaseStrategy):
 
     def _bound_of(self, process: ResidualProcess) -> FloatArray:
         mean, deviation = process.posterior()
-        # Without a measurement the uncertain level is everybody's: the prediction decides.
+        # Before any measurement the level is equally uncertain for all: the prediction decides.
         return mean + (self.options.exploration if self._trials else 0.0) * deviation
 
     def _children(self, parents: Sequence[Candidate]) -> list[Candidate]:
@@ -234,7 +234,7 @@ class Transfer(BaseStrategy):
             self._refresh()
         bounds: dict[int, FloatArray] = {}
         measured = len(self._trials)
-        # So many proposals before the next correction.
+        # Number of proposals before the next correction.
         size = max(self.options.batch, int(self.options.growth * measured))
         if self._bred:
             size = max(size, BRED_BATCH)
@@ -255,17 +255,17 @@ class Transfer(BaseStrategy):
         return [self._pool[i] for i in chosen]
 
     def _imagine(self, number: int) -> None:
-        """Take a choice for measured as expected, so that the next of its batch is another one.
+        """Count a choice as measured with its mean, so that the next one of its batch differs.
 
         Means stay, deviations shrink around it (Desautels et al. 2014, GP-BUCB). The next pool
-        begins with what was really measured, so these do not count towards ``most``. A finite space
-        keeps its processes: there it is left.
+        begins with the real measurements, so these do not count towards ``most``. Not used in a
+        finite space, which keeps its processes.
         """
         for process in self._processes:
             process.add(number, float(process.posterior()[0][number]))
 
     def _admitted(self, turn: int) -> BoolArray:
-        """Candidates among which this turn chooses: all, or where there are any, some of them."""
+        """Mask of the candidates for this turn: those of its rule, or all if the rule has none."""
         o, some = self.options, self._open
         if not turn:
             return some

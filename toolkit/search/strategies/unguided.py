@@ -1,4 +1,4 @@
-"""Without a model: uniform random search, and exhaustive search in the order of the index."""
+"""Search without a model: uniform random, and exhaustive in the order of the index."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What a model is worth on tasks that it never saw."""
+"""Metrics of models on tasks that they never saw."""

@@ -1,4 +1,4 @@
-"""Percentile intervals by resampling tasks: the task is the unit, its candidates go with it."""
+"""Percentile intervals by resampling whole tasks, with all their candidates."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ def ratio_interval(numerator: Floats, denominator: Floats, *, seed: int = 0) -> 
 
 
 def expanded_tail(units: int, level: float = LEVEL) -> float:
-    """Level at which a percentile interval of so many units is to be cut at either end.
+    """Return the quantile level at which an interval of so many units is cut at each end.
 
-    The percentile bootstrap of n units is too narrow, as if sqrt((n - 1) / n) and normal
-    quantiles were right; levels are taken at Phi(sqrt(n / (n - 1)) t) instead (Hesterberg 2015,
+    The percentile bootstrap of n units is too narrow: it acts as if sqrt((n - 1) / n) and normal
+    quantiles were right. Levels are taken at Phi(sqrt(n / (n - 1)) t) instead (Hesterberg 2015,
     "What teachers should know about the bootstrap", section 4.1.2, "expanded percentile").
     """
     widened = np.sqrt(units / (units - 1)) * special.stdtrit(units - 1, (1.0 - level) / 2.0)
@@ -61,6 +61,6 @@ def expanded_tail(units: int, level: float = LEVEL) -> float:
 
 
 def named(name: str, estimate: Estimate) -> dict[str, Any]:
-    """A figure and its interval, as results have them."""
+    """Return a figure and its interval under the names that results use."""
     value, low, high = estimate
     return {name: value, f"{name}_interval": [low, high]}

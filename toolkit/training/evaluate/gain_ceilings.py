@@ -1,21 +1,21 @@
-"""What no direction model can get past: the shares that noise, and luck of the draw, leave.
+"""Ceilings of ``gain_share``: what noise and incomplete logs leave for any direction model.
 
-The oracle of ``gain_share`` knows what was measured. Two things in that are beyond a model:
+The oracle of ``gain_share`` knows what was measured. A model cannot know two parts of that:
 
 - *Noise.* Another measurement of the same neighbours would differ. ``gain_share_ceiling`` is the
-  share of a predictor that is told another measurement of every neighbour.
+  share of a predictor that knows another measurement of every neighbour.
 - *The draw.* An incomplete log holds one or two of the values that a direction can lead to. A
-  predictor that is not told which ones ("blind") can know the direction's mean over all values at
-  best. ``gain_share_told_half`` is measured: the direction is chosen by one random half of its
-  recorded neighbours and gains what the other half gained. ``gain_share_blind_ceiling`` is an
+  predictor that does not know which ones ("blind") can at best know the direction's mean over all
+  values. ``gain_share_told_half`` is measured: one random half of the recorded neighbours chooses
+  the direction, and the gain is that of the other half. ``gain_share_blind_ceiling`` is an
   estimate for the best blind predictor, from a model of two normal variances (below).
 
-The model of the blind ceiling: the directions of a candidate have means with variance rho s^2, the
-values inside a direction differ with variance f s^2; rho is one number a task, f one a knob of a
-task, s the candidate's own. Of a direction's N values n were recorded, so that its recorded mean
-is off by f s^2 (1/n - 1/N): nothing where the space was recorded completely. rho follows from the
+The model of the blind ceiling: the means of a candidate's directions have variance rho s^2, and the
+values inside a direction have variance f s^2. rho is one number per task, f one per knob of a task,
+s one per candidate. If n of a direction's N values were recorded, the error of its recorded mean
+has variance f s^2 (1/n - 1/N): zero where the space was recorded completely. rho follows from the
 analysis of variance within candidates (between directions against inside them). The best blind
-predictor gets the largest of the means; its expectation, given the recorded means, is drawn from
+predictor gets the largest of the means. Its expectation, given the recorded means, is drawn from
 their normal posterior.
 """
 
@@ -35,15 +35,16 @@ from toolkit.training.table.mutation_labels import LabelledGroup
 from toolkit.training.table.neighbours import ANY, count_values, direction_gains, other_decisions
 
 DRAWS = 32
-"""Posterior draws a candidate; the mean over candidates needs few."""
+"""Posterior draws per candidate; a mean over many candidates needs few."""
 
 
 @dataclass(frozen=True)
 class GainSpread:
-    """Candidates with two or more recorded directions; arrays are ``(n, knobs)``, NaN: none.
+    """Recorded gains of candidates with two or more recorded directions.
 
-    ``gain`` is the mean over the recorded neighbours, ``half`` and ``other`` those over two random
-    halves of them, ``within`` their variance inside a direction (NaN below two), ``shrink`` is
+    Arrays are ``(n, knobs)``, NaN where a direction has no recorded neighbour. ``gain`` is the mean
+    over the recorded neighbours, ``half`` and ``other`` are the means over two random halves of
+    them, ``within`` is their variance inside a direction (NaN with fewer than two). ``shrink`` is
     ``1/n - 1/N``: the variance of ``gain`` about the mean over all values, in units of ``within``.
     """
 
@@ -55,7 +56,7 @@ class GainSpread:
 
 
 def neighbour_spread(label: LabelledGroup, rng: np.random.Generator) -> GainSpread:
-    """Split the recorded neighbours of a group's candidates; directions are knobs."""
+    """Return the spread of a group's recorded neighbours; directions are knobs."""
     group = label.group
     gain, count = label.gains.gain[ANY], label.gains.count[ANY].astype(np.float64)
     rows = np.flatnonzero(np.isfinite(gain).sum(axis=1) >= 2)
@@ -67,7 +68,7 @@ def neighbour_spread(label: LabelledGroup, rng: np.random.Generator) -> GainSpre
             within[good, k], half[good, k], other[good, k] = _halves(rest, speed, rng)
     legal = _legal(group.sketch, group.decisions[rows])
     recorded = np.maximum(count[rows], 1.0)
-    # 1/n - 1/N, as a product: no term is infinite where N is.
+    # 1/n - 1/N, written as a product, so that no term is infinite where N is.
     shrink = (1.0 - recorded / np.maximum(legal, recorded)) / recorded
     shrink[~np.isfinite(gain[rows])] = np.nan
     return GainSpread(gain[rows], shrink, within[rows], half[rows], other[rows])
@@ -99,7 +100,7 @@ def _halves(
 
 
 def _legal(sketch: Sketch, decisions: Ints) -> Floats:
-    """Number of other values that each knob of each candidate can take; infinite: not known."""
+    """Number of other values that each knob of each candidate can take; infinite where unknown."""
     result = np.full((len(decisions), len(sketch.knobs)), np.inf)
     for k, knob in enumerate(sketch.knobs):
         own = decisions[:, knob.offset : knob.offset + knob.width]
@@ -111,7 +112,7 @@ def _legal(sketch: Sketch, decisions: Ints) -> Floats:
 
 
 def stack_spreads(parts: Sequence[GainSpread]) -> GainSpread:
-    """Put the groups of a task under each other; missing knobs are NaN."""
+    """Stack the groups of a task; missing knobs are NaN."""
     width = max(part.gain.shape[1] for part in parts)
 
     def padded(block: Floats) -> Floats:
@@ -125,7 +126,7 @@ def stack_spreads(parts: Sequence[GainSpread]) -> GainSpread:
 
 
 def blind_gain(spread: GainSpread, rng: np.random.Generator) -> Floats:
-    """Expected gain of the best blind predictor for each candidate of one task (see above)."""
+    """Expected gain of the best blind predictor for each candidate of one task (see the module)."""
     known = np.isfinite(spread.gain)
     gain = np.where(known, spread.gain, 0.0)
     factor = _knob_factors(spread.within)
@@ -145,7 +146,7 @@ def blind_gain(spread: GainSpread, rng: np.random.Generator) -> Floats:
         return np.asarray(_masked(gain, known).max(axis=1))
     rho = max(float((between - inside * mean_error)[usable].sum() / below), 0.0)
     expected = rho + mean_error
-    # Both kinds of difference tell a candidate's scale, each by as many as there are.
+    # Both kinds of difference estimate a candidate's scale, each weighted by its number.
     outside = np.where(expected > 0, between / np.maximum(expected, 1e-12), 0.0) * (directions - 1)
     scale = ((outside + inner) / (directions - 1 + number))[:, None]
     kept = np.where(error > 0, rho / np.maximum(rho + error, 1e-12), 1.0)
@@ -161,7 +162,7 @@ def blind_gain(spread: GainSpread, rng: np.random.Generator) -> Floats:
 
 
 def _knob_factors(within: Floats) -> Floats:
-    """Variance inside each knob's directions over that of all of them; 1 where it is unknown."""
+    """Variance inside each knob's directions over the mean of all knobs; 1 where it is unknown."""
     has = np.isfinite(within)
     overall = within[has].mean() if has.any() else 0.0
     if overall <= 0:
@@ -172,7 +173,7 @@ def _knob_factors(within: Floats) -> Floats:
 
 
 def told_gain(label: LabelledGroup, shifts: Floats, rng: np.random.Generator) -> float:
-    """Summed gain of the predictor that is told another measurement.
+    """Return the summed gain of a predictor that knows another measurement.
 
     ``shifts`` are differences of log latency between two occasions of one candidate.
     """

@@ -1,4 +1,4 @@
-"""Judges gains that were predicted for tasks never seen, at every level, beside the ceilings."""
+"""Judge predicted gains on unseen tasks, at every level, and add the ceilings."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ Sums = dict[str, tuple[float, int]]
 class Labelled(Gathered):
     """A dataset's table with the recorded gains of every group.
 
-    ``groups`` are first rows in the table and labels. Gains that differ by less than ``tie`` are
-    equal; ``shifts`` are differences of log latency between two occasions of one candidate;
-    ``enumerated`` are tasks whose space was recorded completely.
+    ``groups`` has each group's first row in the table and its labels. Gains that differ by less
+    than ``tie`` are equal; ``shifts`` are differences of log latency between two occasions of one
+    candidate; ``enumerated`` are tasks whose space was recorded completely.
     """
 
     groups: Sequence[tuple[int, LabelledGroup]]
@@ -46,11 +46,11 @@ _Predicted = tuple[LabelledGroup, Member, Floats]
 def judge_gains(
     labelled: Labelled, member_of: Mapping[str, Member], temperatures: Mapping[str, float] | None
 ) -> tuple[dict[str, Any], dict[str, float]]:
-    """Judge every task that has a member by it, at all levels.
+    """Judge every task by its member in ``member_of``, at all levels.
 
-    Returns the figures (those of the recipe's level on top), and for each member the temperature
-    at which the probabilities of directions fit best on tasks that other members judged; given
-    temperatures are kept.
+    Returns the figures (those of the recipe's level on top) and the temperature of each member: the
+    one with which the probabilities of directions fit best on tasks that other members judged. If
+    ``temperatures`` are given, they are kept.
     """
     recipe, table = labelled.recipe, labelled.table
     counts, wanted = table.good_counts(), table.judged_records(recipe.data)
@@ -94,7 +94,7 @@ def judge_gains(
 
 @dataclass(frozen=True)
 class _Asked:
-    """One group's recorded directions at a level, and what its member and others say of them."""
+    """One group's recorded directions at a level, with its member's and the baselines' guesses."""
 
     task_id: str
     member: str
@@ -133,7 +133,7 @@ def _base_rate(
 ) -> dict[str, float] | None:
     """Mean gain of each direction over the tasks that a member was trained on.
 
-    ``None`` where none of them is at hand: a model is judged on another dataset.
+    ``None`` if the dataset holds none of them (the model is judged on another dataset).
     """
     if member.training_task_ids.isdisjoint(sums):
         return None
@@ -156,10 +156,10 @@ def _judged(
 
 
 def _best_temperatures(asked: Sequence[_Asked], names: set[str], tie: float) -> dict[str, float]:
-    """Best temperature by member; tasks that the member itself judges do not enter.
+    """Return each member's best temperature, without the tasks that it judges itself.
 
-    What other members predict of theirs does: those did learn from the tasks left out here.
-    It is one of eight numbers, and changes no pick.
+    It is chosen by the other members' predictions for their tasks. Those members did learn from
+    the tasks left out here. A temperature is one of eight numbers, and changes no pick.
     """
     judge = {each.task_id: each.member for each in asked}
     losses = {

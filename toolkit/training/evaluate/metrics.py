@@ -1,14 +1,14 @@
-"""What a predictor is worth on tasks that it never saw: one definition for each metric.
+"""Metrics of a predictor on tasks that it never saw: one definition for each metric.
 
 All of them judge one task at a time, from the measured latencies of its candidates (seconds) and
-one score a candidate (higher = predicted faster). A task's best is the best *recorded* latency.
-What is said of a model's first picks is said of the order in which it would have candidates
-measured (``shortlist.preference``), which is that of its scores where it states no other.
+one score per candidate (higher = predicted faster). A task's best is the best *recorded* latency.
+Metrics of the first picks use the order in which the model would measure candidates
+(``shortlist.preference``); a model without such an order measures by descending score.
 Candidates with equal scores are treated as if they were ordered at random, and the expectation over
 that order is reported: a constant predictor gains nothing from the order of a log.
 
 Pooled figures are means over tasks. Figures of a network are ratios of sums: ``network_top_k`` is
-the sum of its tasks' best latencies over the sum of what the picks would take (TLP, section 6.1,
+the sum of its tasks' best latencies over the sum of the picks' latencies (TLP, section 6.1,
 with equal weights). Intervals come from ``bootstrap.py``.
 """
 
@@ -25,10 +25,10 @@ from toolkit.training.arrays import Bools, Floats
 from toolkit.training.evaluate.bootstrap import Interval, mean_interval, named, ratio_interval
 
 MAX_PAIRWISE = 2000
-"""Tasks with more candidates are judged on this many of them, drawn with a fixed seed."""
+"""``pairwise`` uses at most this many candidates of a task, drawn with a fixed seed."""
 
 TIE = 0.01
-"""Latencies that differ by less than this share are no pair to be ordered."""
+"""``pairwise`` ignores pairs of latencies that differ by less than this share."""
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class TaskMetrics:
         Best latency over the best latency among the first k picks, in (0, 1]; 1 is perfect.
         (TenSet calls the mean over tasks peak@k.)
     top5_by_score
-        The same for the five highest scores, also where the model would measure in another order.
+        The same for the five highest scores, even if the model would measure in another order.
     slowdown
         Latency of the first pick over the best, minus 1; 0 is perfect.
     pairwise
-        Share of pairs, more than 1 % apart in latency, that the scores order rightly; a tie in the
-        scores counts one half; 0.5 is chance.
+        Share of the pairs more than 1 % apart in latency that the scores order correctly; a tie in
+        the scores counts one half; 0.5 is chance.
     recall10
         Share of the ten fastest candidates among the ten highest scores.
     spearman
@@ -78,13 +78,13 @@ METRIC_NAMES = tuple(field.name for field in fields(TaskMetrics))
 
 
 def task_metrics(latency_s: Floats, score: Floats, preference: Floats | None = None) -> TaskMetrics:
-    """Judge the scores of one task; ``latency_s`` is finite and positive, higher scores first.
+    """Return the metrics of one task's scores (higher: predicted faster).
 
-    ``preference``, where it is given, says in falling order which candidates would be measured
-    first.
+    ``latency_s`` is finite and positive. ``preference``, if given, has one value per candidate: the
+    model would measure candidates in descending order of it.
     """
     if len(latency_s) != len(score) or len(score) == 0:
-        raise ValueError("one score a candidate is needed, and at least one candidate")
+        raise ValueError("give one score for each latency, and at least one of each")
     picked = score if preference is None else preference
     best = float(latency_s.min())
     speed = best / latency_s
@@ -124,7 +124,7 @@ def top_k(speed: Floats, score: Floats, k: int) -> float:
 
 
 def picks_until(hit: Bools, score: Floats) -> float:
-    """Expected number of candidates taken by falling score until one of ``hit`` is taken."""
+    """Expected number of candidates taken by descending score until one of ``hit`` is taken."""
     if not hit.any():
         return float("nan")
     edge = score[hit].max()
@@ -135,7 +135,7 @@ def picks_until(hit: Bools, score: Floats) -> float:
 
 
 def pairwise(latency_s: Floats, score: Floats) -> float:
-    """Share of pairs ordered rightly (see ``TaskMetrics``); NaN where no two latencies differ."""
+    """Share of pairs ordered correctly (see ``TaskMetrics``); NaN where no two latencies differ."""
     if len(score) > MAX_PAIRWISE:
         chosen = np.random.default_rng(0).choice(len(score), MAX_PAIRWISE, replace=False)
         latency_s, score = latency_s[chosen], score[chosen]
@@ -171,7 +171,7 @@ def spearman(a: Floats, b: Floats) -> float:
 
 @dataclass(frozen=True)
 class JudgedTask:
-    """One task's metrics, with what places it: its best latency, networks, and operators."""
+    """One task's metrics, with its best latency, networks and family of operators."""
 
     task_id: str
     candidates: int
@@ -184,11 +184,11 @@ class JudgedTask:
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class ThroughputMetrics(Result):
-    """Means of ``TaskMetrics`` over tasks with their 95 % intervals by task, by network, and by
-    family of operators.
+    """Means of ``TaskMetrics`` over tasks, with 95 % intervals by task.
 
-    Where no task was judged there is their number alone. ``enumerated`` has the same of tasks
-    whose space was recorded completely, where they are some and not all.
+    Also by network and by family of operators. If no task was judged, only ``n_test_tasks`` is set.
+    ``enumerated`` has the same figures for the tasks whose space was recorded completely, if these
+    are some but not all of the tasks.
     """
 
     n_test_tasks: int
@@ -251,7 +251,7 @@ def mean_metrics(metrics: Sequence[TaskMetrics], names: Iterable[str], seed: int
 
 
 def summarize_all(judged: Sequence[JudgedTask], *, seed: int = 0) -> ThroughputMetrics:
-    """Summarize tasks, and those that were enumerated apart."""
+    """Summarize all tasks, and the enumerated ones separately."""
     complete = [task for task in judged if task.enumerated]
     apart = summarize(complete, seed=seed) if 0 < len(complete) < len(judged) else None
     return replace(summarize(judged, seed=seed), enumerated=apart)
@@ -281,7 +281,7 @@ def _network_top_k(judged: Sequence[JudgedTask], seed: int) -> dict[str, Any]:
 
 
 def task_rows(judged: Sequence[JudgedTask]) -> list[dict[str, Any]]:
-    """One flat, JSON-ready row a task."""
+    """One flat, JSON-ready row per task."""
     rows = []
     for task in judged:
         row = asdict(task)

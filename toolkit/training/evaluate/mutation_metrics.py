@@ -1,10 +1,10 @@
-"""What a mutation model is worth: the gain of the direction that it picks, on unseen tasks.
+"""Metrics of a mutation model: the gain of the directions that it picks, on unseen tasks.
 
 Only directions that were recorded can be picked (masked arg max), and only candidates with two or
 more of them are judged. ``gain_share`` is the mean gain of the picks over the mean gain of an
 oracle that always picks the best recorded direction, over all judged candidates; intervals
-resample tasks. Beside it stand a uniform choice, the direction that is best on average on the
-training tasks (base rate), and a draw by TVM's fixed rule weights.
+resample tasks. It is compared with a uniform choice, with the direction that is best on average on
+the training tasks (base rate), and with a draw by TVM's fixed rule weights.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class TaskGains:
     """Sums over the judged candidates of one task.
 
     ``gain`` has the summed gain of each policy; ``right`` counts picks that are as good as the
-    oracle's up to a tie; ``log_loss`` sums minus the log of the probability given to the best
-    (the mean over directions that are best up to a tie); ``reliability`` has, for each tenth of
-    the pick's probability, how many picks there were, the sum of their probabilities, and how many
-    were best (one of k equal ones: 1 / k).
+    oracle's up to a tie; ``log_loss`` sums the negative log of the probability of the best
+    direction (a mean over those that are best up to a tie); ``reliability`` has, for each tenth of
+    the pick's probability, the number of picks, the sum of their probabilities, and how many were
+    best (one of k equal ones: 1 / k).
     """
 
     task_id: str
@@ -51,9 +51,9 @@ class TaskGains:
         tie: float,
         temperature: float,
     ) -> None:
-        """Judge one group's candidates; ``predicted`` is ``(n, directions)``, NaN: no opinion.
+        """Judge one group's candidates; ``predicted`` is ``(n, directions)``, NaN: unknown.
 
-        ``base`` is ``None`` where no training task is at hand: the base rate is unknown then.
+        ``base`` is ``None`` if the dataset holds no training task: the base rate is then unknown.
         """
         known = np.isfinite(found.gain)
         rows = np.flatnonzero(known.sum(axis=1) >= 2)
@@ -72,7 +72,7 @@ class TaskGains:
         self.right += float((picked >= best - tie).sum())
         chance = softmax(guess, mask, temperature)
         near = mask & (gain >= best[:, None] - tie)
-        # Directions that gain alike up to a tie share the place of the best one.
+        # Directions within a tie of the best one share its place.
         truth = near / near.sum(axis=1, keepdims=True)
         self.log_loss -= float((truth * np.log(np.maximum(chance, 1e-12))).sum())
         first = np.where(mask, guess, -np.inf).argmax(axis=1)
@@ -88,7 +88,7 @@ class TaskGains:
             self.gain[name] += float(values.sum())
 
     def _rely(self, chance: Floats, picked: Ints, truth: Floats) -> None:
-        """Count picks by the probability that they were given."""
+        """Count picks by the probability that the model gave them."""
         own = np.arange(len(picked))
         given, right = chance[own, picked], truth[own, picked]
         place = np.minimum((given * BINS).astype(np.int64), BINS - 1)
@@ -97,7 +97,7 @@ class TaskGains:
 
 
 def _pick(score: Floats, gain: Floats) -> Floats:
-    """Mean gain of the directions that share the highest score, one value a candidate."""
+    """Mean gain of the directions that share the highest score, one value per candidate."""
     top = score == score.max(axis=1, keepdims=True)
     return np.asarray((gain * top).sum(axis=1) / top.sum(axis=1))
 
@@ -121,15 +121,15 @@ def softmax(guess: Floats, mask: Bools, temperature: float) -> Floats:
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class GainMetrics(Result):
-    """Figures over judged tasks at one level, those that are estimates with 95 % intervals by task.
+    """Figures over judged tasks at one level; estimates have 95 % intervals by task.
 
     ``accuracy`` is the share of picks that are as good as the oracle's up to a tie. ``gain_share``
-    is of the oracle's gain; ``_sampled`` by draws from the model's probabilities, ``_uniform``,
-    ``_base_rate`` and ``_fixed_weights`` by the policies of those names; in ``_by_task`` every task
-    counts alike, however many of its candidates are judged. ``ahead_of`` a policy is the mean over
-    tasks of the model's gain less the policy's. ``calibration_error`` and ``log_loss`` are of the
-    picks' probabilities; each task counts by its candidates. ``enumerated`` has the same of tasks
-    whose space was recorded completely.
+    is the share of the oracle's gain that the model's picks reach; ``_sampled`` is for draws from
+    the model's probabilities, ``_uniform``, ``_base_rate`` and ``_fixed_weights`` for the policies
+    of those names. In ``_by_task`` every task has the same weight, however many of its candidates
+    are judged. ``ahead_of`` a policy is the mean over tasks of the model's gain minus the policy's.
+    ``calibration_error`` and ``log_loss`` are about the picks' probabilities; each task counts by
+    its candidates. ``enumerated`` has the same for tasks whose space was recorded completely.
     """
 
     n_test_tasks: int
@@ -161,7 +161,7 @@ class GainMetrics(Result):
 
 
 def summarize_gains(tasks: Sequence[TaskGains], *, seed: int = 0) -> GainMetrics:
-    """Put the sums of tasks together; those without a judged candidate do not count."""
+    """Combine the sums of tasks; tasks without a judged candidate do not count."""
     judged = [task for task in tasks if task.candidates]
     total = sum(task.candidates for task in judged)
     if not judged:
@@ -199,7 +199,7 @@ def summarize_gains(tasks: Sequence[TaskGains], *, seed: int = 0) -> GainMetrics
 
 
 def gain_rows(tasks: Sequence[TaskGains]) -> list[dict[str, Any]]:
-    """One JSON-ready row a task, with mean gains."""
+    """One JSON-ready row per task, with mean gains."""
     return [
         {
             "task_id": task.task_id,

@@ -1,8 +1,8 @@
-"""What noise leaves to be had: the score of a predictor that is told one real measurement.
+"""The noise ceiling: metrics of a predictor that knows one real measurement.
 
 A candidate that was measured on several occasions is predicted by one of them, drawn at random,
-and judged by the median of the others. No model can be expected to beat a measurement by much;
-where a task's candidates were measured once, its noise is unknown and it does not count.
+and judged by the median of the others. No model can be expected to beat a measurement by much.
+Tasks whose candidates were measured only once do not count: their noise is unknown.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from toolkit.training.arrays import Floats
 from toolkit.training.evaluate.metrics import mean_metrics, task_metrics
 
 MIN_REPEATED = 20
-"""A task counts when at least so many of its candidates were measured twice or more."""
+"""A task counts if at least this many of its candidates were measured twice or more."""
 
 NAMES = ("top1", "top5", "pairwise", "spearman")
 
 
 def _repeats(dataset: Dataset, task_ids: Sequence[str]) -> Iterator[tuple[str, Floats]]:
-    """Latencies of every candidate with two good occasions or more, and its task."""
+    """Give the task and the latencies of every candidate with two or more good occasions."""
     for group, rows in dataset.groups(task_ids):
         for occasions in rows.filter(pl.col("n_ok") >= 2)["occasions"]:
             good = np.array([o["latency_s"] for o in occasions if o["state"] == "ok"])
@@ -36,9 +36,9 @@ def _spread(good: Floats) -> float:
 
 
 def noise_ceiling(dataset: Dataset, task_ids: Sequence[str], *, seed: int = 0) -> dict[str, Any]:
-    """Metrics of the predictor that is told one occasion, over tasks with repeats.
+    """Return the metrics of a predictor that knows one occasion, over tasks with repeats.
 
-    ``n_tasks`` is 0, and there are no metrics, where no task has enough repeats. ``spread`` is the
+    If no task has enough repeats, ``n_tasks`` is 0 and there are no metrics. ``spread`` is the
     median over candidates of the relative standard deviation between occasions.
     """
     repeated: dict[str, list[Floats]] = {}
@@ -65,11 +65,12 @@ def noise_ceiling(dataset: Dataset, task_ids: Sequence[str], *, seed: int = 0) -
 def occasion_noise(
     dataset: Dataset, *, seed: int = 0, tasks: int = 40
 ) -> tuple[float | None, Floats]:
-    """How candidates with two good occasions or more, of at most ``tasks`` tasks, differ in them.
+    """Return how much repeated measurements of one candidate differ, over at most ``tasks`` tasks.
 
-    Returns the median of their relative standard deviations, ``None`` where nothing was measured
-    twice, and one difference of log latency a candidate, between two occasions drawn at random.
-    What an emulator measured does not count: it trains no model either.
+    Only candidates with two or more good occasions count. Returns the median of their relative
+    standard deviations (``None`` if nothing was measured twice), and for each candidate one
+    difference of log latency between two occasions drawn at random. Emulated measurements do not
+    count: no model is trained on them either.
     """
     emulated, rng = dataset.emulated_tasks(), np.random.default_rng(seed)
     ids = [task_id for task_id in dataset.tasks() if task_id not in emulated]

@@ -1,4 +1,4 @@
-"""What a validity model is worth on tasks that it never saw: one definition for each metric.
+"""Metrics of a validity model on tasks that it never saw: one definition for each metric.
 
 All of them compare a candidate's predicted probability of failure with whether it failed (it ran
 on no occasion). ``docs/reference/metrics.md`` lists them.
@@ -17,7 +17,7 @@ from toolkit.training.arrays import Bools, Floats
 from toolkit.training.evaluate.bootstrap import Interval, mean_interval, named, ratio_interval
 
 EACH = 5
-"""A task's ranking is judged when it has so many failed and so many good candidates."""
+"""A task's ranking is judged if it has at least this many failed and this many good candidates."""
 
 SKIP = 0.5
 """A search that avoids likely failures skips candidates above this probability."""
@@ -34,16 +34,17 @@ class TaskValidity:
     ----------
     auc
         Probability that a failed candidate has a higher prediction than a good one; ties count one
-        half; NaN where either is rare (``EACH``).
+        half; NaN with fewer than ``EACH`` failed or good candidates.
     average_precision
-        Mean precision over the failed candidates taken by falling prediction, equal ones together;
-        chance is ``base_rate``. NaN as ``auc``.
+        Mean precision over the failed candidates in descending order of prediction, equal ones
+        together; chance is ``base_rate``. NaN where ``auc`` is.
     brier, brier_base
-        Summed squared error of the prediction, and of the training tasks' share of failures.
+        Summed squared error of the prediction, and of the training tasks' share of failures as a
+        constant prediction.
     avoided, lost
-        Failed and good candidates that ``SKIP`` would leave out.
+        Numbers of failed and of good candidates that a search with ``SKIP`` would skip.
     lost_best
-        Whether the best recorded candidate would be left out.
+        Whether it would skip the best recorded candidate.
     """
 
     task_id: str
@@ -66,7 +67,7 @@ class TaskValidity:
 def judge_task(
     task_id: str, latency_s: Floats, probability: Floats, base_rate: float
 ) -> TaskValidity:
-    """Judge one task's predictions; ``latency_s`` is NaN for what failed.
+    """Judge one task's predictions; ``latency_s`` is NaN for failed ones.
 
     ``base_rate`` is the share of failures in the training tasks of the member that predicts.
     """
@@ -111,7 +112,7 @@ def calibration_error(failed: Bools, probability: Floats) -> float:
 def calibration_interval(parts: Sequence[tuple[Bools, Floats]], seed: int) -> dict[str, Any]:
     """Calibration error over all tasks, with the 2.5 and 97.5 % quantiles of resamples by task.
 
-    ``parts`` gives for each task what failed and the probabilities.
+    ``parts`` gives for each task which candidates failed, and the probabilities.
     """
 
     def pooled(chosen: Sequence[tuple[Bools, Floats]]) -> float:
@@ -131,8 +132,8 @@ def calibration_interval(parts: Sequence[tuple[Bools, Floats]], seed: int) -> di
 class ValidityMetrics(Result):
     """Means over tasks and ratios of sums, each with its 95 % interval by task.
 
-    Names are those of ``TaskValidity``; ``_base_rate`` marks what the share of failures alone
-    gives. ``brier_skill`` is 1 less the ratio of both Brier scores.
+    Names are those of ``TaskValidity``; ``_base_rate`` marks the figures of a predictor that knows
+    only the share of failures. ``brier_skill`` is 1 minus the ratio of the two Brier scores.
     """
 
     n_test_tasks: int

@@ -1,1 +1,1 @@
-"""Members: what is fitted to some of the tasks, and left others out."""
+"""Members: predictors that were fitted to some tasks and never saw the others."""

@@ -1,6 +1,6 @@
-"""Cross-fitted members: for every task there is one that never saw it, and one saw all.
+"""Cross-fitted members: one per fold, which never saw the fold's tasks, and one that saw all.
 
-Folds say which tasks are left out together, so that a judged workload was never trained on.
+The tasks of a fold are left out together, so that a judged workload was never trained on.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from toolkit.training.table.table import UNKNOWN, Table, workload_key
 def assign_folds(
     table: Table, options: SplitOptions, seed: int, networks: Sequence[tuple[str, ...]] = ()
 ) -> Ints:
-    """Give each task (by number) a fold; tasks of one workload always share theirs.
+    """Return the fold of each task, by task number.
 
     With ``by = "family"``, ``"network"`` or ``"machine"`` a fold is a family of operators, a
-    network or a machine. A workload that several networks hold is put with the first of them, and
-    is then in no training set of that fold. With ``by = "task"`` each family is spread evenly over
-    the folds: of a rare one a fold then leaves out as few as it can. Nothing measured enters: folds
-    depend on names, families and the seed alone.
+    network or a machine. A workload of several networks is in the fold of the first of them, and
+    so in no training set of that fold. With ``by = "task"`` each family is spread evenly over the
+    folds, so that a fold leaves out few tasks of a rare family. Except by machine, tasks of one
+    workload share a fold. Folds depend on names, families and the seed, not on measurements.
     """
     if options.by == "machine":
-        # A machine's fold leaves out its tasks; the same workload elsewhere may be learned from,
-        # since carrying it over is what is judged.
+        # The same workload on another machine may be trained on: this split judges the transfer
+        # from machine to machine.
         return _number(table.machines)
     if options.by == "family":
         return _number(table.families())
@@ -78,7 +78,7 @@ ALL = "all"
 class Member:
     """One fitted predictor and what it was trained on.
 
-    ``ensemble`` is an ``Ensemble``, or what a mutation model has instead of one.
+    ``ensemble`` is an ``Ensemble`` or another predictor, such as ``MixedGains``.
     ``workloads`` are the workloads of its training tasks (``workload_key``); empty where a split
     by machine allows the same workload on another machine.
     """
@@ -89,7 +89,7 @@ class Member:
     workloads: frozenset[str]
 
     def saw(self, task: Task) -> bool:
-        """Whether the task, or its workload elsewhere, was trained on."""
+        """Whether it was trained on the task, or on another task of the same workload."""
         return task.task_id in self.training_task_ids or workload_key(task) in self.workloads
 
 
@@ -119,7 +119,7 @@ class CrossFit:
     folds: Ints
 
     def judges(self, table: Table) -> Judges:
-        """Each fold's member with the rows that it left out."""
+        """Return each fold's member with the rows that it left out."""
         fold_of_row = self.folds[table.task]
         return [
             (member, np.flatnonzero(fold_of_row == int(name.removeprefix("fold-"))))
@@ -128,12 +128,12 @@ class CrossFit:
         ]
 
     def predictions(self, table: Table) -> Floats:
-        """What each fold's member predicts of the tasks it never saw, NaN where none can."""
+        """Return the predictions of each fold's member for that fold, NaN for rows without one."""
         return predict_unseen(table, self.judges(table))[0]
 
 
 class Kept(Protocol):
-    """Fits that outlive an interrupted training."""
+    """Store of fits that survives an interrupted training."""
 
     def get(self, name: str) -> Any:
         """Return a member's fit; ``None`` where none is kept."""
@@ -156,14 +156,13 @@ def cross_fit(
     kept: Kept | None = None,
     progress: Progress = SILENT,
 ) -> CrossFit:
-    """Train one member a fold and, with ``keep_all``, one on every task.
+    """Train one member per fold and, with ``keep_all``, one on every task.
 
-    Members are fitted to candidates that ran, of tasks with enough of them. ``fit`` makes
-    something else of the training rows, with so many threads, than an ``Ensemble``; ``usable``
-    says which rows it may have where failed ones are wanted as well. What ``kept`` has is not
-    fitted again. Members are fitted side by side, here or on a cluster: threads that share one fit
-    wait for each other at every level of every tree, which on small tables takes longer than the
-    work.
+    Members are fitted to candidates that ran, of tasks with enough of them. ``fit`` takes training
+    rows and a number of threads, and returns a predictor other than ``Ensemble``. ``usable`` says
+    which rows it may use, if failed ones are wanted too. Fits in ``kept`` are not repeated. Members
+    are fitted in parallel, here or on a cluster: threads that share one fit wait for each other at
+    every level of every tree, which takes longer than the work on small tables.
 
     Raises ``DatasetError`` when fewer than two workloads have enough good candidates.
     """
@@ -172,14 +171,14 @@ def cross_fit(
     trainable = np.flatnonzero(usable & enough[table.task])
     if len({table.workloads[t] for t in np.unique(table.task[trainable])}) < 2:
         raise DatasetError(
-            f"fewer than two workloads have {recipe.data.min_records} good candidates or more",
-            cure="ingest more logs, or lower data.min_records in a recipe of your own",
+            f"fewer than two workloads have {recipe.data.min_records} or more good candidates",
+            cure="ingest more logs, or lower data.min_records in your own recipe",
         )
     folds = assign_folds(table, recipe.split, recipe.seed, networks)
     if len(np.unique(folds[enough])) < 2:
         raise DatasetError(
-            f"all tasks are of one {recipe.split.by}: without it nothing is left to learn from",
-            cure="leave out less: --split task",
+            f"the split by {recipe.split.by} leaves out all tasks at once: nothing to train on",
+            cure="use --split task",
         )
     fold_of_row = folds[table.task[trainable]]
     wanted = {f"fold-{n}": trainable[fold_of_row != n] for n in np.unique(folds[enough]).tolist()}
@@ -233,11 +232,11 @@ def _fits_here(
         waiting = {pool.submit(make, name, rows): name for name, rows in wanted.items()}
         try:
             while waiting:
-                # Not without end: a signal that another thread takes wakes nobody who waits.
+                # With a timeout: a signal that another thread receives does not end a wait.
                 for done in wait(waiting, timeout=0.5, return_when=FIRST_COMPLETED).done:
                     yield waiting.pop(done), done.result()
         except BaseException as error:
-            # A fit cannot be stopped: whoever interrupts it does not wait for its end.
+            # A running fit cannot be stopped: after an interrupt, do not wait for its end.
             interrupted = isinstance(error, (KeyboardInterrupt, GeneratorExit))
             pool.shutdown(wait=not interrupted, cancel_futures=True)
             raise
@@ -260,7 +259,7 @@ def _fit_one(fit: Callable[[Ints, int], Any], piece: tuple[str, Ints]) -> Any:
 
 
 def members_by_task(table: Table, judges: Judges) -> dict[str, Member]:
-    """The member that never saw it for each task that has one, by the task's id."""
+    """Return for each judged task, by its id, the member that never saw it."""
     return {
         table.task_ids[number]: member
         for member, rows in judges
@@ -269,11 +268,11 @@ def members_by_task(table: Table, judges: Judges) -> dict[str, Member]:
 
 
 def predict_unseen(table: Table, judges: Judges) -> tuple[Floats, Floats]:
-    """What members predict of rows, and in which order they would have them measured.
+    """Return the members' predictions, and the order in which they would measure candidates.
 
-    One value a row of the table each, NaN where no member judges: predictions, and preferences
-    (``shortlist``) within each task. Candidates that did not run stand in no order and are only
-    predicted.
+    Both have one value per row of the table, NaN where no member judges: predictions, and
+    preferences (``shortlist``) within each task. Candidates that did not run have no rank: their
+    preference is the prediction.
     """
     predicted, preferred = np.full(len(table), np.nan), np.full(len(table), np.nan)
     for member, rows in judges:

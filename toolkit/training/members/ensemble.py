@@ -1,11 +1,11 @@
-"""Several models as one: brought to one scale, averaged, and put into log relative throughput.
+"""Ensembles: several models on one scale, averaged to log relative throughput.
 
-Members with other targets or objectives than the squared error of log relative throughput have
-scales of their own. Each is divided by its standard deviation on the training rows, so that all
-have the same say, and a straight line takes their mean to log relative throughput. Members that
-predict relative throughput, or a rank that spreads the fastest out, tell fast candidates apart
-better than slow ones, one that predicts the logarithm does the opposite: their mean does well at
-both. What foresees failures is a mean of probabilities, which need no scale.
+A model whose target or objective is not the squared error of log relative throughput has a scale of
+its own. Each model is then divided by its standard deviation on the training rows, so that all have
+the same influence, and a linear function maps their mean to log relative throughput. Models of
+relative throughput, or of a rank that spreads the fastest candidates out, order fast candidates
+better than slow ones; a model of the logarithm does the opposite. Their mean is good at both. A
+failure ensemble is a mean of probabilities, which need no scale.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from toolkit.training.table.neighbours import find_cliques
 from toolkit.training.table.table import Table, drawn_alike, sample_rows
 
 SLOWEST = -7.0
-"""Log relative throughput is cut here in training (1/1000 of the best)."""
+"""Log relative throughput is clipped here in training (1/1000 of the best)."""
 
 TOP_SHARE = 1e-3
-"""Share of a task's candidates below which ``top_rank`` tells no ranks apart any more."""
+"""``top_rank`` hardly distinguishes ranks within this fastest share of a task's candidates."""
 
 
 def save_models(folder: Path, models: Iterable[Model]) -> list[dict[str, Any]]:
@@ -53,7 +53,7 @@ def load_model(folder: Path, entry: dict[str, Any]) -> Model:
 
 
 def mean_importance(models: Sequence[Model]) -> Floats:
-    """Mean share of each column in what the models gained."""
+    """Mean importance of each column over the models."""
     return np.mean([model.importance() for model in models], axis=0) if models else np.zeros(0)
 
 
@@ -82,7 +82,7 @@ class Ensemble:
     parts: tuple[_Part, ...]
 
     def predict(self, features: Matrix) -> Floats:
-        """Weighted mean of the members' predictions, one a row."""
+        """Weighted mean of the members' predictions, one per row."""
         return mean_opinion(self.opinions(features), self.weights)
 
     def opinions(self, features: Matrix) -> Floats:
@@ -98,7 +98,7 @@ class Ensemble:
         return np.asarray(own / own.sum())
 
     def importance(self) -> Floats:
-        """Mean share of each column in what the members gained."""
+        """Mean importance of each column over the members."""
         return mean_importance([part.model for part in self.parts])
 
     def save(self, folder: Path) -> list[dict[str, Any]]:
@@ -197,14 +197,14 @@ def _one_scale(parts: list[_Part], features: Matrix, value: Floats) -> list[_Par
 
 
 SURE = 1e-4
-"""Probabilities are kept this far from 0 and 1: no log says that something cannot happen."""
+"""Probabilities stay this far from 0 and 1: no log proves that something cannot happen."""
 
 
 @dataclass(frozen=True)
 class FailureEnsemble:
     """Fitted classifiers; ``predict`` gives the probability that a candidate does not run.
 
-    ``base_rate`` is the share of failures among the training rows, every task counting alike.
+    ``base_rate`` is the share of failures among the training rows; all tasks have equal weight.
     """
 
     models: tuple[Model, ...]
@@ -212,7 +212,7 @@ class FailureEnsemble:
     base_rate: float
 
     def predict(self, features: Matrix) -> Floats:
-        """Weighted mean probability of failure, one a row, in (0, 1)."""
+        """Weighted mean probability of failure, one per row, in (0, 1)."""
         if len(features) == 0 or not self.models:
             return np.full(len(features), np.clip(self.base_rate, SURE, 1 - SURE))
         summed = np.zeros(len(features))
@@ -221,7 +221,7 @@ class FailureEnsemble:
         return np.clip(summed / sum(self.weights), SURE, 1 - SURE)
 
     def importance(self) -> Floats:
-        """Mean share of each column in what the models gained."""
+        """Mean importance of each column over the models."""
         return mean_importance(self.models)
 
     def save(self, folder: Path) -> list[dict[str, Any]]:
@@ -238,14 +238,14 @@ class FailureEnsemble:
 
 
 def fit_failure(table: Table, rows: Ints, recipe: Recipe, *, threads: int) -> FailureEnsemble:
-    """Fit a recipe's models to which of some rows (good and failed candidates) failed.
+    """Fit a recipe's models to predict which rows (good and failed candidates) failed.
 
-    At most ``rows_per_task`` rows of each task and ``max_rows`` of all are drawn. Where all rows
-    failed, or none, there is nothing to tell apart: the base rate is the prediction.
+    At most ``rows_per_task`` rows of each task and ``max_rows`` of all are drawn. If all rows
+    failed, or none, no model is fitted, and the base rate is the prediction.
     """
     if any(options.objective != "logistic" for options in recipe.models):
         raise RecipeError(
-            "a validity model is fitted with objective = 'logistic'",
+            "every model of a validity recipe needs objective = 'logistic'",
             cure="see the bundled recipe 'validity'",
         )
     data, seed = recipe.data, recipe.seed

@@ -1,4 +1,4 @@
-"""Fits one model of a recipe; what its library refuses is told before anything is gathered."""
+"""Check recipes before any data is gathered, and fit their models."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from toolkit.training.models.base import Model, TrainingRows
 from toolkit.training.recipes.recipe import ModelOptions, Recipe
 
 FIELDS = ("rounds", "emphasis")
-"""What a search may change beside parameters of a library."""
+"""Fields of a model that a search may change, besides the parameters of its library."""
 
 ABSURD = 1e30
-"""Predictions are of the order of one."""
+"""Limit of predictions, which are normally of the order of one."""
 
 
 def check_recipe(recipe: Recipe, kind: str) -> None:
     """Raise ``RecipeError`` where a recipe is of another kind or a library refuses a parameter."""
     if recipe.kind != kind:
         raise RecipeError(
-            f"a recipe of kind {recipe.kind!r} trains no {kind} model",
+            f"a recipe of kind {recipe.kind!r} cannot train a {kind} model",
             cure=f"run: toolkit train {recipe.kind} --recipe ...",
         )
     gains = [options.objective == "gains" for options in recipe.models]
     if any(gains) and (kind != "mutation" or recipe.mutation.method != "expected" or all(gains)):
         raise RecipeError(
-            "objective = 'gains' stands beside models of throughput in a mutation recipe",
-            cure="take method = 'expected' and a model with another objective, or 'direct' alone",
+            "objective = 'gains' needs a mutation recipe, method = 'expected' and another model",
+            cure="add a model with another objective, or use method = 'direct' without 'gains'",
         )
     if kind != "mutation" and any(options.neighbourhood != "any" for options in recipe.models):
         raise RecipeError(
-            f"'neighbourhood' says nothing of a {kind} model", cure="leave it out, or say 'any'"
+            f"'neighbourhood' does not apply to a {kind} model", cure="remove it, or set 'any'"
         )
     for options in recipe.models:
         check_parameters(options.library, options.params)
@@ -46,7 +46,7 @@ def check_recipe(recipe: Recipe, kind: str) -> None:
 
 
 def check_parameters(library: str, params: Mapping[str, Any]) -> None:
-    """Raise ``RecipeError`` where a library does not know a parameter, or not with such a value."""
+    """Raise ``RecipeError`` where a library does not know a parameter or refuses its value."""
     check = getattr(MODELS.get(library), "check", None)
     if check is None:
         return
@@ -73,18 +73,18 @@ def fit_all(
                 device=recipe.device if options.library == "xgboost" else "cpu",
             )
             if not (np.abs(model.predict(rows.features[:100])) < ABSURD).all():
-                raise ValueError("what it predicts is without a bound")
+                raise ValueError(f"its predictions are not finite or exceed {ABSURD:g}")
         fitted.append((model, options.weight / fits))
     return fitted
 
 
 @contextmanager
 def _told(library: str) -> Iterator[None]:
-    """Turn what a library raises of its parameters into one line."""
+    """Turn an error that a library raises into a one-line ``RecipeError``."""
     try:
         yield
     except (ValueError, TypeError, OverflowError, MemoryError, RuntimeError) as error:
         raise RecipeError(
-            f"{library} cannot be fitted so: {first_line(error)}",
-            cure="see 'params' of the recipe",
+            f"{library} cannot be fitted with this recipe: {first_line(error)}",
+            cure="check 'params' in the recipe",
         ) from None

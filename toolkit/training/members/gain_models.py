@@ -1,8 +1,8 @@
-"""The three ways to predict gains: what they learn from, how they are fitted and asked.
+"""The three methods that predict gains: their training rows, fits and predictions.
 
-``expected`` takes a throughput model, ``direct`` learns gains from rows of candidates and
-directions (models of the objective ``gains`` do so beside a throughput model), ``classifier`` is
-the paper's model (Han, Wang, Li, Gao 2025, section 3): XGBoost classifies a program by the rule
+``expected`` uses a throughput model. ``direct`` learns gains from rows of a candidate and a
+direction (models with objective ``gains`` do so in addition to a throughput model). ``classifier``
+is the paper's model (Han, Wang, Li, Gao 2025, section 3): XGBoost classifies a program by the rule
 whose mutation gains most; where gains are nearly equal, the rules' weights decide.
 """
 
@@ -37,15 +37,15 @@ _NAMES = (
 DIRECTION_COLUMNS = tuple(f"dir_{name}" for name in _NAMES.split())
 
 ROWS_A_CANDIDATE = 2
-"""So many rows of a candidate and a direction count as one candidate of ``data.max_rows``."""
+"""This many rows of a candidate and a direction count as one row of ``data.max_rows``."""
 
 
 @dataclass(frozen=True)
 class MixedGains:
-    """Models of throughput, and beside them models of gains with a ``share`` of the say.
+    """Models of throughput and models of gains; ``share`` is the weight of the latter.
 
-    The former's gains contradict each other nowhere, and are wrong about whole regions at once;
-    the latter's errors are of single steps.
+    Gains from throughput models are consistent with each other, but can be wrong about whole
+    regions. Gain models err on single steps.
     """
 
     levels: Ensemble
@@ -57,13 +57,13 @@ class MixedGains:
         return self.levels.predict(features)
 
     def mixed(self, expected: Floats, learned: Floats) -> Floats:
-        """Mean of both gains, with their shares; the one that is there where one is NaN."""
+        """Return the weighted mean of both gains; where one is NaN, the other."""
         both = (1 - self.share) * expected + self.share * learned
         either = np.where(np.isfinite(expected), expected, learned)
         return np.where(np.isfinite(both), both, either)
 
     def importance(self) -> Floats:
-        """Mean share of each column, those of directions behind the candidates' own."""
+        """Mean importance of each column: first the candidates' columns, then the directions'."""
         levels = np.append(self.levels.importance(), np.zeros(len(DIRECTION_COLUMNS)))
         return np.asarray((1 - self.share) * levels + self.share * self.gains.importance())
 
@@ -84,10 +84,10 @@ class MixedGains:
 def direction_rows(
     group: CandidateGroup, features: Matrix, wanted: Bools | None = None
 ) -> tuple[Matrix, tuple[Ints, Ints, Ints]]:
-    """Stack one row a (way, candidate, knob): the candidate's features, then the direction's.
+    """Stack one row per (way, candidate, knob): the candidate's features, then the direction's.
 
-    ``wanted`` is ``(3, n, knobs)``; all directions that exist by default. Returns the rows and
-    their places in such an array.
+    ``wanted`` is a mask ``(3, n, knobs)``; by default all directions that exist. Returns the rows
+    and their indices in such an array.
     """
     roles = knob_roles(group)
     width = features.shape[1] + len(DIRECTION_COLUMNS)
@@ -111,10 +111,10 @@ def direction_rows(
 
 
 def predict_gains(member: Member, method: str, group: CandidateGroup, features: Matrix) -> Floats:
-    """Expected gain of every direction of every candidate of a group, ``(3, n, knobs)``.
+    """Return the gain of every direction of every candidate of a group, ``(3, n, knobs)``.
 
     ``expected`` averages predicted log throughput over the group's own candidates that lie in a
-    direction (what was measured of them does not enter); ``direct`` predicts each gain;
+    direction (their measurements are not used); ``direct`` predicts each gain;
     ``classifier`` gives the log of the rule's probability, which ranks but has no unit.
     """
     ensemble = member.ensemble
@@ -137,7 +137,7 @@ def predict_gains(member: Member, method: str, group: CandidateGroup, features: 
 def with_learned(
     ensemble: Any, expected: Floats, group: CandidateGroup, features: Matrix
 ) -> Floats:
-    """Expected gains ``(3, n, knobs)``, and those that models of gains learned, where there are."""
+    """Return expected gains ``(3, n, knobs)``, mixed with learned ones if the ensemble has them."""
     if not isinstance(ensemble, MixedGains):
         return expected
     return ensemble.mixed(expected, _learned(ensemble.gains, group, features))
@@ -189,7 +189,7 @@ _Chosen = Iterator[tuple[int, LabelledGroup, Ints]]
 def _candidates(
     table: Table, labelled: Sequence[tuple[int, LabelledGroup]], rows: Ints, recipe: Recipe
 ) -> _Chosen:
-    """Each group's first row in the table, its labels, and its candidates that are learned from."""
+    """Give each group's first row in the table, its labels, and its training candidates."""
     most = recipe.data.rows_per_task
     inside = np.zeros(len(table), dtype=bool)
     inside[rows] = True
@@ -202,7 +202,7 @@ def _candidates(
 
 
 def _fit_direct(table: Table, chosen: _Chosen, recipe: Recipe, threads: int) -> Ensemble:
-    """Fit gains of candidates and directions, about ``max_rows`` times ``ROWS_A_CANDIDATE``."""
+    """Fit to gains of directions, at most about ``max_rows * ROWS_A_CANDIDATE`` rows."""
     asked = []
     for start, label, own in chosen:
         wanted = np.zeros(label.gains.gain.shape, dtype=bool)
@@ -217,7 +217,7 @@ def _fit_direct(table: Table, chosen: _Chosen, recipe: Recipe, threads: int) -> 
     tasks: list[Ints] = []
     gains: list[Floats] = []
     for start, label, wanted in asked:
-        if kept < 1:  # Before they are laid out: all of a large log's would fill the memory.
+        if kept < 1:  # Sampled first: all rows of a large log would fill the memory.
             wanted &= rng.random(wanted.shape) < kept
         group = label.group
         block = table.features[start : start + len(group)]
@@ -253,6 +253,6 @@ def _fit_classifier(
 
 def _without_neighbours() -> DatasetError:
     return DatasetError(
-        "no candidate has a recorded neighbour",
+        "no candidate has the recorded neighbours (one knob differs) that this method needs",
         cure="collect logs with mutations: toolkit collect --help",
     )

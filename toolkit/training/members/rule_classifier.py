@@ -28,7 +28,7 @@ class RuleClassifier:
     rules: tuple[str, ...]
 
     def probabilities(self, features: Matrix) -> Floats:
-        """One row a candidate, one column a rule (in the order of ``rules``)."""
+        """One row per candidate, one column per rule (in the order of ``rules``)."""
         found = self.booster.predict(xgboost.DMatrix(features, nthread=1))
         return np.asarray(found, dtype=np.float64).reshape(len(features), len(self.rules))
 
@@ -51,7 +51,7 @@ class RuleClassifier:
 def fit_classifier(
     features: Matrix, labels: Sequence[str], recipe: Recipe, *, threads: int
 ) -> RuleClassifier:
-    """Fit the first of a recipe's models to one label (rule) a candidate."""
+    """Fit the first of a recipe's models to one label (rule) per candidate."""
     check_device(recipe.device)
     options = recipe.models[0]
     rules, label = np.unique(labels, return_inverse=True)

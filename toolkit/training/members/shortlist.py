@@ -1,11 +1,11 @@
-"""Which candidates to measure first, when several may be: those that some member expects much of.
+"""Choose which candidates to measure first, if several can be measured.
 
-The k highest means of an ensemble are often one candidate k times over: near relatives, all right
-or all wrong together. What a user gets is the best of the k. Members are taken as beliefs about the
-task, and candidates are taken one by one, each time the one that adds most to the expected best of
-those taken so far (the greedy choice, within 1 - 1/e of the best one: Nemhauser, Wolsey and Fisher
-1978, of facility location). The first is the one with the highest mean. Where no member expects
-more of any further one, the order is that of the means.
+The k candidates with the highest means of an ensemble are often near relatives: all good, or all
+bad. But a user gets the best of the k. So members count as different beliefs about the task, and
+candidates are taken one by one: each time the one that adds most to the expected best of those
+taken so far (greedy choice, within 1 - 1/e of the optimum: Nemhauser, Wolsey and Fisher 1978,
+facility location). The first candidate has the highest mean. If no member expects more of any
+other candidate, the list ends; after it the order is that of the means.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ import numpy as np
 from toolkit.training.arrays import Floats
 
 BELIEVED = 0.5
-"""Share of the members' disagreement that is taken for belief; the rest is their random draws."""
+"""Share of the members' disagreement that counts as belief; the rest counts as random."""
 
 LONGEST = 64
-"""A list ends here at the latest."""
+"""Maximum length of a list."""
 
 
 def mean_opinion(opinions: Floats, weights: Floats) -> Floats:
-    """The weighted mean of ``(members, candidates)``, by candidate.
+    """Return each candidate's weighted mean of ``(members, candidates)``.
 
-    Added up member by member: what a candidate gets must not depend on how many others there are,
-    as it does in the last digits of a matrix product.
+    It is summed member by member: with a matrix product, the last digits of a candidate's value
+    would depend on the number of candidates.
     """
     return np.asarray((weights[:, None] * opinions).sum(axis=0))
 
 
 def shortlist(opinions: Floats, weights: Floats) -> list[int]:
-    """Candidates to measure first, in order.
+    """Return the candidates to measure first, in order.
 
-    ``opinions`` are what each member predicts of each candidate, ``(members, candidates)``, higher
-    is faster, members on one scale; ``weights`` are one a member and add up to 1. Candidates
-    without a finite opinion of every member are not listed.
+    ``opinions`` are the members' predictions, ``(members, candidates)``, on one scale, higher is
+    faster. ``weights`` has one value per member and adds up to 1. Candidates without a finite
+    opinion of every member are not listed.
     """
     known = np.flatnonzero(np.isfinite(opinions).all(axis=0))
     if not len(known):
@@ -57,9 +57,9 @@ def shortlist(opinions: Floats, weights: Floats) -> list[int]:
 
 
 def preference(opinions: Floats, weights: Floats) -> Floats:
-    """One value a candidate whose falling order is the one to measure in.
+    """Return one value per candidate: candidates are measured in descending order of it.
 
-    It is the mean, but for those on the ``shortlist``, which are put above all others.
+    It is the mean, but the candidates on the ``shortlist`` come before all others.
     """
     preferred = mean_opinion(opinions, weights)
     chosen = shortlist(opinions, weights)

@@ -1,6 +1,6 @@
-"""The model's role: rows of features with a target, grouped by task → a predictor on disk.
+"""The model interface: from rows of features with a target, by task, to a predictor on disk.
 
-Also what several of the models share, boosted trees above all.
+Also code that several models share, mainly boosted trees.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ __all__ = ["Floats", "Matrix", "Model", "TrainingRows"]
 
 @dataclass(frozen=True)
 class TrainingRows:
-    """What a model is fitted to.
+    """Training rows of a model.
 
-    ``features`` is float32 ``(n, d)``, NaN where a quantity does not exist. One value a row have
-    ``target`` (higher is faster; its unit is ``ModelOptions.target``), ``weight`` (positive) and
-    ``group``, the task's number, ascending: rankers need a task's rows together. ``cliques`` says
-    which rows are neighbours, for the objective of that name; ``columns`` names the features, where
-    they have names.
+    ``features`` is float32 ``(n, d)``, NaN where a quantity does not exist. Three arrays have one
+    value per row: ``target`` (higher is faster; its unit is ``ModelOptions.target``), ``weight``
+    (positive) and ``group``, the task's number, ascending (rankers need a task's rows together).
+    ``cliques`` says which rows are neighbours, for the objective ``neighbours``; ``columns`` names
+    the features, if they have names.
     """
 
     features: Matrix
@@ -73,7 +73,7 @@ class Model(Protocol):
         ...
 
     def predict(self, features: Matrix) -> Floats:
-        """One raw output a row; higher is faster."""
+        """One raw output per row; higher is faster."""
         ...
 
     def importance(self) -> Floats:
@@ -82,11 +82,11 @@ class Model(Protocol):
 
 
 HELD_OUT = 8
-"""Early stopping watches one task in so many, at least one."""
+"""Early stopping holds out one task in this many, at least one."""
 
 
 def part_tasks(rows: TrainingRows, seed: int) -> tuple[TrainingRows, TrainingRows] | None:
-    """Part rows by task, to fit on most and to stop by the others; ``None`` with one task."""
+    """Split rows by task, most to fit on and some to stop by; ``None`` with one task."""
     tasks = np.unique(rows.group)
     if len(tasks) < 2:
         return None
@@ -104,7 +104,7 @@ def grades(target: Floats, group: Ints, levels: int = 31) -> NDArray[np.int32]:
     """Relevance grades 0 to ``levels - 1`` for LambdaRank: the target's quantile in its task.
 
     The fastest candidates of a task get grades of their own: the steps are geometric, so that half
-    of the grades are spent on the fastest tenth.
+    of the grades go to the fastest tenth.
     """
     result = np.empty(len(target), dtype=np.int32)
     for number in np.unique(group):
@@ -124,34 +124,34 @@ def normalised(values: NDArray[np.floating]) -> Floats:
 
 
 MOST = 10_000
-"""Of any number that a network's parameters are: weights are the square of the width."""
+"""Maximum of a network's parameters: the number of weights grows with the square of the width."""
 
 
 class SmallNetwork:
-    """What networks share: all parameters are numbers, and only one way to fit them is known."""
+    """Code that networks share: all parameters are numbers, and there is one way to fit them."""
 
     SUBJECT: ClassVar[str]
-    """Beginning of the sentence that says what it knows."""
+    """Subject of the error message that says what it supports."""
     DEFAULTS: ClassVar[dict[str, float]]
 
     @classmethod
     def check(cls, params: dict[str, Any]) -> tuple[list[str], list[str]]:
-        """Names among parameters that it does not know, and those that it does.
+        """Return the unknown names among parameters, and all known names.
 
-        Raises ``ValueError`` where a known one is no number above 0, or above ``MOST``.
+        Raises ``ValueError`` if a known one is not a number above 0 and at most ``MOST``.
         """
         known = cls.DEFAULTS
         for name, value in params.items():
             if name in known and (isinstance(value, str | bool) or not 0 < value <= MOST):
-                raise ValueError(f"{name} is a number above 0, at most {MOST:,}, not {value!r}")
+                raise ValueError(f"{name} must be above 0 and at most {MOST:,}, not {value!r}")
         return [name for name in params if name not in known], list(known)
 
     @classmethod
     def chosen(cls, options: ModelOptions, device: str) -> dict[str, float]:
-        """All of its parameters; raises ``RecipeError`` where it is not fitted so."""
+        """Return all parameters; raise ``RecipeError`` for options that it does not support."""
         if options.objective != "squared" or device != "cpu" or options.early_stopping:
             raise RecipeError(
-                f"{cls.SUBJECT} knows objective = 'squared', device = 'cpu' and no early stopping"
+                f"{cls.SUBJECT} needs objective = 'squared', device = 'cpu' and early_stopping = 0"
             )
         return {name: float(options.params.get(name, cls.DEFAULTS[name])) for name in cls.DEFAULTS}
 
@@ -164,7 +164,7 @@ def signed_logs(features: Matrix) -> Floats:
 
 
 def column_means(values: Floats) -> Floats:
-    """Mean of what is there of each column; 0 where that is nothing."""
+    """Mean of each column's finite values; 0 for a column without any."""
     known = np.isfinite(values)
     count = np.maximum(known.sum(axis=0), 1)
     return np.asarray(np.where(known, values, 0.0).sum(axis=0) / count)
@@ -197,23 +197,22 @@ def _libraries() -> Any:
 def one_blas_thread() -> AbstractContextManager[Any]:
     """Limit the process's BLAS to one thread inside a ``with`` statement.
 
-    Small products gain nothing from more threads, and several fits at once that share their
-    threads lose much. With one thread sums are also formed in the same order. Only one thread of a
-    process can change the limit (the first one that did): whoever starts threads that compute
-    holds it around them.
+    More threads do not speed up small products, and slow down several fits that run at once. With
+    one thread, sums are also formed in the same order. Only one thread of a process can change the
+    limit (the first one that did): hold it around code that starts computing threads.
     """
     limit: AbstractContextManager[Any] = _libraries().limit(limits=1, user_api="blas")
     return limit
 
 
 class BoostedTrees:
-    """A booster; a subclass says what is its library's own."""
+    """Boosted trees; a subclass adds what is specific to its library."""
 
     library: str
     suffix: str
     DEFAULTS: ClassVar[dict[str, Any]]
     RANKING: ClassVar[dict[str, Any]]
-    """Further defaults of those that rank."""
+    """Further defaults of the ranking objectives."""
     OBJECTIVES: ClassVar[dict[str, str]]
     _train: Callable[..., Any]
 
@@ -224,11 +223,11 @@ class BoostedTrees:
     def fit(
         cls, rows: TrainingRows, options: ModelOptions, *, seed: int, threads: int, device: str
     ) -> Any:
-        """Fit to rows; with early stopping as many rounds as were best on left-out tasks."""
+        """Fit to rows; early stopping finds the number of rounds on left-out tasks."""
         fixed = cls._fixed(threads, device)
         if options.objective not in cls.OBJECTIVES:
             raise RecipeError(
-                f"{cls.library} is not fitted with objective = {options.objective!r} here",
+                f"{cls.library} does not support objective = {options.objective!r}",
                 cure="use library = 'lightgbm'",
             )
         parameters = {
@@ -258,19 +257,19 @@ class BoostedTrees:
 
     @classmethod
     def _fixed(cls, threads: int, device: str) -> dict[str, Any]:
-        """Parameters that no recipe changes; raises ``RecipeError`` where there is no device."""
+        """Return parameters that no recipe changes; raise ``RecipeError`` for an absent device."""
         raise NotImplementedError
 
     @classmethod
     def _data(
         cls, rows: TrainingRows, label: Any, sizes: Any, parameters: dict[str, Any], like: Any
     ) -> Any:
-        """The library's form of rows; ``sizes`` of the tasks for those that rank."""
+        """Return rows in the library's form; ``sizes`` are the tasks' sizes, for ranking."""
         raise NotImplementedError
 
     @classmethod
     def _watching(cls, held: Any, patience: int) -> dict[str, Any]:
-        """Arguments of training that stop it where held-out rows gained nothing for so long."""
+        """Return arguments that stop training when ``held`` gained nothing for so many rounds."""
         raise NotImplementedError
 
     @classmethod
@@ -281,7 +280,7 @@ class BoostedTrees:
         raise NotImplementedError
 
     def leaves(self, features: Matrix) -> NDArray[np.int32]:
-        """Leaf of each tree that a row falls into, ``(n, trees)``."""
+        """Return the leaf of each tree that a row falls into, ``(n, trees)``."""
         return np.asarray(self._leaves(features), dtype=np.int32).reshape(len(features), -1)
 
 
@@ -291,7 +290,7 @@ def _neighbours(rows: TrainingRows) -> Any:
     if cliques is None:
         raise RecipeError(
             "objective = 'neighbours' needs recorded neighbours",
-            cure="use it in a mutation recipe of the method 'expected'",
+            cure="use it in a mutation recipe with method = 'expected'",
         )
 
     def loss(predicted: Floats, _: Any) -> tuple[Floats, Floats]:

@@ -1,11 +1,11 @@
-"""Halide's cost model: terms made by hand, whose coefficients a small network predicts.
+"""Halide's cost model: hand-made terms with coefficients that a small network predicts.
 
 Adams et al. 2019, "Learning to Optimize Halide with Tree Search and Random Programs", section 4:
 run time is a dot product of terms that count what a processor does (work, traffic at each level of
 the caches, idle cores, starts of threads, allocation, page faults) with coefficients that are never
 negative. A network of two heads, one for what the schedule decides and one for the algorithm,
-predicts the coefficients. Terms are made of our own feature columns, each an operation's share, so
-that tasks of all sizes have terms of one size.
+predicts the coefficients. Terms are built from the toolkit's feature columns and are relative to
+the operation, so that they have a similar size for all tasks.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ TERMS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "waiting": (("clocks_latency",), ()),
     "waves": (("waves",), ()),
 }
-"""Columns that are multiplied, and those that are divided by; a term of absent ones is 0."""
+"""Columns to multiply, and columns to divide by; a term with an absent column is 0."""
 
 ALGORITHM = ("op_", "hw_", "flops")
-"""How names of columns begin that say what is computed and where; the others are the schedule's."""
+"""Prefixes of columns that describe the computation and the machine; others are the schedule's."""
 
 LARGEST = 1e3
-"""Terms are cut at so many times their mean over the training rows."""
+"""Terms are clipped at this many times their mean over the training rows."""
 
 CHUNK = 64
-"""So many rows of one task enter a step of Adam together: it is within a task that they differ."""
+"""This many rows of one task enter a step of Adam together: the loss compares them."""
 
 ABSOLUTE = 0.1
-"""Share of the error itself; the rest is the error's difference from its mean in the task."""
+"""Weight of the error itself in the loss; the rest is its difference from the task's mean."""
 
 _NAMES = ("schedule", "schedule_bias", "algorithm", "algorithm_bias", "out", "out_bias")
 _Arrays = list[NDArray[np.float32]]
@@ -85,13 +85,13 @@ def terms_of(features: Matrix, columns: Sequence[str]) -> Floats:
 
 
 class HybridModel(SmallNetwork):
-    """Log of a dot product of terms and predicted coefficients, with the sign of throughput."""
+    """Minus the log of a dot product of terms and predicted coefficients; higher is faster."""
 
     library = SUBJECT = "hybrid"
     suffix = ".npz"
     DEFAULTS: ClassVar = {"width": 64.0, "alpha": 1e-4, "learning_rate": 2e-3, "batch": 512.0}
     """Units of the schedule's head (the algorithm's has a quarter), penalty of squared weights,
-    step of Adam, rows a step."""
+    step of Adam, rows per step."""
 
     def __init__(
         self, columns: tuple[str, ...], inputs: Inputs, scale: Floats, weights: _Arrays
@@ -105,7 +105,7 @@ class HybridModel(SmallNetwork):
         cls, rows: TrainingRows, options: ModelOptions, *, seed: int, threads: int, device: str
     ) -> HybridModel:
         """Fit by Adam, ``rounds`` times over all rows; ``params`` are those of ``DEFAULTS``."""
-        del threads  # One thread: threads of small products cost more than they save.
+        del threads  # One thread: more threads slow small products down.
         chosen = cls.chosen(options, device)
         rng = np.random.default_rng(seed)
         columns = rows.columns or ("",) * rows.features.shape[1]
@@ -134,12 +134,12 @@ class HybridModel(SmallNetwork):
         return np.asarray(np.minimum(terms / self._scale, LARGEST))
 
     def _algorithm_inputs(self, given: Matrix) -> Matrix:
-        """Those of the inputs that say what is computed; all of nameless columns' are schedule."""
+        """Return the inputs that describe the computation; unnamed columns are the schedule's."""
         width = len(self._columns)
         return given[:, :width][:, self._of_algorithm]
 
     def _forward(self, given: Matrix, terms: Floats) -> tuple[Matrix, Matrix, Floats, Floats]:
-        """Both heads joined, the algorithm's inputs, what enters the softplus, and run time."""
+        """Return both heads joined, the algorithm's inputs, the softplus's inputs, and run time."""
         schedule, schedule_bias, algorithm, algorithm_bias, out, out_bias = self._weights
         own = self._algorithm_inputs(given)
         # Halide keeps the algorithm's weights positive: more of anything costs more.
@@ -194,7 +194,7 @@ class HybridModel(SmallNetwork):
     def coefficients(self, features: Matrix) -> tuple[Floats, Floats]:
         """Predicted coefficients and scaled terms of rows, ``(n, terms)`` each, as in ``TERMS``.
 
-        Their products add up to run time, in a unit of the task's own.
+        Their products add up to run time, in a unit that differs between tasks.
         """
         terms = self._scaled(terms_of(features, self._columns))
         with one_blas_thread():
@@ -207,7 +207,7 @@ class HybridModel(SmallNetwork):
         return np.asarray(-np.log(np.maximum((coefficients * terms).sum(axis=1), 1e-9)))
 
     def importance(self) -> Floats:
-        """Share of each column in the absolute weights along all ways to the coefficients."""
+        """Share of each column in the absolute weights along all paths to the coefficients."""
         schedule, _, algorithm, _, out, _ = self._weights
         counts = np.abs(out).sum(axis=1).astype(np.float64)
         ways = np.abs(schedule) @ counts[: schedule.shape[1]]
@@ -219,7 +219,7 @@ class HybridModel(SmallNetwork):
 def _first(
     inputs: int, of_algorithm: int, chosen: dict[str, float], rng: np.random.Generator
 ) -> _Arrays:
-    """Weights to begin with: all terms count alike."""
+    """Return initial weights; all terms start with about the same coefficient."""
     units = max(4, int(chosen["width"]))
     aside = units // 4
     shapes = (inputs, units), (units,), (of_algorithm, aside), (aside,)
@@ -235,7 +235,7 @@ def _first(
 
 
 def _batches(group: Ints, size: int, rng: np.random.Generator) -> Iterator[Ints]:
-    """All rows once, in batches of chunks of single tasks."""
+    """Give all rows once, in batches; a batch consists of chunks of one task each."""
     order = np.lexsort((rng.random(len(group)), group))
     edges = np.flatnonzero(np.diff(group[order])) + 1
     chunks = [

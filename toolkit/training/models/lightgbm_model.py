@@ -1,4 +1,4 @@
-"""LightGBM: squared error, LambdaRank or logistic loss; kept as LightGBM's text."""
+"""LightGBM: squared error, LambdaRank or logistic loss; stored as LightGBM's text."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from toolkit.training.models.base import BoostedTrees, TrainingRows, normalised,
 
 
 class _Silent:
-    """Takes what LightGBM would print; its errors are raised as well."""
+    """Logger that drops LightGBM's output; its errors are raised anyway."""
 
     def info(self, text: str) -> None:
-        """Say nothing."""
+        """Drop the text."""
 
     warning = info
 
@@ -26,7 +26,7 @@ lightgbm.register_logger(_Silent())
 
 
 def _train(parameters: dict[str, Any], data: Any, rounds: int, **more: Any) -> lightgbm.Booster:
-    """LightGBM's errors are of no type that others know."""
+    """Train; raise LightGBM's own errors as ``ValueError``."""
     try:
         return lightgbm.train(parameters, data, num_boost_round=rounds, **more)
     except lightgbm.basic.LightGBMError as error:
@@ -58,9 +58,9 @@ class LightGBMModel(BoostedTrees):
 
     @classmethod
     def check(cls, params: dict[str, Any]) -> tuple[list[str], list[str]]:
-        """Names among parameters that LightGBM does not know, and those that it does.
+        """Return the parameter names that LightGBM does not know, and those that it knows.
 
-        Raises ``ValueError`` where it refuses a value, as it would of any rows.
+        Raises ``ValueError`` if it refuses a value.
         """
         table: dict[str, list[str]] = lightgbm.basic._ConfigAliases._get_all_param_aliases()
         known = [*table, *(alias for aliases in table.values() for alias in aliases)]
@@ -74,7 +74,7 @@ class LightGBMModel(BoostedTrees):
     @classmethod
     def _fixed(cls, threads: int, device: str) -> dict[str, Any]:
         if device != "cpu":
-            raise RecipeError("LightGBM is trained on the cpu here", cure="use library = 'xgboost'")
+            raise RecipeError("LightGBM is trained on the CPU only", cure="use library = 'xgboost'")
         always = {"deterministic": True, "force_row_wise": True, "verbosity": -1}
         return {"num_threads": threads, **always}
 

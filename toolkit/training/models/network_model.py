@@ -1,7 +1,7 @@
-"""A small neural network: smooth where trees have steps, with its errors on other tasks.
+"""A small neural network: smooth where trees have steps; it errs on other tasks than trees do.
 
-Each quantity is seen twice: its signed logarithm, standardised, and its place among the values of
-the training rows. Kept as one ``.npz`` of its weights: scikit-learn has no format but pickle.
+Each quantity is given twice: as its standardised signed logarithm, and as its place among the
+training rows' values. Stored as one ``.npz`` of its weights: scikit-learn has no format but pickle.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from toolkit.training.models.base import (
 from toolkit.training.recipes.recipe import ModelOptions
 
 PLACES = 65
-"""Quantiles of a column that its places are told by; equal ones count once."""
+"""Number of quantiles of a column that define its places; equal ones count once."""
 
 EDGE = 1.7
 """Places run from minus this to this: about the spread of a standardised column."""
 
 FAR = 4.0
-"""Standard deviations at which logarithms are cut: other tasks may lie far from the known ones."""
+"""Standard deviations at which logarithms are clipped: other tasks may lie far from known ones."""
 
 _KEPT = ("mean", "scale", "marks", "partly")
 
@@ -43,10 +43,10 @@ _Weights = tuple[NDArray[np.float32], ...]
 
 @dataclass(frozen=True)
 class Inputs:
-    """How features become a network's inputs, as the training rows have it.
+    """The mapping from features to a network's inputs, learned from the training rows.
 
-    ``marks`` are each column's distinct quantiles, ascending, NaN behind them; ``partly`` says
-    which columns some training rows lack.
+    ``marks`` are each column's distinct quantiles, ascending, padded with NaN; ``partly`` marks
+    the columns that are absent in some training rows.
     """
 
     mean: Floats
@@ -81,22 +81,22 @@ class Inputs:
 
     @classmethod
     def load(cls, kept: Mapping[str, Any]) -> Inputs:
-        """Take from arrays what ``arrays`` gave."""
+        """Rebuild from the arrays that ``arrays`` returned."""
         return cls(*(kept[name] for name in _KEPT))
 
     def arrays(self) -> dict[str, Any]:
-        """What is kept of it on disk, by name."""
+        """Return the arrays to store, by name."""
         return {name: getattr(self, name) for name in _KEPT}
 
     def shares(self, ways: Floats) -> Floats:
-        """Add up what the inputs count, ``ways``, over each column's; sums to 1 or 0."""
+        """Add up the inputs' weights ``ways`` by column; the result sums to 1 or 0."""
         width = len(self.mean)
         found = np.asarray(ways[:width] + ways[width : 2 * width])
         found[self.partly] += ways[2 * width :]
         return normalised(found)
 
     def apply(self, features: Matrix) -> Matrix:
-        """Inputs: logarithms, places, and whether a quantity is absent; absent ones are 0."""
+        """Return inputs: logarithms, places, and absence of a quantity; absent ones are 0."""
         values = np.ascontiguousarray(signed_logs(features).T)  # Work goes column by column.
         known = np.isfinite(values)
         width = len(values)
@@ -119,7 +119,7 @@ class NetworkModel(SmallNetwork):
     SUBJECT = "a network"
     DEFAULTS: ClassVar = {"width": 128.0, "alpha": 1e-3, "learning_rate": 2e-3, "batch": 512.0}
     """Units of the first hidden layer (the second has half of it), penalty of squared weights,
-    step of Adam, rows a step."""
+    step of Adam, rows per step."""
 
     def __init__(self, inputs: Inputs, weights: _Weights, biases: _Weights) -> None:
         self._inputs, self._weights, self._biases = inputs, weights, biases
@@ -129,7 +129,7 @@ class NetworkModel(SmallNetwork):
         cls, rows: TrainingRows, options: ModelOptions, *, seed: int, threads: int, device: str
     ) -> NetworkModel:
         """Fit by scikit-learn's ``MLPRegressor`` (Adam), ``rounds`` times over all rows."""
-        del threads  # One thread: threads of small products cost more than they save.
+        del threads  # One thread: more threads slow small products down.
         from sklearn.neural_network import MLPRegressor
 
         chosen = cls.chosen(options, device)
@@ -151,7 +151,7 @@ class NetworkModel(SmallNetwork):
         with one_blas_thread():
             for _ in range(options.rounds):
                 model.partial_fit(given, wanted, sample_weight=weight)
-        # In the order of rows, as they are read back: sums are then formed the same way.
+        # Row-major, as they are read back, so that sums are formed in the same order.
         weights = [np.ascontiguousarray(w, dtype=np.float32) for w in model.coefs_]
         biases = [np.asarray(b, dtype=np.float32) for b in model.intercepts_]
         weights[-1] = weights[-1] * np.float32(spread)
@@ -188,7 +188,7 @@ class NetworkModel(SmallNetwork):
         return np.asarray(passed[:, 0], dtype=np.float64)
 
     def importance(self) -> Floats:
-        """Share of each column in the absolute weights along all ways to the output."""
+        """Share of each column in the absolute weights along all paths to the output."""
         ways = np.abs(self._weights[-1].astype(np.float64))
         for weight in reversed(self._weights[:-1]):
             ways = np.abs(weight) @ ways

@@ -1,6 +1,6 @@
 """A scikit-learn baseline: ridge regression on signed logarithms of the features.
 
-Kept as one ``.npz`` of its coefficients: scikit-learn has no format of its own but pickle.
+Stored as one ``.npz`` of its coefficients: scikit-learn has no format of its own but pickle.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class RidgeModel:
 
     @classmethod
     def check(cls, params: dict[str, Any]) -> tuple[list[str], list[str]]:
-        """Names among parameters that it does not know, and the one that it does."""
+        """Return the unknown names among parameters, and the one known name."""
         alpha = params.get("alpha", 10.0)
         if isinstance(alpha, str | bool) or not 0 <= alpha < float("inf"):
-            raise ValueError(f"alpha is a number of 0 or more, not {alpha!r}")
+            raise ValueError(f"alpha must be a finite number of 0 or more, not {alpha!r}")
         return [name for name in params if name != "alpha"], ["alpha"]
 
     @classmethod
@@ -49,7 +49,7 @@ class RidgeModel:
         from sklearn.linear_model import Ridge
 
         if options.objective != "squared" or device != "cpu":
-            raise RecipeError("ridge knows objective = 'squared' and device = 'cpu' only")
+            raise RecipeError("ridge needs objective = 'squared' and device = 'cpu'")
         values = signed_logs(rows.features)
         mean = column_means(values)
         centred = np.where(np.isfinite(values), values - mean, 0.0)

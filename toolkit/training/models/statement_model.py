@@ -26,11 +26,11 @@ from toolkit.training.models.xgboost_model import XGBoostModel, gain_shares, rea
 from toolkit.training.recipes.recipe import ModelOptions
 
 _COLUMN = re.compile(r"ps_(\d+)_(\d+)")
-_KEPT = "places"  # Of the booster's own attributes: XGBoost keeps them in its file.
+_KEPT = "places"  # A booster attribute, which XGBoost stores in its file.
 
 
 def places_of(columns: Sequence[str], width: int) -> Ints:
-    """Where each statement's columns lie in a row, ``(statements, columns of one)``.
+    """Return the places of each statement's columns in a row, ``(statements, columns of one)``.
 
     A row of ``width`` columns without names is one statement. Raises ``RecipeError`` where the
     names are not ``ps_<k>_<i>``, with every ``i`` for every ``k``.
@@ -42,17 +42,17 @@ def places_of(columns: Sequence[str], width: int) -> Ints:
     statements, own = ({key[part] for key in keys} for part in (0, 1))
     if len(keys) < len(columns) or len(keys) != len(statements) * len(own):
         raise RecipeError(
-            "library = 'statements' needs the columns of each statement apart",
-            cure="take extractor = 'per-statement'",
+            "library = 'statements' needs separate columns for each statement",
+            cure="set extractor = 'per-statement'",
         )
     order = sorted(range(len(keys)), key=keys.__getitem__)
     return np.array(order).reshape(len(statements), len(own))
 
 
 def unpack(features: Matrix, places: Ints) -> tuple[Matrix, Ints]:
-    """The statements of some programs, and the row of the program that each belongs to.
+    """Return the statements of programs, and for each one the row of its program.
 
-    A place that holds no number holds no statement.
+    A place without a finite number holds no statement.
     """
     statements, programs = [], []
     for own in places:
@@ -66,9 +66,9 @@ def unpack(features: Matrix, places: Ints) -> tuple[Matrix, Ints]:
 def sum_loss(
     predicted: Floats, program: Ints, target: Floats, weight: Floats
 ) -> tuple[Floats, Floats]:
-    """Gradient and Hessian of half the weighted squared error, one value a statement.
+    """Gradient and Hessian of half the weighted squared error, one value per statement.
 
-    ``predicted`` and ``program`` have one value a statement, ``target`` and ``weight`` one a
+    ``predicted`` and ``program`` have one value per statement, ``target`` and ``weight`` one per
     program. As in TVM every statement gets its program's whole error and weight: the Hessian is
     the diagonal alone, so a step of ``eta`` moves a program of ``k`` statements ``k`` times as far.
     """
@@ -87,19 +87,19 @@ class StatementModel:
         "min_child_weight": 0.0,
         "eta": 0.2,
         "tree_method": "hist",
-        # Each statement's score before the first tree: XGBoost's own where it knows no loss.
+        # Each statement's score before the first tree: XGBoost's default for a custom loss.
         "base_score": 0.5,
     }
-    """TVM's."""
+    """TVM's values."""
 
     def __init__(self, booster: xgboost.Booster, places: Ints) -> None:
-        # Searches ask for a few hundred rows at a time: waking other threads takes longer.
+        # Searches predict a few hundred rows at a time: waking other threads takes longer.
         booster.set_param({"nthread": 1})
         self._booster, self._places = booster, places
 
     @classmethod
     def check(cls, params: dict[str, Any]) -> tuple[list[str], list[str]]:
-        """Names among parameters that XGBoost does not know; see ``XGBoostModel.check``."""
+        """Return the parameter names that XGBoost does not know; see ``XGBoostModel.check``."""
         return XGBoostModel.check({**cls.DEFAULTS, **params})
 
     @classmethod
@@ -108,17 +108,17 @@ class StatementModel:
     ) -> StatementModel:
         """Fit to the statements of rows; ``params`` are XGBoost's.
 
-        With early stopping as many rounds as were best on left-out tasks; TVM stops by the error
-        on what it is fitted to. Raises ``RecipeError`` for another objective or device, for columns
-        of another extractor, or where no row has a statement.
+        Early stopping finds the number of rounds on left-out tasks; TVM stops by the error on the
+        training rows. Raises ``RecipeError`` for another objective or device, for columns of
+        another extractor, or where no row has a statement.
         """
         if options.objective != "squared" or device != "cpu":
-            raise RecipeError("statements knows objective = 'squared' and device = 'cpu'")
+            raise RecipeError("statements needs objective = 'squared' and device = 'cpu'")
         places = places_of(rows.columns, rows.features.shape[1])
         parameters = {
             **cls.DEFAULTS,
             **options.params,
-            "objective": "reg:squarederror",  # For predictions as they are: the loss is sum_loss.
+            "objective": "reg:squarederror",  # For untransformed predictions; the loss is sum_loss.
             "disable_default_eval_metric": True,
             "nthread": threads,
             "verbosity": 0,
@@ -168,7 +168,7 @@ class StatementModel:
         return np.asarray(summed, dtype=np.float64)
 
     def importance(self) -> Floats:
-        """Share of the total gain; that of a statement's column is spread over all places."""
+        """Share of the total gain; a statement column's share is divided among all places."""
         shares = np.zeros(self._places.size)
         shares[self._places] = gain_shares(self._booster) / len(self._places)
         return shares
@@ -177,14 +177,14 @@ class StatementModel:
 def _packed(
     rows: TrainingRows, places: Ints, threads: int, like: Any = None
 ) -> tuple[xgboost.QuantileDMatrix, Callable[..., Any], Callable[..., Any]]:
-    """Rows as XGBoost takes them, with the loss and the error that know its programs."""
+    """Return XGBoost's matrix of the statements, and the loss and the error over programs."""
     statements, program = unpack(rows.features, places)
     if not len(statements):
         raise RecipeError(
-            "no candidate has a statement's features",
-            cure="take other logs: the installed TVM lowers none of these",
+            "no candidate has per-statement features",
+            cure="use other logs: the installed TVM cannot lower any of these",
         )
-    # The loss brings its own weights: these place the histograms' cuts, as they do in TVM.
+    # The loss has its own weights. These only place the histograms' cuts, as in TVM.
     data = xgboost.QuantileDMatrix(
         statements, weight=rows.weight[program], nthread=threads, ref=like
     )

@@ -1,4 +1,4 @@
-"""XGBoost: squared error, pairwise rank loss or LambdaRank; kept as XGBoost's JSON (UBJ)."""
+"""XGBoost: squared error, pairwise rank loss or LambdaRank; stored as XGBoost's JSON (UBJ)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from toolkit.training.models.base import BoostedTrees, TrainingRows, normalised,
 
 
 def check_device(device: str) -> None:
-    """Refuse a GPU where there is none: XGBoost would train on the processor and say nothing.
+    """Refuse a GPU where there is none: XGBoost would silently train on the CPU.
 
-    Raises ``RecipeError`` when this XGBoost was built without CUDA, or CUDA's driver sees no GPU.
+    Raises ``RecipeError`` if this XGBoost was built without CUDA, or CUDA's driver sees no GPU.
     """
     if device == "cpu":
         return
-    cure = "take device = 'cpu', or run it where there is a GPU"
+    cure = "set device = 'cpu', or run on a machine with a GPU"
     if not xgboost.build_info().get("USE_CUDA", False):
         raise RecipeError(f"device = {device!r}: this XGBoost was built without CUDA", cure=cure)
     count = ctypes.c_int(0)
@@ -75,15 +75,15 @@ class XGBoostModel(BoostedTrees):
     _train = staticmethod(xgboost.train)
 
     def __init__(self, booster: xgboost.Booster) -> None:
-        # Searches ask for a few hundred rows at a time: waking other threads takes longer.
+        # Searches predict a few hundred rows at a time: waking other threads takes longer.
         booster.set_param({"nthread": 1})
         super().__init__(booster)
 
     @classmethod
     def check(cls, params: dict[str, Any]) -> tuple[list[str], list[str]]:
-        """Names among parameters that XGBoost does not know; it lists none that it does.
+        """Return the parameter names that XGBoost does not know, and an empty list of known ones.
 
-        Raises ``ValueError`` where it refuses a value, as it would of any rows.
+        Raises ``ValueError`` if it refuses a value.
         """
         few = np.arange(8.0)
         given = {**cls.DEFAULTS, **params, "verbosity": 1, "validate_parameters": True}
@@ -105,7 +105,7 @@ class XGBoostModel(BoostedTrees):
     ) -> xgboost.QuantileDMatrix:
         weight, threads = rows.weight, parameters["nthread"]
         if sizes is not None:
-            # XGBoost's rankers take one weight a group.
+            # XGBoost's rankers take one weight per group.
             weight = np.add.reduceat(weight, np.cumsum(sizes) - sizes) / sizes
         return xgboost.QuantileDMatrix(
             rows.features, label=label, group=sizes, weight=weight, nthread=threads, ref=like

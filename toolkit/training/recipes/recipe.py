@@ -1,6 +1,6 @@
 """Training recipes: data, features, model, split and seed in one small TOML file.
 
-A recipe is named (one of those in the folder ``training/``) or a path to a file.
+A recipe is the name of a bundled one (folder ``training/``) or the path of a file.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SplitBy = Literal["task", "family", "network", "machine"]
 
 
 class SplitOptions(Settings):
-    """How tasks are parted into folds; a workload is never in two folds."""
+    """How tasks are split into folds; only by machine can a workload be in two folds."""
 
     by: SplitBy = Field(
         "task",
@@ -65,7 +65,7 @@ FEW_ROWS_FITS = 3
 
 
 DENSE = 0.5
-"""Share of directions with a recorded neighbour from which on a ``neighbourhood`` is dense."""
+"""A ``neighbourhood`` with at least this share of directions recorded is dense."""
 
 
 class ModelOptions(Settings):
@@ -175,7 +175,7 @@ class Recipe(Settings):
     models: tuple[ModelOptions, ...] = Field(min_length=1, strict=False)
 
     def models_for(self, tasks: int) -> tuple[ModelOptions, ...]:
-        """Models that are fitted to so many tasks."""
+        """Return the models that are fitted to this many tasks; all if none would be left."""
         return tuple(m for m in self.models if m.min_tasks <= tasks) or self.models
 
     def for_neighbours(self, recorded: float) -> Recipe:
@@ -189,10 +189,9 @@ class Recipe(Settings):
         return self.model_copy(update={"models": models or self.models})
 
     def fits_of(self, model: ModelOptions, rows: int) -> int:
-        """How many fits of one of the models to so many rows are averaged.
+        """Return how many fits of a model to this many rows are averaged.
 
-        With ``seeds = "auto"`` several fits together take no longer than one to the most rows that
-        the recipe allows.
+        ``seeds = "auto"`` gives several if together they see no more rows than ``data.max_rows``.
         """
         if model.seeds != "auto":
             return model.seeds
@@ -210,7 +209,7 @@ def recipe_names() -> list[str]:
 
 
 def load_recipe(name: str | Path) -> Recipe:
-    """Read a bundled recipe by its name, or any by its path; raise ``RecipeError``."""
+    """Read a bundled recipe by name or any recipe by path; raise ``RecipeError`` if that fails."""
     path = Path(name)
     if path.suffix != ".toml":
         path = bundled("training") / f"{name}.toml"
@@ -224,7 +223,7 @@ def load_recipe(name: str | Path) -> Recipe:
 
 
 def recipe_toml(recipe: Recipe, comment: str = "") -> str:
-    """Write a recipe as TOML that ``load_recipe`` reads as the same one, after lines of comment."""
+    """Return a recipe as TOML that ``load_recipe`` reads back, after the lines of ``comment``."""
     content = recipe.model_dump(mode="json", exclude_defaults=True)
     lines = [f"# {line}".rstrip() for line in comment.splitlines()]
     models = content.pop("models")

@@ -1,1 +1,1 @@
-"""Rows, labels and folds."""
+"""Training tables: rows, labels, neighbours and core counts."""

@@ -1,4 +1,4 @@
-"""Which numbers of cores a model has seen: what more or fewer cost it can only guess."""
+"""Core counts that a model has seen; for other counts its predictions are a guess."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from toolkit.records import Task
 
 
 def target_task(target: str) -> Task:
-    """A task whose target alone is known, as JSON or as an option string."""
+    """Return a task with a target only, given as JSON or as an option string."""
     if target.lstrip().startswith("{"):
         options = orjson.loads(target)
         return Task("", "", "", None, target, str(options.get("kind", "")), options)
@@ -21,7 +21,7 @@ def target_task(target: str) -> Task:
 
 
 def core_counts(tasks: Iterable[Task]) -> dict[str, list[int]]:
-    """Core counts of CPU targets by their kind; none where the targets of a kind never say."""
+    """Return the core counts of CPU targets by target kind; an empty list where none is known."""
     found: dict[str, set[int]] = {}
     for task in tasks:
         if not is_gpu(task) and task.target_kind:
@@ -32,10 +32,10 @@ def core_counts(tasks: Iterable[Task]) -> dict[str, list[int]]:
 
 
 def core_warnings(models: Iterable[Any], tasks: Iterable[Task]) -> list[str]:
-    """One line for each core count of the tasks that no model has seen, with its cure.
+    """Return one line, with its cure, per target kind with core counts that no model has seen.
 
-    ``models`` are trained models of any kind, or ``None``. Nothing is said where all of them
-    together, or the target, tell no core count.
+    ``models`` are trained models of any kind, or ``None``. There is no line if all models together,
+    or the target, give no core count.
     """
     seen = [model.manifest.get("cores", {}) for model in models if model is not None]
     warnings = []
@@ -44,8 +44,8 @@ def core_warnings(models: Iterable[Any], tasks: Iterable[Task]) -> list[str]:
         unseen = [count for count in counts if count not in known]
         if known and unseen:
             warnings.append(
-                f"the models have seen {kind} logs of {listed_cores(known)}; this target has "
-                f"{' or '.join(map(str, unseen))}: what that many cores cost is a guess; "
+                f"the models were trained on {kind} logs of {listed_cores(known)}; this target has "
+                f"{' or '.join(map(str, unseen))}, so their predictions are a guess; "
                 f"cure: toolkit collect --threads {unseen[0]}"
             )
     return warnings
@@ -57,14 +57,14 @@ def listed_cores(counts: Sequence[int]) -> str:
 
 
 def told_cores(counts: Mapping[str, Sequence[int]]) -> list[str]:
-    """Lines that say which core counts logs hold, and what one alone cannot teach."""
+    """Return lines with the core counts of logs, and a note where there is only one."""
     lines = []
     for kind, known in counts.items():
         if not known:
-            lines.append(f"{kind}: the logs do not say of how many cores they are")
+            lines.append(f"{kind}: the logs do not say how many cores they used")
             continue
         line = f"{kind}: logs of {listed_cores(known)}"
         if len(known) == 1:
-            line += "; what more or fewer cost cannot be learned from them (hw_cores is constant)"
+            line += "; the effect of other core counts cannot be learned (hw_cores is constant)"
         lines.append(line)
     return lines

@@ -32,7 +32,7 @@ Part = tuple[MeasuredGroup, FeatureBlock]
 
 @dataclass(frozen=True)
 class Gathered:
-    """What a model is trained and judged on; ``extractors`` gives their versions by name."""
+    """Data that a model is trained and judged on; ``extractors`` has versions by name."""
 
     dataset: Dataset
     recipe: Recipe
@@ -64,10 +64,10 @@ def gather_parts(
     thin: Callable[[Part], Part] | None = None,
     progress: Progress = SILENT,
 ) -> tuple[list[Part], dict[str, int]]:
-    """Give every group with its features, by task, and the versions of the extractors.
+    """Return every group with its features, in order of tasks, and the extractors' versions.
 
-    Tasks that the extractor cannot read are left out, and those that an emulator measured;
-    ``thin`` makes less of each group as it comes.
+    Tasks that the extractor cannot read, and tasks that an emulator measured, are left out.
+    ``thin`` reduces each group as it is read.
 
     Raises ``DatasetError`` when nothing is left.
     """
@@ -94,13 +94,13 @@ def gather_parts(
                     step.advance(note=group.task.workload[:30])
     if not parts and emulated and not wanted:
         raise DatasetError(
-            "all of its tasks were measured by an emulator, and those train no model",
+            "all tasks were measured by an emulator, and models need real measurements",
             where=dataset.path,
             cure="add logs of a real machine",
         )
     if not parts:
         raise DatasetError(
-            f"no task's candidates can be read by the extractor {extractor!r}",
+            f"the extractor {extractor!r} cannot read the candidates of any task",
             where=dataset.path,
             cure="known extractors: " + ", ".join(EXTRACTORS.names()),
         )
@@ -120,10 +120,9 @@ def gather(
 ) -> tuple[Table, dict[str, int]]:
     """Build the table of a dataset (see ``gather_parts``).
 
-    With ``most`` it has at most about so many rows, whatever the dataset holds: memory is bounded
-    by this. Tasks with many candidates then keep what ``choose`` takes, sketch by sketch: by
-    default the fastest fifth of their share and a random sample of the others. The draw of one task
-    depends on that task alone.
+    ``most`` limits the number of rows, approximately, and with it the memory. Tasks with many
+    candidates then keep what ``choose`` takes from each sketch: by default the fastest fifth of
+    their share and a random sample of the others. The draw of one task depends on that task alone.
     """
     wanted = list(dataset.tasks()) if task_ids is None else list(task_ids)
     counts = candidate_counts(dataset, wanted)
@@ -145,7 +144,7 @@ def candidate_counts(dataset: Dataset, task_ids: Iterable[str]) -> dict[str, int
 
 
 def share_of(counts: Sequence[int], most: int) -> int:
-    """The largest quota q with which the sum of min(count, q) is at most ``most`` (at least 10)."""
+    """Return the largest quota q (at least 10) with the sum of min(count, q) at most ``most``."""
     left, remaining = most, sorted(counts)
     for place, count in enumerate(remaining):
         share = left // (len(remaining) - place)
@@ -156,7 +155,7 @@ def share_of(counts: Sequence[int], most: int) -> int:
 
 
 def _light(part: Part, share: float, choose: Choose) -> Part:
-    """A part without its schedules, and of its rows the share that is chosen."""
+    """Return a part without schedules, with the chosen share of its rows."""
     measured, block = part
     group, latency = replace(measured.group, schedules=None), measured.latency_s
     if share >= 1:
@@ -168,7 +167,7 @@ def _light(part: Part, share: float, choose: Choose) -> Part:
 
 
 def networks_of(dataset: Dataset, task_ids: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    """Networks that each of some tasks was met in: the sources' labels, or none."""
+    """Return the networks of each task, from its sources' labels; empty where there are none."""
     labels = {
         source_id: next(own[key] for key in NETWORK_LABELS if key in own)
         for source_id, own in source_labels(dataset.sources()).items()

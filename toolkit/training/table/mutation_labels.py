@@ -33,9 +33,9 @@ OTHER_WEIGHT = 0.02
 
 @dataclass(frozen=True)
 class Choices:
-    """Directions at one level, one column each, by the names that they have across tasks.
+    """Directions at one level, one column each; a name means the same in all tasks.
 
-    Names are such as ``tile:tile_oc``, ``tile``, ``tile:tile_oc:up``. ``gain`` is
+    Names are, for example, ``tile:tile_oc``, ``tile``, ``tile:tile_oc:up``. ``gain`` is
     ``(n, directions)``: mean gain over recorded neighbours (NaN: none recorded).
     """
 
@@ -45,7 +45,7 @@ class Choices:
 
 
 def choices(sketch: Sketch, gains: Gains, level: str) -> Choices:
-    """Lay gains out as the directions of a level."""
+    """Return gains by the directions of a level."""
     found: list[tuple[str, str, Floats]] = []
     if level == "rule":
         for rule in dict.fromkeys(knob.kind for knob in sketch.knobs):
@@ -70,7 +70,7 @@ def choices(sketch: Sketch, gains: Gains, level: str) -> Choices:
 def rule_weights(task: Task, rules: Sequence[str]) -> Floats:
     """TVM's fixed weight of each direction's rule.
 
-    AutoTVM has no mutation rules; MetaSchedule's weights stand for them, as for other formats.
+    AutoTVM and other formats without mutation rules use MetaSchedule's weights.
     """
     family = format_named(task.format).mutation_weights
     table = RULE_WEIGHTS[f"{family}/{'gpu' if is_gpu(task) else 'cpu'}"]
@@ -85,16 +85,16 @@ class LabelledGroup(MeasuredGroup):
 
 
 def label_group(measured: MeasuredGroup) -> LabelledGroup:
-    """Find the recorded neighbours of a group's candidates and what they gained."""
+    """Find the recorded neighbours of a group's candidates, and compute their gains."""
     group, latency_s = measured.group, measured.latency_s
     gains = direction_gains(group.sketch, group.decisions, latency_s)
     return LabelledGroup(group, latency_s, gains)
 
 
 def best_rules(labelled: LabelledGroup, tie: float) -> tuple[Ints, list[str]]:
-    """The paper's label: the rule that gains most; among near equals the one TVM weighs most.
+    """Return the paper's labels: the rule that gains most; of near equals, TVM's heaviest one.
 
-    Returns rows (candidates with two recorded rules or more) and one rule for each.
+    Returns rows (candidates with two or more recorded rules) and one rule for each.
     """
     group = labelled.group
     found = choices(group.sketch, labelled.gains, "rule")

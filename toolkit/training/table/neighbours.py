@@ -1,19 +1,19 @@
 """Gains of mutation directions from recorded neighbours, for all candidates of a group at once.
 
-Two candidates are neighbours in a knob when all else agrees. They are found by hashing every
+Two candidates are neighbours in a knob if only that knob differs. They are found by hashing every
 candidate with that knob left out and sorting: O(knobs · n log n), no pairs are compared, so a
 million records take seconds. The gain of a direction is the candidate's log latency minus the mean
 log latency of its recorded neighbours there: positive is faster. Directions without a recorded
 neighbour are NaN, not zero; failed candidates are no neighbours.
 
-A model that chooses between a candidate's directions is right when it orders neighbours rightly; it
-may be wrong by any amount about the candidate itself, or the task. The objective ``neighbours``
-says so: squared errors of differences inside each set, and a small share of the ordinary squared
-error, which ties the sets together. A set of neighbours of one knob is a clique of the graph that
-joins candidates with one differing decision, and the sum over its pairs follows from its mean, so
-the cost is linear in rows and knobs.
+To choose between a candidate's directions, a model only has to order neighbours correctly; it may
+be wrong by any amount about the candidate itself, or the task. The objective ``neighbours``
+reflects this: squared errors of differences inside each set, and a small share of the squared
+error of each row, which ties the sets together. A set of neighbours of one knob is a clique of the
+graph that joins candidates with one differing decision, and the sum over its pairs follows from its
+mean, so the cost is linear in rows and knobs.
 
-Where no record says what a mutation leads to, there are the other values that a knob could take.
+Where no neighbours are recorded, ``other_values`` lists the other values that a knob could take.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LEVEL_SHARE = 0.1
 
 
 def other_decisions(sketch: Sketch, decisions: Ints) -> list[NDArray[np.uint64]]:
-    """Hashes of all decisions but one knob's, by knob: neighbours in a knob have theirs alike."""
+    """Return for each knob the hashes of all other decisions; neighbours in it share their hash."""
     hashes = [knob_hash(knob, decisions) for knob in sketch.knobs]
     whole = np.sum(hashes, axis=0, dtype=np.uint64)
     return [whole - part for part in hashes]
@@ -46,7 +46,7 @@ def other_decisions(sketch: Sketch, decisions: Ints) -> list[NDArray[np.uint64]]
 
 @dataclass(frozen=True)
 class Gains:
-    """What mutating each candidate in each direction gained.
+    """Gains of mutating each candidate in each direction.
 
     ``gain`` and ``count`` are ``(3, n, knobs)``: mean gain over the recorded neighbours and how
     many there were; first axis ``ANY`` (to any other value), ``UP``, ``DOWN`` (only knobs that
@@ -92,9 +92,8 @@ def direction_gains(sketch: Sketch, decisions: Ints, latency_s: Floats) -> Gains
 class Cliques:
     """Neighbour sets over numbered rows.
 
-    ``row`` and ``clique`` have one entry a membership: a row, and the set that it is in. A row is
-    in at most one set a knob; sets have two rows or more. ``size`` is the number of rows of each
-    set.
+    ``row`` and ``clique`` have one entry per membership: a row, and its set. A row is in at most
+    one set per knob; sets have two or more rows. ``size`` is the number of rows of each set.
     """
 
     row: Ints
@@ -102,14 +101,14 @@ class Cliques:
     size: Ints
 
     def excess(self, values: Floats) -> Floats:
-        """Each membership's value less its set's mean, one value a membership."""
+        """Return each membership's value minus the mean of its set."""
         own = values[self.row]
         mean = np.bincount(self.clique, own, len(self.size)) / np.maximum(self.size, 1)
         return np.asarray(own - mean[self.clique])
 
 
 def find_cliques(groups: Iterable[tuple[int, CandidateGroup]], rows: Ints) -> Cliques:
-    """Find the neighbour sets among some rows of a table; memberships number ``rows`` from 0.
+    """Find the neighbour sets among some rows of a table; memberships hold places in ``rows``.
 
     ``groups`` gives each group with its first row in the table; ``rows`` ascends.
     """
@@ -132,10 +131,10 @@ def find_cliques(groups: Iterable[tuple[int, CandidateGroup]], rows: Ints) -> Cl
 def neighbour_loss(
     predicted: Floats, target: Floats, weight: Floats, cliques: Cliques
 ) -> tuple[Floats, Floats]:
-    """Gradient and Hessian of the objective ``neighbours``, one value a row.
+    """Gradient and Hessian of the objective ``neighbours``, one value per row.
 
-    The loss is, over sets, half the sum of squared excess errors, and ``LEVEL_SHARE`` times half
-    the squared error of each row, both by the rows' weights. The Hessian is its diagonal.
+    The loss is half the sum of squared excess errors over all sets, plus ``LEVEL_SHARE`` times half
+    the squared error of each row. Both use the rows' weights. The Hessian is its diagonal.
     """
     error = predicted - target
     own, level = weight[cliques.row], LEVEL_SHARE * weight
@@ -148,10 +147,10 @@ MAX_VALUES = 16
 
 
 def other_values(knob: Knob, decisions: Ints) -> list[Ints]:
-    """Whole decision vectors that differ from the given one in this knob alone, at most 16.
+    """Return decision vectors that differ from the given one in this knob alone, at most 16.
 
-    Tiles keep the product of all parts (the loop's extent); where the extent is unknown, and for
-    knobs without known choices, there are none.
+    Tiles keep the product of all parts (the loop's extent). There are none if the extent is
+    unknown, or if the knob has no known choices.
     """
     here = decisions[knob.offset : knob.offset + knob.width]
     if knob.kind == "tile":
@@ -180,7 +179,7 @@ def other_values(knob: Knob, decisions: Ints) -> list[Ints]:
 
 @lru_cache(maxsize=4096)
 def _factorisations(extent: int, parts: int, limit: int = 4096) -> tuple[tuple[int, ...], ...]:
-    """Ordered factorisations of an extent, at most ``limit`` drawn with a fixed seed."""
+    """Return the ordered factorisations of an extent; if there are many, a fixed random sample."""
     factors = list(primes(extent))
     if parts ** len(factors) <= limit:
         found = {(1,) * parts}
@@ -202,7 +201,7 @@ def _factorisations(extent: int, parts: int, limit: int = 4096) -> tuple[tuple[i
 
 
 def count_values(knob: Knob, value: Ints) -> float:
-    """Number of values that a knob can take, the given one included; infinite: not known.
+    """Number of values that a knob can take, the given one included; infinite where unknown.
 
     ``value`` is the knob's own parts. A tile can take every ordered factorisation of its extent.
     """

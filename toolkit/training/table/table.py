@@ -18,10 +18,10 @@ from toolkit.training.arrays import Bools, Floats, Ints, Matrix
 from toolkit.training.recipes.recipe import DataOptions
 
 UNKNOWN = "unknown"
-"""Family of what features know nothing of."""
+"""Family of tasks whose features do not give one."""
 
 FAMILY = "op_family"
-"""The column that tells the family of operators."""
+"""Column of the family of operators."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,14 @@ class Table:
     columns, features
         Names and float32 ``(n, d)`` values; NaN where a quantity does not exist.
     task_ids, workloads, machines
-        By task number: its id; what it computes, whatever the machine (``workload_key``); where
-        it was measured, target included.
+        By task number: the id; the computation, whatever the machine (``workload_key``); the
+        machine and target.
     task
         Task number of each row.
     latency_s
         Seconds, NaN for candidates that never ran.
     told_families
-        By task number, where no column tells the family of operators.
+        Families of operators by task number, where no column holds them.
     """
 
     columns: tuple[str, ...]
@@ -82,7 +82,7 @@ class Table:
     def families(self) -> tuple[str, ...]:
         """Family of operators by task number: the one that most candidates of its workload have.
 
-        ``UNKNOWN`` where features do not tell.
+        ``UNKNOWN`` where features do not give it.
         """
         number = {name: i for i, name in enumerate(sorted(set(self.workloads)))}
         if FAMILY not in self.columns:
@@ -97,9 +97,9 @@ class Table:
         return tuple((*FAMILIES, UNKNOWN)[most[each]] for each in workloads)
 
     def judged_records(self, options: DataOptions) -> int:
-        """Candidates that a task needs to be judged; fewer where no task has as many as wanted."""
+        """Candidates that a task needs to be judged; fewer if no task has the wanted number."""
         enough = (self.good_counts() >= options.judged_records).any()
-        # Rather judge short tasks than none.
+        # It is better to judge small tasks than none.
         return options.judged_records if enough else options.min_records
 
     def log_speed(self) -> Floats:
@@ -110,7 +110,7 @@ class Table:
         return np.asarray(np.log(best[self.task] / self.latency_s))
 
     def aligned(self, columns: Sequence[str]) -> Table:
-        """Bring features into a model's columns and order; NaN where there are none of a name."""
+        """Bring features into a model's columns and order; NaN for absent columns."""
         block = FeatureBlock(self.columns, self.features)
         return replace(self, columns=tuple(columns), features=align(block, columns))
 
@@ -121,10 +121,10 @@ class Table:
 
 
 def workload_key(task: Task) -> str:
-    """Identity of what a task computes, whatever target, machine, schedule and name.
+    """Return the identity of a task's computation, whatever the target, machine and schedule.
 
-    Of a MetaSchedule task it is the loops of its blocks that add up (of all blocks where none
-    does): who saw a convolution saw it with a bias and a ReLU behind it.
+    For a MetaSchedule task, it is made of the loops of its reducing blocks (of all blocks if none
+    reduces): a convolution with a bias and a ReLU counts as the same convolution.
     """
     if task.identity:
         return task.identity
@@ -134,7 +134,7 @@ def workload_key(task: Task) -> str:
         return content_id("workload", task.format, canonical_json(loops))
     parts = [task.format, task.workload, task.arguments]
     if format_named(task.format).bare_workloads:
-        # A bare key means different shapes in different networks: extents tell them apart.
+        # A bare key means different shapes in different networks: extents distinguish them.
         parts.append(list(task.extents) if not task.arguments else [])
     return content_id("workload", canonical_json(parts))
 
@@ -142,14 +142,14 @@ def workload_key(task: Task) -> str:
 def task_order(task: Task) -> tuple[str, str, str]:
     """Sort key of tasks: what they compute and for which target, then their id.
 
-    The id depends on the machine's name, and with it whatever is drawn in the order of ids: the
-    same log under another name would train another model.
+    The id alone would not do: it depends on the machine's name, so that the same log under another
+    machine name would train another model.
     """
     return workload_key(task), task.target, task.task_id
 
 
 def draw_key(workload: str) -> int:
-    """Seed of what is drawn of a task: the same whatever its machine is called."""
+    """Return the seed for draws from a task; it does not depend on the machine's name."""
     return int(content_id("draw", workload)[:8], 16)
 
 
@@ -186,7 +186,7 @@ def build_table(parts: Sequence[tuple[MeasuredGroup, FeatureBlock]]) -> Table:
 
 
 def _told_families(parts: Iterable[MeasuredGroup]) -> tuple[str, ...]:
-    """Families of tasks by the default features of one candidate of each workload."""
+    """Return the tasks' families, from the default features of one candidate per workload."""
     of_workload: dict[str, str] = {}
     of_task: dict[str, str] = {}
     for measured in parts:
@@ -206,17 +206,17 @@ def _told_families(parts: Iterable[MeasuredGroup]) -> tuple[str, ...]:
 
 
 Choose = Callable[[Floats, int, list[int]], tuple[Ints, Floats]]
-"""Latencies of candidates, how many to keep and a key → numbers of those and their weights."""
+"""Latencies of candidates, how many to keep and a key → numbers of the kept and their weights."""
 
 
 def fastest_and_drawn(latency_s: Floats, keep: int, key: list[int]) -> tuple[Ints, Floats]:
-    """Choose candidates: the fastest fifth of so many, the rest drawn from the others by a key.
+    """Choose ``keep`` candidates: a fifth are the fastest, the rest are drawn from the others.
 
-    The fastest one is always among them. Returns ascending numbers and the weight of each, which
-    is 1 for the fastest.
+    The fastest one is always among them; ``key`` seeds the draw. Returns ascending numbers and the
+    weight of each, which is 1 for the fastest fifth.
     """
     fastest = max(1, keep // 5)
-    order = np.argsort(latency_s, kind="stable")  # what never ran comes last
+    order = np.argsort(latency_s, kind="stable")  # candidates that never ran come last
     rest = order[fastest:]
     drawn = np.random.default_rng(key).choice(rest, keep - fastest, replace=False)
     weight = np.ones(len(latency_s))
@@ -226,7 +226,7 @@ def fastest_and_drawn(latency_s: Floats, keep: int, key: list[int]) -> tuple[Int
 
 
 def drawn_alike(latency_s: Floats, keep: int, key: list[int]) -> tuple[Ints, Floats]:
-    """Choose candidates by a key, whatever their latencies; each weighs 1."""
+    """Choose ``keep`` candidates at random, seeded by ``key``; each has weight 1."""
     drawn = np.random.default_rng(key).choice(len(latency_s), keep, replace=False)
     return np.sort(drawn), np.ones(keep)
 
@@ -239,12 +239,12 @@ def sample_rows(
     seed: int,
     choose: Choose = fastest_and_drawn,
 ) -> tuple[Ints, Floats]:
-    """Choose training rows: of each task at most ``per_task``, of all at most ``total``.
+    """Choose training rows: at most ``per_task`` of each task, about ``total`` in all.
 
-    A task that has more keeps what ``choose`` takes; by default its fastest fifth of the quota (at
-    least 10) and a random sample of the others, each of which weighs as much as the rows it stands
-    for. The draw of one task depends on what it computes alone. ``rows`` ascends. Returns ascending
-    row numbers and their weights (1 where nothing was left out).
+    A task with more rows keeps what ``choose`` takes: by default the fastest fifth of the quota (at
+    least 10) and a random sample of the others, each weighted by the number of rows that it stands
+    for. The draw of one task depends only on its computation and ``seed``. ``rows`` ascends.
+    Returns ascending row numbers and their weights (1 where nothing was left out).
     """
     numbers, starts = np.unique(table.task[rows], return_index=True)
     quota = max(10, min(per_task, total // max(len(numbers), 1)))

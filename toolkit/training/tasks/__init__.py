@@ -1,1 +1,1 @@
-"""One thing to predict a module."""
+"""Training, evaluation and use of models, one module per subject."""

@@ -1,21 +1,21 @@
-"""A trained ensemble, corrected by a few records of what it never saw: another task or machine.
+"""Correct a trained ensemble by a few records of a task or machine that it never saw.
 
 Two corrections are mixed:
 
 - a *process*: a Gaussian process on the prediction's error (Rasmussen and Williams 2006, algorithms
-  2.1 and 5.1). Two candidates are alike as far as the ensemble's trees put them into the same
-  leaves (the kernel of a random forest, Breiman 2000): what the offline data say of similarity is
-  kept even where what they say of speed is wrong. How far the prediction and its slope may be off,
-  and how noisy a record is, are chosen by marginal likelihood.
-- *stacked* trees (Wolpert 1992), grown on nothing but the new records, with the offline prediction
-  as one more column: with many records, they can leave it behind.
+  2.1 and 5.1). Two candidates are as similar as the share of the ensemble's trees that put them
+  into the same leaf (the kernel of a random forest, Breiman 2000): what the offline data say about
+  similarity is used even where they are wrong about speed. The deviations of the prediction's
+  error, of its slope and of a record are chosen by marginal likelihood.
+- *stacked* trees (Wolpert 1992), trained only on the new records, with the offline prediction as
+  one more column: with many records, they can override it.
 
-How much each counts is decided by cross-validation on the new records. A third is not mixed:
-*residual* trees, the same on the prediction's error. They are quick, and where there are no new
-records the prediction stands: records of a search hold only what a model liked, so that stacked
-trees know nothing of what it disliked.
+Cross-validation on the new records decides the weight of each. A third correction is not mixed:
+*residual* trees, the same on the prediction's error. They are fast, and far from the new records
+the offline prediction remains. Records of a search hold only what a model preferred, so that
+stacked trees know nothing about the other candidates.
 
-Every task has a level of its own, so that records of several tasks can be learnt from at once.
+Every task has a level of its own, so that records of several tasks can be used at once.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ Leaves = NDArray[np.int32]
 """Leaf of each tree that a candidate falls into, ``(n, trees)``."""
 
 MOST = 1000
-"""At most so many records are learnt from, the newest: the process' cost is cubic."""
+"""Maximum number of records used, the newest ones: the cost of the process is cubic."""
 
 LEVEL = 2.0
-"""Prior deviation of a task's level: it is unknown, and does not change the candidates' order."""
+"""Prior deviation of a task's unknown level, which does not change the candidates' order."""
 
 GRID = tuple(itertools.product((0.25, 0.5, 1.0, 2.0), (0.1, 0.3, 0.6, 1.0), (0.1, 0.3)))
 """Deviations of the prediction's error, of its slope, and of a record, in log throughput."""
 
 MIDDLE = (1.0, 0.6, 0.1)
-"""Where nothing speaks against it they are near these (a log-normal prior with deviation 1)."""
+"""Centre of the prior of these deviations (log-normal with deviation 1)."""
 
 FOLDS = 4
 
 CLIP = 1.0
-"""Largest error that is believed, around the task's median (Huber 1981), in log throughput."""
+"""Errors are clipped at this distance from the task's median (Huber 1981), in log throughput."""
 
 ALONE, BESIDE = 10, 32
-"""Records that trees need where nothing else learns from them, and beside the process."""
+"""Minimum number of records for trees: without the process, and with it."""
 
 
 class Process:
     """Posterior of the offline prediction's error, given new records.
 
-    ``prior`` and ``leaves`` are their offline prediction and leaves ``(n, trees)``, ``error`` is
-    its centred and clipped error, ``group`` the task of each.
+    For each record: ``prior`` and ``leaves`` are the offline prediction and the leaves
+    ``(n, trees)``, ``error`` is the prediction's centred and clipped error, ``group`` the task.
     """
 
     def __init__(self, prior: Floats, leaves: Leaves, error: Floats, group: Ints) -> None:
@@ -86,7 +86,7 @@ class Process:
 
 
 class Stacked:
-    """Boosted trees on features and offline prediction of the new records alone."""
+    """Boosted trees on the features and the offline prediction of the new records alone."""
 
     def __init__(
         self, features: Matrix, prior: Floats, target: Floats, rows: int, seed: int
@@ -117,12 +117,12 @@ class Stacked:
 
 
 class Adapted:
-    """An ensemble and what new records say of it; without records it predicts as the ensemble.
+    """An ensemble corrected by new records; without records it predicts as the ensemble.
 
-    ``ensemble`` is what was trained offline, ``None`` for a model of the new records alone. These
+    ``ensemble`` was trained offline; ``None`` gives a model of the new records alone. The records
     are ``features`` ``(n, d)`` in the ensemble's columns, log of 1 / latency, and task number.
     ``method`` is ``process``, ``stacked`` or ``residual`` alone, or ``both``: the first two, mixed.
-    ``share`` is that of the stacked trees in the prediction, 0 to 1.
+    ``share`` is the weight of the stacked trees in the prediction, 0 to 1.
     """
 
     def __init__(
@@ -149,12 +149,12 @@ class Adapted:
             return
         if ensemble is not None and method != "stacked" and len(rows):
             self._process = self._condition(rows)
-        # Alone, trees are grown as soon as they can split: there is nothing else to go by.
+        # Without the process, trees are used as soon as they can split.
         fewest = ALONE if self._process is None else BESIDE
         if (ensemble is None or method != "process") and len(rows) >= fewest:
             self._stacked = self._grow(rows, self._value, 2 * CLIP)
             self.share = 1.0 if self._process is None else self._mixed(rows)
-            # What brings the trees' constant to the offline prediction's, on the new records.
+            # Shifts the trees' predictions to the level of the corrected ones, on the new records.
             grown = self._stacked.predict(self._features, self._prior)
             self._shift = float(np.mean(self._corrected(self._prior, self._leaves) - grown))
 
@@ -178,7 +178,7 @@ class Adapted:
         return Stacked(self._features[rows], self._prior[rows], target, count, self._seed)
 
     def _centred(self, values: Floats, rows: Ints, limit: float) -> Floats:
-        """Values of some records minus the median of those of their task, clipped."""
+        """Values of some records minus their task's median, clipped."""
         medians = self._medians(values, rows)
         centred = [values[row] - medians[self._group[row]] for row in rows]
         return np.clip(np.array(centred, dtype=np.float64), -limit, limit)
@@ -188,10 +188,10 @@ class Adapted:
         return {g: float(np.median(values[rows][group == g])) for g in np.unique(group).tolist()}
 
     def _mixed(self, rows: Ints) -> float:
-        """Share of the trees: the mean of none, half and all, by their squared errors.
+        """Return the trees' share: a weighted mean of 0, 0.5 and 1.
 
-        Errors are those of records left out, clipped; the weights are those of a Gaussian error
-        with the best one's deviation.
+        The weights follow from the squared, clipped errors on left-out records, for a Gaussian
+        error with the deviation of the best of the three.
         """
         errors = np.zeros(3)
         for fold in range(FOLDS):
@@ -211,7 +211,7 @@ class Adapted:
         return float(weight @ [0.0, 0.5, 1.0] / weight.sum())
 
     def predict(self, features: Matrix) -> Floats:
-        """Log throughput up to a constant of the task, one a row; higher is faster."""
+        """Log throughput up to a constant of the task, one per row; higher is faster."""
         if len(features) == 0:
             return np.zeros(0)
         prior, leaves = self._offline(features)

@@ -5,9 +5,9 @@ Trials are judged by cross-validation over tasks; with a number of trials by suc
 best ninth on all. With a number of seconds, trials are drawn one after the other until the time is
 up. The first trial is always the recipe as it stands.
 
-The figure that is reported is nested (Cawley and Talbot 2010): the tasks are parted, and each part
-is predicted by what a search on the *other* parts found. The recipe that comes out is found by one
-more search on all tasks.
+The reported figure is nested (Cawley and Talbot 2010): the tasks are split into parts, and each
+part is predicted by the recipe that a search on the *other* parts found. The resulting recipe is
+found by one more search on all tasks.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from toolkit.training.table.table import Table
 from toolkit.training.tasks.throughput import judge
 
 RUNGS = ((0.25, 1 / 3), (0.5, 1 / 3), (1.0, 0.0))
-"""Share of the rows that a rung's trials are judged on, and share of them that goes on."""
+"""For each rung, the share of rows that trials are judged on, and the share of trials kept."""
 
 Changes = dict[str, float | int]
-"""Parameters of a trial that are not the recipe's."""
+"""Parameters that a trial changes in the recipe."""
 
 SPACES: dict[str, dict[str, Range]] = {
     "lightgbm": {
@@ -81,12 +81,12 @@ SPACES: dict[str, dict[str, Range]] = {
     },
     "ridge": {"alpha": Range(low=0.01, high=10_000.0, log=True)},
 }
-"""What is searched where a recipe declares no space, by library."""
+"""Search spaces by library, for recipes that declare none."""
 
 
 @dataclass(frozen=True)
 class TrialBudget:
-    """So many trials in each of the searches, or so many seconds for all of them together."""
+    """A number of trials for each search, or a number of seconds for all searches together."""
 
     trials: int | None = None
     seconds: float | None = None
@@ -99,28 +99,28 @@ def parse_budget(text: str) -> TrialBudget:
     if re.fullmatch(r"\d+(\.\d+)?s", text) and float(text[:-1]) > 0:
         return TrialBudget(seconds=float(text[:-1]))
     raise RecipeError(
-        f"{text!r} is no budget of a search",
-        cure="give trials (20) or seconds (300s), at most 99999 trials",
+        f"{text!r} is not a valid search budget",
+        cure="give trials (for example 20, at most 99999) or seconds (300s)",
     )
 
 
 def space_of(recipe: Recipe) -> dict[str, Range]:
-    """The declared space, or that of the library of the recipe's first model.
+    """Return the recipe's search space, or the default of its first model's library.
 
-    Raises ``RecipeError`` when that library has no default, or a range is empty.
+    Raises ``RecipeError`` when that library has no default, or a range holds no value.
     """
     library = recipe.models[0].library
     space = dict(recipe.search.space)
     if not space:
         if library not in SPACES:
             raise RecipeError(
-                f"there is no default space for models of {library}",
-                cure="declare one under [search.space]",
+                f"there is no default search space for library = {library!r}",
+                cure="add one to the recipe under [search.space]",
             )
         space = SPACES[library]
     for name, values in space.items():
         if values.high < values.low or (values.log and values.low <= 0):
-            raise RecipeError(f"search.space.{name}: holds no value")
+            raise RecipeError(f"search.space.{name}: low must be at most high, above 0 with log")
     return space
 
 
@@ -137,7 +137,7 @@ def draw(space: dict[str, Range], rng: np.random.Generator) -> Changes:
 
 
 def applied(recipe: Recipe, changes: Changes) -> Recipe:
-    """Return the recipe with parameters changed in all models of its first one's library."""
+    """Return the recipe with changed parameters in all models of the first model's library."""
     fields = {k: v for k, v in changes.items() if k in FIELDS}
     params = {k: v for k, v in changes.items() if k not in fields}
     models = tuple(
@@ -159,19 +159,19 @@ class SearchTrial:
     rows: float
 
     def picked(self) -> dict[str, Any]:
-        """What is said of it where it is the best."""
+        """Return the result's entry for the best trial."""
         return {"changes": self.changes, "inner_score": self.score}
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class SearchResult(Result):
-    """What can be said of a search.
+    """Result of a search.
 
-    ``fits`` ensembles were fitted. ``nested`` has the figures of the nested search,
-    ``as_it_stands`` those of the recipe on the same folds, ``ahead`` the paired differences.
-    ``picked_by_part`` is what the searches without each part of the tasks found; ``picked`` and
-    ``trials`` (at their last rungs) are of the one on all tasks. ``recipe`` is the found one's
-    file, where it was written.
+    ``fits`` is the number of fitted ensembles. ``nested`` has the figures of the nested search,
+    ``as_it_stands`` those of the unchanged recipe on the same folds, ``ahead`` the paired
+    differences. ``picked_by_part`` is what the search without each part of the tasks found;
+    ``picked`` and ``trials`` (at their last rungs) are of the search on all tasks. ``recipe`` is
+    the file of the found recipe, if it was written.
     """
 
     budget: dict[str, Any]
@@ -260,10 +260,10 @@ def search_recipe(
     threads: int | Cluster | None = None,
     progress: Progress = SILENT,
 ) -> tuple[Recipe, SearchResult]:
-    """Search a recipe's parameters; returns the found recipe and what can be said of the search.
+    """Search a recipe's parameters; returns the found recipe and the result of the search.
 
-    Raises ``RecipeError`` and ``DatasetError`` when the space holds nothing, or there are too few
-    workloads to be parted.
+    Raises ``RecipeError`` for a recipe or search space that cannot be used, and ``DatasetError``
+    for too few workloads or candidates.
     """
     check_recipe(recipe, "throughput")
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Mutation models: which change of a candidate pays, judged on tasks that were never seen."""
+"""Mutation models: which change of a candidate gains most, judged on unseen tasks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class MutationModel(TrainedModel):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class MutationResult(ModelResult, GainMetrics):
-    """How a mutation model was judged: figures of its level on top, the others' in ``levels``.
+    """Metrics of a mutation model: those of its level on top, those of other levels in ``levels``.
 
     The ceilings are those of ``gain_ceilings``, ``None`` where they are unknown; ``tie`` is the
     difference up to which gains are equal, ``judged_records`` what a task needed to be judged,
@@ -78,7 +78,7 @@ class _Mutation(Kind[MutationResult]):
     def gather(
         self, dataset: Dataset, recipe: Recipe, task_ids: TaskIds, progress: Progress
     ) -> Labelled:
-        """Find all recorded neighbours; what is a tie follows from the dataset's repeats."""
+        """Find all recorded neighbours, and set the tie from the dataset's repeats."""
         parts, extractors = gather_parts(dataset, recipe.extractor, task_ids, progress=progress)
         groups, start = [], 0
         with progress.step("neighbours", total=len(parts)) as step:
@@ -97,7 +97,7 @@ class _Mutation(Kind[MutationResult]):
         return Labelled(dataset, recipe, table, extractors, groups, tie, shifts, complete)
 
     def usable(self, data: Labelled) -> Bools:
-        """Candidates that ran; that nothing can be judged is said before anything is fitted."""
+        """Return the candidates that ran; raise ``DatasetError`` early if none can be judged."""
         level = data.recipe.mutation.level
         for _, label in data.groups:
             gain = choices(label.group.sketch, label.gains, level).gain
@@ -136,7 +136,7 @@ def _recorded_share(groups: Sequence[tuple[int, LabelledGroup]]) -> float:
 
 def _without_choice() -> DatasetError:
     return DatasetError(
-        "no candidate of a task that can be judged has two recorded directions",
+        "no candidate of a task that can be judged has neighbours in two directions",
         cure="collect logs with mutations: toolkit collect --help",
     )
 

@@ -1,4 +1,4 @@
-"""Scores of recorded candidates: a dataset (or logs) in, one row a candidate out."""
+"""Scores of recorded candidates: a dataset (or logs) in, one row per candidate out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from toolkit.training.tasks.validity import ValidityModel
 from toolkit.training.trained.loading import TrainedModel
 
 LOW_COVERAGE = 0.5
-"""Below this a model is asked about a feature space that it hardly knows, and that is said."""
+"""Below this coverage the model hardly knows a task's features, and a warning says so."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Predictions:
     Attributes
     ----------
     rows
-        One row a candidate, by task and then ``rank``: ``task_id``, ``candidate_id``,
+        One row per candidate, by task and then ``rank``: ``task_id``, ``candidate_id``,
         ``sketch_id``, ``source`` and ``line`` of its first record, ``rank`` in its task (the order
         to measure in, see ``shortlist``; 1 is predicted fastest), ``score`` (predicted log relative
         throughput: differences count, higher is faster), ``relative_throughput`` (its exponential;
@@ -43,11 +43,11 @@ class Predictions:
         validity model ``failure_probability``, ``trained_on``, ``member``, and what was measured:
         ``state`` and ``latency_s`` (seconds).
     tasks
-        One entry a task: its name, numbers, whether the model was trained on it or its workload
+        One entry per task: its name, numbers, whether the model was trained on it or its workload
         (``trained_on``), the member that predicted (``member``), whether that member saw the task
         (``leaked``), ``coverage``, the share of the model's feature importance that the task's
         candidates have columns for, ``family``, the kind of operator it is, and ``relatives``, how
-        many tasks of that family the member was trained on (both ``None`` where nothing tells).
+        many tasks of that family the member was trained on (both ``None`` where unknown).
     unreadable
         Tasks whose candidates the model's extractor cannot read.
     warnings
@@ -81,7 +81,7 @@ def predict(
     readable = {t: found for t, found in extractors.items() if found.supports(tasks[t])}
     if not readable:
         raise ModelError(
-            f"the model reads its features with {_names(model)}, and no task has them",
+            f"the model was trained with the extractor {_names(model)}, which reads no task here",
             where=dataset.path,
             cure="train a model on logs of this format, or with extractor = 'auto'",
         )
@@ -103,8 +103,8 @@ def predict(
     entries = [entry for _, entry in finished]
     if not entries or all(entry["coverage"] == 0 for entry in entries):
         raise ModelError(
-            "no column of these candidates is known to the model",
-            cure=f"it was trained on {_names(model)}; train one on logs of this format",
+            "the model knows no feature column of these candidates",
+            cure=f"it was trained with {_names(model)}; train a model on logs of this format",
         )
     rows = pl.concat([frame for frame, _ in finished])
     rows = rows.join(_places(dataset), on="candidate_id", how="left", maintain_order="left")
@@ -120,7 +120,7 @@ def _names(model: TrainedModel) -> str:
 
 
 class _Scored:
-    """One task's candidates as they are scored, sketch by sketch."""
+    """Scores of one task's candidates, collected sketch by sketch."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class _Scored:
         )
 
     def finish(self) -> tuple[pl.DataFrame, dict[str, Any]]:
-        """All rows in the order to measure in, and the task's entry."""
+        """Return all rows in the order to measure in, and the task's entry."""
         opinions = np.concatenate(self._opinions, axis=1)
         order = np.argsort(-preference(opinions, self._member.ensemble.weights), kind="stable")
         frame = pl.concat(self._parts)[order].with_row_index("rank", offset=1)
@@ -187,19 +187,19 @@ class _Scored:
         }
 
     def _family(self) -> str | None:
-        """The family of operators that most candidates are of; ``None`` where none is told."""
+        """Return the family of operators of most candidates; ``None`` where it is unknown."""
         most = FAMILIES[int(self._families.argmax())]
         return most if self._families.any() and most != "other" else None
 
     def _relatives(self, family: str) -> int | None:
-        """Training tasks of a family; ``None`` in models from before they were written down."""
+        """Return the number of training tasks of a family; ``None`` in models without families."""
         trained = self._model.manifest["tasks"]
         told = [trained[task_id].get("family") for task_id in self._member.training_task_ids]
         return None if None in told else told.count(family)
 
 
 def _column_weights(model: TrainedModel) -> dict[str, float]:
-    """Share of the model's importance in each of its columns; all alike where none is known."""
+    """Share of the model's importance in each of its columns; equal shares if unknown."""
     known: dict[str, float] = dict(model.manifest.get("importance", {}))
     total = sum(known.values())
     if total <= 0:
@@ -211,8 +211,8 @@ def _failure(validity: ValidityModel, task: Task, block: FeatureBlock) -> Floats
     extractor = validity.extractor(task)
     if not extractor.supports(task) or not set(block.columns) & set(validity.columns):
         raise ModelError(
-            f"the validity model reads its features with {_names(validity)}, which task "
-            f"{task.task_id} does not have",
+            f"the validity model was trained with {_names(validity)}, which does not read task "
+            f"{task.task_id}",
             cure="train both models with the same extractor",
         )
     member, _ = validity.choose_member(task)

@@ -38,7 +38,7 @@ from toolkit.training.trained.loading import TrainedModel
 from toolkit.training.trained.scorer import ThroughputScorer
 
 SHOWN = 2000
-"""Predictions that a manifest keeps beside what was measured, drawn with a fixed seed."""
+"""Number of predictions that a manifest keeps with their measurements, drawn with a fixed seed."""
 
 
 @dataclass(frozen=True)
@@ -66,10 +66,11 @@ class ThroughputModel(TrainedModel):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class ThroughputResult(ModelResult, ThroughputMetrics):
-    """How a throughput model was judged, with the constant predictor and the noise beside it.
+    """Metrics of a throughput model, with a constant predictor and the noise ceiling to compare.
 
-    ``judged_records`` is what a task needed to be judged, ``validity`` what the validity model is
-    worth that was trained beside, ``search`` what a search for parameters found before.
+    ``judged_records`` is the number of good candidates that a task needed to be judged,
+    ``validity`` the result of the validity model that was trained with it, ``search`` the result of
+    the search for parameters before it.
     """
 
     judged_records: int
@@ -92,7 +93,7 @@ def judge(
 ) -> list[JudgedTask]:
     """Judge every task that has predictions and enough good candidates.
 
-    ``preferences`` is the order to measure in, where it is not that of the predictions.
+    ``preferences`` gives the order to measure in, if it is not that of the predictions.
     """
     judged = []
     good, families = table.good, table.families()
@@ -170,7 +171,7 @@ def train_throughput(
     task_ids = None if task_ids is None else list(task_ids)
     if recipe.validity is not None:
         check_recipe(load_recipe(recipe.validity), "validity")
-        # Said before anything is trained.
+        # Checked before anything is trained.
         latency = dataset.candidates_lazily(task_ids).select("latency_s").collect()["latency_s"]
         check_outcomes(latency.is_not_null().to_numpy(), dataset)
     started = time.perf_counter()
@@ -194,7 +195,7 @@ def load_throughput(folder: Path | str) -> ThroughputModel:
 
 
 def _scatter(table: Table, predictions: Floats, judged: Sequence[str]) -> dict[str, list[float]]:
-    """Predicted against measured log relative throughput of left-out tasks, a fixed sample."""
+    """Predicted and measured log relative throughput of left-out tasks, a fixed sample."""
     shown = np.isin(table.task_ids, judged)
     rows = np.flatnonzero(table.good & shown[table.task])
     if len(rows) > SHOWN:

@@ -1,4 +1,4 @@
-"""The one trainer of all kinds of models: gather, cross-fit, judge on tasks never seen, keep."""
+"""The trainer of all kinds of models: gather, cross-fit, judge on unseen tasks, save."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from toolkit.training.trained.store import KeptFits, check_folder, save_model, v
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class ModelResult(Result):
-    """What is said of a model of any kind, beside its metrics; ``tasks`` has one row each.
+    """Result for a model of any kind, besides its metrics; ``tasks`` has one row per task.
 
-    Of a model that was trained: folds, feature columns, core counts by target kind, its folder. Of
-    one that was evaluated: its kind, and how many tasks were left out as every member saw them.
+    After training: folds, feature columns, core counts by target kind, the model's folder. After
+    evaluation: the kind, and the number of tasks that were left out because every member saw them.
     """
 
     tasks: list[dict[str, Any]]
@@ -52,38 +52,38 @@ TaskIds = Iterable[str] | None
 
 
 class Kind(Generic[R]):
-    """Description of a kind of model; by default it is an ensemble of what ran."""
+    """Description of a kind of model; the default is an ensemble of the candidates that ran."""
 
     model: type[TrainedModel]
 
     def gather(
         self, dataset: Dataset, recipe: Recipe, task_ids: TaskIds, progress: Progress
     ) -> Gathered:
-        """What it is trained and judged on."""
+        """Return the data that a model is trained and judged on."""
         most = recipe.data.table_rows
         found = gather(dataset, recipe.extractor, task_ids, most=most, progress=progress)
         return Gathered(dataset, recipe, *found)
 
     def usable(self, data: Any) -> Bools:
-        """Rows that it may be fitted to."""
+        """Return which rows a model may be fitted to."""
         good: Bools = data.table.good
         return good
 
     def fitter(self, data: Any) -> Callable[[Ints, int], Any] | None:
-        """What makes a member of rows, with so many threads; ``None``: an ``Ensemble``."""
+        """Return what fits a member to rows with some threads; ``None``: an ``Ensemble``."""
         return None
 
     def more_columns(self, recipe: Recipe) -> tuple[str, ...]:
-        """Columns that members see after the table's."""
+        """Return the columns that members see after the table's."""
         return ()
 
     def judge(
         self, data: Any, judges: Judges, model: TrainedModel | None
     ) -> tuple[R, dict[str, Any]]:
-        """Judge tasks by members that never saw them; ``model`` is given where it is trained.
+        """Judge tasks by members that never saw them; ``model`` is ``None`` during training.
 
-        Returns the figures, and what the manifest of a model in training keeps beside them. Raises
-        ``DatasetError`` when a model is in training and no task can be judged.
+        Returns the figures, and further entries for the manifest of a model in training. Raises
+        ``DatasetError`` during training when no task can be judged.
         """
         raise NotImplementedError
 
@@ -99,7 +99,7 @@ def train(
 ) -> R:
     """Train, judge on left-out tasks and, where ``out`` is given, keep the model there.
 
-    Interrupted, the same training goes on there with the members that it had not fitted.
+    An interrupted training can be run again: members that were already fitted are kept there.
     """
     name = kind.model.kind
     check_recipe(recipe, name)
@@ -139,10 +139,10 @@ def train(
 
 
 def _key(name: str, data: Gathered, networks: Sequence[tuple[str, ...]]) -> str:
-    """Name all that decides what is fitted."""
+    """Return an id of everything that decides what is fitted."""
     recipe = data.recipe.model_dump(mode="json", by_alias=True)
     table = data.table
-    # Neither labels of networks nor features that others made are in a dataset's fingerprint.
+    # A dataset's fingerprint covers neither labels of networks nor imported features.
     features = blake2b(np.ascontiguousarray(table.features).data).hexdigest()
     read = (data.dataset.fingerprint(), sorted(table.task_ids), data.extractors)
     made = (name, recipe, read, table.columns, features, networks, versions())
@@ -163,10 +163,10 @@ def evaluate(
     leaked = tasks - len(judges)
     if not result.tasks:
         raise DatasetError(
-            f"no task can be judged: every member saw {leaked} of {tasks}, the others hold too few "
-            "candidates to judge by",
+            f"no task can be judged: every member was trained on {leaked} of {tasks} tasks, the "
+            "others have too few good candidates",
             where=dataset.path,
-            cure="judge on logs that the model never saw, or ingest more",
+            cure="evaluate on logs that the model was not trained on, or ingest more",
         )
     return replace(
         result,

@@ -1,7 +1,7 @@
 """Transfer: a model trained elsewhere, judged on other tasks, machines or formats.
 
-With 0, 16 or 64 records of each judged task (or of its machine's other tasks) for adaptation.
-What was given for adaptation is judged at no number, so that all numbers are judged alike.
+The model is adapted with 0, 16 or 64 records of each judged task (or of its machine's other tasks).
+Records given for adaptation are never judged, so that all numbers have the same judged candidates.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from toolkit.training.tasks.adaptation import Adapted
 from toolkit.training.tasks.throughput import ThroughputModel
 
 LEFT = 30
-"""A task is judged when so many good candidates are left beside those given for adaptation."""
+"""A task is judged if this many good candidates are left besides those given for adaptation."""
 
 MOST_JUDGED = 2000
-"""Of larger tasks so many candidates are judged, drawn with the seed."""
+"""At most this many candidates of a task are judged, drawn with the seed."""
 
 Judged = dict[int, list[JudgedTask]]
 """Tasks by the number of records that were given."""
@@ -49,7 +49,7 @@ class TransferResult(Result):
     ``adapted`` has its metrics, ``from_scratch`` those of a model of the given records alone;
     ``gain`` and ``ahead_of_scratch`` are paired differences from no record, and from scratch.
     ``trained_on`` and ``judged_on`` are formats with targets, and with machines;
-    ``n_leaked_tasks`` were left out because every member saw them.
+    ``n_leaked_tasks`` is the number of tasks left out because every member saw them.
     """
 
     kind: str = "transfer"
@@ -80,16 +80,16 @@ def evaluate_transfer(
 ) -> TransferResult:
     """Judge a model before and after adaptation, each task by a member that never saw it.
 
-    ``records`` are numbers of good candidates given, drawn at random (the smaller draws are parts
-    of the larger): those of the judged task itself or, with ``of = "machine"``, so many in all of
-    other workloads' tasks on its machine and target. A task's metrics are means over ``draws``.
+    ``records`` are numbers of good candidates given, drawn at random (smaller draws are parts of
+    larger ones). They come from the judged task itself or, with ``of = "machine"``, from all tasks
+    of other workloads on its machine and target. A task's metrics are means over ``draws``.
 
     Raises ``DatasetError`` when no task has enough candidates.
     """
     started = time.perf_counter()
     numbers = sorted(set(records))
     if not numbers or numbers[0] < 0 or draws < 1:
-        raise RecipeError("numbers of records are 0 or more, and at least one draw is needed")
+        raise RecipeError("give numbers of records that are 0 or more, and at least one draw")
     recipe = model.recipe
     table, _ = gather(
         dataset, recipe.extractor, task_ids, most=recipe.data.table_rows, progress=progress
@@ -126,7 +126,7 @@ def evaluate_transfer(
                         into.setdefault(n, []).append(judged)
     if not adapted:
         raise DatasetError(
-            f"no task has {numbers[-1] + LEFT} good candidates that an unseen member could judge",
+            f"no task has {numbers[-1] + LEFT} good candidates and a member that never saw it",
             where=dataset.path,
             cure="give smaller numbers of records, or more logs",
         )
@@ -159,7 +159,7 @@ def _judge(
     seed: int,
     base: Ensemble | None,
 ) -> dict[int, TaskMetrics]:
-    """Metrics of one task's good candidates by number of records of a source, over draws."""
+    """Return one task's mean metrics over draws, by the number of records of a source."""
     metrics: dict[int, list[TaskMetrics]] = {n: [] for n in numbers}
     key = draw_key(table.workloads[table.task[own[0]]])
     for draw in range(draws):
@@ -174,7 +174,7 @@ def _judge(
                 model = Adapted(base, table.features[given], value, group, seed=draw)
                 score = model.predict(table.features[judged])
                 found = task_metrics(table.latency_s[judged], score)
-                # What has learnt from records says nothing of a candidate's distance to the best.
+                # An adapted model predicts up to a constant: it has no meaningful RMSE.
                 metrics[n].append(replace(found, rmse=float("nan")) if n else found)
     return {n: _mean(values) for n, values in metrics.items() if values}
 

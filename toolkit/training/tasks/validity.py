@@ -1,4 +1,4 @@
-"""Validity models: which candidates will fail to build or run, judged on tasks never seen.
+"""Validity models: which candidates will fail to build or run, judged on unseen tasks.
 
 A failed build costs as much time as a good one, or its whole timeout. A candidate counts as failed
 when it ran on no occasion.
@@ -64,7 +64,7 @@ class _Validity(Kind[ValidityResult]):
     def gather(
         self, dataset: Dataset, recipe: Recipe, task_ids: TaskIds, progress: Progress
     ) -> Gathered:
-        """Of large datasets all candidates are drawn alike, so that as large a share failed."""
+        """Sample large datasets uniformly, so that the share of failures stays the same."""
         most = recipe.data.table_rows
         found = gather(
             dataset, recipe.extractor, task_ids, most=most, choose=drawn_alike, progress=progress
@@ -77,7 +77,7 @@ class _Validity(Kind[ValidityResult]):
         return np.ones(len(good), dtype=bool)
 
     def fitter(self, data: Gathered) -> Callable[[Ints, int], Any]:
-        table, recipe = data.table, data.recipe  # all that goes to another process
+        table, recipe = data.table, data.recipe  # only these go to another process
         return lambda rows, threads: fit_failure(table, rows, recipe, threads=threads)
 
     def judge(
@@ -115,9 +115,9 @@ def check_outcomes(good: Bools, dataset: Dataset) -> None:
     if good.all() or not good.any():
         what = "no candidate failed" if good.all() else "no candidate ran"
         raise DatasetError(
-            f"{what}: there is nothing to tell apart",
+            f"{what}: a validity model needs failed and good ones",
             where=dataset.path,
-            cure="ingest logs that hold failures and successes",
+            cure="ingest logs with failed and with good candidates",
         )
 
 
@@ -133,7 +133,7 @@ def train_validity(
 ) -> ValidityResult:
     """Train, judge on left-out tasks and, where ``out`` is given, keep the model there.
 
-    Raises ``DatasetError`` when no candidate failed, or none ran: there is nothing to learn.
+    Raises ``DatasetError`` when no candidate failed, or none ran.
     """
     return train(VALIDITY, dataset, recipe, out, task_ids, threads, progress)
 

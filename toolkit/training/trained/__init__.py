@@ -1,1 +1,1 @@
-"""Models on disk, and as a search sees them."""
+"""Trained models: on disk, and as scorers for a search."""

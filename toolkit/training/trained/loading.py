@@ -1,4 +1,4 @@
-"""Trained models: members that left tasks out, and a manifest; and the one place that loads them.
+"""Trained models: a manifest and members; and the one place that finds and loads them.
 
 A model is named by its folder, or by its name in the workspace (``tuning/models/<name>``).
 """
@@ -49,8 +49,8 @@ class TrainedModel:
     def load(cls: type[M], folder: Path | str) -> M:
         """Read a model.
 
-        Raises ``ModelError`` where there is none of this kind, it is damaged, or its columns mean
-        something else here: an extractor that it was trained with has another version.
+        Raises ``ModelError`` if there is none of this kind, if it is damaged, or if an extractor
+        that it was trained with has another version here: its columns mean something else.
         """
         folder = folder_at(folder)
         manifest = read_manifest(folder, cls.kind)
@@ -58,7 +58,7 @@ class TrainedModel:
             own = extractor_named(name).version
             if own != version:
                 raise ModelError(
-                    f"was trained with version {version} of the extractor {name!r}, this toolkit "
+                    f"was trained with version {version} of the extractor {name!r}; this toolkit "
                     f"has version {own}",
                     where=folder,
                     cure=AGAIN,
@@ -73,7 +73,7 @@ class TrainedModel:
 
     @property
     def recipe(self) -> Recipe:
-        """What it was trained by."""
+        """Recipe that the model was trained with."""
         return Recipe.model_validate(self.manifest["recipe"])
 
     def extractor(self, task: Task) -> Extractor:
@@ -83,21 +83,21 @@ class TrainedModel:
         return found or extractor_named(next(iter(self.manifest["extractor_versions"])))
 
     def known_task(self, task_id: str) -> Task:
-        """Stand-in for a task whose id alone is known.
+        """Return a stand-in for a task that is known only by its id.
 
-        Its workload is looked up among the training tasks, so that a twin of it is left out too.
+        Its workload is looked up among the training tasks: members that saw it are left out too.
         """
         return Task.stand_in(task_id, self.manifest["tasks"].get(task_id, {}))
 
     def choose_member(self, task: Task) -> tuple[Member, bool]:
-        """The member that knows most but never saw a task; else who saw all, and ``True``."""
+        """Return the best member that never saw a task, or the full one; and whether all saw it."""
         try:
             return pick_member(self.members, task), False
         except LeakError:
             return self.members[ALL], True
 
     def judges(self, table: Table, tasks: Mapping[str, Task]) -> Judges:
-        """For each task of a table the member that knows most but never saw it, with its rows.
+        """Return for each task of a table the best member that never saw it, and its rows.
 
         Tasks that every member saw are left out.
         """
@@ -116,10 +116,10 @@ def manifest_of(
     metrics: Mapping[str, Any],
     more_columns: tuple[str, ...],
 ) -> dict[str, Any]:
-    """Return what every manifest says: how a model was made, of what, and how it was judged.
+    """Return the content that manifests of all kinds share: origin, recipe, metrics and tasks.
 
-    ``more_columns`` names what the members see after the table's columns. Importances are the
-    ones of the member that saw all tasks, highest first, zeros left out.
+    ``more_columns`` names the members' columns after the table's. Importances are those of the
+    member that saw all tasks, highest first, without zeros.
     """
     table, recipe, tasks = data.table, data.recipe, data.tasks()
     importance = fitted.members[ALL].ensemble.importance()
@@ -140,7 +140,7 @@ def manifest_of(
         "importance": {names[i]: float(importance[i]) for i in order if importance[i] > 0},
         "folds": dict(zip(table.task_ids, fitted.folds.tolist(), strict=True)),
         "cores": core_counts(tasks.values()),
-        # A task and its twins are known by this.
+        # Identifies a task, and other tasks with the same workload.
         "tasks": {
             task_id: {
                 **{n: getattr(task, n) for n in kept},
@@ -164,7 +164,7 @@ KINDS = Registry(
 
 
 def workspace_models() -> dict[str, Path]:
-    """Folders of the workspace's models by name, the one trained last first."""
+    """Return the folders of the workspace's models by name, the latest first."""
     root = Workspace().model("throughput").parent
     made = {path.parent: path.stat().st_mtime_ns for path in root.glob(f"*/{MANIFEST}")}
     return {folder.name: folder for folder in sorted(made, key=lambda f: (-made[f], f.name))}
@@ -173,21 +173,21 @@ def workspace_models() -> dict[str, Path]:
 def default_folders() -> list[Path]:
     """The workspace's throughput and mutation models under their default names, if any.
 
-    A validity model is asked for by name: whether it helps a search depends on the logs.
+    A validity model must be named explicitly: whether it helps a search depends on the logs.
     """
     known = workspace_models()
     return [known[kind] for kind in ("mutation", "throughput") if kind in known]
 
 
 def find_model(name: str | Path | None, kind: str) -> Path:
-    """Folder of a model: a path, a name in the workspace, or (``None``) its latest of that kind.
+    """Return a model's folder: by path, by name in the workspace, or (``None``) its kind's latest.
 
-    Raises ``ModelError`` when there is none. Whoever loads it says what is wrong with it.
+    Raises ``ModelError`` when there is none. The model is not checked before it is loaded.
     """
     known = workspace_models()
     if name is None:
         kinds = {folder: told_kind(folder) for folder in known.values()}
-        # Of what cannot be read nobody knows the kind: it is taken when there is no other.
+        # The kind of an unreadable model is unknown: it is taken if there is no other.
         for wanted in (kind, None):
             for folder, found in kinds.items():
                 if found == wanted:
@@ -203,7 +203,7 @@ def find_model(name: str | Path | None, kind: str) -> Path:
     if str(name) in known:
         return known[str(name)]
     raise ModelError(
-        "there is no model",
+        "there is no model with this name or in this folder",
         where=name,
         cure=did_you_mean(str(name), known) if known else f"run: toolkit train {kind}",
     )

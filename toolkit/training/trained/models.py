@@ -21,9 +21,9 @@ from toolkit.training.trained.store import MANIFEST, read_manifest
 class TrainedModels:
     """At most one throughput, one mutation and one validity model; each may be absent.
 
-    Each is what ``toolkit.training`` loads: ``for_task(task)`` gives a member that never saw the
-    task, nor its workload under another id. ``fingerprint`` names their manifests, '' without any.
-    Another process loads them from their ``folders``.
+    Each is what ``toolkit.training`` loads: ``for_task(task)`` gives a scorer that never saw the
+    task or its workload. ``fingerprint`` identifies their manifests, '' without any. Another
+    process loads them from their ``folders``.
     """
 
     throughput: Any = None
@@ -38,9 +38,10 @@ class TrainedModels:
     def scorer(
         self, task: Task | str, related: Callable[[ThroughputScorer], Scorer] | None = None
     ) -> Scorer | None:
-        """The throughput model's member that never saw the task, careful of failures if it can.
+        """Return the throughput model's scorer for a task that it never saw; ``None`` without one.
 
-        ``related`` makes a scorer of it that learns from other tasks (``live.tune.relatives``).
+        With a validity model it accounts for failures. ``related`` turns it into a scorer that
+        learns from other tasks (``live.tune.relatives``).
         """
         if self.throughput is None:
             return None
@@ -51,14 +52,14 @@ class TrainedModels:
         return CautiousScorer(scorer, self.validity.for_task(task))
 
     def direction_scorer(self, task: Task | str) -> DirectionScorer | None:
-        """The mutation model's member that never saw the task."""
+        """Return the mutation model's scorer for a task that it never saw; ``None`` without one."""
         scorer: DirectionScorer | None = (
             None if self.mutation is None else self.mutation.for_task(task)
         )
         return scorer
 
     def warnings(self, *targets: str) -> list[str]:
-        """What to know before these models judge programs for targets: core counts unseen."""
+        """Return warnings about core counts of these targets that the models have not seen."""
         models = (self.throughput, self.mutation, self.validity)
         return core_warnings(models, map(target_task, targets))
 
@@ -74,7 +75,7 @@ class TrainedModels:
 def load_trained(folders: Sequence[Path | str] | None) -> TrainedModels:
     """Load models, one of each kind at most; each manifest says its kind.
 
-    ``None`` takes those that lie in the default place, if any.
+    ``None`` loads the workspace's default models, if any.
 
     Raises ``ModelError`` where a folder holds no model, one of an unknown kind, or a second one of
     a kind.
@@ -85,9 +86,9 @@ def load_trained(folders: Sequence[Path | str] | None) -> TrainedModels:
     for folder in given:
         kind = read_manifest(folder)["kind"]
         if kind not in KINDS.names():
-            raise ModelError(f"a model of the unknown kind {kind!r}", where=folder / MANIFEST)
+            raise ModelError(f"the model has the unknown kind {kind!r}", where=folder / MANIFEST)
         if kind in found:
-            raise ModelError(f"two {kind} models", where=folder, cure="give one of each kind")
+            raise ModelError(f"is a second {kind} model", where=folder, cure="give one per kind")
         found[kind] = KINDS.get(kind).model.load(folder)
         contents.append((folder / MANIFEST).read_bytes())
     fingerprint = content_id(*sorted(contents)) if contents else ""

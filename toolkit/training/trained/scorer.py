@@ -1,4 +1,4 @@
-"""A trained model as the search sees it: it scores the candidates of any space of one task."""
+"""Trained models as a search uses them: scorers of the candidates of any space of one task."""
 
 from __future__ import annotations
 
@@ -49,9 +49,9 @@ def candidate_features(
 
 
 class MemberScorer:
-    """What a member of a model, one that never saw a task, says of the task's candidates.
+    """Base of scorers: one task's candidates, judged by a member that never saw the task.
 
-    The task is given itself, or by the id it was trained as. Raises ``LeakError`` when every
+    ``task`` is the task itself, or the id that it had in training. Raises ``LeakError`` when every
     member saw it.
     """
 
@@ -65,7 +65,7 @@ class MemberScorer:
         self.training_task_ids = self._member.training_task_ids
 
     def features(self, space: Space, candidates: Sequence[Candidate]) -> Matrix:
-        """The model's own feature matrix ``(n, d)``: what an online correction may build on."""
+        """Return the model's feature matrix ``(n, d)``; online corrections may use it too."""
         return candidate_features(
             space.task, space.sketches, candidates, self._extractor, self._columns
         )
@@ -75,15 +75,15 @@ class ThroughputScorer(MemberScorer):
     """Predicts log relative throughput: differences matter, higher is faster (role ``Scorer``)."""
 
     def score(self, space: Space, candidates: Sequence[Candidate]) -> Floats:
-        """Predicted log relative throughput, one value a candidate."""
+        """Predicted log relative throughput, one value per candidate."""
         return np.asarray(self.ensemble.predict(self.features(space, candidates)))
 
     def preference(
         self, space: Space, candidates: Sequence[Candidate], bonus: Floats | float = 0.0
     ) -> Floats:
-        """One value a candidate whose falling order is the one to measure in (``shortlist``).
+        """Return one value per candidate: measure in descending order of it (``shortlist``).
 
-        ``bonus`` is added to all that is predicted of each candidate.
+        ``bonus`` is added to every member's prediction of each candidate.
         """
         opinions = self.ensemble.opinions(self.features(space, candidates))
         return preference(opinions + bonus, self.ensemble.weights)
@@ -98,11 +98,11 @@ class ValidityScorer(MemberScorer):
 
 
 class CautiousScorer:
-    """A throughput scorer that counts on failures (roles ``Scorer``, ``Picker``, ``Learner``).
+    """A throughput scorer that accounts for failures (roles ``Scorer``, ``Picker``, ``Learner``).
 
-    The score is the log of expected relative throughput, a failure counting as none: the
-    throughput scorer's value plus log(1 - probability of failure). It was trained on whatever
-    either of the two was.
+    The score is the log of expected relative throughput, where a failure has throughput 0: the
+    throughput scorer's value plus log(1 - probability of failure). ``training_task_ids`` are those
+    of both models.
     """
 
     def __init__(self, scorer: Any, validity: ValidityScorer) -> None:
@@ -112,15 +112,15 @@ class CautiousScorer:
         self.features = scorer.features
 
     def refresh(self) -> bool:
-        """Let the throughput scorer learn what is new, if it can."""
+        """Let the throughput scorer learn from new records, if it can."""
         return isinstance(self._scorer, Learner) and self._scorer.refresh()
 
     def score(self, space: Space, candidates: Sequence[Candidate]) -> Floats:
-        """Log of expected relative throughput, one value a candidate."""
+        """Log of expected relative throughput, one value per candidate."""
         return np.asarray(self._scorer.score(space, candidates) + self._survival(space, candidates))
 
     def preference(self, space: Space, candidates: Sequence[Candidate]) -> Floats:
-        """One value a candidate whose falling order is the one to measure in."""
+        """Return one value per candidate: measure in descending order of it."""
         survival = self._survival(space, candidates)
         return np.asarray(self._scorer.preference(space, candidates, survival))
 
@@ -135,10 +135,10 @@ _WAYS = {None: ANY, "up": UP, "down": DOWN}
 class MutationScorer(MemberScorer):
     """Expected gains for one task by a member that never saw it (role ``DirectionScorer``).
 
-    In a finite space all gains are computed at the first question, over the neighbours that the
-    space has; in any other each candidate's directions are judged by values that the knob could
-    take. A direction that nothing is known about gains 0. ``temperature`` is the one at which the
-    softmax of gains fits best on tasks that the member does not judge.
+    In a finite space all gains are computed at the first call, over the neighbours in the space. In
+    other spaces each candidate's directions are judged by the values that the knob could take. An
+    unknown direction has the gain 0. With ``temperature`` the softmax of gains fits best on tasks
+    that the member does not judge.
     """
 
     def __init__(self, model: TrainedModel, task: Task | str) -> None:
@@ -195,7 +195,7 @@ class MutationScorer(MemberScorer):
         return align(self._extractor.extract(group), self._columns)
 
     def _recorded(self, space: Space, sketch: Sketch, decisions: Ints) -> Floats:
-        """Gains ``(3, n, knobs)`` of candidates among each other."""
+        """Gains ``(3, n, knobs)`` of candidates relative to each other."""
         group = CandidateGroup(space.task, sketch, decisions)
         return predict_gains(self._member, self._method, group, self._read(group))
 
@@ -230,10 +230,10 @@ class MutationScorer(MemberScorer):
 class ExpectedGains(MutationScorer):
     """Gains of the method ``expected`` (roles ``DirectionScorer``, ``Scorer``).
 
-    They are differences of one prediction, which is their potential: it can be asked for where a
-    space has too many steps to fit one to.
+    They are differences of one prediction, which is their potential. ``score`` returns it, for
+    spaces with too many steps to fit a potential to.
     """
 
     def score(self, space: Space, candidates: Sequence[Candidate]) -> Floats:
-        """Predicted log relative throughput, one value a candidate."""
+        """Predicted log relative throughput, one value per candidate."""
         return np.asarray(self.ensemble.predict(self.features(space, candidates)))

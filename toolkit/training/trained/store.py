@@ -30,13 +30,13 @@ _ENSEMBLES: dict[str, Any] = {
 
 MANIFEST = "manifest.json"
 FITS = ".fits"
-"""Folder in a model's own with what an interrupted training had fitted."""
+"""Folder inside a model's folder with the fits of an interrupted training."""
 MODEL_VERSION = 4
 _OWN = re.compile(r"members-[0-9a-f]+|\.(members|manifest\.json)\.\d+\.tmp")
-"""Names of what a training leaves that was killed while it wrote its model."""
+"""Names of files that a training leaves if it is killed while it writes its model."""
 
 AGAIN = "train it again"
-CHANGED = "damaged: it was changed since it was written"
+CHANGED = "damaged: the file was changed since it was written"
 
 
 def versions() -> dict[str, str]:
@@ -48,9 +48,9 @@ def versions() -> dict[str, str]:
 
 
 def save_model(folder: Path, manifest: dict[str, Any], members: dict[str, Member]) -> None:
-    """Write members under a name of their own, then the manifest that names them, in one step.
+    """Write members to a new folder, then the manifest that names it, in one atomic step.
 
-    What was there before is replaced; an interrupted write leaves it as it was.
+    An earlier model in ``folder`` is replaced; an interrupted write leaves it unchanged.
     """
     check_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -71,38 +71,38 @@ def save_model(folder: Path, manifest: dict[str, Any], members: dict[str, Member
     content = {"model_version": MODEL_VERSION, **manifest, "members": entries}
     content |= {"folder": written.name, "files": files}
     options = orjson.OPT_INDENT_2 | orjson.OPT_SERIALIZE_NUMPY
-    # As it is read back: checksums are of values, not of how NumPy has them.
+    # Plain values, as they are read back: checksums must not depend on NumPy's types.
     plain = orjson.loads(orjson.dumps(content, option=options))
     write_atomically(folder / MANIFEST, orjson.dumps(seal(plain), option=options))
     for path in folder.glob("members*"):
         if path != written:
             shutil.rmtree(path, ignore_errors=True)
-    # They belonged to the model before.
+    # They belonged to the earlier model.
     (folder / "recipe.toml").unlink(missing_ok=True)
     if (folder / "validity" / MANIFEST).is_file():
         shutil.rmtree(folder / "validity")
 
 
 def check_folder(folder: Path) -> None:
-    """Raise ``ModelError`` where a model cannot be kept: no folder, or one that holds else."""
+    """Raise ``ModelError`` if the path is a file, or a folder that holds something else."""
     there = next(place for place in (folder, *folder.parents) if place.exists())
     if not there.is_dir():
         raise ModelError(
-            "it is a file where a folder is needed", where=there, cure="give another place"
+            "it is a file where a folder is needed", where=there, cure="give another folder"
         )
     if not folder.is_dir() or (folder / MANIFEST).is_file():
         return
     names = {path.name for path in folder.iterdir()} - {LOCK_FILE, FITS, RUN_FILE}
     if not all(_OWN.fullmatch(name) for name in names):
         raise ModelError(
-            "the folder is not empty and holds no model", where=folder, cure="give another"
+            "the folder is not empty and holds no model", where=folder, cure="give another folder"
         )
 
 
 class KeptFits:
-    """Fits in a model's folder, kept while it is trained, so that the same training goes on.
+    """Fits stored in a model's folder during training, so that it can be resumed.
 
-    Those of another ``key``, which names all that a fit depends on, are removed.
+    ``key`` identifies everything that a fit depends on; fits of another key are removed.
     """
 
     def __init__(self, folder: Path, key: str) -> None:
@@ -135,7 +135,7 @@ class KeptFits:
             )
 
     def remove(self) -> None:
-        """Remove them all: the model is written."""
+        """Remove all fits, after the model was written."""
         shutil.rmtree(self._folder.parent, ignore_errors=True)
 
 
@@ -184,27 +184,27 @@ def read_manifest(folder: Path, kind: str | None = None) -> dict[str, Any]:
             manifest: Any = orjson.loads(path.read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         raise ModelError(
-            "there is no model", where=folder, cure=f"toolkit train {kind or 'throughput'}"
+            "there is no model", where=folder, cure=f"run: toolkit train {kind or 'throughput'}"
         ) from None
     except (OSError, orjson.JSONDecodeError) as error:
         raise ModelError(f"damaged: {error}", where=path, cure=AGAIN) from None
     if not isinstance(manifest, dict):
-        raise ModelError("damaged: no JSON object", where=path, cure=AGAIN)
+        raise ModelError("damaged: it is not a JSON object", where=path, cure=AGAIN)
     version, own = manifest.get("model_version"), manifest.get("kind")
     if version != MODEL_VERSION:
-        said = f"has model version {version}, this toolkit reads {MODEL_VERSION}"
+        said = f"has model version {version}; this toolkit reads version {MODEL_VERSION}"
         raise ModelError(said, where=path, cure=AGAIN)
     if seal(manifest) != manifest:
         raise ModelError(CHANGED, where=path, cure=AGAIN)
     if kind is not None and own != kind:
         raise ModelError(
-            f"is a {own} model, not a {kind} model", where=path, cure="give the folder of the other"
+            f"is a {own} model, not a {kind} model", where=path, cure=f"give a {kind} model"
         )
     return manifest
 
 
 def told_kind(folder: Path) -> str | None:
-    """Kind of a model, also of one that is damaged or older; ``None`` where nothing tells it."""
+    """Return a model's kind, even if it is damaged or older; ``None`` if it is unreadable."""
     try:
         kind = orjson.loads((folder / MANIFEST).read_bytes())["kind"]
     except (OSError, ValueError, TypeError, LookupError):
@@ -215,13 +215,13 @@ def told_kind(folder: Path) -> str | None:
 def load_members(folder: Path, manifest: dict[str, Any]) -> dict[str, Member]:
     """Read a model's members; raise ``ModelError`` where one is absent or damaged.
 
-    Nothing is given to a library that is not as it was written: some end the process on such files.
+    A changed file is never passed to its library: some libraries end the process on such files.
     """
     written = folder / manifest["folder"]
     found = checksums(written)
     for name, checksum in manifest["files"].items():
         if found.get(name) != checksum:
-            what = CHANGED if name in found else "is absent"
+            what = CHANGED if name in found else "the file is missing"
             raise ModelError(what, where=written / name, cure=AGAIN)
     return {
         name: Member(

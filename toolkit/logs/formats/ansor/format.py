@@ -1,9 +1,9 @@
-"""Ansor as a format, and its lines read many at a time.
+"""The format Ansor, and a reader of many lines at a time.
 
 A line is ``{"i": [[task items], [[], [steps]]], "r": [...], "v": "..."}``. The bytes before the
-steps recur and are parsed once; steps that agree in all bytes but some numbers are read together
-(``shapes``), and so are all results. Whatever does not fit is left to the reader of single
-lines, so that nothing is accepted here that it would refuse.
+steps recur and are parsed once. Steps that differ only in some numbers are read together
+(``shapes``), and so are all results. All other lines are left to the reader of single lines, so
+that no line is accepted here that it would refuse.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _WRITTEN = (
     (b'{"i": [', b", [[], [", b']]], "r": [['),
     (b'{"i":[', b",[[],[", b']]],"r":[['),
 )
-"""What stands before the task's items, the steps and the costs: as TVM writes, and compact."""
+"""The text before the task's items, the steps and the costs: as TVM writes it, and compact."""
 _VERSION = re.compile(rb', ?"v": ?"([ !#-\[\]-~]*)"\}\s*$')
 _OPENED, _CLOSED = b"[[],[", b"]]"
-"""What TVM writes around the steps, without spaces."""
+"""The text around the steps, without spaces."""
 _REMOVED = b" \0"
-"""What canonical steps are without: spaces, and the zeros behind ``Runs.joined``."""
+"""Bytes to remove for canonical steps: spaces, and the zeros at the end of ``Runs.joined``."""
 _KEPT = 20_000
 BATCH = 4096
-"""Lines whose steps are read at once: few enough for a core's cache, many enough for NumPy."""
+"""Number of lines whose steps are read at once: fits a core's cache, and is enough for NumPy."""
 FIRST = 256
-"""So many before any steps were met: they are searched for numbers, which takes longer."""
+"""The same for the first lines: they are searched for numbers, which takes longer."""
 
 
 class Ansor(LineFormat):
@@ -56,7 +56,7 @@ class Ansor(LineFormat):
     learns = True
 
     def accepts(self, entry: Any) -> bool:
-        """Whether its input begins with a task's items."""
+        """Whether the line's input begins with a list of task items."""
         if not isinstance(entry, dict) or ("input" in entry and "config" in entry):
             return False
         inputs = entry.get("i")
@@ -67,7 +67,7 @@ class Ansor(LineFormat):
         return AnsorReader(machine)
 
     def together(self, reader: AnsorReader) -> AnsorBlocks:
-        """Steps that agree in all bytes but some numbers are read together."""
+        """Return a reader of many lines at once: steps that differ only in numbers are grouped."""
         return AnsorBlocks(reader)
 
     def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:
@@ -75,10 +75,10 @@ class Ansor(LineFormat):
 
 
 def ansor_line(row: Row, task: Task) -> bytes:
-    """An Ansor v0.6 line (TVM ``auto_scheduler/measure_record.cc``).
+    """Make an Ansor v0.6 line (TVM ``auto_scheduler/measure_record.cc``).
 
-    Tasks without hardware parameters were never written after v0.2: their lines stay v0.2, for
-    which TVM fills in its defaults.
+    Only v0.2 has tasks without hardware parameters: their lines stay v0.2, and TVM adds its
+    defaults.
     """
     items = orjson.loads(task.blob or "[]")
     bare = len(items) < 3 or not items[2]
@@ -88,7 +88,7 @@ def ansor_line(row: Row, task: Task) -> bytes:
 
 
 class _Prefix(NamedTuple):
-    """What the bytes before lines' steps say, and what stands behind the steps."""
+    """The content of the bytes before the steps of lines, and the text after the steps."""
 
     number: int
     size: int
@@ -98,7 +98,7 @@ class _Prefix(NamedTuple):
 
 @dataclass
 class _Apart:
-    """Lines taken apart: where they stand, numbers of prefixes, versions, steps and results."""
+    """Lines split into parts: indices of lines, numbers of prefixes, versions, steps, results."""
 
     places: list[int] = field(default_factory=list)
     prefixes: list[int] = field(default_factory=list)
@@ -108,7 +108,7 @@ class _Apart:
 
 
 class AnsorBlocks:
-    """Reads the lines of a block that it understands, and leaves the rest."""
+    """Reads the lines of a block that have the usual layout, and leaves the others."""
 
     def __init__(self, reader: AnsorReader) -> None:
         self._reader = reader
@@ -117,9 +117,9 @@ class AnsorBlocks:
         self._shapes = Shapes(reader)
 
     def read(self, lines: Sequence[bytes], number: int, rows: Rows) -> list[int]:
-        """Read lines with their newlines; return the places left over.
+        """Read lines with their newlines; return the indices of lines that were not read.
 
-        The first of them is line ``number + 1``.
+        The first line is line ``number + 1`` of the source.
         """
         if len(self._prefixes) >= _KEPT:
             self._prefixes.clear()
@@ -133,7 +133,7 @@ class AnsorBlocks:
         return found
 
     def _taken_apart(self, lines: Sequence[bytes]) -> _Apart:
-        """Take consecutive lines with the same head and the same end from the version on."""
+        """Split lines; consecutive lines with the same prefix and version are handled together."""
         apart = _Apart()
         end = 0
         while end < len(lines):
@@ -155,7 +155,7 @@ class AnsorBlocks:
                 places = [place for place, stop in zip(places, stops, strict=True) if stop >= size]
                 run = [lines[place] for place in places]
                 stops = [stop for stop in stops if stop >= size]
-            # The costs' two brackets, the last of the mark, belong to the result.
+            # The last two bytes of the mark, the brackets of the costs, belong to the result.
             behind, until = len(mark) - 2, -len(tail)
             apart.places += places
             apart.prefixes += [prefix.number] * len(places)
@@ -167,7 +167,7 @@ class AnsorBlocks:
         return apart
 
     def _prefix(self, line: bytes) -> tuple[bytes, _Prefix | None]:
-        """The bytes before a line's steps and what they say; ``None`` where that is not clear."""
+        """Return the bytes before a line's steps and their content; ``None`` if not valid."""
         for start, middle, mark in _WRITTEN:
             cut = line.find(middle) + len(middle)
             if cut < len(middle) or not line.startswith(start):
@@ -226,7 +226,7 @@ class AnsorBlocks:
     def _decided(
         self, steps: Sequence[bytes]
     ) -> tuple[Texts, list[tuple[Variant, NDArray[np.intp], Decided]]]:
-        """Canonical schedules of all steps, and the rows of each variant with their decisions."""
+        """Return canonical schedules of all steps, and each variant's rows with their decisions."""
         texts: list[bytes] = []
         parts: dict[Variant, list[tuple[NDArray[np.intp], Decided]]] = {}
         begin = 0
@@ -245,7 +245,7 @@ class AnsorBlocks:
     def _tasks(
         self, prefixes: NDArray[np.int64], extents: NDArray[np.int64]
     ) -> tuple[list[Task | None], NDArray[np.intp]]:
-        """Tasks by prefixes and the extents of loops, and each line's."""
+        """Return the tasks for prefixes and extents of loops, and each line's index among them."""
         marks = np.concatenate([prefixes[:, None], extents], axis=1)
         if (marks == marks[0]).all():  # a log of one task
             different, which = marks[:1], np.zeros(len(marks), dtype=np.intp)
@@ -275,7 +275,7 @@ def _items(text: bytes) -> Any:
 
 
 def _schedules(texts: Sequence[bytes]) -> Texts:
-    """Canonical schedules, as TVM nests the steps; of steps without spaces, each with a newline."""
+    """Make canonical schedules from steps (without spaces, a newline after each)."""
     parts: list[bytes | memoryview] = [_OPENED]
     sizes = []
     for text in texts:
@@ -287,11 +287,11 @@ def _schedules(texts: Sequence[bytes]) -> Texts:
 
 
 def _measured(results: Sequence[bytes]) -> tuple[Outcomes, NDArray[np.bool_]]:
-    """What lines measured, and which of them hold a plain result.
+    """Return the outcomes of lines, and which lines hold a valid result.
 
-    A result begins with two brackets. All are decoded as one list: where one of them were not
-    closed, the next one's brackets would stand inside it, where no plain result has any, and where
-    one were closed twice there would be too many.
+    A result begins with two brackets. All results are decoded as one list. If a result has a
+    bracket too few, the next result's brackets are inside it, where a valid result has none. If it
+    has one too many, the list is not valid JSON.
     """
     decoded = _decoded(b"[" + b",".join(results) + b"]")
     if decoded is not None and len(decoded) == len(results):

@@ -35,7 +35,7 @@ HARDWARE = (
 """Order of the hardware list (``HardwareParamsNode`` in ``auto_scheduler/search_task.h``)."""
 
 _DEFAULTS: tuple[Any, ...] = ([], "", 0, [])
-"""Hardware, host, layout option, task inputs, where a version does not write them."""
+"""Hardware, host, layout option and task inputs for versions that do not write them."""
 
 
 class AnsorReader:
@@ -47,12 +47,12 @@ class AnsorReader:
         self._sketches = Interner()
 
     def interpret(self, entry: Any, index: int = 0, line: bytes = b"") -> Reading:
-        """Interpret a line that has been decoded (see the module's text for the layout)."""
+        """Interpret a decoded line (the module's docstring has the layout)."""
         inputs, result, version = entry.get("i"), entry.get("r"), entry.get("v")
         if not isinstance(inputs, list) or len(inputs) != 2:
             raise BadLine("'i' is not [task, state]")
         if not isinstance(result, list) or len(result) != 4:
-            raise BadLine("'r' has not 4 items")
+            raise BadLine("'r' is not a list of 4 items")
         task_items, schedule = inputs
         if not isinstance(schedule, list) or len(schedule) != 2:
             raise BadLine("the state is not [stages, steps]")
@@ -79,7 +79,7 @@ class AnsorReader:
         )
 
     def task(self, items: Any, extents: tuple[int, ...]) -> Task:
-        """The task of a line's task items and the extents of its loops."""
+        """Return the task for a line's task items and the extents of its loops."""
         if not isinstance(items, list) or len(items) < 2:
             raise BadLine("the task is not [workload key, target, ...]")
         key, target = items[:2]
@@ -88,7 +88,7 @@ class AnsorReader:
         workload, bare = self._tasks.made(("key", key), lambda: _workload(key))
 
         def make() -> Task:
-            # As v0.6 writes it, with TVM's defaults for what older versions do not say.
+            # As v0.6 writes it, with TVM's defaults for items that older versions lack.
             full = [*items[:6], *_DEFAULTS[len(items) - 2 :]]
             numbers, layout, inputs = full[2], full[4], full[5]
             if not isinstance(numbers, list):
@@ -115,7 +115,7 @@ class AnsorReader:
 
 
 def _workload(key: str) -> tuple[list[Any], bool]:
-    """Decode a workload key into (name, arguments...) and whether it is a bare name."""
+    """Decode a workload key into [name, arguments...] and whether it has only a name."""
     try:
         decoded = orjson.loads(key)
         refuse_deep(key.encode())

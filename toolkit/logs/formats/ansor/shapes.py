@@ -1,7 +1,8 @@
-"""Ansor steps that differ in some of their numbers only: what each of these means.
+"""Variants: Ansor steps that differ only in some of their numbers, read together.
 
-The steps of one line are parsed and followed to its decisions; the numbers of all others with
-the same bytes between them become decisions and extents by array operations.
+The steps of one line are parsed, and its numbers are traced to its decisions. For all other steps
+with the same bytes between the numbers, array operations turn the numbers into decisions and
+extents.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ from toolkit.records import Sketch, canonical_json
 
 _KEPT = 20_000
 _MANY = 64
-"""So many variants are tried on a text; further ones are left to the reader of single lines."""
+"""Most variants tried on a text; other texts are left to the reader of single lines."""
 _PRODUCT_LIMIT = float(2**62)
 
 
 class Decided(NamedTuple):
     """Decisions of lines ``(lines, knobs' parts)`` and extents of their loops.
 
-    ``small`` marks lines whose numbers were understood, stay within 64 bits and can be.
+    ``small`` marks lines whose numbers are valid, possible and within 64 bits.
     """
 
     matrix: NDArray[np.int64]
@@ -47,7 +48,7 @@ class Decided(NamedTuple):
 
 
 class Shapes:
-    """All variants that were met, by their number of runs."""
+    """All known variants, by their number of runs."""
 
     def __init__(self, reader: AnsorReader) -> None:
         self._reader = reader
@@ -56,17 +57,17 @@ class Shapes:
 
     @property
     def met(self) -> bool:
-        """Whether any steps were."""
+        """Whether any steps were read."""
         return bool(self._variants)
 
     def read(self, runs: Runs) -> Iterator[tuple[Variant, NDArray[np.intp], Decided]]:
-        """Give rows of texts of steps with their decisions; those of no variant are left out."""
+        """Yield rows of step texts with their decisions; texts of no variant are left out."""
         if sum(map(len, self._variants.values())) > _KEPT:
             self._variants.clear()
         rows = np.arange(len(runs))
         usual, self._usual = self._usual, None
         if usual is not None:
-            # Most lines of a log are alike as a rule: these need not be searched for numbers.
+            # Usually most lines of a log have one variant: they need no search for numbers.
             mask, decided = usual.follow(runs)
             if mask.any():
                 yield usual, rows[mask], decided
@@ -100,7 +101,7 @@ class Shapes:
 
 
 def _by_count(runs: Runs, rows: NDArray[np.intp]) -> Iterator[tuple[int, NDArray[np.intp]]]:
-    """Rows of texts that have as many runs."""
+    """Yield each number of runs with the rows of texts that have it."""
     if not len(rows):
         return
     of_row = runs.counts[rows]
@@ -114,9 +115,9 @@ def _by_count(runs: Runs, rows: NDArray[np.intp]) -> Iterator[tuple[int, NDArray
 
 
 class _Columns(NamedTuple):
-    """Some of many numbers of each line, and what is added to each: ``shifts`` is a column.
+    """Indices of some numbers of each line, and what is added to each (``shifts``, a column).
 
-    Numbers are ``(numbers, lines)`` here: what is done to one is done to an array of all lines.
+    The shape of numbers is ``(numbers, lines)`` here: an operation works on all lines at once.
     """
 
     places: NDArray[np.intp]
@@ -129,17 +130,17 @@ class _Columns(NamedTuple):
 
 
 class _Splits(NamedTuple):
-    """Splits into as many parts, which are computed together."""
+    """Splits with the same number of parts, computed together."""
 
     outermost: NDArray[np.intp]
     extents: _Columns
     lengths: list[_Columns]
     told: list[NDArray[np.bool_]]
-    """Of each length, a column by the splits: whether the steps tell it."""
+    """For each length, a column over the splits: whether the steps give the length."""
 
 
 class Variant:
-    """How numbers become decisions, for steps that agree in all other bytes."""
+    """How numbers become decisions, for steps with equal bytes apart from these numbers."""
 
     def __init__(self, reader: StepReader, sketch: Sketch, text: bytes) -> None:
         told: list[int] = [*reader.decisions, *reader.extents]
@@ -150,7 +151,7 @@ class Variant:
         self.sketch = sketch
         self._pattern = Pattern(text, free)
         self._constants = np.array(constants, dtype=np.int64)
-        # Constants stand behind the free runs.
+        # Constants come after the free runs.
         place_of = {column: place for place, column in enumerate(free)}
         constant_of = {value: place for place, value in enumerate(constants, len(free))}
 
@@ -178,10 +179,10 @@ class Variant:
 
     @classmethod
     def of(cls, text: bytes, reader: AnsorReader) -> Variant | None:
-        """Follow the numbers of steps to their decisions.
+        """Trace the numbers of steps to their decisions.
 
-        ``None`` where that is not linear, or where the text is not the canonical one but for its
-        spaces (what is stored of other texts is the text without spaces).
+        ``None`` if decisions are not linear in the numbers, or if the text without its spaces is
+        not canonical JSON (all texts of a variant are stored as their text without spaces).
         """
         if b"\\" in text:
             return None
@@ -205,11 +206,11 @@ class Variant:
         return variant if understood and decided.matrix[0].tolist() == plain.decisions else None
 
     def read(self, runs: Runs, rows: NDArray[np.intp]) -> tuple[NDArray[np.bool_], Decided]:
-        """Which rows of texts, all with as many runs, are of this variant; their decisions."""
+        """Which rows of texts (all with equally many runs) are of this variant; their decisions."""
         return self._decided(*self._pattern.read(runs, rows))
 
     def follow(self, runs: Runs) -> tuple[NDArray[np.bool_], Decided]:
-        """As ``read`` of all texts: faster where most are of this variant, may leave some out."""
+        """Like ``read`` for all texts: faster if most are of this variant, but may miss some."""
         return self._decided(*self._pattern.follow(runs))
 
     def _decided(
@@ -236,9 +237,9 @@ class Variant:
 
 
 def _traced(steps: Any, columns: Any) -> Any:
-    """Steps with numbers that know their run of digits; ``columns`` holds the runs' numbers.
+    """Turn numbers of steps into ``DigitRun``; ``columns`` has the numbers of the runs.
 
-    Raises ``BadLine`` where a step holds what is no integer, word or list of these.
+    Raises ``BadLine`` if a step holds anything but integers, words and lists of these.
     """
     if type(steps) is int:
         return DigitRun(steps, abs(columns))
@@ -250,4 +251,4 @@ def _traced(steps: Any, columns: Any) -> Any:
         return word
     if steps is None:
         return None
-    raise BadLine("no integer, word or list")
+    raise BadLine("an item of a step is not an integer, word or list")

@@ -1,4 +1,4 @@
-"""Ansor's transform steps → skeleton, knobs and decisions.
+"""Read Ansor's transform steps into skeleton, knobs and decisions.
 
 Step layouts (TVM ``src/auto_scheduler/transform_step.cc``, ``WriteToRecord``)::
 
@@ -10,9 +10,9 @@ Step layouts (TVM ``src/auto_scheduler/transform_step.cc``, ``WriteToRecord``)::
     ["CI", stage]  ["CR", stage]  ["RF", stage, iterator, factor iterator]
     ["CHR", stage, scope, [readers]]         ["CHW", stage, scope]
 
-What Ansor's own mutators change is a decision, all else is skeleton: split lengths
-(``MutateTileSize``), unroll steps (``MutateAutoUnroll``), attachment (``MutateComputeLocation``)
-and how many loops are fused before they run in parallel (``MutateParallel``) or as a vector.
+Decisions are what Ansor's own mutators change: split lengths (``MutateTileSize``), unroll steps
+(``MutateAutoUnroll``), attachment (``MutateComputeLocation``) and how many loops are fused before
+they run in parallel (``MutateParallel``) or as a vector. Everything else is skeleton.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _INT64 = 2**63
 
 
 class DigitRun(int):
-    """An integer that knows which run of digits of the steps' text it was read from.
+    """An integer with the number of the run of digits that it was read from.
 
-    ``shift`` is what was added to the run's value since.
+    ``shift`` is what was added to the run's value since then.
     """
 
     column: int
@@ -46,7 +46,7 @@ class DigitRun(int):
 
 
 class TracedText(str):
-    """A word of the steps; ``columns`` is the same with the numbers of its runs for digits."""
+    """A word of the steps; in ``columns`` each run of digits is replaced by its number."""
 
     columns: str
 
@@ -66,12 +66,12 @@ class StepReader:
     skeleton
         The steps without decisions.
     decisions
-        Flat values, laid out as ``knobs`` says.
+        Flat values in the layout of ``knobs``.
     extents
-        Extents of loops that were split before any fusion or attachment changed their stage:
-        they belong to the workload, not to the schedule.
+        Extents of loops that were split before a fusion or attachment changed their stage: they
+        belong to the workload, not to the schedule.
     splits
-        Of each tile: where its outermost factor stands in ``decisions``, the extent, the lengths.
+        For each tile: the index of its outermost factor in ``decisions``, the extent, the lengths.
     linear
         Whether every decision is a number of the steps plus a constant (or an outermost factor).
     """
@@ -87,7 +87,7 @@ class StepReader:
         self._reshaped: set[int] = set()
 
     def read(self, steps: Any) -> None:
-        """Read all steps in order; raise ``BadLine`` at the first that is none."""
+        """Read all steps in order; raise ``BadLine`` at the first invalid one."""
         if not isinstance(steps, list):
             raise BadLine("the steps are not a list")
         at = 0
@@ -111,14 +111,14 @@ class StepReader:
         self.decisions.extend(parts)
 
     def _place(self, stage: int, iterator: int) -> int:
-        """Number an iterator as if the loops fused by a decision were still apart."""
+        """Number an iterator as if the loops that a decision fused were still separate."""
         for after, removed in self._shifts.get(stage, ()):
             if iterator > after:
                 iterator = iterator + removed
         return iterator
 
     def _fuse(self, step: list[Any], following: Any) -> bool:
-        """Take a fusion and the annotation behind it as one decision: how many loops."""
+        """Read a fusion and the annotation after it as one decision: the number of loops."""
         fused = step[2]
         if not isinstance(fused, list) or not fused:
             raise BadLine("FU has no iterators")
@@ -137,7 +137,7 @@ class StepReader:
 
     def _annotate(self, stage: int, iterator: int, kind: int, loops: int) -> None:
         word = "vectorize" if kind == VECTORIZE else "parallel"
-        # A vector is made of the innermost loops, so it is its last loop that stays in place.
+        # A vector consists of the innermost loops, so its last loop stays in place.
         place = self._place(stage, iterator) + (loops - 1 if kind == VECTORIZE else 0)
         self.skeleton.append(["AN", stage, place, kind])
         self._decide(f"{word}:s{stage}:i{place}", word, loops)
@@ -170,8 +170,8 @@ class StepReader:
         outermost = -(-extent // product) if extent > 0 and product > 0 else 0
         inner_to_outer = int(bool(step[5])) if len(step) > 5 else 1
         self.splits.append((len(self.decisions), extent, tuple(lengths)))
-        # Where lengths run from outside inwards the innermost part follows from the rest, and it
-        # is put first because a tile's first part is the one that is not chosen.
+        # If lengths go from outer to inner, the innermost part follows from the others. It comes
+        # first, because a tile's first part is the one that is not chosen.
         outer = "" if inner_to_outer else ":outer"
         self._decide(f"SP:s{stage}:i{iterator}{outer}", "tile", outermost, *lengths)
         self.skeleton.append(["SP", stage, iterator, len(lengths), inner_to_outer])
@@ -197,7 +197,7 @@ class StepReader:
         self.skeleton.append(["CA", stage, target])
         self._reshaped.add(stage)
         if self._shifts.get(target):
-            self.linear = False  # which constant is added depends on the number
+            self.linear = False  # the added constant depends on the number
         self._decide(f"CA:s{stage}", "compute_location", _int(self._place(target, iterator)))
 
     def _plain(self, step: list[Any]) -> None:
@@ -207,14 +207,14 @@ class StepReader:
         self.skeleton.append(list(step))
 
     def _inserts(self, step: list[Any]) -> None:
-        """Steps that put a new stage behind theirs: what is known of later stages moves up."""
+        """Read a step that inserts a stage: renumber what is known of later stages."""
         self._plain(step)
         stage = _int(step[1])
-        if step[0] != "CHR":  # CHW and RF put it before, so that stage itself moves too
+        if step[0] != "CHR":  # CHW and RF insert it before the step's stage, which moves, too
             stage -= 1
         self._shifts = {s + (s > stage): v for s, v in self._shifts.items()}
         self._reshaped = {s + (s > stage) for s in self._reshaped}
-        if step[0] == "CHR":  # how much is cached follows from the schedule
+        if step[0] == "CHR":  # the cached extents follow from the schedule
             self._reshaped.add(stage + 1)
 
 
@@ -234,4 +234,4 @@ _HANDLERS: dict[str, tuple[Any, ...]] = {
     "CHW": (StepReader._inserts, 3),
     "RF": (StepReader._inserts, 4),
 }
-"""How each step is read, and how many items it may have."""
+"""The handler of each step, and how many items the step may have."""

@@ -1,10 +1,9 @@
-"""Extents of the axes that AutoTVM knobs split, as far as the workload's shapes tell them.
+"""Extents of the axes that AutoTVM knobs split, from the shapes of the workload.
 
-AutoTVM writes -1 for the outermost factor of a split. It follows from the axis' extent, which
-stands in the task's arguments: tensors are ``["TENSOR", shape, dtype]``. Which knob splits which
-axis is a convention of TVM's operator library (TVM 0.8 to 0.13 ``python/tvm/topi/{x86,cuda,
-arm_cpu,mali,generic}``). What is not understood is left out: the outermost factor is then
-unknown, never guessed.
+AutoTVM writes -1 for the outermost factor of a split. It follows from the axis' extent, which is in
+the task's arguments: tensors are ``["TENSOR", shape, dtype]``. Which knob splits which axis is a
+convention of TVM's operator library (TVM 0.8 to 0.13 ``python/tvm/topi/{x86,cuda,arm_cpu,mali,
+generic}``). Unknown operators are left out: their outermost factor is unknown, never guessed.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _CONV_KNOBS = (
 def axis_extents(task_name: str, arguments: Sequence[Any]) -> dict[str, int]:
     """Map knob names (``tile_oc``) to the extent of the axis that they split.
 
-    Empty where the operator or its arguments are not understood.
+    Empty if the operator or its arguments are unknown.
     """
     name = task_name.rpartition("/")[2].lower()
     axes = next((axes for part, axes in _OPERATORS.items() if part in name), None)
@@ -56,7 +55,7 @@ def _pair(value: Any) -> tuple[int, int]:
 
 
 def _padding(padding: Any) -> tuple[int, int]:
-    """What is added to height and width, on both sides together."""
+    """Total padding of height and width (both sides together)."""
     if padding == "VALID":
         return 0, 0
     if type(padding) is not int and len(padding) == 4:
@@ -71,7 +70,7 @@ def _spatial(
 ) -> list[int]:
     """Output height and width of a convolution."""
     stride, dilated = _pair(strides), _pair(dilation)
-    if padding == "SAME":  # the stride alone decides
+    if padding == "SAME":  # only the stride matters
         return [-(-size // step) for size, step in zip(sizes, stride, strict=True)]
     more = _padding(padding)
     return [
@@ -86,7 +85,7 @@ def _conv_knobs(*extents: int) -> dict[str, int]:
 
 
 def _image(name: str, data: list[int]) -> tuple[int, int, list[int]]:
-    """Batch, channels, (height, width) of a convolution's input."""
+    """Batch, channels, [height, width] of a convolution's input."""
     if len(data) == 5:  # NCHWc: channels in two axes
         return data[0], data[1] * data[4], data[2:4]
     if len(data) != 4:
@@ -157,7 +156,7 @@ def _tutorial_conv2d(name: str, arguments: Sequence[Any]) -> dict[str, int]:
 
 
 def _batch_matmul(name: str, arguments: Sequence[Any]) -> dict[str, int]:
-    """(x, y, out shape, dtype, transpose a, transpose b); y is transposed where it is not said."""
+    """(x, y, out shape, dtype, transpose a, transpose b); y is transposed by default."""
     x, y = _shape(arguments[0]), _shape(arguments[1])
     transposed_a = bool(arguments[4]) if len(arguments) > 4 else False
     transposed_b = bool(arguments[5]) if len(arguments) > 5 else True
@@ -189,4 +188,4 @@ _OPERATORS = {
     "dense": _dense,
     "matmul": _dense,
 }
-"""By the first of these parts that an operator's name has."""
+"""Function by a part of an operator's name; the first part that the name contains counts."""

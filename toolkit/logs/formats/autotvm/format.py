@@ -60,7 +60,7 @@ class AutoTVM(LineFormat):
     writes = frozenset({FORMAT})
 
     def accepts(self, entry: Any) -> bool:
-        """Whether it has an input and a configuration (0.2), or a flat input (0.1)."""
+        """Whether the line has an input and a configuration (0.2), or a flat input (0.1)."""
         if not isinstance(entry, dict):
             return False
         if "input" in entry and "config" in entry:
@@ -75,7 +75,7 @@ class AutoTVM(LineFormat):
     def is_whole_space(
         self, sketch: Sketch, decisions: NDArray[np.int64], numbers: NDArray[np.int64]
     ) -> bool:
-        """AutoTVM numbers its configurations: there must be no gap and all combinations."""
+        """Whether the configurations' numbers have no gap, and all combinations are there."""
         if not np.array_equal(np.sort(numbers), np.arange(len(numbers))):
             return False
         sizes = [len(np.unique(decisions[:, knob.free], axis=0)) for knob in sketch.knobs]
@@ -86,7 +86,7 @@ class AutoTVM(LineFormat):
 
 
 def autotvm_line(row: Row, task: Task) -> bytes:
-    """An AutoTVM 0.2 line (TVM ``autotvm/record.py``)."""
+    """Make an AutoTVM 0.2 line (TVM ``autotvm/record.py``)."""
     return orjson.dumps(
         {
             "input": orjson.loads(task.blob or "[]"),
@@ -107,27 +107,27 @@ class AutoTVMReader:
         self._sketches = Interner()
 
     def interpret(self, entry: Any, index: int = 0, line: bytes = b"") -> Reading:
-        """Interpret a line that has been decoded (see the module's text for the layouts)."""
+        """Interpret a decoded line (the module's docstring has the layouts)."""
         if "input" in entry:
             inputs, told, result = entry["input"], entry.get("config"), entry.get("result")
             version, tvm_version = entry.get("version"), entry.get("tvm_version")
             if not isinstance(inputs, list) or len(inputs) < 4:
-                raise BadLine("'input' has less than 4 items")
-            # The template key is the toolkit's own addition when it exports 0.1 records.
+                raise BadLine("'input' is not a list, or has less than 4 items")
+            # The toolkit adds the template key when it exports 0.1 records.
             names = ("index", "code_hash", "entity", "template")
         else:
             inputs, result = entry.get("i"), entry.get("r")
             version, tvm_version = entry.get("v"), None
             if not isinstance(inputs, list) or len(inputs) < 6:
-                raise BadLine("'i' has less than 6 items")
+                raise BadLine("'i' is not a list, or has less than 6 items")
             told, names = inputs[5], ("i", "c", "e", "t")
             if not isinstance(told, dict):
                 raise BadLine("the configuration is not an object")
         if not isinstance(told, dict) or not isinstance(told.get(names[2]), list):
-            raise BadLine("the configuration has no entities")
+            raise BadLine("the configuration has no list of entities")
         number, code_hash, entities, template = (told.get(name) for name in names)
         if not isinstance(result, list) or len(result) != 4:
-            raise BadLine("the result has not 4 items")
+            raise BadLine("the result is not a list of 4 items")
         if type(number) is not int or abs(number) > INT64_MAX:
             raise BadLine("the configuration's index is not a 64-bit integer")
         state, run_times = outcome_of(result[0], result[1])
@@ -151,7 +151,7 @@ class AutoTVMReader:
         )
 
     def _task(self, inputs: list[Any], template: str) -> tuple[Task, dict[str, int]]:
-        """The task, and the extents of the axes that its knobs split."""
+        """Return the task, and the extents of the axes that its knobs split."""
         target, name, arguments, options = inputs[:4]
         if not isinstance(target, str) or not isinstance(name, str):
             raise BadLine("target and task name are not strings")
@@ -199,7 +199,7 @@ class AutoTVMReader:
                 shape.append([name, kind, 1])
                 words.append(labels_of([value]))
             else:
-                raise BadLine(f"the entity kind {kind!r} is none of sp, ot, re, an")
+                raise BadLine(f"the entity kind {kind!r} is not sp, ot, re or an")
 
         def make() -> Sketch:
             knobs = KnobList()
@@ -215,7 +215,7 @@ class AutoTVMReader:
 
 
 def knob_kind(name: str, entity_kind: str) -> KnobKind:
-    """Say what an AutoTVM knob decides: by its entity, and by its name where that is ``ot``."""
+    """Return the kind of an AutoTVM knob, from its entity and, for ``ot``, its name."""
     if entity_kind == "sp":
         return "tile"
     if entity_kind == "ot" and "unroll" in name:
@@ -226,7 +226,7 @@ def knob_kind(name: str, entity_kind: str) -> KnobKind:
 
 
 def _factors(name: str, value: Any, extents: dict[str, int]) -> list[int]:
-    """Factors of a split; the outermost is completed, rounded up as TVM's split does, or 0."""
+    """Return the factors of a split. An outermost -1 is computed (rounded up as in TVM), or 0."""
     if not isinstance(value, list) or not value:
         raise BadLine(f"the split {name} is not a list of factors")
     open_end = type(value[0]) is int and value[0] == -1

@@ -1,14 +1,14 @@
 """Helion's autotuning log: ``NAME.csv``, and ``NAME.meta.jsonl`` beside it.
 
 As ``helion/autotuner/logger.py`` writes them with ``HELION_AUTOTUNE_LOG=NAME``. The table has all
-runs of a process, a row each time that something became of a configuration::
+runs of a process, with a row for each change in the status of a configuration::
 
     run_id,timestamp_s,config_id,generation,status,perf_ms,compile_time_s,config
     5c1f..,1.20,ab12..,0,ok,0.412000,0.80,"Config(block_sizes=[64, 32], num_warps=4)"
 
-Older versions have other columns before ``status``. The second file, which is written with
-``HELION_AUTOTUNE_LOG_DETAILS=1`` alone, says of each ``run_id`` in a line which kernel it is, on
-which shapes, types and device.
+Older versions have other columns before ``status``. The second file is written only with
+``HELION_AUTOTUNE_LOG_DETAILS=1``. It has one line per ``run_id`` with the kernel, shapes, types and
+device.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ COLUMNS = {"status", "perf_ms", "config"}
 MAX_CONFIGURATION = 2**16
 STATES = {
     "ok": TrialState.OK,
-    "error": TrialState.UNKNOWN,  # to compile, to run or to give the right values
+    "error": TrialState.UNKNOWN,  # it failed to compile or run, or gave wrong values
     "timeout": TrialState.BUILD_TIMEOUT,
     "peer_compilation_fail": TrialState.COMPILE,
 }
 _RUN = re.compile(rb'\{\s*"run_id"\s*:\s*"')
 _ENDINGS = (".csv", ".csv.gz", ".csv.xz", ".csv.zst", ".csv.bz2")
 _KEPT = ("kernel_name", "input_shapes", "dtypes", "hardware", "hardware_info", "settings")
-"""What is kept of a run's description."""
+"""Keys of a run's description that are kept."""
 
 
 class HelionRuns(LineFormat):
-    """Descriptions of runs: they are kept with the tasks, and are no records."""
+    """Descriptions of runs: kept with the tasks, not records."""
 
     name = "helion-run"
 
@@ -56,7 +56,7 @@ class HelionRuns(LineFormat):
         return isinstance(entry, dict) and {"run_id", "kernel_name"} <= entry.keys()
 
     def recognises(self, line: bytes, entry: Any) -> bool:
-        """Whether it begins like one; the line may be cut off."""
+        """Whether the line begins like a description; it may be cut off."""
         return _RUN.match(line) is not None
 
     def reader(self, machine: str | None, beside: Any = None) -> HelionRuns:
@@ -68,7 +68,7 @@ class HelionRuns(LineFormat):
 
 
 class RunDescriptions(Beside):
-    """What the second file says, by ``run_id``."""
+    """The content of the second file, by ``run_id``."""
 
     def __init__(self, about: dict[str, dict[str, Any]]) -> None:
         self.about = about
@@ -77,7 +77,7 @@ class RunDescriptions(Beside):
 
     @property
     def note(self) -> str | None:
-        return None if self.about else "no .meta.jsonl beside it: kernels and shapes are not told"
+        return None if self.about else "no .meta.jsonl beside it: kernels and shapes are unknown"
 
     @property
     def context(self) -> str:
@@ -85,7 +85,7 @@ class RunDescriptions(Beside):
 
 
 def device_of(about: dict[str, Any]) -> str | None:
-    """Name of the device of a run."""
+    """Return the name of a run's device."""
     hardware = about.get("hardware_info")
     name = hardware.get("device_name") if isinstance(hardware, dict) else about.get("hardware")
     return name if isinstance(name, str) and name else None
@@ -103,7 +103,7 @@ class Helion(DocumentFormat):
         return set(first.strip().split(",")) >= COLUMNS
 
     def beside(self, place: Place, companions: Sequence[Place]) -> RunDescriptions:
-        """Read the file of the same name, or of the folder's only name."""
+        """Read the ``.meta.jsonl`` of the same name, or the only one in the folder."""
         near = [one for one in place.siblings() if ".meta.jsonl" in one.name]
         stem = next((place.name.removesuffix(e) for e in _ENDINGS if place.name.endswith(e)), "")
         same = [one for one in near if one.name.startswith(f"{stem}.meta.jsonl")]
@@ -119,7 +119,7 @@ class Helion(DocumentFormat):
 
 
 class HelionLog(ParameterDocument):
-    """Rows of a table; each has a line of its own."""
+    """Rows of a table, one line each."""
 
     def __init__(
         self, lines: list[str], name: str, machine: str | None, runs: RunDescriptions
@@ -134,9 +134,9 @@ class HelionLog(ParameterDocument):
         try:
             cells = next(csv.reader([raw.rstrip("\r")], strict=True), [])
         except csv.Error as error:
-            raise BadLine(f"no row of a table: {error}") from None
+            raise BadLine(f"not a CSV row: {error}") from None
         if len(cells) != len(self._columns):
-            raise BadLine(f"{len(cells)} cells, and the table has {len(self._columns)} columns")
+            raise BadLine(f"{len(cells)} cells, but the table has {len(self._columns)} columns")
         row = dict(zip(self._columns, cells, strict=True))
         state = STATES.get(row["status"])
         if state is None:
@@ -146,7 +146,7 @@ class HelionLog(ParameterDocument):
             try:
                 costs = [float(row["perf_ms"]) * 1e-3]
             except ValueError:
-                raise BadLine("the time is no number") from None
+                raise BadLine("the time is not a number") from None
         values = configuration(row["config"])
         self.task = self._task(row.get("run_id", ""))
         return values, state, costs, None, None
@@ -170,12 +170,12 @@ class HelionLog(ParameterDocument):
 
 
 def configuration(text: str) -> dict[str, Any]:
-    """Values of a configuration, written as JSON or as ``Config(name=value, ...)``.
+    """Return the values of a configuration, written as JSON or as ``Config(name=value, ...)``.
 
-    Items of a flat list are parameters of their own: ``block_sizes[0]``.
+    Each item of a flat list is a separate parameter: ``block_sizes[0]``.
     """
     if len(text) > MAX_CONFIGURATION:
-        raise BadLine("a configuration longer than any")
+        raise BadLine(f"the configuration has more than {MAX_CONFIGURATION:,} characters")
     try:
         if text.startswith("{"):
             told = orjson.loads(text)
@@ -196,7 +196,7 @@ def configuration(text: str) -> dict[str, Any]:
 
 
 def _value(text: Any) -> Any:
-    """What Helion wrote with Python's ``str``: shapes, types; else the text."""
+    """Parse shapes or types that Helion wrote with Python's ``str``; else return the text."""
     try:
         return orjson.loads(orjson.dumps(ast.literal_eval(str(text)[:MAX_CONFIGURATION])))
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
@@ -204,7 +204,7 @@ def _value(text: Any) -> Any:
 
 
 def _described(place: Place) -> dict[str, dict[str, Any]]:
-    """Descriptions by ``run_id``, of lines that can be read; damage is told where the file is."""
+    """Descriptions by ``run_id``, from valid lines; the file's own report names damaged lines."""
     about: dict[str, dict[str, Any]] = {}
     for line in place.lines():
         with suppress(BadLine, orjson.JSONDecodeError):

@@ -1,4 +1,4 @@
-"""T4 results and Kernel Tuner caches: one JSON document a file, an entry a configuration.
+"""T4 results and Kernel Tuner caches: one JSON document per file, one entry per configuration.
 
 T4 (Kernel Tuner ``schema/T4/1.0.0``)::
 
@@ -43,7 +43,7 @@ CACHE_STATES = {
     "CompilationFailedConfig": TrialState.COMPILE,
     "RuntimeFailedConfig": TrialState.RUNTIME,
 }
-"""States by the words of each; the formats have no words for the others."""
+"""States by the words of each format; the formats have no words for other states."""
 _STATES = {state.value: state for state in TrialState}
 """States by the words of the toolkit's own exports."""
 _UNITS = {
@@ -92,7 +92,7 @@ class T4Document(ParameterDocument):
         measured = times.get("runtimes") or _measured_time(raw, self._unit)
         spent = [value for key, value in times.items() if key != "runtimes"]
         spent += measured if isinstance(measured, list) else []
-        if "elapsed" in times:  # the toolkit's own addition when it exports
+        if "elapsed" in times:  # added by the toolkit's export
             spent = [times["elapsed"]]
         state = _STATES.get(str(raw.get("toolkit_state")), state)
         run_times, elapsed = scaled(measured, self._unit), _sum(spent, self._unit)
@@ -126,12 +126,12 @@ class CacheDocument(ParameterDocument):
 
     def entry(self, raw: Any) -> Entry:
         if not isinstance(raw, dict) or not all(key in raw for key in self._names):
-            raise BadLine("an entry lacks parameters")
+            raise BadLine("an entry lacks a parameter of tune_params_keys")
         time: Any = raw.get("time")
         failed = isinstance(time, str)
         state = CACHE_STATES.get(time, TrialState.UNKNOWN) if failed else TrialState.OK
         configuration = {key: raw[key] for key in self._names}
-        told = raw.get("toolkit")  # as the toolkit exports it: unscaled
+        told = raw.get("toolkit")  # added by the toolkit's export: unscaled values
         if isinstance(told, dict):
             state = _STATES.get(str(told.get("state")), state)
             spent = seconds(told.get("elapsed_s"), "elapsed time")
@@ -142,9 +142,9 @@ class CacheDocument(ParameterDocument):
 
 
 def _measured_time(raw: dict[str, Any], unit: float) -> list[Any]:
-    """The measurement called time, for results without the single run times.
+    """Return the measurement called ``time``, for results without single run times.
 
-    It may be in a unit of its own, and is given in ``unit``, the document's.
+    It may have its own unit; it is converted to ``unit``, the document's.
     """
     measurements = raw.get("measurements")
     for entry in measurements if isinstance(measurements, list) else []:

@@ -1,4 +1,4 @@
-"""T4 results and Kernel Tuner caches as formats; both can hold records of any other."""
+"""The formats of T4 results and Kernel Tuner caches; both can hold records of any format."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Documents(DocumentFormat):
         return self.document_type.load(data, name, machine)
 
     def write(self, selection: Selection, out: Path) -> dict[Path, bytes]:
-        """A document a task and sketch, in a folder."""
+        """Write one document per task and sketch into a folder."""
         groups: dict[tuple[str, str], list[Row]] = {}
         for row in selection.rows:
             groups.setdefault((row["task_id"], row["sketch_id"]), []).append(row)
@@ -51,13 +51,13 @@ class _Documents(DocumentFormat):
             task = selection.tasks[task_id]
             word = re.sub(r"[^A-Za-z0-9_-]+", "-", task.workload).strip("-")[:60] or "task"
             path = out / f"{word}-{task_id[:8]}-{sketch_id[:4]}.json"
-            if path in written:  # ids that begin alike
+            if path in written:  # ids with the same beginning
                 path = out / f"{word}-{task_id}-{sketch_id}.json"
             written[path] = self.document(task, selection.sketches[sketch_id], rows)
         return written
 
     def document(self, task: Task, sketch: Sketch, rows: Sequence[Row]) -> bytes:
-        """A document of rows that share task and sketch."""
+        """Make the document of rows that share task and sketch."""
         raise NotImplementedError
 
 
@@ -73,7 +73,7 @@ class T4Results(_Documents):
         return T4Metadata(metadata_of(place, companions))
 
     def document(self, task: Task, sketch: Sketch, rows: Sequence[Row]) -> bytes:
-        """A document with its times in seconds."""
+        """Make a document with times in seconds."""
         told = ("workload", "arguments", "target", "target_kind", "machine")
         metadata = {"timeunit": "seconds", **{name: getattr(task, name) for name in told}}
         results = [t4_result(row, sketch) for row in rows]
@@ -91,28 +91,28 @@ class KernelTunerCaches(_Documents):
     def is_whole_space(
         self, sketch: Sketch, decisions: NDArray[np.int64], numbers: NDArray[np.int64]
     ) -> bool:
-        """A cache names the values of every parameter: all their combinations must be there."""
+        """Whether all combinations of the values that the cache lists were recorded."""
         return math.prod(len(knob.choices or ()) for knob in sketch.knobs) == len(decisions)
 
     def document(self, task: Task, sketch: Sketch, rows: Sequence[Row]) -> bytes:
-        """A cache of the last measurements that went well."""
+        """Make a cache with each configuration's last good measurement, or its first failure."""
         entries: dict[str, dict[str, Any]] = {}
         told: dict[str, bytes] = {}
         values: dict[str, dict[bytes, Any]] = {}
-        if sketch.format == KERNEL_TUNER:  # the cache that was read listed them
+        if sketch.format == KERNEL_TUNER:  # the ingested cache listed the values
             for name, known in orjson.loads(sketch.skeleton)[1:]:
                 values[name] = {canonical_json(value): value for value in known or []}
         for row in rows:
             found = configuration(row, sketch)
             key, whole = ",".join(map(str, found.values())), canonical_json(found)
-            # Values with commas, or 1 and "1": Kernel Tuner cannot tell them apart, readers can.
+            # Values with commas, or 1 and "1", would give equal keys: use the whole JSON instead.
             key = key if told.setdefault(key, whole) == whole else whole.decode()
-            # A cache has one entry a configuration.
+            # A cache has one entry per configuration.
             if row["state"] == "ok" or key not in entries:
                 entries[key] = cache_entry(row, found)
             for parameter, value in found.items():
                 values.setdefault(parameter, {}).setdefault(canonical_json(value), value)
-        # A cache's own device tells its task, whatever name --machine gave it.
+        # The device of the ingested cache, not a name from --machine: it identifies the task.
         device = task.target if task.format == KERNEL_TUNER else task.machine
         document = {
             "schema_version": "1.0.0",
@@ -128,7 +128,7 @@ class KernelTunerCaches(_Documents):
 
 
 def _problem_size(task: Task) -> Any:
-    """The workload's size in what a cache may hold: an integer, a word, or a list of integers."""
+    """Return the workload's size as a cache may hold it: an integer, a word, or integers."""
     size = task.arguments
     if type(size) in (int, str):
         return size
@@ -144,7 +144,7 @@ _CACHE_FAILURES |= {"build_timeout": "CompilationFailedConfig"}
 
 
 def t4_result(row: Row, sketch: Sketch) -> dict[str, Any]:
-    """A result of a T4 document, times in seconds."""
+    """Make a result of a T4 document, with times in seconds."""
     times = list(row["run_times_s"])
     spent: dict[str, Any] = {
         "compilation": max((row["elapsed_s"] or 0.0) - sum(times), 0.0),
@@ -172,10 +172,10 @@ def t4_result(row: Row, sketch: Sketch) -> dict[str, Any]:
 
 
 def cache_entry(row: Row, found: dict[str, Any]) -> dict[str, Any]:
-    """An entry of a Kernel Tuner cache for a row's configuration, times in milliseconds.
+    """Make an entry of a Kernel Tuner cache for a row, with times in milliseconds.
 
-    What was read stands there once more under ``toolkit``, in seconds and as it was: scaled
-    numbers would not come back to the last bit, and a cache has few words for failures.
+    The key ``toolkit`` repeats the measurement unscaled, in seconds: scaled numbers could not be
+    restored to the last bit, and a cache has few words for failures.
     """
     times = [1e3 * time for time in row["run_times_s"]]
     failure = _CACHE_FAILURES.get(row["state"], "RuntimeFailedConfig")
@@ -202,16 +202,16 @@ def cache_entry(row: Row, found: dict[str, Any]) -> dict[str, Any]:
 
 
 def configuration(row: Row, sketch: Sketch) -> dict[str, Any]:
-    """Knob values by name; the parts of a tile one by one (its outermost follows, and is out)."""
+    """Return knob values by name, one per part of a tile (without its outermost factor)."""
     if sketch.format in (T4, KERNEL_TUNER):
         found = orjson.loads(row["schedule"])
-        # A schedule is sorted; the order of the parameters is part of what the sketch is.
+        # A schedule has sorted keys, but the order of parameters belongs to the sketch.
         return {knob.name: found[knob.name] for knob in sketch.knobs}
     values: dict[str, Any] = {}
     for knob in sketch.knobs:
         labels, parts = dict(knob.labels), row["decisions"][knob.free]
         for number, part in enumerate(parts, start=1):
-            # Kernel Tuner wants names that a program could use for variables.
+            # Kernel Tuner needs names that are valid identifiers.
             name = re.sub(r"\W", "_", knob.name)
             name = name if len(parts) == 1 else f"{name}_{number}"
             while name in values:
@@ -221,7 +221,7 @@ def configuration(row: Row, sketch: Sketch) -> dict[str, Any]:
 
 
 def _iso(timestamp: float) -> str | float:
-    """A point in time as a date; as it is where it is none (beyond the year 9999)."""
+    """Return a timestamp as a date; unchanged if it has none (beyond the year 9999)."""
     try:
         return datetime.fromtimestamp(timestamp, timezone.utc).isoformat(sep=" ")
     except (ValueError, OverflowError, OSError):

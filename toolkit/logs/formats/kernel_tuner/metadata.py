@@ -1,4 +1,4 @@
-"""What Kernel Tuner's ``store_metadata_file`` says of the machine, in a file beside T4 results.
+"""Kernel Tuner's metadata of the machine (``store_metadata_file``), in a file beside T4 results.
 
 T4 metadata (``schema/T4/1.0.0/metadata-schema.json``)::
 
@@ -26,12 +26,12 @@ _OF_MACHINE = (b'"lshw"', b'"hardware_description"', b'"device_query"')
 
 
 class T4MetadataFiles(DocumentFormat):
-    """Descriptions of machines: they are kept with the results beside them, and hold no records."""
+    """Descriptions of machines, for the results beside them; they hold no records."""
 
     name = "t4-metadata"
 
     def recognises(self, head: bytes) -> bool:
-        """Whether it begins as one and describes a machine; results have metadata, too."""
+        """Whether it begins like metadata and describes a machine (results have metadata, too)."""
         return bool(_BEGIN.match(head)) and any(word in head for word in _OF_MACHINE)
 
     def read(self, data: bytes, name: str, machine: str | None, beside: Any = None) -> BlockResult:
@@ -43,17 +43,17 @@ class T4MetadataFiles(DocumentFormat):
 
 
 class T4Metadata(Beside):
-    """The machine that a file beside the results names; none where it names several."""
+    """The machine that a file beside the results names; none if it names several."""
 
     def __init__(self, place: Place | None) -> None:
         self.machine = None if place is None else _machine(place)
 
 
 def metadata_of(results: Place, known: Sequence[Place]) -> Place | None:
-    """The metadata of results: in their folder, by name, or the only one there."""
+    """Find the metadata of results in their folder: by name, or the only one there."""
     stem = results.stem
     names = {stem.replace("results", "metadata"), f"{stem}-metadata", f"{stem}_metadata"} - {stem}
-    # The results may have been named alone: look beside them.
+    # Perhaps only the results were given: look beside them.
     found = [place for place in results.siblings() if place.stem in names]
     found = found or [place for place in known if place.folder == results.folder]
     return found[0] if len(found) == 1 else None
@@ -84,8 +84,8 @@ def _amd(query: dict[str, Any]) -> Iterator[str]:
 
 
 def _processors(nodes: Any) -> Iterator[str]:
-    """Products of the processors in what ``lshw -json`` printed."""
-    waiting = [nodes]  # no recursion: damage may nest deeper than Python follows
+    """Products of the processors in the output of ``lshw -json``."""
+    waiting = [nodes]  # no recursion: damaged data may be nested too deeply for Python
     while waiting:
         node = waiting.pop()
         if isinstance(node, list):

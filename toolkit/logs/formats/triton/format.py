@@ -1,13 +1,13 @@
 """Triton's autotune cache (``KERNEL.autotune.json``, written with ``cache_results=True``).
 
-One file a kernel and key, as ``triton/runtime/autotuner.py`` writes it::
+One file per kernel and key, as ``triton/runtime/autotuner.py`` writes it::
 
     {"key": [4096, 4096, "torch.float16"], "configs_timings": [
       [{"kwargs": {"BLOCK_M": 64}, "num_warps": 4, "num_ctas": 1, "num_stages": 2, "maxnreg": null,
         "pre_hook": null, "ir_override": null}, [median, 20th, 80th percentile in ms]], ...]}
 
-The median is taken: Triton chooses by it. A configuration that does not compile or needs too much
-of the device has the time ``Infinity``; which of both it was is not told.
+The median is used: Triton chooses by it. A configuration that does not compile or needs too many
+resources has the time ``Infinity``; the file does not say which.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ class AutotuneCache(ParameterDocument):
         configuration, times = raw
         chosen = configuration.get("kwargs", {})
         if not isinstance(chosen, dict):
-            raise BadLine("the configuration's kwargs are no object")
+            raise BadLine("the configuration's kwargs are not an object")
         launch = {key: value for key, value in configuration.items() if value is not None}
         values = chosen | {key: value for key, value in launch.items() if key not in _UNSET}
         first = times[0] if isinstance(times, list) and times else times
         if first is None:  # Infinity
             return values, TrialState.UNKNOWN, [], None, None
         if type(first) not in (int, float) or not math.isfinite(first):
-            raise BadLine("the times are no numbers")
+            raise BadLine("the times are not numbers")
         return values, TrialState.OK, [first * 1e-3], None, None
 
 
@@ -75,5 +75,5 @@ class TritonCache(DocumentFormat):
         return head.lstrip()[:1] == b"{" and b'"configs_timings"' in head and b'"key"' in head
 
     def read(self, data: bytes, name: str, machine: str | None, beside: Any = None) -> BlockResult:
-        # Infinity is no JSON. Of the same length, so that places in the file stay.
+        # Infinity is not JSON. The replacement has the same length, so that positions stay.
         return AutotuneCache.load(_INFINITY.sub(b"null    ", data), name, machine)
